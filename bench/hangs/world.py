@@ -26,6 +26,7 @@ from holdfast.hang.tuning import Action, HangSettings, Tuning
 SAMPLE_S, GPU_S = 2.0, 5.0
 # Two rounds 5 s apart, each of a second or more for a rank: measured with real gangs on a busy machine.
 DUMPS_TAKE_S = 9.0
+DUMP_WAKES = 2
 STACK_AFTER_S = 10.0
 RANKS_PER_WORKER = 4
 IDLE_W, STEADY_W, SPIN_W = 75.0, 600.0, 152.0
@@ -244,7 +245,8 @@ class World:
         """Lets every rank do what it does for one sample's time."""
         for rank, old in enumerate(self.samples):
             doing = self.scenario.doing(at_s, rank)
-            process = self._process(old.process or ProcessSample(), doing, elapsed_s)
+            dumped = rank in self.dumped and doing.exit_code is None
+            process = self._process(old.process or ProcessSample(), doing, elapsed_s, dumped=dumped)
             children = _tree(old.children, doing.child_cpu, doing.child_storage, doing.spawns, elapsed_s)
             helpers = _tree(old.helpers, doing.helper_cpu, 0.0, 0.0, elapsed_s)
             gpu = self._gpu(rank, doing, at_s, elapsed_s, with_gpu)
@@ -257,7 +259,7 @@ class World:
                 helpers,
                 gpu,
                 doing.gpu_blind,
-                paused_by_us=rank in self.dumped and doing.exit_code is None and self.random.random() < 0.5,
+                paused_by_us=dumped,
                 mount=doing.mount,
                 wait=self._wait(rank, doing, at_s),
             )
@@ -279,8 +281,9 @@ class World:
             return replace(wait, kind=WaitKind.UNKNOWN, what="", place="")
         return wait
 
-    def _process(self, old: ProcessSample, doing: Doing, elapsed_s: float) -> ProcessSample:
-        switches = doing.switches * elapsed_s
+    def _process(self, old: ProcessSample, doing: Doing, elapsed_s: float, *, dumped: bool) -> ProcessSample:
+        # What is stopped for its C frames wakes when it is let go.
+        switches = doing.switches * elapsed_s + (DUMP_WAKES if dumped else 0)
         whole = int(switches) + (self.random.random() < switches % 1)
         return ProcessSample(
             doing.state,

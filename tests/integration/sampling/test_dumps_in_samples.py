@@ -93,6 +93,22 @@ async def test_a_rank_that_waits_is_not_stopped_by_its_dumps(stage: Stage) -> No
     assert {features.state for _, features in rank.seen} <= {State.SLEEPING, State.RUNNING}
 
 
+async def test_a_dump_between_two_samples_is_no_movement_either(stage: Stage) -> None:
+    """A loader's consumer, which polls now and then: a dump wakes it, and the time until its next poll begins anew."""
+    pid = stage.start("import select\nwhile True: select.select([], [], [], 60)")
+    await stage.up()
+    rank = Examined(stage, pid)
+    await rank.settle(lambda features: features.motion is Motion.BLOCKED)
+    for _ in range(3):
+        await Dumper(rank.tools, Blocking()).native(rank.process, "S")
+        await rank.sample()
+    assert [sample.paused_by_us for sample, _ in rank.seen] == [True] * 3
+    assert {features.motion for _, features in rank.seen} == {Motion.BLOCKED}
+    assert len({features.still_since_s for _, features in rank.seen}) == 1
+    await rank.sample()
+    assert not rank.seen[-1][0].paused_by_us
+
+
 async def test_a_stop_by_a_signal_between_two_dumps_is_seen(stage: Stage) -> None:
     pid = stage.start("time.sleep(600)")
     await stage.up()

@@ -149,7 +149,7 @@ def test_rank_that_ended_is_known_after_a_restart_of_the_controller_too(program:
     program.mute = {1}
     assert program.trains(60) == []
     told = program.stands_still(20)
-    assert told[0] == "a hangs g1 since 85 s: STUCK_RANK of workerpool1-0 rank 1"
+    assert told[0] == "a hangs g1 since 10 s: STUCK_RANK of workerpool1-0 rank 1", "since its peers miss it"
 
 
 def test_others_may_stand_still_once_the_primary_is_done() -> None:

@@ -21,6 +21,7 @@ _GENTLEST_FIRST = (
     WaitKind.UNKNOWN,
     WaitKind.PEER,
     WaitKind.REQUEST,
+    WaitKind.MEETING,
     WaitKind.SLEEP,
     WaitKind.LOCK,
 )
@@ -56,9 +57,12 @@ def of_ends(ends: Sequence[End], until_s: float | None = None) -> Wait:
     """The wait for any of several ends; for none of them it is a sleep until ``until_s``."""
     if not ends:
         return Wait(WaitKind.SLEEP, until_s=until_s)
-    serves = any(end.kind is WaitKind.REQUEST for end in ends)
+    serves = any(end.kind in (WaitKind.REQUEST, WaitKind.MEETING) for end in ends)
     counted = [end for end in ends if not (serves and end.accepted)]
     kind = min((end.kind for end in counted), key=_GENTLEST_FIRST.index)
+    if kind is WaitKind.MEETING and any(end.accepted and end.kind is WaitKind.OUTSIDE for end in ends):
+        # Others than peers have come to it.
+        return Wait(WaitKind.REQUEST, _words([end.what for end in counted]))
     if kind in (WaitKind.LOCK, WaitKind.SLEEP) and until_s is not None and until_s < float("inf"):
         # An event loop whose only work is a timer: nothing but its own threads could wake it earlier.
         return Wait(WaitKind.SLEEP, until_s=until_s)
@@ -88,6 +92,8 @@ class Gang:
     ports: frozenset[int] = frozenset()
     # It has workers in other trees, too.
     several: bool = True
+    # Where the ranks find each other; 0 where there is none.
+    meeting_port: int = 0
 
     def has(self, address: tuple[str, int]) -> bool:
         """Whether a peer is at that address: on a host of the gang, at a port of its workers or an ephemeral one.

@@ -29,6 +29,8 @@ KILLED_S = 0.5
 """How long a killed tool may take to be gone before it is left to itself."""
 SETTLES_S = 1.0
 """A process that was stopped before runs for a moment once a tool lets go, until its own stop takes hold again."""
+REMEMBERED_S = 60.0
+"""How long it is remembered that a process was stopped: longer than samples are apart."""
 # Nothing of the daemon's own; no debug information is fetched from anywhere.
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "RUST_BACKTRACE": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -83,6 +85,8 @@ class Tools:
         # Until when, on the monotonic clock, a pid counts as a tool of ours, or as stopped by one.
         self._tools: dict[int, float] = {}
         self._targets: dict[int, float] = {}
+        # When a tool last let go of a pid.
+        self._let_go: dict[int, float] = {}
         self._unkillable: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
 
@@ -99,6 +103,10 @@ class Tools:
     def stops(self, pid: int) -> bool:
         """Whether a tool is at work that stops this process, or one was a moment ago."""
         return time.monotonic() < self._targets.get(pid, 0.0)
+
+    def stopped_since(self, pid: int, at_s: float) -> bool:
+        """Whether a tool has stopped this process at some time since then, on the monotonic clock."""
+        return self._targets.get(pid) == math.inf or self._let_go.get(pid, -math.inf) >= at_s
 
     def find(self, name: str) -> str | None:
         """Path of a tool; None if it is not installed."""
@@ -149,9 +157,18 @@ class Tools:
         finally:
             for marks, pid in ((self._tools, process.pid), (self._targets, stops)):
                 self._mark(marks, pid, time.monotonic() + SETTLES_S)
+            self._note_let_go(stops)
             for pipe in (process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()
+
+    def _note_let_go(self, pid: int) -> None:
+        now_s = time.monotonic()
+        with self._lock:
+            for old in [old for old, at_s in self._let_go.items() if now_s - at_s > REMEMBERED_S]:
+                del self._let_go[old]
+            if pid:
+                self._let_go[pid] = now_s
 
     def _mark(self, marks: dict[int, float], pid: int, until_s: float) -> None:
         now_s = time.monotonic()

@@ -175,7 +175,8 @@ class CallJudge:
 
     def _tcp(self, turn: Turn, subject: Subject, table: Sockets, row: Tcp) -> End:
         if row.listening:
-            return End(WaitKind.REQUEST, descriptors.shown(row.local))
+            meets = row.local[1] == subject.gang.meeting_port
+            return End(WaitKind.MEETING if meets else WaitKind.REQUEST, descriptors.shown(row.local))
         accepted = row.local[1] in table.listeners
         # Both ends are in this network namespace; or it is still being connected to a listener of it.
         other = table.by_pair.get((row.remote, row.local), 0)
@@ -213,7 +214,7 @@ class CallJudge:
         if found.kind is not WaitKind.CHILD or len(below) != 1 or below[0].stat.state not in ALIVE:
             return found
         wait = next(self.below(turn, replace(subject, member=below[0])), None)
-        if wait is None or wait.kind not in (WaitKind.UNKNOWN, WaitKind.REQUEST):
+        if wait is None or wait.kind not in (WaitKind.UNKNOWN, WaitKind.REQUEST, WaitKind.MEETING):
             return found
         if wait.kind is WaitKind.UNKNOWN:
             return Wait(WaitKind.OUTSIDE, f"{found.what}, busy with something that can't be seen")

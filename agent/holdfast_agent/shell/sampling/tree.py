@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,7 +28,7 @@ _OPEN_MOST = 64
 class RankReading:
     """A reading of one rank process; ``process`` is None where it couldn't be read.
 
-    ``paused_by_us``: a dump tool of the agent had it stopped at that moment.
+    ``paused_by_us``: a dump tool of the agent had it stopped, at that moment or since the reading before.
     """
 
     rank: int
@@ -48,12 +49,18 @@ class DumpTools(Protocol):
     def stops(self, pid: int) -> bool:
         """Whether one of them is at work on this process, or was a moment ago."""
 
+    def stopped_since(self, pid: int, at_s: float) -> bool:
+        """Whether one of them has stopped this process at some time since then, on the monotonic clock."""
+
 
 class _NoTools:
     def is_ours(self, pid: int) -> bool:
         return False
 
     stops = is_ours
+
+    def stopped_since(self, pid: int, at_s: float) -> bool:
+        return False
 
 
 NO_TOOLS: DumpTools = _NoTools()
@@ -80,6 +87,8 @@ class Tree:
         self._changed = True
         self._on_gpu: frozenset[int] = frozenset()
         self._tools = tools
+        # When it was read last, and this time.
+        self._before_s = self._read_s = time.monotonic()
         self.add(pid, stat)
 
     def close(self) -> None:
@@ -115,6 +124,7 @@ class Tree:
 
     def read(self, turn: Turn, on_gpu: frozenset[int]) -> list[RankReading]:
         """Read every process, and add up what each rank's tree has done. Ranks in the order of their numbers."""
+        self._before_s, self._read_s = self._read_s, time.monotonic()
         seen: dict[int, Counters] = {}
         for member in list(self.members.values()):
             if member.stuck:
@@ -161,7 +171,7 @@ class Tree:
                 book.helpers.add(growth)
 
     def _process(self, turn: Turn, member: Member, book: _Book) -> tuple[ProcessSample, bool]:
-        """A sample of a rank process, and whether a dump tool of ours has it stopped."""
+        """A sample of a rank process, and whether a dump tool of ours has it stopped, or had since the last one."""
         stat = member.stat
         main = None if stat.state is State.ZOMBIE else member.read_main_thread(turn)
         # State and tracer of one read: between two reads a tool may let go, and a stop without a tracer is a signal's.
@@ -181,7 +191,7 @@ class Tree:
             wchan=member.wchan,
             traced=main is not None and main.tracer != 0 and not ours,
         )
-        return sample, paused
+        return sample, paused or self._tools.stopped_since(member.pid, self._before_s)
 
     def rank_of(self, pid: int) -> int | None:
         """The rank that a process belongs to; None for a launcher above the ranks."""

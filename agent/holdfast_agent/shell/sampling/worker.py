@@ -281,4 +281,6 @@ def gang_at(peers: Iterable[str]) -> Gang:
             hosts.update(
                 str(info[4][0]) for info in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
             )
-    return Gang(frozenset(hosts), frozenset(ports), several=len(peers) > 2)
+    meeting = peers[0].rpartition(":")[2] if peers else ""
+    meeting_port = int(meeting) if meeting.isdigit() else 0
+    return Gang(frozenset(hosts), frozenset(ports), several=len(peers) > 2, meeting_port=meeting_port)

@@ -66,7 +66,14 @@ def odd(view: View, gang: Gang) -> Finding | None:
     found = [(seen, why) for seen in view.ranks if (why := oddity(seen, view, gang))]
     if not found:
         return None
-    since_s = min(seen.features.still_since_s for seen, _ in found)
+    # Who has ended is missed from when all the others stand still, too.
+    stood_s = max(gang.since_s, view.stood_since_s or gang.since_s)
+    since_s = min(
+        max(seen.features.still_since_s, stood_s)
+        if seen.features.motion is Motion.EXITED
+        else seen.features.still_since_s
+        for seen, _ in found
+    )
     odd_s = view.now_s - since_s
     if odd_s < limits.notice_after_s(view, view.tuning.odd_s):
         return None

@@ -143,5 +143,10 @@ class View:
         return known.times if known.repeated_by(signature, self.step, since_s - self.began_s) else 0
 
     @property
+    def unstarted(self) -> bool:
+        """Whether the job has shown no progress to speak of: its rate isn't known, and it has told no step."""
+        return not self.started and self.step is None
+
+    @property
     def writing(self) -> bool:
         return Phase.CHECKPOINT in self.phases.values()

@@ -213,7 +213,7 @@ def _movement(finding: Finding, view: View) -> str:
         rank = seen.features
         if seen.key not in finding.subjects or rank.hardware:
             continue
-        if rank.motion is Motion.EXITED and rank.exit_code == 0 and finding.rule is not Rule.STUCK_RANK:
+        if rank.motion is Motion.EXITED and rank.exit_code == 0 and rank.still_since_s > finding.since_s:
             return f"{seen.name} has ended with success"
         if rank.motion not in (Motion.UNSEEN, Motion.EXITED) and not gang.stands(seen):
             return f"{seen.name} moves"

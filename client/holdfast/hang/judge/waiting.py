@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from holdfast.hang.evidence.stacks import Group
@@ -46,6 +46,7 @@ _PATIENCE: Mapping[WaitKind, Patience] = {
     WaitKind.UNKNOWN: Patience.LONG,
     WaitKind.RUNNING: Patience.LONG,
     WaitKind.REQUEST: Patience.OPEN,
+    WaitKind.MEETING: Patience.OPEN,
     # Nothing is judged while a rank waits for a person: see ``state.pause_reason``.
     WaitKind.PERSON: Patience.OPEN,
 }
@@ -100,6 +101,11 @@ class Gang:
     def wait(self, seen: Seen) -> Wait:
         """The wait of the rank: as its agent saw it, else by its stack, else by where the kernel holds it."""
         rank = seen.features
+        if rank.wait is not None and rank.wait.kind is WaitKind.MEETING:
+            # A server once the job has got further, or where it has one rank.
+            meets = self.view.unstarted and len(self.view.ranks) > 1
+            what = f"{rank.wait.what}, the meeting point of the ranks" if meets else rank.wait.what
+            return replace(rank.wait, kind=WaitKind.PEER if meets else WaitKind.REQUEST, what=what)
         if rank.wait is not None and rank.wait.kind not in (WaitKind.UNKNOWN, WaitKind.RUNNING):
             return rank.wait
         if rank.gpu is not None and rank.gpu.look is GpuLook.SPIN:

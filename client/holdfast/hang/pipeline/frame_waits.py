@@ -183,6 +183,8 @@ def merged(call: Wait | None, stack: StackWait | None) -> Wait | None:
     if call.polled and stack.kind in (WaitKind.CHILD, WaitKind.OUTSIDE, WaitKind.REQUEST):
         # It has a file open that a peer has locked, and sleeps for another reason.
         return replace(placed, kind=stack.kind, what=stack.what, polled=False)
+    if call.kind is WaitKind.MEETING and stack.kind is WaitKind.REQUEST:
+        return replace(placed, kind=stack.kind)
     if call.kind not in BY_CALL or (stack.kind is WaitKind.CHILD and call.kind is WaitKind.SLEEP and call.what):
         # A child that sleeps is what a wait for it shows, too.
         return placed

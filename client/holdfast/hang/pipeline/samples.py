@@ -86,7 +86,8 @@ class RankSample:
     # None: it has none. A GPU that exists and couldn't be read is ``gpu_blind``.
     gpu: GpuSample | None = None
     gpu_blind: bool = False
-    # A dump tool of the agent had it stopped (state t, the tool its tracer). Its state here is the one before.
+    # A dump tool of the agent had it stopped (state t, the tool its tracer; its state here is the one before), or has
+    # since the last sample: what it has woken for is no movement.
     paused_by_us: bool = False
     # The mount that a read in state D waits for, where it is known.
     mount: str = ""

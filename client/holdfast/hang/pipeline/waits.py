@@ -31,6 +31,8 @@ class WaitKind(enum.Enum):
     SLEEP = "the clock"
     # A request from anyone: a server whose connections are all idle, or that has none.
     REQUEST = "a request"
+    # A peer that has yet to connect, if the job never got further: it listens at the ranks' meeting point.
+    MEETING = "a peer at the meeting point"
     # It waits, and nothing that can be read tells for what.
     UNKNOWN = "unknown"
 
