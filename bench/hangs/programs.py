@@ -1,8 +1,9 @@
 """Programs that hang or only look like it, on a dev cluster with default thresholds.
 
-``python -m bench.hangs.programs``. Each program of ``program_cases`` is a job of two ranks with action RESTART, all of
-them at the same time, so that the machine is loaded as well. Twice as many go on beside them on the same host, or so
-many hangs at once would pass for a fault of the host. Prints the outcome of each, beside the expected one.
+``python -m bench.hangs.programs``. Each program of ``hung_programs`` and ``healthy_programs`` is a job of two ranks
+with action RESTART, all of them at the same time, so that the machine is loaded as well. Twice as many go on beside
+them on the same host, or so many hangs at once would pass for a fault of the host. Prints the outcome of each, beside
+the expected one.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.hangs.program_cases import CASES, Case
+from bench.hangs import healthy_programs, hung_programs
+from bench.hangs.program_gang import Case
 
 from holdfast import settings
 from holdfast._sdk import json_view
 from holdfast.client import Client
 
-SCRIPT = Path(__file__).with_name("program_cases.py")
+CASES = hung_programs.CASES | healthy_programs.CASES
 BYSTANDER = "import time\nfor step in range(10_000): print('step', step, flush=True); time.sleep(5)"
 HOLDFAST = [sys.executable, "-m", "holdfast"]
 
@@ -85,7 +87,8 @@ def submit(env: dict[str, str], name: str, case: Case, folder: Path, port: int, 
         options += ["--env", f"{variable}={value}"]
     if case.timeout:
         options += ["--hang-timeout", case.timeout]
-    command = [sys.executable, str(SCRIPT), name]
+    module = hung_programs if name in hung_programs.CASES else healthy_programs
+    command = [sys.executable, str(module.__file__), name]
     if case.script:
         script = work / "run.sh"
         script.write_text('set -e\n"$@"\necho ended\n')
