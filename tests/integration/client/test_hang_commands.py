@@ -119,6 +119,26 @@ async def test_hangs_as_json_hold_the_evidence(hung: FakeController, tmp_path: P
     )
 
 
+async def test_evidence_calls_those_suspects_that_the_hang_does(hung: FakeController, tmp_path: Path) -> None:
+    """The ranks that were looked at closely were suspects of the notice; others are by now."""
+    hang = hung.jobs["j1"].hangs[0]
+    del hang.suspects[:], hang.suspect_ranks[:]
+    hang.suspects.append("workerpool0-0 rank 0")
+    hang.suspect_ranks.add(worker="workerpool0-0", rank=0)
+    result = await holdfast(hung, tmp_path, "job", "hangs", "j1", "--number", "1", "-o", "json")
+    workers = json.loads(result.stdout)["evidence"]["workers"]
+    suspects = [
+        (worker["worker"], rank["rank"])
+        for worker in workers
+        for rank in worker["evidence"]["ranks"]
+        if rank.get("suspect")
+    ]
+    assert suspects == [("workerpool0-0", 0)]
+    text = (await holdfast(hung, tmp_path, "job", "hangs", "j1", "--number", "1")).stdout.decode()
+    assert text.count(", suspect: ") == 1
+    assert "rank 0, suspect: " in text
+
+
 async def test_a_job_without_hangs_says_what_detection_does(controller: FakeController, tmp_path: Path) -> None:
     controller.add_job(job_pb2.CustomJob(state=job_pb2.JOB_STATE_RUNNING, health="every rank works"))
     result = await holdfast(controller, tmp_path, "job", "hangs", "j1")

@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +20,7 @@ import pytest
 from holdfast._session.reports import WorkerId
 from holdfast.hang.pipeline.frame_waits import StackWait
 from holdfast.hang.pipeline.samples import RankSample
+from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.hang.records.recording import WorkerSample
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
 from holdfast_agent.gpu.reader import SimulatedSource
@@ -160,3 +164,42 @@ async def stage(facts: HostFacts) -> AsyncIterator[Stage]:
     made = Stage(facts)
     yield made
     made.close()
+
+
+async def waits(stage: Stage, kind: WaitKind, rank: int = 0) -> Wait:
+    """A wait of that kind that the rank has got into, seen twice the same."""
+    before: list[Wait | None] = [None]
+
+    def settled(sample: WorkerSample) -> bool:
+        wait = next(one.wait for one in sample.ranks if one.rank == rank)
+        same = (
+            wait is not None
+            and before[0] is not None
+            and (wait.kind, wait.what) == (before[0].kind, before[0].what)
+        )
+        before[0] = wait
+        return same and wait is not None and wait.kind is kind
+
+    await stage.sampled(settled, kind.value)
+    wait = before[0]
+    assert wait is not None
+    assert wait.since_s is not None and wait.since_s <= time.monotonic()
+    return wait
+
+
+@contextlib.contextmanager
+def silent_server() -> Iterator[int]:
+    """The port of a server on loopback that accepts and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        kept: list[socket.socket] = []
+        threading.Thread(target=lambda: _accept(server, kept), daemon=True).start()
+        yield server.getsockname()[1]
+        for one in kept:
+            one.close()
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def _accept(server: socket.socket, kept: list[socket.socket]) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            kept.append(server.accept()[0])

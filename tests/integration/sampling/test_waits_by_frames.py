@@ -9,8 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.integration.sampling.conftest import Stage
-from tests.integration.sampling.test_waits import silent_server
+from tests.integration.sampling.conftest import Stage, silent_server
 from tests.support.rank_gang import free_port
 
 from holdfast.hang.pipeline import frame_waits

@@ -17,7 +17,9 @@ from tests.scenarios.training import IN_LOADER, IN_LOOP, Training, training
 from tests.scenarios.world import launch_of
 
 from holdfast._session.reports import ExitReason
+from holdfast.hang.judge.finding import Rule
 from holdfast.hang.pipeline.features import Motion
+from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.hang.tuning import Action
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job_state import JobState
@@ -98,6 +100,27 @@ def test_suspect_that_only_the_stacks_name_is_named_in_the_end() -> None:
         "a hang RESTARTED",
         "a restarts as g2: HANG of workerpool1-1 rank 2, free",
     ]
+
+
+def test_what_is_acted_on_by_another_rule_is_on_record_by_that_rule(program: Training) -> None:
+    """Noticed as a silence of two ranks that burn CPU; then both wait for something outside."""
+    for rank in (0, 1):
+        program.changes[rank] = {"motion": Motion.BURNING}
+    told = program.stands_still(35)
+    for worker in (0, 1):
+        program.world.evidence("a", worker, program.dumps(worker, IN_LOOP))
+    told += program.stands_still(200)
+    assert newest(program).rule is Rule.SILENCE
+    noticed_at = newest(program).noticed_at
+    program.changes.clear()
+    program.wait = Wait(WaitKind.OUTSIDE, "10.0.0.7:443", place="train.py:9 `ask`")
+    while "a hang RESTARTED" not in told and program.world.mono < 3600:
+        told = program.stands_still(20)
+    hang = newest(program)
+    assert hang.rule is Rule.EXTERNAL_WAIT
+    assert "waits for a remote service (10.0.0.7:443)" in hang.sentence
+    assert hang.since <= hang.noticed_at == noticed_at
+    assert job_of(program).recoveries[-1].related.ranks == hang.suspects
 
 
 def test_suspect_ranks_are_looked_at_more_closely() -> None:

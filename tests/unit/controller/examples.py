@@ -119,7 +119,14 @@ JOB_EVENTS: list[ev.JobEvent] = [
         suspects=(RankName("workerpool1-0", 2),),
         hosts=("h1",),
     ),
-    ev.HangJudged(job_id="a", at=Wall(8.78), outcome=HangOutcome.WOULD_RESTART),
+    ev.HangJudged(
+        job_id="a",
+        at=Wall(8.78),
+        outcome=HangOutcome.WOULD_RESTART,
+        rule=Rule.EXTERNAL_WAIT,
+        sentence="no rank of 4 has moved for 600 s; workerpool1-0 rank 2 waits for a file (/data/x)",
+        since=Wall(8.65),
+    ),
     ev.HangOver(job_id="a", at=Wall(8.8), note="last progress 0 s ago"),
     ev.HangNoticed(
         job_id="a",

@@ -241,7 +241,8 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "possible hang (GPUS_IDLE): no rank has moved for 31 s",
         "stack dumps: workerpool1-0 rank 2 is in x.py:1 `get`",
         "hang confirmed, not acted on: the job is held for 12 s more",
-        "hang confirmed; with --restart-on-hang the gang would be relaunched in place now",
+        "hang confirmed; with --restart-on-hang the gang would be relaunched in place now; EXTERNAL_WAIT: no rank of 4"
+        " has moved for 600 s; workerpool1-0 rank 2 waits for a file (/data/x)",
         "no longer hangs: last progress 0 s ago",
         "possible hang (GPUS_SPIN): 3 GPUs spin; suspected: workerpool1-0 rank 2",
         "stack dumps: none could be taken",

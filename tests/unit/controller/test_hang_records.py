@@ -131,12 +131,12 @@ def test_picture_of_a_hang() -> None:
     assert (shown.number, shown.generation, shown.rule, shown.sentence) == (
         1,
         2,
-        "GPUS_IDLE",
-        "no rank has moved for 31 s",
-    )
+        "EXTERNAL_WAIT",
+        "no rank of 4 has moved for 600 s; workerpool1-0 rank 2 waits for a file (/data/x)",
+    ), "by what it would have been acted on, not by what it was noticed"
     assert list(shown.suspects) == ["workerpool1-0 rank 2"]
     assert (shown.since.ToJsonString(), shown.noticed_at.ToJsonString()) == (
-        "1970-01-01T00:00:08.600Z",
+        "1970-01-01T00:00:08.650Z",
         "1970-01-01T00:00:08.750Z",
     )
     assert (shown.stacks, shown.diagnosed_at.ToJsonString()) == (hang.stacks, "1970-01-01T00:00:08.760Z")

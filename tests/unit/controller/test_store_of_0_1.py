@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
+from tests.unit.controller.examples import EVENTS
 
 from holdfast.hang.judge.finding import NUMBERS, Rule
 from holdfast.v1 import spec_pb2
@@ -160,3 +161,10 @@ def test_the_file_of_that_release_is_opened_and_folded(tmp_path: Path) -> None:
     assert shown(cluster) == STORIES[0].jobs
     assert history == [row for row in STORIES[0].rows if row.entity == "job/a"]
     assert list(watches) == ["r"]
+
+
+def test_every_event_of_today_is_shown_to_clients_of_that_release() -> None:
+    """Rules, too, that it didn't know."""
+    rules = [replace(event, rule=rule) for event in EVENTS if isinstance(event, ev.HangNoticed) for rule in Rule]
+    told = [codec.payload_of_0_1(type(one).__name__, 2, codec.dump_event(one)) for one in (*EVENTS, *rules)]
+    assert {one["rule"] for one in told if "rule" in one} == {*NUMBERS.values(), "EXTERNAL_WAIT"}

@@ -183,6 +183,8 @@ def test_a_main_thread_that_sleeps_for_long_beside_a_serving_thread_is_a_servers
         (Wait(WaitKind.OUTSIDE, "h:1"), StackWait(5.0, WaitKind.PEER, "barrier", "p"), (WaitKind.PEER, "barrier")),
         (Wait(WaitKind.PEER, "h:1"), StackWait(5.0, WaitKind.PEER, "barrier", "p"), (WaitKind.PEER, "h:1")),
         (Wait(WaitKind.LOCK), StackWait(5.0, WaitKind.PERSON, "pdb", "p"), (WaitKind.PERSON, "pdb")),
+        (Wait(WaitKind.MEETING, "h:1"), StackWait(5.0, WaitKind.REQUEST, "x", "p"), (WaitKind.REQUEST, "h:1")),
+        (Wait(WaitKind.MEETING, "h:1"), StackWait(5.0, WaitKind.OUTSIDE, "socket", "p"), (WaitKind.MEETING, "h:1")),
         (None, StackWait(5.0, None, place="p"), (WaitKind.RUNNING, "")),
         (None, StackWait(5.0, WaitKind.PEER, "barrier", "p"), (WaitKind.PEER, "barrier")),
     ],

@@ -28,7 +28,8 @@ def sentence(event: job_pb2.WatchJobResponse) -> str:
     if kind in _ALONG_THE_WAY:
         return ""
     judged = event.event.hang_judged
-    if kind == "hang_judged" and judged.outcome == job_pb2.HANG_OUTCOME_RESTARTED and not judged.note:
+    more = judged.note or judged.sentence
+    if kind == "hang_judged" and judged.outcome == job_pb2.HANG_OUTCOME_RESTARTED and not more:
         return ""  # the restart itself is the next event
     return event.message
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -47,7 +48,9 @@ def hangs(job_id: str, number: int | None, full: bool, output: str) -> None:
             raise NotFound(f"The job {job_id} has no hang {number}.", fix=known)
         if not job.hangs:
             return job, []
-        return job, [each async for each in client.hang_evidence(job_id, number or newest)]
+        kept = [each async for each in client.hang_evidence(job_id, number or newest)]
+        hang = next((hang for hang in job.hangs if hang.number == (number or newest)), None)
+        return job, [_suspecting(hang, each) for each in kept] if hang is not None else kept
 
     job, found = with_client(work)
     chosen = [hang for hang in job.hangs if number in (None, hang.number)]
@@ -63,6 +66,15 @@ def hangs(job_id: str, number: int | None, full: bool, output: str) -> None:
     if chosen:
         say(f"Evidence of hang {chosen[-1].number}" + ("" if found else ": none was kept."))
         say_text(evidence_text(found, width=width, full=full))
+
+
+def _suspecting(hang: job_pb2.Hang, found: WorkerEvidence) -> WorkerEvidence:
+    """The evidence with the suspects of the record: those that were looked at closely may have been others."""
+    if found.evidence is None or len(hang.suspect_ranks) < len(hang.suspects):
+        return found
+    named = {rank.rank for rank in hang.suspect_ranks if rank.worker == found.worker}
+    ranks = tuple(replace(rank, suspect=rank.rank in named) for rank in found.evidence.ranks)
+    return replace(found, evidence=replace(found.evidence, ranks=ranks))
 
 
 def _dump_hangs(job: job_pb2.CustomJob, chosen: list[job_pb2.Hang], found: list[WorkerEvidence]) -> None:

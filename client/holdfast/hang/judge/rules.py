@@ -16,7 +16,7 @@ from holdfast.hang.judge import limits
 from holdfast.hang.judge.finding import Finding, Grade, Rule
 from holdfast.hang.judge.snapshot import Seen, View
 from holdfast.hang.judge.suspects import find_suspects, oddity
-from holdfast.hang.judge.waiting import Gang, Patience, wait_words
+from holdfast.hang.judge.waiting import Gang, Patience, blocker_words, wait_words
 from holdfast.hang.pipeline.features import GpuLook, Motion
 from holdfast.hang.pipeline.samples import Family
 from holdfast.hang.pipeline.waits import WaitKind
@@ -205,11 +205,8 @@ def nothing_moves(view: View, gang: Gang) -> Finding | None:
     blockers = gang.blockers
     apart = len(blockers) < len(view.ranks) and gang.seen_waits
     first = gang.first
-    says = (
-        f"; {first.words(view.now_s)}"
-        if gang.seen_waits and first.seen.features.motion is not Motion.EXITED
-        else ""
-    )
+    waiting = [blocker for blocker in gang.by_patience if blocker.seen.features.motion is not Motion.EXITED]
+    says = f"; {blocker_words(waiting, view.now_s)}" if gang.seen_waits and waiting else ""
     survived = f"longest before: {view.still_longest_s:.0f} s"
     signature = gang.signature(first.seen)
     return Finding(
@@ -265,7 +262,8 @@ def _silence(view: View, gang: Gang, grade: Grade, families: frozenset[Family], 
     quiet_s = view.output.silent_s(view.now_s)
     longest_s = view.output.longest_s
     burning = sum(seen.features.motion is Motion.BURNING for seen in view.live)
-    doing = f"; {_ranks(burning)} burn CPU without any other sign of work" if burning else ""
+    burn = "burns" if burning == 1 else "burn"
+    doing = f"; {_ranks(burning)} {burn} CPU without any other sign of work" if burning else ""
     stirring = any(seen.features.motion is Motion.STIRRING for seen in view.moving)
     act_after_s = view.output.act_after_s(view.tuning)
     if view.reported and view.started:
@@ -327,13 +325,17 @@ def counts(view: View, gang: Gang) -> Finding | None:
 
 
 def judge(view: View) -> Finding | None:
-    """The finding that counts: the one that may be acted on first; of equals, the one by more families."""
+    """The finding that counts: the one that may be acted on first; of equals R1's, then that by more families."""
     gang = Gang(view)
     rules = (odd, alone) if vetoed(view) else (odd, alone, nothing_moves, counts, quiet, silent)
     found = [finding for rule in rules if (finding := rule(view, gang)) is not None]
     if not found:
         return lone_work(view)
-    best = min(found, key=lambda f: (f.grade is Grade.SUSPECT, f.act_at_s, -len(f.families)))
+    # That a rank can't go on says more than that its peers stand still for as long.
+    best = min(
+        found,
+        key=lambda f: (f.grade is Grade.SUSPECT, f.act_at_s, f.rule is not Rule.STUCK_RANK, -len(f.families)),
+    )
     if best.act_at_s == math.inf:
         return best
     named = next((f.suspects for f in found if f.suspects), ())

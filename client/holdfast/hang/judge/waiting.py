@@ -11,7 +11,7 @@ rank that sleeps for minutes at most will wake by itself, and counts as moving.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -50,6 +50,8 @@ _PATIENCE: Mapping[WaitKind, Patience] = {
     # Nothing is judged while a rank waits for a person: see ``state.pause_reason``.
     WaitKind.PERSON: Patience.OPEN,
 }
+_TOLD = 3
+"""Waits that a sentence tells, at most."""
 _ENDED = frozenset({Motion.STOPPED, Motion.ZOMBIE, Motion.EXITED})
 # Waits in which a rank that burns the CPU, as a busy-waiting collective does, makes no progress of its own.
 _RESTLESS = (Motion.BURNING, Motion.STIRRING)
@@ -63,26 +65,53 @@ class Blocker:
     wait: Wait
     patience: Patience
 
-    def words(self, now_s: float) -> str:
-        """Its wait and its place in words: "waits for a remote service (10.0.0.7:443) in train.py:33 `fetch`"."""
-        if self.seen.features.motion is Motion.STOPPED:
-            return f"{self.seen.name} is stopped by a signal"
-        where = f" in {self.wait.place}" if self.wait.place else ""
-        return f"{self.seen.name} {wait_words(self.wait, now_s)}{where}"
+    @property
+    def alike(self) -> tuple[Motion | None, WaitKind, str]:
+        """What is alike of ranks that wait for the same in one place of the program."""
+        stopped = self.seen.features.motion is Motion.STOPPED
+        return Motion.STOPPED if stopped else None, self.wait.kind, self.wait.place
 
 
-def wait_words(wait: Wait, now_s: float) -> str:
-    """A wait in words that follow the name of a rank."""
+def blocker_words(blockers: Sequence[Blocker], now_s: float) -> str:
+    """Each kind of wait in words, with its ranks: "w-0 rank 1 waits for a remote service (10.0.0.7:443) in a.py:3 `f`".
+
+    A few ranks are told one by one, so that it shows who waits for whom.
+    """
+    groups: dict[object, list[Blocker]] = {}
+    for blocker in blockers:
+        alone = len(blockers) <= _TOLD
+        groups.setdefault(blocker.seen.key if alone else blocker.alike, []).append(blocker)
+    told = [_group_words(group, now_s) for group in list(groups.values())[:_TOLD]]
+    more = sum(len(group) for group in list(groups.values())[_TOLD:])
+    return "; ".join([*told, *([f"{more} more ranks wait for something else"] if more else [])])
+
+
+def _group_words(group: Sequence[Blocker], now_s: float) -> str:
+    first, others = group[0], len(group) - 1
+    who = first.seen.name + (
+        f" and {group[1].seen.name}" if others == 1 else f" and {others} more" if others else ""
+    )
+    if first.seen.features.motion is Motion.STOPPED:
+        return f"{who} {'are' if others else 'is'} stopped by a signal"
+    wait = first.wait if len({one.wait.what for one in group}) == 1 else replace(first.wait, what="")
+    where = f" in {wait.place}" if wait.place else ""
+    return f"{who} {wait_words(wait, now_s, many=others > 0)}{where}"
+
+
+def wait_words(wait: Wait, now_s: float, *, many: bool = False) -> str:
+    """A wait in words that follow the name of a rank, or of ``many``."""
     if wait.kind is WaitKind.SLEEP:
+        verb = "sleep" if many else "sleeps"
         if wait.until_s is None:
-            return "sleeps"
+            return verb
         left_s = wait.until_s - now_s
         if left_s <= 0:
-            return "sleeps again and again"
-        return f"sleeps for {left_s / 60:.0f} min more" if left_s < 86400 else "sleeps without an end in sight"
+            return f"{verb} again and again"
+        return f"{verb} for {left_s / 60:.0f} min more" if left_s < 86400 else f"{verb} without an end in sight"
+    verb = "wait" if many else "waits"
     if wait.kind is WaitKind.UNKNOWN:
-        return "waits for something that can't be seen"
-    return f"waits for {wait.kind.value}" + (f" ({wait.what})" if wait.what else "")
+        return f"{verb} for something that can't be seen"
+    return f"{verb} for {wait.kind.value}" + (f" ({wait.what})" if wait.what else "")
 
 
 class Gang:
@@ -168,10 +197,15 @@ class Gang:
         gone = [seen for seen in left if seen.features.exit_code == 0]
         return tuple(Blocker(seen, _UNKNOWN, Patience.SHORT) for seen in gone) or tuple(live)
 
+    @cached_property
+    def by_patience(self) -> tuple[Blocker, ...]:
+        """The blockers, those whose wait may last longest first."""
+        return tuple(sorted(self.blockers, key=lambda blocker: -blocker.patience))
+
     @property
     def first(self) -> Blocker:
-        """The blocker whose wait decides for the gang. Raises ValueError where no rank is live."""
-        return min(self.blockers, key=lambda blocker: (-blocker.patience, blocker.seen.name))
+        """The blocker whose wait decides for the gang. Raises IndexError where no rank is live."""
+        return self.by_patience[0]
 
     def signature(self, seen: Seen) -> str:
         """The rank's state where it can't go on, else its wait and place: equal where one hang comes back."""

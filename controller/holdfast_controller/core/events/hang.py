@@ -27,18 +27,24 @@ class HangNoticed:
 
 @dataclass(frozen=True, kw_only=True)
 class HangDiagnosed:
-    """The stack dumps of a noticed hang arrived. They may name other suspects than the notice did."""
+    """The stack dumps of a noticed hang arrived. They may name other suspects than the notice did.
+
+    ``rule``, ``sentence`` and ``since`` are set where the hang is found by another rule by now, or has other suspects.
+    """
 
     job_id: str
     at: Wall
     stacks: str
     suspects: tuple[RankName, ...] = ()
     hosts: tuple[str, ...] = ()
+    rule: Rule | None = None
+    sentence: str = ""
+    since: Wall | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class HangJudged:
-    """The action on a hang was decided; the outcome is never OVER or ENDED."""
+    """The action on a hang was decided; the outcome is never OVER or ENDED. ``rule`` etc. as in ``HangDiagnosed``."""
 
     job_id: str
     at: Wall
@@ -46,6 +52,9 @@ class HangJudged:
     note: str = ""
     suspects: tuple[RankName, ...] = ()
     hosts: tuple[str, ...] = ()
+    rule: Rule | None = None
+    sentence: str = ""
+    since: Wall | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,3 +70,5 @@ def close_hang(job: Job, at: Wall, why: str) -> None:
 def _name(hang: Hang, event: ev.HangDiagnosed | ev.HangJudged) -> None:
     if event.suspects:
         hang.suspects, hang.hosts = event.suspects, event.hosts
+    if event.rule is not None and event.since is not None:
+        hang.rule, hang.sentence, hang.since = event.rule, event.sentence, event.since

@@ -27,7 +27,7 @@ from holdfast_controller.core.hangs.common_cause import (
 )
 from holdfast_controller.core.hangs.evidence import counts_of, keep, take_again, take_evidence, take_in
 from holdfast_controller.core.hangs.features import of_member, vectors_of
-from holdfast_controller.core.hangs.restart import act, highest_step, hosts_of
+from holdfast_controller.core.hangs.restart import act, highest_step, hosts_of, revised
 from holdfast_controller.core.hangs.suspects import note_suspect, shared_cause
 from holdfast_controller.core.hangs.watch_cache import keep_watch
 from holdfast_controller.core.lifecycle import drain
@@ -246,12 +246,14 @@ def _tell_diagnosis(step: Step, job: Job, runtime: Runtime, finding: Finding | N
         return
     dump.told = True
     suspects = ranks_named(finding.suspects) if finding is not None else ()
-    words = dump.diagnosis.words
-    step.emit(
-        ev.HangDiagnosed(
-            job_id=job.id, at=step.now.wall, stacks=words, suspects=suspects, hosts=hosts_of(job, suspects)
-        )
+    diagnosed = ev.HangDiagnosed(
+        job_id=job.id,
+        at=step.now.wall,
+        stacks=dump.diagnosis.words,
+        suspects=suspects,
+        hosts=hosts_of(job, suspects),
     )
+    step.emit(revised(step, job, diagnosed, finding) if finding is not None else diagnosed)
 
 
 def _note_change(
@@ -273,16 +275,15 @@ def _note_change(
             if hang.outcome is None or (notify_only and hang.outcome is HangOutcome.SUPPRESSED):
                 note = "" if notify_only else why
                 suspects = ranks_named(finding.suspects)
-                step.emit(
-                    ev.HangJudged(
-                        job_id=job.id,
-                        at=step.now.wall,
-                        outcome=outcome,
-                        note=note,
-                        suspects=suspects,
-                        hosts=hosts_of(job, suspects),
-                    )
+                judged = ev.HangJudged(
+                    job_id=job.id,
+                    at=step.now.wall,
+                    outcome=outcome,
+                    note=note,
+                    suspects=suspects,
+                    hosts=hosts_of(job, suspects),
                 )
+                step.emit(revised(step, job, judged, finding))
         elif over := result.verdict.over or _over_meanwhile(step, hang, workers, result):
             step.emit(ev.HangOver(job_id=job.id, at=step.now.wall, note=over))
     if result.watch.suspicion is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TypeVar
+
 from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.finding import Finding
 from holdfast_controller.core.events import job as ev
@@ -10,6 +13,7 @@ from holdfast_controller.core.lifecycle.exits import cordon_faulty, faulty_hosts
 from holdfast_controller.core.lifecycle.failure_policy import Reached, may_try_elsewhere
 from holdfast_controller.core.lifecycle.other_hosts import could_move
 from holdfast_controller.core.lifecycle.stop import end
+from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job import Job
@@ -19,6 +23,7 @@ from holdfast_controller.core.model.runtime import Runtime
 from holdfast_controller.core.step.step import Step
 
 ABORTED = 10
+_Told = TypeVar("_Told", ev.HangDiagnosed, ev.HangJudged)
 
 
 def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str, repeats: int) -> str:
@@ -43,32 +48,30 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str,
                 f"{_times(job)} led back to the same wait, so it is left as it is: end it with `holdfast job cancel"
                 f" {job.id}`, or fix what it waits for"
             )
-        step.emit(
-            ev.HangJudged(
-                job_id=job.id,
-                at=step.now.wall,
-                outcome=HangOutcome.BUDGET_SPENT,
-                note=again,
-                suspects=suspects,
-                hosts=hosts,
-            )
+        judged = ev.HangJudged(
+            job_id=job.id,
+            at=step.now.wall,
+            outcome=HangOutcome.BUDGET_SPENT,
+            note=again,
+            suspects=suspects,
+            hosts=hosts,
         )
+        step.emit(revised(step, job, judged, finding))
         error = JobError(ABORTED, _spent(job, sentence), (hang.stacks,) if hang.stacks else ())
         end(step, job, JobState.FAILED, error, stop_reason=ExitReason.HANG_KILLED)
         return ""
     if spent:
         before = f"{_times(job)} led nowhere" if job.budgets.hang_restarts else "no restart in place is allowed"
         again = f"{before}: the job is placed again, on other hosts if it can be"
-    step.emit(
-        ev.HangJudged(
-            job_id=job.id,
-            at=step.now.wall,
-            outcome=HangOutcome.RESTARTED,
-            note=again,
-            suspects=suspects,
-            hosts=hosts,
-        )
+    judged = ev.HangJudged(
+        job_id=job.id,
+        at=step.now.wall,
+        outcome=HangOutcome.RESTARTED,
+        note=again,
+        suspects=suspects,
+        hosts=hosts,
     )
+    step.emit(revised(step, job, judged, finding))
     related = Related(suspects)
     highest = max((at for at in (reached, job.budgets.hang_step) if at is not None), default=None)
     detect_s, diagnose_s = hang.noticed_at - hang.since, step.now.wall - hang.noticed_at
@@ -111,6 +114,17 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str,
         failure=failure,
     )
     return ""
+
+
+def revised(step: Step, job: Job, event: _Told, finding: Finding) -> _Told:
+    """The event with what the newest hang is found by now, where that is not what it was noticed by."""
+    hang = job.hangs[-1]
+    if finding.rule is hang.rule and ranks_named(finding.suspects) in ((), hang.suspects):
+        return event
+    since = step.now.wall_of(min(Mono(finding.since_s), step.now.mono))
+    # What was noticed has lasted since before the notice, whatever the newer rule measures from.
+    since = since if since <= hang.noticed_at else hang.since
+    return replace(event, rule=finding.rule, sentence=finding.sentence, since=since)
 
 
 def _tries_elsewhere(step: Step, job: Job, away: frozenset[str], *, progressed: bool) -> bool:

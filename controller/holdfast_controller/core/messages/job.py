@@ -147,9 +147,9 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
             whom = f"; suspected: {' and '.join(map(str, event.suspects))}" if event.suspects else ""
             return f"possible hang ({event.rule.value}): {event.sentence}{whom}"
         case ev.HangDiagnosed():
-            return f"stack dumps: {event.stacks or 'none could be taken'}"
+            return f"stack dumps: {event.stacks or 'none could be taken'}{_found_by(event)}"
         case ev.HangJudged():
-            return _JUDGED[event.outcome] + (f": {event.note}" if event.note else "")
+            return _JUDGED[event.outcome] + (f": {event.note}" if event.note else "") + _found_by(event)
         case ev.HangStuck():
             why = f": {event.why}" if event.why else ""
             return f"cannot restart yet: processes of {event.worker} on {event.host} survive SIGKILL{why}"
@@ -191,6 +191,13 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
 
 
 _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 10: "SIGUSR1", 12: "SIGUSR2", 15: "SIGTERM"}
+
+
+def _found_by(event: ev.HangDiagnosed | ev.HangJudged) -> str:
+    """The rule that finds the hang by now, where it is another one."""
+    return f"; {event.rule.value}: {event.sentence}" if event.rule is not None else ""
+
+
 _JUDGED = {
     HangOutcome.RESTARTED: "hang confirmed, relaunching in place",
     HangOutcome.WOULD_RESTART: "hang confirmed; with --restart-on-hang the gang would be relaunched in place now",

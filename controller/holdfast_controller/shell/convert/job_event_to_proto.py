@@ -171,16 +171,24 @@ def _of_hang(
             )
             return _Event(hang_noticed=noticed)
         case ev.HangDiagnosed():
-            suspects = rank_names_to_proto(event.suspects)
-            return _Event(
-                hang_diagnosed=_Event.HangDiagnosed(stacks=event.stacks, suspects=suspects, hosts=event.hosts)
+            diagnosed = _Event.HangDiagnosed(
+                stacks=event.stacks,
+                suspects=rank_names_to_proto(event.suspects),
+                hosts=event.hosts,
+                rule=hang_rule_to_proto(event.rule) if event.rule is not None else None,
+                sentence=event.sentence,
+                since=_maybe(event.since),
             )
+            return _Event(hang_diagnosed=diagnosed)
         case ev.HangJudged():
             judged = _Event.HangJudged(
                 outcome=hang_outcome_to_proto(event.outcome),
                 note=event.note,
                 suspects=rank_names_to_proto(event.suspects),
                 hosts=event.hosts,
+                rule=hang_rule_to_proto(event.rule) if event.rule is not None else None,
+                sentence=event.sentence,
+                since=_maybe(event.since),
             )
             return _Event(hang_judged=judged)
         case ev.HangStuck():

@@ -116,6 +116,7 @@ def test_fdinfo() -> None:
 PEER, OUTSIDE = End(WaitKind.PEER, "10.0.0.1:29500"), End(WaitKind.OUTSIDE, "s3:443")
 LISTENS, OWN = End(WaitKind.REQUEST, "0.0.0.0:80"), End(WaitKind.LOCK)
 ACCEPTED = End(WaitKind.OUTSIDE, "10.9.9.9:1", accepted=True)
+MEETS = End(WaitKind.MEETING, "0.0.0.0:29500")
 
 
 @pytest.mark.parametrize(
@@ -132,6 +133,10 @@ ACCEPTED = End(WaitKind.OUTSIDE, "10.9.9.9:1", accepted=True)
             Wait(WaitKind.REQUEST, "0.0.0.0:80"),
         ),
         ((LISTENS, OUTSIDE), None, Wait(WaitKind.OUTSIDE, "s3:443")),
+        ((MEETS, OWN), None, Wait(WaitKind.MEETING, "0.0.0.0:29500")),
+        ((MEETS, End(WaitKind.PEER, "h:1", accepted=True)), None, Wait(WaitKind.MEETING, "0.0.0.0:29500")),
+        ((MEETS, ACCEPTED), None, Wait(WaitKind.REQUEST, "0.0.0.0:29500")),
+        ((MEETS, LISTENS), None, Wait(WaitKind.REQUEST, "0.0.0.0:80")),
         ((OWN, OWN), math.inf, Wait(WaitKind.LOCK)),
         ((OWN,), 7.0, Wait(WaitKind.SLEEP, until_s=7.0)),
         (tuple(End(WaitKind.PEER, f"h{n}") for n in range(5)), None, Wait(WaitKind.PEER, "h0, h1, h2 and 2 more")),
