@@ -144,7 +144,7 @@ class View:
 
     @property
     def unstarted(self) -> bool:
-        """Whether the job has shown no progress to speak of: its rate isn't known, and it has told no step."""
+        """Whether the job has shown hardly any progress: its rate is unknown, and it has reported no step."""
         return not self.started and self.step is None
 
     @property

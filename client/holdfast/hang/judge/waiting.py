@@ -50,8 +50,8 @@ _PATIENCE: Mapping[WaitKind, Patience] = {
     # Nothing is judged while a rank waits for a person: see ``state.pause_reason``.
     WaitKind.PERSON: Patience.OPEN,
 }
-_TOLD = 3
-"""Waits that a sentence tells, at most."""
+_NAMED = 3
+"""Waits that a sentence names, at most."""
 _ENDED = frozenset({Motion.STOPPED, Motion.ZOMBIE, Motion.EXITED})
 # Waits in which a rank that burns the CPU, as a busy-waiting collective does, makes no progress of its own.
 _RESTLESS = (Motion.BURNING, Motion.STIRRING)
@@ -67,7 +67,7 @@ class Blocker:
 
     @property
     def alike(self) -> tuple[Motion | None, WaitKind, str]:
-        """What is alike of ranks that wait for the same in one place of the program."""
+        """Equal for ranks that wait for the same kind of thing in one place of the program."""
         stopped = self.seen.features.motion is Motion.STOPPED
         return Motion.STOPPED if stopped else None, self.wait.kind, self.wait.place
 
@@ -75,15 +75,15 @@ class Blocker:
 def blocker_words(blockers: Sequence[Blocker], now_s: float) -> str:
     """Each kind of wait in words, with its ranks: "w-0 rank 1 waits for a remote service (10.0.0.7:443) in a.py:3 `f`".
 
-    A few ranks are told one by one, so that it shows who waits for whom.
+    A few ranks are named one by one, so that it shows which waits for which.
     """
     groups: dict[object, list[Blocker]] = {}
     for blocker in blockers:
-        alone = len(blockers) <= _TOLD
+        alone = len(blockers) <= _NAMED
         groups.setdefault(blocker.seen.key if alone else blocker.alike, []).append(blocker)
-    told = [_group_words(group, now_s) for group in list(groups.values())[:_TOLD]]
-    more = sum(len(group) for group in list(groups.values())[_TOLD:])
-    return "; ".join([*told, *([f"{more} more ranks wait for something else"] if more else [])])
+    words = [_group_words(group, now_s) for group in list(groups.values())[:_NAMED]]
+    more = sum(len(group) for group in list(groups.values())[_NAMED:])
+    return "; ".join([*words, *([f"{more} more ranks wait for something else"] if more else [])])
 
 
 def _group_words(group: Sequence[Blocker], now_s: float) -> str:
