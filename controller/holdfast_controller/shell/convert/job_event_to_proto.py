@@ -6,6 +6,7 @@ from typing import assert_never
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from holdfast.hang.judge.finding import Rule
 from holdfast.v1 import job_pb2
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.exits import JobError
@@ -175,7 +176,7 @@ def _of_hang(
                 stacks=event.stacks,
                 suspects=rank_names_to_proto(event.suspects),
                 hosts=event.hosts,
-                rule=hang_rule_to_proto(event.rule) if event.rule is not None else None,
+                rule=_rule(event.rule),
                 sentence=event.sentence,
                 since=_maybe(event.since),
             )
@@ -186,7 +187,7 @@ def _of_hang(
                 note=event.note,
                 suspects=rank_names_to_proto(event.suspects),
                 hosts=event.hosts,
-                rule=hang_rule_to_proto(event.rule) if event.rule is not None else None,
+                rule=_rule(event.rule),
                 sentence=event.sentence,
                 since=_maybe(event.since),
             )
@@ -200,6 +201,10 @@ def _of_hang(
             return _Event(hang_action_changed=changed)
         case _:
             assert_never(event)
+
+
+def _rule(rule: Rule | None) -> job_pb2.HangRule.ValueType:
+    return hang_rule_to_proto(rule) if rule is not None else job_pb2.HANG_RULE_UNSPECIFIED
 
 
 def _maybe(wall_s: float | None) -> Timestamp | None:
