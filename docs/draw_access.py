@@ -88,10 +88,46 @@ key as stolen, remove the host (`holdfast host remove`) and let it join again.
 
 ## The audit log
 `holdfast audit` shows all refusals, and every call that changes something (● in the table): who made it and how
-it ended. It is stored in `audit.jsonl` in the controller's state directory: JSON lines, on disk within half a
-second of the call, at most eight files of 16 MiB. For a caller who is refused repeatedly the first 20 refusals
-are written one by one, later ones every 5 s with a count. Callers whom TLS rejects (no certificate, or one of
+it ended. An entry is on disk within half a second of the call. Callers whom TLS rejects (no certificate, or one of
 another CA) reach no handler and are not in the log.
+
+The log has three **trails**, so that no caller can push out entries of another kind (`holdfast audit --trail`):
+
+| trail | calls of | file in the state directory |
+|---|---|---|
+| `admins` | admins of all projects | `audit-admins.jsonl` |
+| `users` | other users, and hosts | `audit.jsonl` |
+| `unknown` | callers without a certificate: joining and renewal | `audit-unknown.jsonl` |
+
+What one caller may have written is limited, so that a user can't wash the log away. Of refusals the first 20 are
+written one by one, then one every 20 s; of other calls the first 1,000, then one every 10 s (of an admin's 5,000, then
+one a second). All others are counted by caller, call and outcome, and a summary is written each minute: `37 more of
+these within 60 s`. A user who calls without end adds 15 MB a day at most.
+
+| setting in controller.toml | default | |
+|---|---|---|
+| `audit_mb` | 128 | MiB of each trail that are kept; the oldest eighth goes first |
+| `audit_days` | 400 | days for which entries are kept, within `audit_mb` |
+| `audit_syslog` | | `"unix:/dev/log"`, or `"udp:HOST:514"`, `tcp:…` or `tls:…`: a syslog server that gets each line |
+
+### Verifying it
+Each line has a number and a hash that covers the line before it. `holdfast audit verify` reads the whole log and
+reports lines that were changed, removed, moved or inserted. It prints an **anchor** for each trail:
+```
+admins   whole   lines 1 to 213
+  anchor   admins:213:9f2c…
+```
+- Keep anchors on another machine, and give them to a later verification: `holdfast audit verify --anchor ANCHOR`. It
+  then also shows whether the end was cut off, or the whole trail was written again. Without an anchor neither can be
+  seen: a process that can write the files can compute new hashes.
+- Rotation and retention break no chain: each file begins with the hash of the line before it. Whether older lines were
+  removed by retention or by an intruder, the chain can't show.
+- A copy, or a backup: `holdfast audit verify --in DIRECTORY`. After a restore the log goes on from the backup; anchors
+  noted since then don't fit, and the copy by syslog has what is missing.
+- With `audit_syslog` each line is on another machine at once, so an intruder on the controller can't take it back. Over
+  a network use `tls`; the server is verified by the system's CAs. A server that can't be reached delays nothing: 50,000
+  lines wait, then `holdfast_audit_not_copied_total` counts what is dropped, and the lines' numbers show the gap.
+- Entries of older releases have no hash; they are kept and counted.
 """
 KINDS = {Kind.HOST: "hosts", Kind.USER: "users", Kind.CONTROLLER: "controllers"}
 WHERE = {

@@ -74,7 +74,7 @@ def understood(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _walk(command: click.Command, words: list[str], parent: click.Context | None) -> None:
     """As click does, but nothing is called."""
-    if isinstance(command, click.Group):
+    if isinstance(command, click.Group) and not (command.invoke_without_command and words[0].startswith("-")):
         name, found, rest = command.resolve_command(click.Context(command, parent), words)
         assert name is not None and found is not None
         _walk(found, rest, click.Context(command, parent, info_name=name))

@@ -81,6 +81,7 @@ COMMANDS: dict[str, list[str]] = {
     "user token": ["user token ann"],
     "whoami": ["whoami", "whoami -o json"],
     "audit": ["audit", "audit -o wide", "audit -o json", "audit -o yaml"],
+    "audit verify": ["audit verify", "audit verify -o json"],
     "doctor": ["doctor --client", "doctor --client -o json"],
 }
 """What is typed, by command: every command that shows something of a controller's."""
@@ -99,7 +100,7 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
     if isinstance(command, click.Group):
         for name, each in command.commands.items():
             yield from leaves(each, (*path, name))
-    else:
+    if not isinstance(command, click.Group) or command.invoke_without_command:
         yield " ".join(path)
 
 

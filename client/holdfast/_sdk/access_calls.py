@@ -5,7 +5,8 @@ Those of ``client.access`` are for admins, mostly; none of ``client.secrets`` re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, cast
 
 import grpc
@@ -70,10 +71,20 @@ class AccessCalls(Calling):
         request = access_pb2.RemoveHostRequest(name=name, force=force)
         await self._unary(self._stub.RemoveHost, request)
 
-    async def audit(self, limit: int = 100, *, who: str = "", refused: bool = False) -> list[AuditEntry]:
-        """The newest entries of the audit log that match, oldest first."""
-        request = access_pb2.ReadAuditRequest(limit=limit, who=who, refused=refused)
+    async def audit(
+        self, limit: int = 100, *, who: str = "", refused: bool = False, trail: str = ""
+    ) -> list[AuditEntry]:
+        """The newest entries of the audit log that match, oldest first; ``trail``: admins, users or unknown."""
+        request = access_pb2.ReadAuditRequest(limit=limit, who=who, refused=refused, trail=trail)
         return list((await self._unary(self._stub.ReadAudit, request)).entries)
+
+    async def export_audit(self) -> AsyncGenerator[tuple[str, bytes], None]:
+        """(trail, line) of the whole audit log as it is on disk, trail by trail, oldest first."""
+        call = self._stub.ExportAudit(access_pb2.ExportAuditRequest())
+        async with contextlib.aclosing(self._stream(call)) as answers:
+            async for answer in answers:
+                for line in answer.lines:
+                    yield answer.trail, line
 
 
 class SecretCalls(Calling):

@@ -10,11 +10,12 @@ import click
 
 from holdfast._base.version import __version__
 from holdfast._security import dns
+from holdfast.cli.cluster.audit import audit
 from holdfast.cli.cluster.dev import dev
 from holdfast.cli.cluster.doctor import doctor
 from holdfast.cli.cluster.secrets import secret
 from holdfast.cli.cluster.status import status
-from holdfast.cli.cluster.users import audit, login, user, whoami
+from holdfast.cli.cluster.users import login, user, whoami
 from holdfast.cli.hangs.hang import hang
 from holdfast.cli.hosts.host_admission import remove, token
 from holdfast.cli.hosts.hosts import host

@@ -39,12 +39,15 @@ def markdown() -> str:
 
 
 def _sections(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
+    if not isinstance(command, click.Group) or command.invoke_without_command:
+        yield from _section(command, path)
     if isinstance(command, click.Group):
         for name, child in command.commands.items():
-            if child.hidden:
-                continue
-            yield from _sections(child, (*path, name))
-        return
+            if not child.hidden:
+                yield from _sections(child, (*path, name))
+
+
+def _section(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
     arguments = [p for p in command.params if isinstance(p, click.Argument)]
     options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
     usage = " ".join([*path, *(["[OPTIONS]"] if options else []), *map(_argument, arguments)])

@@ -69,6 +69,7 @@ AccessService/RemoveUser                -    -        D       U    D      D     
 AccessService/CreateToken               -    -        D       U    D      D         D     D     D    D      +
 AccessService/RemoveHost                -    -        D       U    D      D         D     D     D    D      +
 AccessService/ReadAudit                 -    -        D       U    D      D         D     D     D    D      +
+AccessService/ExportAudit               -    -        D       U    D      D         D     D     D    D      +
 EnrolmentService/GetAuthority           +    +        +       +    +      +         +     +     +    +      +
 EnrolmentService/Enrol                  +    +        +       +    +      +         +     +     +    +      +
 EnrolmentService/Renew                  +    +        +       +    +      +         +     +     +    +      +

@@ -68,7 +68,8 @@ def write_audit(entries: Sequence[access_pb2.AuditEntry], *, wide: bool) -> None
     rows: list[list[Cell | str]] = []
     for entry in entries:
         well = entry.outcome == "OK"
-        more = f" (and {entry.unwritten} more were refused)" if entry.unwritten else ""
+        summary = entry.message.startswith(f"{entry.unwritten} more")
+        more = f" (and {entry.unwritten} more were refused)" if entry.unwritten and not summary else ""
         start = [_local(entry.time), entry.who or "?", *([entry.peer] if wide else []), entry.call]
         rows.append([*start, entry.target, Cell(entry.outcome, "" if well else "31"), _why(entry.message) + more])
     write(columns, rows)

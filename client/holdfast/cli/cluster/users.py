@@ -1,4 +1,4 @@
-"""``holdfast user …``, ``holdfast login``, ``holdfast whoami`` and ``holdfast audit``."""
+"""``holdfast user …``, ``holdfast login`` and ``holdfast whoami``."""
 
 from __future__ import annotations
 
@@ -161,31 +161,6 @@ def whoami(output: str) -> None:
         view=view_caller,
         name=lambda caller: caller.user.name,
         page=lambda caller, _: write_caller(caller, time.time()),
-    )
-
-
-@click.command()
-@click.option("--tail", type=click.IntRange(1, 1000), default=100, show_default=True, help="The newest N.")
-@click.option("--who", default="", help="Only of one party, such as user/ann or host/host-7.")
-@click.option("--refused", is_flag=True, help="Only what was refused or failed.")
-@click.option(
-    "-o", "--output", type=click.Choice(("table", "wide", "json", "yaml")), default="table", help="Format."
-)
-def audit(tail: int, who: str, refused: bool, output: str) -> None:
-    """Show who did what, and who was refused. For admins."""
-
-    async def work(client: Client) -> list[access_pb2.AuditEntry]:
-        return await client.access.audit(tail, who=who, refused=refused)
-
-    found = with_client(work)
-    from holdfast.cli.cluster.user_tables import view_entry, write_audit
-
-    show_list(
-        found,
-        output,
-        view=view_entry,
-        name=lambda entry: entry.call,
-        table=lambda entries, wide: write_audit(entries, wide=wide),
     )
 
 

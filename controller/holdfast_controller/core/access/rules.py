@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from holdfast._base.identity import Identity, Kind
 from holdfast.errors import Denied, HoldfastError, InvalidInput, Unauthenticated, Violation
+from holdfast_controller.core.access.audit import Trail
 from holdfast_controller.core.model.users import EVERY_PROJECT, People, Role, role_in
 from holdfast_controller.core.step.lookup import unknown_job
 
@@ -106,6 +107,7 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.AccessService/CreateToken": _ADMIN,
     "holdfast.v1.AccessService/RemoveHost": _ADMIN,
     "holdfast.v1.AccessService/ReadAudit": _user(Role.ADMIN, Where.CLUSTER),
+    "holdfast.v1.AccessService/ExportAudit": _user(Role.ADMIN, Where.CLUSTER),
     "holdfast.v1.EnrolmentService/GetAuthority": _ANYONE,
     "holdfast.v1.EnrolmentService/Enrol": _ANYONE,
     "holdfast.v1.EnrolmentService/Renew": _ANYONE,
@@ -156,6 +158,15 @@ class Registry:
         if user in self.admins:
             return {EVERY_PROJECT: Role.ADMIN}
         return self.people.roles.get(user, {})
+
+    def trail(self, caller: Caller | None) -> Trail:
+        """The part of the audit log that a caller's calls are kept in."""
+        if caller is None:
+            return Trail.UNKNOWN
+        admin = caller.identity.kind is Kind.USER and _covers(
+            self.grants(caller.identity.name).get(EVERY_PROJECT), Role.ADMIN
+        )
+        return Trail.ADMINS if admin and not is_void(self.people, caller) else Trail.USERS
 
     def sees(self, user: str) -> Callable[[str], bool]:
         """A function of a project's name: whether the user may see the project's jobs."""

@@ -103,7 +103,12 @@ NOTIFICATIONS_WAITING = gauge("holdfast_notifications_waiting", "Notifications t
 NOTIFICATIONS_FAILING = gauge("holdfast_notification_receivers_failing", "Receivers whose last delivery failed.")
 NOTIFICATIONS_DELIVERED = counter("holdfast_notifications_delivered_total", "Notifications that were delivered.")
 AUDIT_REFUSALS = counter("holdfast_audit_refusals_total", "Calls that were refused because of who made them.")
-AUDIT_UNWRITTEN = counter("holdfast_audit_unwritten_total", "Audit log entries that could not be written.")
+AUDIT_UNWRITTEN = counter(
+    "holdfast_audit_unwritten_total", "Audit log entries that were only counted, for summaries."
+)
+AUDIT_NOT_COPIED = counter(
+    "holdfast_audit_not_copied_total", "Lines of the audit log that the syslog server could not be sent."
+)
 
 COUNTED = (
     JOBS_SUBMITTED, JOBS_ENDED, JOB_WAIT, JOB_START, JOB_RESTARTS, RECOVERY, RECOVERY_LOST, RANK_EXITS, LATE_EXITS,
@@ -116,6 +121,6 @@ READ = (
 )  # fmt: skip
 MEASURED = (
     COMMIT, COMMIT_EVENTS, COMMIT_PENDING, RPC, RPCS, OPEN_STREAMS, LOOP_LAG, STORE, NOTIFICATIONS_WAITING,
-    NOTIFICATIONS_FAILING, NOTIFICATIONS_DELIVERED, AUDIT_REFUSALS, AUDIT_UNWRITTEN, HOST_THROTTLED,
+    NOTIFICATIONS_FAILING, NOTIFICATIONS_DELIVERED, AUDIT_REFUSALS, AUDIT_UNWRITTEN, AUDIT_NOT_COPIED, HOST_THROTTLED,
 )  # fmt: skip
 FAMILIES = (*daemon.FAMILIES, *COUNTED, *READ, *MEASURED)

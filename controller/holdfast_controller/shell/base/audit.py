@@ -1,169 +1,124 @@
-"""The audit log: an append-only file of JSON lines in the state directory, ``audit.jsonl``.
+"""The audit log: append-only files of JSON lines in the state directory, ``audit*.jsonl``.
 
-Every call that changes something is in it, and every refusal. An entry is on disk ``DURABLE_S`` after the call at
-the latest, as far as the disk goes along; a disk that doesn't ends the controller, as a failed commit does. The
-file is rotated by size, so that all of it stays within ``FILES`` times ``FILE_BYTES``. Refusals beyond a rate are
-only counted, and the next entry that is written of one says how many: no caller fills the disk by being refused.
+Every call that changes something is in it, and every refusal, by trail (``core.access.audit``). An entry is on disk
+``DURABLE_S`` after the call at the latest, as far as the disk goes along; a disk that doesn't ends the controller, as
+a failed commit does. Each trail is bounded in size and age and has a hash chain (``holdfast._security.audit_chain``).
+Where a syslog server is configured, each line is sent there too.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import heapq
+import time
 from pathlib import Path
+from typing import BinaryIO
 
-from holdfast._daemon.log_file import rotate
-from holdfast.errors import StoreError
-from holdfast_controller.core.model.rate_limit import Buckets
+from holdfast_controller.core.access.audit import SUMMARY_S, AuditLimits, Entry, Trail
+from holdfast_controller.shell.base.audit_files import Retention, TrailFiles
+from holdfast_controller.shell.base.audit_syslog import SyslogCopy
 
 DURABLE_S = 0.5
 """From the call to the disk, beside what the disk itself takes."""
-FILE_BYTES = 16 << 20
-FILES = 8
 MAX_PENDING = 20_000
-"""Entries that may wait for the disk; what comes then is only counted."""
-TEXT_MOST = 300
-"""Characters of each text: who is refused chooses what stands in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One call. ``time`` is wall-clock seconds; ``outcome`` is OK or the name of a gRPC status."""
-
-    time: float
-    who: str
-    peer: str
-    call: str
-    target: str = ""
-    outcome: str = "OK"
-    message: str = ""
-    unwritten: int = 0
-    """Entries that were only counted since the last one that says so."""
+"""Entries that may wait for the disk; further ones are only counted."""
 
 
 class Audit:
     """The audit log of one controller. ``write`` never waits; ``run`` brings it to disk."""
 
-    def __init__(self, directory: Path) -> None:
-        self.path = directory / "audit.jsonl"
-        self._pending: list[Entry] = []
-        self._torn = True
-        """The last line of the file may lack its end: a power cut."""
-        self._unwritten = 0
+    def __init__(
+        self, directory: Path, retention: Retention | None = None, syslog: SyslogCopy | None = None
+    ) -> None:
+        self._files = {trail: TrailFiles(directory, trail, retention or Retention()) for trail in Trail}
+        self._limits = {trail: AuditLimits(trail) for trail in Trail}
+        self._pending: list[tuple[Trail, Entry]] = []
+        self._overflow = 0
+        self.syslog = syslog
         self.refusals = 0
         """Since the start, written or not."""
         self.only_counted = 0
-        """Entries since the start that were not written."""
+        """Entries since the start that were not written one by one."""
         self._wake = asyncio.Event()
-        self._by_party = Buckets(burst=20, per_s=0.2)
-        self._by_all = Buckets(burst=500, per_s=5)
         self._writing = asyncio.Lock()
 
-    def write(self, entry: Entry) -> None:
-        """Keep an entry."""
-        if len(self._pending) >= MAX_PENDING:
-            self._leave_out()
-            return
-        if self._unwritten and entry.outcome != "OK":
-            entry, self._unwritten = replace(entry, unwritten=self._unwritten), 0
-        self._pending.append(entry)
-        self._wake.set()
+    def write(self, entry: Entry, trail: Trail = Trail.USERS) -> None:
+        """Keep the entry of a call; only count it where its caller has used up its allowance."""
+        self._admit(entry, trail, refused=False)
 
-    def refused(self, entry: Entry, now_mono: float) -> None:
-        """Keep the entry of a refusal; only count it where its caller, or all together, were refused too often."""
+    def refused(self, entry: Entry, trail: Trail = Trail.USERS) -> None:
+        """Keep the entry of a refusal, within an allowance that is smaller."""
         self.refusals += 1
-        party = entry.who or entry.peer
-        if self._by_party.spend(party, now_mono) and self._by_all.spend("", now_mono):
-            self.write(entry)
-        else:
-            self._leave_out()
+        self._admit(entry, trail, refused=True)
 
-    def _leave_out(self) -> None:
-        self._unwritten += 1
-        self.only_counted += 1
+    def _admit(self, entry: Entry, trail: Trail, *, refused: bool) -> None:
+        if not self._limits[trail].admit(entry, time.monotonic(), refused=refused):
+            self.only_counted += 1
+        elif len(self._pending) >= MAX_PENDING:
+            self.only_counted += 1
+            self._overflow += 1
+        else:
+            self._pending.append((trail, entry))
+        self._wake.set()
 
     async def run(self) -> None:
         """Bring entries to disk until cancelled. Raises ``StoreError`` where that can't be done."""
         while True:
-            await self._wake.wait()
+            try:
+                async with asyncio.timeout(SUMMARY_S / 2):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._summarise(at_once=False)
             await asyncio.sleep(DURABLE_S / 2)
-            await self.flush()
+            await self._flush()
+
+    async def copy(self) -> None:
+        """Send lines to the syslog server, where one is configured, until cancelled."""
+        if self.syslog is not None:
+            await self.syslog.run()
+        await asyncio.Event().wait()
+
+    def _summarise(self, *, at_once: bool) -> None:
+        now = time.monotonic()
+        for trail, limits in self._limits.items():
+            self._pending += [(trail, entry) for entry in limits.summaries(now, at_once=at_once)]
+        if self._overflow:
+            lost, self._overflow = self._overflow, 0
+            words = f"{lost} entries could not be kept: the disk was too slow"
+            self._pending.append((Trail.ADMINS, Entry(time.time(), "", "", "", message=words, unwritten=lost)))
 
     async def flush(self) -> None:
-        """Return once all that was written is on disk."""
+        """Return once all that was written or counted is on disk."""
+        self._summarise(at_once=True)
+        await self._flush()
+
+    async def _flush(self) -> None:
         async with self._writing:
             self._wake.clear()
             batch, self._pending = self._pending, []
-            if batch:
-                await asyncio.to_thread(self._append, batch)
+            for trail, files in self._files.items():
+                entries = [entry for its, entry in batch if its is trail]
+                if entries:
+                    lines = await asyncio.to_thread(files.append, entries)
+                    if self.syslog is not None:
+                        self.syslog.put(lines)
 
-    async def read(self, limit: int, *, who: str = "", refused: bool = False) -> list[Entry]:
-        """The newest entries that match, oldest first."""
+    async def read(
+        self, limit: int, *, who: str = "", refused: bool = False, trail: Trail | None = None
+    ) -> list[Entry]:
+        """The newest entries that match, of all trails unless one is named, oldest first."""
         await self.flush()
-        return await asyncio.to_thread(self._read, limit, who, refused)
+        wanted = [files for its, files in self._files.items() if trail in (None, its)]
+        found = [await asyncio.to_thread(files.read, limit, who, refused) for files in wanted]
+        return list(heapq.merge(*(sorted(each, key=_time) for each in found), key=_time))[-limit:]
 
-    def _append(self, batch: list[Entry]) -> None:
-        try:
-            begun = not self.path.exists()
-            if not begun and self.path.stat().st_size >= FILE_BYTES:
-                rotate(self._numbered, FILES - 1)
-                begun = True
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "ab") as file:
-                file.write(b"\n" * (self._torn and file.tell() > 0) + b"".join(map(_line, batch)))
-                file.flush()
-                os.fsync(file.fileno())
-            if begun:
-                _sync_names(self.path.parent)
-            self._torn = False
-        except OSError as error:
-            fix = "Check the disk of the state directory, then start the controller again."
-            raise StoreError(f"The audit log {self.path} cannot be written: {error.strerror}.", fix=fix) from error
-
-    def _numbered(self, number: int) -> Path:
-        return self.path.with_name(f"audit.{number}.jsonl") if number else self.path
-
-    def _read(self, limit: int, who: str, refused: bool) -> list[Entry]:
-        found: list[Entry] = []
-        for number in range(FILES):
-            path = self._numbered(number)
-            if len(found) >= limit or not path.exists():
-                break
-            matching = [
-                entry
-                for entry in _entries(path)
-                if (not who or entry.who == who) and (not refused or entry.outcome != "OK")
-            ]
-            found = matching[-(limit - len(found)) :] + found
-        return found
+    async def open_all(self) -> list[tuple[Trail, list[BinaryIO]]]:
+        """Each trail's files as they are now, oldest first, open for reading. Close them."""
+        await self.flush()
+        async with self._writing:
+            return [(trail, await asyncio.to_thread(files.open_all)) for trail, files in self._files.items()]
 
 
-def _sync_names(directory: Path) -> None:
-    """A power cut must not take a new file's name, and with it all that is in the file."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _line(entry: Entry) -> bytes:
-    values = ((name, getattr(entry, name)) for name in Entry.__slots__)
-    fields = {name: value[:TEXT_MOST] if isinstance(value, str) else value for name, value in values}
-    return _ENCODE(fields).encode() + b"\n"
-
-
-_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
-
-
-def _entries(path: Path) -> Iterator[Entry]:
-    """A line that a power cut has left half written is left out."""
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                yield Entry(**json.loads(line))
-            except (ValueError, TypeError):
-                continue
+def _time(entry: Entry) -> float:
+    return entry.time

@@ -12,6 +12,7 @@ from holdfast.errors import ConfigError
 from holdfast.spec import DisconnectPolicy
 from holdfast_controller.core.model.quota import Quota
 from holdfast_controller.core.model.users import RunAs
+from holdfast_controller.shell.base import audit_syslog
 from holdfast_controller.shell.bundles.bundle_store import BundleConfig
 
 
@@ -123,6 +124,12 @@ class ControllerConfig:
     """Where the log goes, and all else that the controller says; None: to stderr."""
     log_file_mb: int = 64
     """MiB of that file before it is renamed and a new one begun; four full ones are kept."""
+    audit_mb: int = 128
+    """MiB of each trail of the audit log (admins, users, unknown callers) that are kept."""
+    audit_days: int = 400
+    """Days for which its entries are kept, within ``audit_mb``."""
+    audit_syslog: str = ""
+    """A syslog server that gets each of its lines: "unix:/dev/log", or "udp:", "tcp:" or "tls:" and HOST:PORT."""
     http_port: int | None = None
     """Where JSON over HTTP is served, at the address of ``listen``; nowhere unless set, any free port for 0."""
     metrics_listen: str = ""
@@ -141,6 +148,11 @@ class ControllerConfig:
             raise ConfigError(f"{names} must be above 0, each longer than the one before.")
         if self.http_port is not None and not 0 <= self.http_port < 65536:
             raise ConfigError(f"http_port is {self.http_port}; ports go from 1 to 65535.")
+        for name in ("audit_mb", "audit_days"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}.", fix="Write 1 or more.")
+        if self.audit_syslog:
+            audit_syslog.parse(self.audit_syslog)
         if self.metrics_listen:
             host, _ = listener.parse(self.metrics_listen, "metrics_listen")
             if not listener.is_loopback(host):

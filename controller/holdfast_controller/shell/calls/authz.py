@@ -28,10 +28,11 @@ from holdfast._daemon import log
 from holdfast._daemon.metrics.series import Series
 from holdfast._security import certificate, tls
 from holdfast.errors import HoldfastError, TooMany, Unauthenticated, Unavailable
+from holdfast_controller.core.access.audit import Entry
 from holdfast_controller.core.access.rules import RULES, Caller, Registry, Target, Where, refusal
 from holdfast_controller.core.access.secrets import is_name
 from holdfast_controller.core.views import metric_families as fam
-from holdfast_controller.shell.base.audit import Audit, Entry
+from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls import bounds
 from holdfast_controller.shell.calls.concurrency_limits import ConcurrencyLimits
 from holdfast_controller.shell.calls.rpc import Context
@@ -108,7 +109,7 @@ class Guard(grpc.aio.ServerInterceptor):
             about = _about(method, request)
             code = rpc_status.code_name(problem)
             entry = Entry(time.time(), who, peer, call, about, code, problem.message)
-            self._audit.refused(entry, time.monotonic())
+            self._audit.refused(entry, self.registry.trail(caller))
             self.series.add(fam.RPCS, method, code)
             raise problem
 
@@ -134,7 +135,8 @@ class Guard(grpc.aio.ServerInterceptor):
             who = caller.party if caller is not None else ""
             about = made or _about(method, request)
             call = method.rpartition(".")[2]
-            self._audit.write(Entry(time.time(), who, peer, call, about, outcome, message))
+            entry = Entry(time.time(), who, peer, call, about, outcome, message)
+            self._audit.write(entry, self.registry.trail(caller))
 
     def access_changed(self, party: str) -> None:
         """End the party's open streams that it may not read any more."""

@@ -15,10 +15,11 @@ from holdfast._security.enrolment import requests, tokens
 from holdfast._security.pki import PublicKey
 from holdfast.errors import Denied, HoldfastError, Unauthenticated, Unavailable
 from holdfast.v1 import enrolment_pb2, enrolment_pb2_grpc
+from holdfast_controller.core.access.audit import Entry, Trail
 from holdfast_controller.core.access.rules import is_void
 from holdfast_controller.core.model.rate_limit import Buckets
 from holdfast_controller.core.step.commands import EnrolAsked
-from holdfast_controller.shell.base.audit import Audit, Entry
+from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls.authz import Guard, peer_of
 from holdfast_controller.shell.calls.rpc import Context, unary
 from holdfast_controller.shell.convert.job_to_proto import timestamp
@@ -119,7 +120,7 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
             self._failures.spend(peer, mono)
             name = f"EnrolmentService/{call}"
             entry = Entry(time.time(), "", peer, name, who, code_name(error), error.message)
-            self._audit.refused(entry, mono)
+            self._audit.refused(entry, Trail.UNKNOWN)
             raise
 
     async def _certify(self, who: Identity, key: PublicKey, *, learns: bool) -> bytes:

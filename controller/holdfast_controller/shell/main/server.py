@@ -41,7 +41,9 @@ from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.model.users import RunAs
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.backup.admin_socket import LocalCalls
+from holdfast_controller.shell.base import audit_syslog
 from holdfast_controller.shell.base.audit import Audit
+from holdfast_controller.shell.base.audit_files import Retention
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
 from holdfast_controller.shell.calls.authz import Guard
@@ -128,7 +130,7 @@ async def serve(
         vault = await open_vault(store, config.secrets_key)
         channels = Channels.of(config)
         dispatcher = Dispatcher(driver, channels, config.cluster, config.notification_retry_for)
-        audit = Audit(config.state_dir)
+        audit = _audit(config)
         guard = Guard(driver, config.cluster, audit)
         enrolling = Enrolling(config, driver, guard, audit)
         pacing = HostPacing(driver)
@@ -208,6 +210,7 @@ async def _run_until_told(
                 sweeping,
                 dispatcher.run(),
                 audit.run(),
+                audit.copy(),
                 enrolling.run(),
                 metrics.run(),
                 watching,
@@ -221,6 +224,8 @@ async def _run_until_told(
             await _stop_serving(server, web, guard, enrolling)
             await driver.settled()
             await audit.flush()
+            if audit.syslog is not None:
+                await audit.syslog.drain(STOP_GRACE_S)
             for task in running:
                 task.cancel()
     finally:
@@ -252,6 +257,12 @@ async def _stop_serving(server: grpc.aio.Server, web: Listener | None, guard: Gu
         # Once no disconnected caller could come back to this process.
         await asyncio.sleep(0)
         guard.end_streams()
+
+
+def _audit(config: ControllerConfig) -> Audit:
+    retention = Retention(config.audit_mb << 20, config.audit_days * 86_400.0)
+    server = audit_syslog.parse(config.audit_syslog) if config.audit_syslog else None
+    return Audit(config.state_dir, retention, audit_syslog.SyslogCopy(server) if server is not None else None)
 
 
 def _status(cluster: Cluster) -> str:

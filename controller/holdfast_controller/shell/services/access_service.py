@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from holdfast._base.identity import Kind
@@ -9,6 +12,7 @@ from holdfast._base.proto_time import seconds
 from holdfast._security.enrolment import tokens
 from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast.v1 import access_pb2, access_pb2_grpc
+from holdfast_controller.core.access.audit import Trail
 from holdfast_controller.core.model.users import EVERY_PROJECT, Role
 from holdfast_controller.core.step.commands import (
     AccountsAsked,
@@ -19,7 +23,7 @@ from holdfast_controller.core.step.commands import (
 )
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls.authz import Guard, caller_of
-from holdfast_controller.shell.calls.rpc import Context, caller_name, unary
+from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver
 
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
     from holdfast_controller.shell.enrolment.service import Enrolment
 
 AUDIT_PAGE = 100
+EXPORT_BYTES = 256 << 10
+"""Of lines in one message."""
 
 
 class AccessService(access_pb2_grpc.AccessServiceServicer):
@@ -119,7 +125,17 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
     async def ReadAudit(
         self, request: access_pb2.ReadAuditRequest, context: Context
     ) -> access_pb2.ReadAuditResponse:
-        found = await self._audit.read(request.limit or AUDIT_PAGE, who=request.who, refused=request.refused)
+        if request.trail and request.trail not in {trail.value for trail in Trail}:
+            known = ", ".join(trail.value for trail in Trail)
+            raise InvalidInput(
+                [Violation("trail", f"there is no trail {request.trail[:32]!r}", f"use one of {known}")]
+            )
+        found = await self._audit.read(
+            request.limit or AUDIT_PAGE,
+            who=request.who,
+            refused=request.refused,
+            trail=Trail(request.trail) if request.trail else None,
+        )
         entries = [
             access_pb2.AuditEntry(
                 time=timestamp(entry.time),
@@ -134,6 +150,20 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
             for entry in found
         ]
         return access_pb2.ReadAuditResponse(entries=entries)
+
+    @streaming
+    async def ExportAudit(
+        self, request: access_pb2.ExportAuditRequest, context: Context
+    ) -> AsyncGenerator[access_pb2.ExportAuditResponse, None]:
+        with contextlib.ExitStack() as held:
+            found = await self._audit.open_all()
+            for _, files in found:
+                for file in files:
+                    held.enter_context(file)
+            for trail, files in found:
+                for file in files:
+                    while lines := await asyncio.to_thread(file.readlines, EXPORT_BYTES):
+                        yield access_pb2.ExportAuditResponse(trail=trail.value, lines=lines)
 
     def _user(self, name: str) -> access_pb2.User:
         registry = self._guard.registry

@@ -114,6 +114,8 @@ class Metrics:
         series.set(fam.NOTIFICATIONS_DELIVERED, self._dispatcher.delivered)
         series.set(fam.AUDIT_REFUSALS, self._audit.refusals)
         series.set(fam.AUDIT_UNWRITTEN, self._audit.only_counted)
+        syslog = self._audit.syslog
+        series.set(fam.AUDIT_NOT_COPIED, syslog.dropped if syslog is not None else 0)
         counted = self._meter.series, self._series, self._guard.series, self._pacing.series
         return *counted, series, gauges(self._driver.cluster, now())
 
