@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -36,6 +37,20 @@ SLEEP = "exec sleep 600"
 def test_status_is_that_of_the_job(cluster: DevCluster, restarts: str, script: str, status: int) -> None:
     done = cluster.holdfast("run", "--max-restarts", restarts, "--", "sh", "-c", script, check=False)
     assert done.returncode == status, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "launches", "why"),
+    [
+        ("import nosuchmodule", 1, "before any progress, by its own text; it is not tried again"),
+        ("raise ValueError('no shard')", 2, "in the same way twice, each time before any progress"),
+    ],
+)
+def test_a_typo_is_not_launched_again_and_again(cluster: DevCluster, code: str, launches: int, why: str) -> None:
+    done = cluster.holdfast("run", "--replicas", "2", "--gpus", "2", "--", sys.executable, "-c", code, check=False)
+    assert done.returncode == 1
+    assert f"It failed {why}" in done.stderr
+    assert cluster.job(cluster.ask(lambda client: client.newest_jobs(1))[0].id)["generation"] == launches
 
 
 def test_status_is_that_of_the_rank_that_failed_first(cluster: DevCluster, tmp_path: Path) -> None:

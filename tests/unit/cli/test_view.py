@@ -213,6 +213,8 @@ def test_an_error_keeps_an_absent_code_apart_from_zero() -> None:
         "details": ["d"],
         "exitCode": None,
         "rank": None,
+        "raised": "",
+        "whyFinal": "",
     }
     job.error.exit_code = 7
     assert json_view.job(job)["error"]["exitCode"] == 7

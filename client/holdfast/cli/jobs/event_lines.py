@@ -97,10 +97,17 @@ def farewell(job: job_pb2.CustomJob, waited_s: float) -> list[str]:
     if job.state == job_pb2.JOB_STATE_SUCCEEDED:
         return [f"succeeded {after}"]
     state = job_pb2.JobState.Name(job.state).removeprefix("JOB_STATE_").lower()
-    lines = [f"{state} {after}" + (f": {job.error.message}" if job.error.message else "")]
+    lines = [f"{state} {after}" + (f": {problem}" if (problem := end_of(job)) else "")]
+    if job.error.why_final:
+        lines.append(f"  {job.error.why_final}")
     if job.state != job_pb2.JOB_STATE_CANCELLED:
         lines.append(f"  more:  holdfast job show {job.id}")
     return lines
+
+
+def end_of(job: job_pb2.CustomJob) -> str:
+    """Why the job ended: its error, and the exception behind it."""
+    return " ".join(filter(None, (job.error.message, job.error.raised)))
 
 
 def ran_for(job: job_pb2.CustomJob, now_or_waited_s: float) -> float:

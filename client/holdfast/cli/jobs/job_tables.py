@@ -58,7 +58,8 @@ def state_cell(state: int) -> Cell:
 def reason(job: job_pb2.CustomJob) -> str:
     """Why the job waits, failed, or was restarted: whichever matters now."""
     if job.HasField("error"):
-        return job.error.message
+        who = f"rank {job.error.rank}: " if job.error.HasField("rank") else ""
+        return f"{who}{job.error.raised}" if job.error.raised else job.error.message
     if job.wait_reason:
         return job.wait_reason
     return ", ".join(restarts(job))

@@ -88,6 +88,8 @@ class Failure:
     """Highest known step."""
     checkpoint: bool = False
     """A checkpoint was seen in this generation."""
+    early: bool = False
+    """The generation ended within minutes, and nothing was seen of it that is progress."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,6 +115,7 @@ def note_failure(job: Job, failure: ev.Failure) -> None:
     if failure.key:
         spent.before_last = spent.same_failure
         spent.repeats(failure.key)
+        spent.early = failure.key if failure.early else ""
         spent.failures += 1
     budgets.checkpointed |= failure.checkpoint
     if failure.step is not None:

@@ -334,6 +334,8 @@ def _cause_found(job: Job, event: ev.CauseFound) -> None:
         recovery.charged = event.charged
     if event.key and job.budgets.spent.failures:
         job.budgets.spent.repeats(event.key)
+        if job.budgets.spent.early:
+            job.budgets.spent.early = event.key
     recovery.related, recovery.end_reason = event.related, event.end_reason
     recovery.failed_at = event.failed_at
     job.last_end = event.end_reason

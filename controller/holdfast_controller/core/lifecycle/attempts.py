@@ -6,7 +6,7 @@ Nothing of the next attempt is ordered before. Places that the next attempt will
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast._session.reports import ExitReason
 from holdfast.errors import WrongState
@@ -30,6 +30,10 @@ def clear_timers(step: Step, job: Job) -> None:
         step.timers.clear((kind, job.id))
 
 
+EARLY_S = 600.0
+"""A generation that ends later has done something, whatever is known of its progress."""
+
+
 def reached(step: Step, job: Job) -> Reached:
     """The progress of the current generation, as its hosts have reported it."""
     runtime = step.cluster.runtime.get(job.id)
@@ -40,7 +44,18 @@ def reached(step: Step, job: Job) -> Reached:
     saved = [output.last_checkpoint_s for output in outputs if output.last_checkpoint_s is not None]
     _, watch = step.cluster.watches.get(job.id, (0, None))
     since_s = watch.began_s if watch is not None else 0.0
-    return Reached(max(steps, default=None), any(at > since_s for at in saved))
+    moved = any(output.last_progress_s is not None and output.last_progress_s > since_s for output in outputs)
+    found = Reached(max(steps, default=None), any(at > since_s for at in saved))
+    nothing = found == Reached() and not moved
+    return replace(found, early=nothing and _ran_s(step, job) < EARLY_S)
+
+
+def _ran_s(step: Step, job: Job) -> float:
+    """Seconds for which all workers of the newest launch have run; 0 where not all were started."""
+    last = job.recoveries[-1] if job.recoveries else None
+    again = last is not None and last.attempt == job.attempt
+    began = last.ended_at if last is not None and again else job.placement.running_since
+    return 0.0 if began is None else step.now.wall - began
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def error_of(member: Member, exit_: Exit, *, restarts: int = 0) -> JobError:
     if raised and raised != (exit_.stderr_tail or ("",))[-1]:
         details.append(raised)
     details.extend(exit_.stderr_tail)
-    return JobError(_code(exit_), _sentence(member, exit_), tuple(details), exit_.shell_code, exit_.rank)
+    return JobError(_code(exit_), _sentence(member, exit_), tuple(details), exit_.shell_code, exit_.rank, raised)
 
 
 def internal_error(error: JobError) -> JobError:
@@ -43,7 +43,16 @@ def no_progress(error: JobError, job: Job, failure: Failure, times: int) -> JobE
     steps = [at for at in (job.budgets.best_step, failure.step) if at is not None]
     where = f" past step {max(steps):g}" if steps else " and no newer checkpoint"
     note = f"It failed in the same way {times} times running, without progress{where}; it is not tried again."
-    return replace(error, details=(note, *error.details))
+    return replace(error, details=(note, *error.details), why_final=note)
+
+
+def never_works(error: JobError, *, again: bool) -> JobError:
+    """The report of a job whose program fails before it does anything: in the same way twice, or by its text."""
+    how = (
+        "in the same way twice, each time before any progress" if again else "before any progress, by its own text"
+    )
+    note = f"It failed {how}; it is not tried again."
+    return replace(error, details=(note, *error.details), why_final=note)
 
 
 def _code(exit_: Exit) -> int:

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from holdfast._base.backoff import wait_s
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events.job import Failure
-from holdfast_controller.core.lifecycle.error_report import error_of, internal_error, no_progress
+from holdfast_controller.core.lifecycle.error_report import error_of, internal_error, never_works, no_progress
 from holdfast_controller.core.lifecycle.exit_blame import raised_by
-from holdfast_controller.core.model.budgets import is_same
+from holdfast_controller.core.model.budgets import is_same, says_the_same
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Member
 from holdfast_controller.core.model.job import Job
@@ -35,6 +35,9 @@ INTERNAL_RESTARTS = 2
 """Three attempts in all."""
 HOST_MOVES = 3
 """Times in a row, without progress, that work moves away from hosts that were lost or broken."""
+_OF_TEXT = frozenset({"ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "TabError"})
+_NO_COMMAND = frozenset({126, 127})
+"""A shell's codes for a command that it may not run, or doesn't find."""
 _SIGABRT, _SIGSEGV = 6, 11
 _FROM_OUTSIDE = frozenset({1, 2, 9, 15})
 """HUP, INT, KILL, TERM: a program does not get these from its own code."""
@@ -164,6 +167,8 @@ class Reached:
 
     step: float | None = None
     checkpoint: bool = False
+    early: bool = False
+    """It ended within minutes, without either and without any output that is progress."""
 
     def progressed(self, job: Job) -> bool:
         """Whether that is past everything before: by steps where any is known, by a checkpoint otherwise."""
@@ -225,6 +230,8 @@ def decide(
         return Fail(error)
     if _is_stuck(job, rule, failure) and not retries.unconditional:
         return Fail(no_progress(error, job, failure, retries.no_progress_limit))
+    if _never_works(job, cause, exit_, failure) and not retries.unconditional:
+        return Fail(never_works(error, again=bool(job.budgets.spent.early)))
     if rule.way is Way.NOWHERE:
         return _retry_or_fail(job, cause, failure, error, allowed=retries.unconditional)
     if used[rule.budget] >= _limits(job)[rule.budget]:
@@ -254,6 +261,7 @@ def failure_of(job: Job, member: Member, exit_: Exit, cause: Cause, reached: Rea
         progressed=reached.progressed(job),
         step=reached.step,
         checkpoint=reached.checkpoint,
+        early=reached.early,
     )
 
 
@@ -275,9 +283,10 @@ def key_of(cause: Cause, exit_: Exit) -> str:
 def _used(job: Job, member: Member, failure: Failure) -> dict[Budget, int]:
     if failure.progressed:
         return dict.fromkeys(Budget, 0)
+    restarts = job.budgets.spent.worker_restarts
     return {
         Budget.NONE: 0,
-        Budget.WORKER: job.budgets.spent.worker_restarts.get(member.index, 0),
+        Budget.WORKER: max(restarts.get(member.index, 0), sum(restarts.values()) - job.gang.max_worker_restarts),
         Budget.TRANSIENT: job.budgets.spent.transient_restarts,
         Budget.INTERNAL: job.budgets.spent.internal_errors,
         Budget.HANG: job.budgets.hang_restarts,
@@ -312,6 +321,19 @@ def _is_stuck(job: Job, rule: Rule, failure: Failure) -> bool:
     key, times = job.budgets.spent.same_failure
     # More than the limit only where the true cause of the last one became known after its restart.
     return times >= limit or (is_same(key, failure.key) and times + 1 >= limit)
+
+
+def _never_works(job: Job, cause: Cause, exit_: Exit, failure: Failure) -> bool:
+    """The same words twice before any progress, or a first failure that is the program's text: a typo, no package."""
+    budgets = job.budgets
+    if cause is not Cause.USER_ERROR or not job.gang.retries.no_progress_limit or not failure.early:
+        return False
+    if budgets.best_step is not None or budgets.checkpointed:
+        return False
+    if not budgets.spent.failures:
+        kind = raised_by(exit_).partition(":")[0].rpartition(".")[2]
+        return kind in _OF_TEXT or exit_.exit_code in _NO_COMMAND
+    return says_the_same(budgets.spent.early, failure.key)
 
 
 def _on_port(job: Job, member: Member, failure: Failure, error: JobError) -> Answer:

@@ -16,6 +16,12 @@ def is_same(key: str, other: str) -> bool:
     return bool(two_lines and other_two_lines) and (code == other_code or (said != "" and said == other_said))
 
 
+def says_the_same(key: str, other: str) -> bool:
+    """Whether two failures have the same words: their exception, or their last line of stderr."""
+    words = [each.partition("\n")[2] if "\n" in each else each for each in (key, other)]
+    return words[0] == words[1] != ""
+
+
 @dataclass
 class Spent:
     """Failures charged since the job last made progress; progress replaces it by an empty one."""
@@ -32,6 +38,9 @@ class Spent:
     """The last failure's key, and how many in a row were the same."""
     before_last: tuple[str, int] = ("", 0)
     """``same_failure`` before the last failure."""
+
+    early: str = ""
+    """The last failure's key where its generation had made no progress at all."""
 
     def repeats(self, key: str) -> None:
         """Count one more failure, known by ``key``."""

@@ -26,3 +26,7 @@ class JobError:
     exit_code: int | None = None
     rank: int | None = None
     """Whose end it is about, if it is about one."""
+    raised: str = ""
+    """The exception that the rank ended with, such as ``ValueError: bad batch``."""
+    why_final: str = ""
+    """Why it isn't tried again, where that is no spent budget; a sentence."""

@@ -83,7 +83,13 @@ def job_to_proto(
 def error_to_proto(error: JobError) -> job_pb2.JobError:
     """The first cause of a job's end."""
     return job_pb2.JobError(
-        code=error.code, message=error.message, details=error.details, exit_code=error.exit_code, rank=error.rank
+        code=error.code,
+        message=error.message,
+        details=error.details,
+        exit_code=error.exit_code,
+        rank=error.rank,
+        raised=error.raised,
+        why_final=error.why_final,
     )
 
 
