@@ -9,7 +9,6 @@ import pytest
 from tests.unit.controller.examples import job
 
 from holdfast._session.reports import Exit, ExitReason
-from holdfast_controller.core.fold.attempt import note_failure
 from holdfast_controller.core.lifecycle.failure_policy import (
     HOST_MOVES,
     INTERNAL_RESTARTS,
@@ -321,63 +320,6 @@ def test_failure_is_the_same_by_its_exception_else_by_its_code_or_last_words(
     found.budgets.spent.same_failure = (failure_of(found, found.gang.members[0], one, cause, NOWHERE).key, 1)
     told = decide(found, found.gang.members[1], other, cause, Reached(7.0))
     assert isinstance(told, Fail if same else Restart)
-
-
-EARLY = Reached(early=True)
-FIRST_LINES = ("Traceback (most recent call last):",)
-
-
-@pytest.mark.parametrize(
-    ("exit_", "broken"),
-    [
-        (_last(*FIRST_LINES, "ModuleNotFoundError: No module named 'trainer'"), True),
-        (_last(*FIRST_LINES, "ImportError: cannot import name 'x'"), True),
-        (_last(*FIRST_LINES, "SyntaxError: invalid syntax"), True),
-        (_last("run.sh: line 3: torchrum: command not found", code=127), True),
-        (_last(code=126), True),
-        (_last(*FIRST_LINES, "ValueError: no shard"), False),
-        (_last(code=1), False),
-    ],
-)
-def test_a_program_that_cannot_work_as_it_is_written_fails_at_once(exit_: Exit, broken: bool) -> None:
-    found = made()
-    member = found.gang.members[1]
-    told = decide(found, member, exit_, Cause.USER_ERROR, EARLY)
-    assert isinstance(told, Fail if broken else Restart)
-    if isinstance(told, Fail):
-        assert told.error.details[0] == "It failed before any progress, by its own text; it is not tried again."
-    assert isinstance(decide(found, member, exit_, Cause.USER_ERROR, NOWHERE), Restart), "it has worked before"
-    found.budgets.best_step = 3.0
-    assert isinstance(decide(found, member, exit_, Cause.USER_ERROR, EARLY), Restart), "it has worked before"
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        (_last("ValueError: no shard 17"), _last("ValueError: no shard 4", code=3), True),
-        (_last("no such file: /data/x", code=2), _last("no such file: /data/x", code=3), True),
-        (_last("ValueError: no shard"), _last("KeyError: 'lr'"), False),
-        (_last("downloading", code=2), _last("no such file", code=2), False),
-        (_last(code=2), _last(code=2), False),
-    ],
-)
-def test_the_same_words_twice_before_any_progress_are_final(one: Exit, other: Exit, same: bool) -> None:
-    found = made()
-    failure = failure_of(found, found.gang.members[0], one, Cause.USER_ERROR, EARLY)
-    note_failure(found, failure)
-    told = decide(found, found.gang.members[1], other, Cause.USER_ERROR, EARLY)
-    assert isinstance(told, Fail if same else Restart)
-    if isinstance(told, Fail):
-        assert told.error.details[0].startswith("It failed in the same way twice, each time before any progress")
-    assert isinstance(decide(found, found.gang.members[1], other, Cause.USER_ERROR, NOWHERE), Restart)
-
-
-def test_early_failures_are_tried_again_where_the_job_asks_for_that() -> None:
-    exit_ = _last("ValueError: no shard")
-    for retries in ({"no_progress_limit": 0}, {"unconditional": True}):
-        found = made(**retries)
-        note_failure(found, failure_of(found, found.gang.members[0], exit_, Cause.USER_ERROR, EARLY))
-        assert isinstance(decide(found, found.gang.members[1], exit_, Cause.USER_ERROR, EARLY), Restart), retries
 
 
 def test_restarts_of_all_workers_together_have_a_bound() -> None:
