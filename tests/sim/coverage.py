@@ -24,6 +24,7 @@ TRANSITIONS = sorted(
 FAULTS = sorted(
     [
         "agent crash",
+        "agent frozen",
         "clock jump",
         "commit fails",
         "commit lands_unanswered",

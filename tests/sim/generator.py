@@ -41,6 +41,7 @@ def draw(seed: int) -> Plan:
     for _ in range(dice.choice([0, 2, 5, 15, 30])):
         moves.append(_misfortune(dice, names, dice.random() * lasts_s))
     moves = _with_peers(moves, names, lasts_s, random.Random(f"peers {seed}"), honest=honest)
+    moves += _stalls(random.Random(f"stalls {seed}"), names, lasts_s)
     moves.sort(key=lambda move: move.at_s)
     return Plan(
         seed,
@@ -90,6 +91,17 @@ def _missed(dice: random.Random, names: list[str], lasts_s: float) -> list[Move]
     if dice.random() < 0.2:
         return [*moves, PowerLoss(begin_s, lost[0], for_s)]
     return [*moves, Cut(begin_s, lost, True, True, for_s, peers=dice.random() < 0.6)]
+
+
+def _stalls(dice: random.Random, names: list[str], lasts_s: float) -> list[Move]:
+    """Daemons whose event loops are held, in a third of the worlds: for a moment, or for longer than a lease."""
+    if dice.random() > 0.35:
+        return []
+    found: list[Move] = []
+    for _ in range(dice.choice([1, 3, 8])):
+        at_s, for_s = dice.random() * lasts_s, dice.choice([2.0, 8.0, 30.0, 65.0, 120.0]) * dice.uniform(0.8, 1.2)
+        found.append(Frozen(at_s, for_s, host=dice.choice(["", dice.choice(names)])))
+    return found
 
 
 def _rate(dice: random.Random, spread: float) -> float:

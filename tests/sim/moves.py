@@ -85,11 +85,12 @@ class SwitchedOff:
 
 @dataclass(frozen=True)
 class Frozen:
-    """The controller stands still; ``replaced`` by another one meanwhile, or not."""
+    """A daemon stands still: the agent of ``host``, or the controller, ``replaced`` by another one meanwhile or not."""
 
     at_s: float
     for_s: float
-    replaced: bool
+    replaced: bool = False
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,10 @@ def make(world: World, move: Move) -> None:
             if for_s > 30.0:
                 # The admin is still there when the last try of this call is made.
                 world.engine.after(1.0, lambda: _fence(world, host))
-        case Frozen(_, for_s, replaced):
+        case Frozen(_, for_s, replaced, ""):
             world.freeze_controller(for_s, replaced=replaced)
+        case Frozen(_, for_s, _, host):
+            world.freeze_agent(host, for_s)
         case ClockSet(_, host, by_s):
             world.seen("clock jump")
             clock = world.hosts[host].clock if host else world.controller_clock
@@ -197,7 +200,9 @@ def words(move: Move) -> str:
             return f"{host} loses power for {for_s:.0f} s"
         case SwitchedOff(_, host, for_s):
             return f"an admin switches {host} off for {for_s:.0f} s"
-        case Frozen(_, for_s, replaced):
+        case Frozen(_, for_s, replaced, host):
+            if host:
+                return f"the agent of {host} stands still for {for_s:.0f} s"
             return f"the controller stands still for {for_s:.0f} s{', another is started' if replaced else ''}"
         case ClockSet(_, host, by_s):
             return f"the wall clock of {host or 'the controller'} is set by {by_s:+.0f} s"

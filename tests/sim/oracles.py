@@ -53,6 +53,10 @@ class Oracles:
         """True time of each commit, and what it says in words."""
         self.silences: list[tuple[str, float, float]] = []
         """(host, from when to when its silence was longer than the term of suspicion)."""
+        self.listening_since = 0.0
+        """When the controller has started, or has gone on after it stood still."""
+        self.decided_before: set[str] = set()
+        """Hosts that it had given up before it stood still, but had not written down."""
 
     # --- the log ------------------------------------------------------------------------------------------------
 
@@ -132,12 +136,23 @@ class Oracles:
         self.arrived[host] = min(self.arrived.get(host, 0.0), heard_before)
         self.earlier[host] = [min(at, heard_before) for at in self.earlier.get(host, [0.0])]
 
+    def on_listening(self) -> None:
+        """The controller has started, or goes on after it stood still: now each lease has its full term."""
+        self.listening_since = self.world.engine.now
+
+    def on_frozen(self, given_up: set[str]) -> None:
+        """The controller stands still from now on."""
+        self.decided_before = given_up
+
     def _was_silent(self, host: str) -> None:
         now, clock = self.world.engine.now, self.world.controller_clock
         # What arrived since may have come between the decision and its commit.
         arrived = max((at for at in self.earlier.get(host, ()) if at < now - SLACK_S), default=0.0)
         silent_s = (now - arrived) * clock.rate
         check(silent_s + SLACK_S >= LEASES.lost_s, "14 clocks", f"{host} is lost after {silent_s:.1f} s")
+        listened_s = (now - self.listening_since) * clock.rate
+        full = listened_s + SLACK_S >= LEASES.lost_s or host in self.decided_before
+        check(full, "16 full terms", f"{host} is given up {listened_s:.1f} s after the controller stood still")
         suspect_s = clock.true_s(LEASES.suspect_s)
         watched = [name for name in self.arrived if name not in self.ledger.lost or name == host]
         open_ = [(name, at + suspect_s, now) for name, at in self.arrived.items() if now - at > suspect_s]

@@ -293,6 +293,10 @@ PLANTED: dict[str, Planted] = {
     "no brake": Planted(
         "give hosts up although most are silent", plant=lambda: patch.object(lease, "brake", lambda *_: False)
     ),
+    "stalls are silence": Planted(
+        "count the time in which the controller stood still as silence of its hosts",
+        plant=lambda: patch.object(sessions, "on_stood_still", lambda *_: None),
+    ),
     "adopts nothing": Planted("kill what a living shim supervises at the agent's start", plant=_adopts_nothing),
     "silent after a hello": Planted("say nothing to an agent that is back", plant=_says_nothing_after_a_hello),
 }

@@ -139,6 +139,8 @@ class Reactor:
                 sessions.on_disconnected(step, incoming)
             case commands.TimePassed():
                 self._on_time(step)
+            case commands.StoodStill():
+                sessions.on_stood_still(step)
             case commands.HoldAsked():
                 hangs.on_hold(step, incoming)
             case commands.Once():
@@ -282,6 +284,8 @@ class Reactor:
     def _on_time(self, step: Step) -> None:
         first = self.timers.next_due()
         late_s = step.now.mono - first if first is not None else 0.0
+        if late_s >= self.policies.leases.heartbeat_s:
+            sessions.on_stood_still(step)
         due = self.timers.pop_due(step.now.mono)
         sessions.on_silence(step, [name for kind, name in due if kind is HostTimer.LEASE], late_s)
         for kind, name in due:

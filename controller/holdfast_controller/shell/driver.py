@@ -23,7 +23,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
-from holdfast_controller.core.step.commands import Input, TimePassed
+from holdfast_controller.core.step.commands import Input, StoodStill, TimePassed
 from holdfast_controller.core.step.step import Decision, Entry, Policies
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
@@ -61,6 +61,7 @@ class Driver:
         self.store = store
         self.reactor = Reactor(cluster, policies)
         self._observers = Observers()
+        self._late_s: Callable[[], float] = lambda: 0.0
         self._pending: list[tuple[Decision, list[Record]]] = []
         self._wake = asyncio.Event()
         self._tokens = itertools.count(1)
@@ -80,12 +81,19 @@ class Driver:
         self.to_sweep = asyncio.Event()
         """Set when a job was deleted, of which the store still has something."""
 
-    def start(self, kept: dict[str, KeptWatch] | None = None, observers: Observers | None = None) -> None:
+    def start(
+        self,
+        kept: dict[str, KeptWatch] | None = None,
+        observers: Observers | None = None,
+        late_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         """Give every lease a full term, resume the stored hang watches, and arm the timers.
 
-        Call it once, before the first ``feed`` and before ``run``.
+        Call it once, before the first ``feed`` and before ``run``. ``late_s`` says for how long the event loop has
+        been held just now, before ``stood_still`` is called for it.
         """
         self._observers = observers or Observers()
+        self._late_s = late_s
         self.reactor.resume(now(), kept)
         self._arm()
 
@@ -97,6 +105,20 @@ class Driver:
         """
         if self._broken is not None:
             raise Unavailable("The controller is about to end.", fix="Try again once it has been restarted.")
+        # What comes first after a stall, a deadline say, may come before the watch of the loop has reported it.
+        if (late_s := self._late_s()) >= self.reactor.policies.leases.heartbeat_s:
+            self._step(StoodStill(late_s))
+        records = self._step(incoming)
+        self._arm()
+        return records
+
+    def stood_still(self, for_s: float) -> None:
+        """Count no silence of hosts for the time in which nothing was read from them."""
+        if self._broken is None and for_s >= self.reactor.policies.leases.heartbeat_s:
+            self._step(StoodStill(for_s))
+            self._arm()
+
+    def _step(self, incoming: Input) -> list[Record]:
         try:
             decision = self.reactor.step(incoming, now())
             records = [_record(entry) for entry in decision.entries]
@@ -108,7 +130,6 @@ class Driver:
             self._pending.append((decision, records))
             self._fed += 1
             self._wake.set()
-        self._arm()
         return records
 
     async def ask(self, make: Callable[[int], Input]) -> str:

@@ -56,6 +56,14 @@ class Agent:
         for shim in self.held.values():
             shim.say = None
 
+    def thaw(self) -> None:
+        """It goes on where it stood, with what has come meanwhile."""
+        if self.life.frozen:
+            self.life.frozen = False
+            waiting, self.life.waiting = self.life.waiting, []
+            for deed in waiting:
+                self.later(0.0, deed)
+
     # --- start --------------------------------------------------------------------------------------------------
 
     def _adopt(self) -> None:

@@ -10,6 +10,7 @@ from tests.sim.cluster.database import Deposed, Fate
 from tests.sim.cluster.network import End, Stream
 from tests.sim.engine import Life
 
+from holdfast_controller.core.events.host import HostLost
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
@@ -45,8 +46,10 @@ class Controller:
         self._callers: dict[int, Any] = {}
         self._streams: dict[tuple[str, int], Stream] = {}
         self._armed: float | None = None
+        self._froze_at = 0.0
         kept = {job: codec.load_watch(payload) for job, payload in world.database.watches.items()}
         self.reactor.resume(self._now(), kept)
+        world.oracles.on_listening()
         self._arm()
 
     # --- ends ---------------------------------------------------------------------------------------------------
@@ -60,6 +63,25 @@ class Controller:
         for stream in self._streams.values():
             stream.close(stream.controller)
         self.world.controller_died(self)
+
+    def freeze(self) -> None:
+        """It stands still."""
+        self.life.frozen = True
+        self._froze_at = self.world.controller_clock.mono()
+        undone = [entry.event for decision in self._pending for entry in decision.entries]
+        self.world.oracles.on_frozen({event.host for event in undone if isinstance(event, HostLost)})
+
+    def thaw(self) -> None:
+        """It goes on where it stood, with what has come meanwhile. The driver knows for how long it stood."""
+        self.life.frozen = False
+        waiting, self.life.waiting = self.life.waiting, []
+        still_s = self.world.controller_clock.mono() - self._froze_at
+        if still_s >= POLICIES.leases.heartbeat_s:
+            waiting.insert(0, lambda: self.feed(st.StoodStill(still_s)))
+            if self.world.controller is self:
+                self.world.oracles.on_listening()
+        for act_ in waiting:
+            self.world.engine.after(0.0, act_, self.life, self.die)
 
     # --- hosts --------------------------------------------------------------------------------------------------
 

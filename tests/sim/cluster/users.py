@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
 AGAIN_S = 5.0
-TRIES = 40
+TRIES = 60
+"""More than the longest time for which a controller stands still."""
 
 
 def _resume(job_id: str, token: int) -> st.ResumeAsked:

@@ -149,12 +149,21 @@ class World:
         if frozen is None or frozen.life.frozen:
             return
         self.seen("controller frozen")
-        frozen.life.frozen = True
+        frozen.freeze()
         if replaced:
             self.controller = None
             self.replaced.append(frozen)
             self.engine.after(CONTROLLER_BACK_S, self.start_controller)
         self.engine.after(for_s, lambda: self.thaw(frozen))
+
+    def freeze_agent(self, host: str, for_s: float) -> None:
+        """It stands still for a while; shims and ranks go on."""
+        agent = self.hosts[host].agent
+        if agent is None or agent.life.frozen or self.healed:
+            return
+        self.seen("agent frozen")
+        agent.life.frozen = True
+        self.engine.after(for_s, agent.thaw)
 
     def thaw(self, controller: Controller) -> None:
         """It goes on where it stood, with what has come meanwhile."""
@@ -162,10 +171,7 @@ class World:
         if not life.frozen:
             return
         self.seen("controller frozen")
-        life.frozen = False
-        waiting, life.waiting = life.waiting, []
-        for act_ in waiting:
-            self.engine.after(0.0, act_, life, controller.die)
+        controller.thaw()
         if controller in self.replaced:
             self.engine.after(FOUND_OUT_S, lambda: self.retire(controller))
 
@@ -217,6 +223,8 @@ class World:
         self.healed = True
         self.weights = self.weights.calm()
         for host in self.hosts.values():
+            if host.agent is not None:
+                host.agent.thaw()
             self.network.set_cut(host.name, (False, False))
             self.network.set_apart(list(self.network.apart), apart=False)
             self._held_off.discard(host.name)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast._base.version import __version__
-from holdfast._daemon.metrics.series import Series, gauge
+from holdfast._daemon.metrics.series import Series, gauge, histogram
 from holdfast._security import certificate
 from holdfast._session.protocol import PROTOCOL
 from holdfast.errors import ConfigError
@@ -18,8 +18,17 @@ CERTIFICATE_END = gauge(
 )
 DISK_FREE = gauge("holdfast_disk_free_bytes", "Free where a directory lies, as far as we may use it.", "directory")
 DISK_SIZE = gauge("holdfast_disk_size_bytes", "Size of the file system where a directory lies.", "directory")
+STALLS = histogram(
+    "holdfast_event_loop_stall_seconds",
+    "Stalls of the event loop above 0.1 s, by cause.",
+    "cause",
+    bounds=(0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+LONGEST_STALL = gauge(
+    "holdfast_event_loop_longest_stall_seconds", "Longest stall of the event loop since the start, by cause.", "cause"
+)
 
-FAMILIES = (BUILD_INFO, CERTIFICATE_END, DISK_FREE, DISK_SIZE)
+FAMILIES = (BUILD_INFO, CERTIFICATE_END, DISK_FREE, DISK_SIZE, STALLS, LONGEST_STALL)
 
 
 def tell_build(series: Series) -> None:

@@ -20,6 +20,7 @@ from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTim
 def resume(cluster: Cluster, policies: Policies, timers: Timers, now: Now, kept: dict[str, KeptWatch]) -> None:
     """Arm all timers: leases get a full term again, running timeouts what is left of them."""
     wake(cluster, kept, now)
+    cluster.listening_since = now.mono
     look_s = deletion.first_look_s(policies)
     if look_s is not None:
         timers.set((ClusterTimer.RETENTION, ""), now.mono_in(look_s))

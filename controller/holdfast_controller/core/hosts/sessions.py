@@ -29,7 +29,9 @@ from holdfast_controller.core.step.commands import (
 )
 from holdfast_controller.core.step.lookup import find_host
 from holdfast_controller.core.step.step import Step
-from holdfast_controller.core.step.timers import HostTimer
+from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer
+
+_JUDGE_SILENCE = frozenset({JobTimer.TIMEOUT, JobTimer.END_GRACE, JobTimer.SETTLE, ClusterTimer.RECONCILE})
 
 
 def on_connected(step: Step, hello: HostConnected) -> None:
@@ -170,9 +172,23 @@ def _is_known(step: Step, name: str) -> None:
 
 
 def _watch(step: Step, name: str, presence: Presence) -> None:
-    due = lease.next_change(step.policies.leases, presence, step.now.mono)
+    due = lease.next_change(step.policies.leases, presence, step.now.mono, step.cluster.listening_since)
     if due is not None:
         step.timers.set((HostTimer.LEASE, name), due)
+
+
+def on_stood_still(step: Step) -> None:
+    """Begin every lease again: what hosts have said while the controller stood still is read only from now on.
+
+    The same holds for other deadlines that end something because a host has not said otherwise.
+    """
+    step.cluster.listening_since = step.now.mono
+    soon = step.now.mono_in(step.policies.leases.suspect_s)
+    for key, due in list(step.timers.due.items()):
+        if due < soon and key[0] in _JUDGE_SILENCE:
+            step.timers.set(key, soon)
+    if (ClusterTimer.RECONCILE, "") in step.timers.due:
+        step.cluster.reconcile_until = soon
 
 
 def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
@@ -181,13 +197,15 @@ def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
     Where that is noticed ``late_s`` after the time it was the controller that stood still. What hosts have said
     meanwhile may not have been read yet, so they are given time for it.
     """
-    policy, now = step.policies.leases, step.now.mono
+    policy, now, since = step.policies.leases, step.now.mono, step.cluster.listening_since
     spared = late_s > lease.LATE_S or now < step.cluster.spared_until
     kept: list[str] = []
     lost: list[tuple[str, float]] = []
     for name in names:
         presence = step.cluster.presence_of(name)
-        verdict = lease.liveness(policy, presence, now)
+        verdict = lease.liveness(policy, presence, now, since)
+        if verdict is Liveness.READY:
+            verdict = presence.liveness  # only its own word makes a silent host ready again
         if verdict is Liveness.LOST and presence.liveness is not Liveness.LOST:
             if spared or kept or (not lost and _mass_silence(step)):
                 presence.liveness = Liveness.SUSPECT
@@ -200,7 +218,7 @@ def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
             _is_known(step, name)
         if verdict is not presence.liveness:
             presence.liveness = verdict
-            presence.lost_at = step.now.wall_of(Mono(presence.last_seen + policy.lost_s))
+            presence.lost_at = step.now.wall_of(Mono(max(presence.last_seen, since) + policy.lost_s))
             step.do(Note("host.silent", (("host", name), ("state", verdict.name))))
         _watch(step, name, presence)
     if kept:
@@ -219,7 +237,7 @@ def _mass_silence(step: Step) -> bool:
     """Asked once per step, since it looks at every host. Hosts that were given up before are no part of it."""
     cluster = step.cluster
     watched = [cluster.presence_of(name) for name, host in cluster.hosts.items() if not host.lost]
-    return lease.brake(step.policies.leases, watched, step.now.mono)
+    return lease.brake(step.policies.leases, watched, step.now.mono, cluster.listening_since)
 
 
 def _record_mass_silence(step: Step) -> None:
@@ -229,7 +247,8 @@ def _record_mass_silence(step: Step) -> None:
         return
     cluster.mass_silence = True
     watched = [cluster.presence_of(name) for name, host in cluster.hosts.items() if not host.lost]
-    silent = sum(lease.liveness(step.policies.leases, p, step.now.mono) is not Liveness.READY for p in watched)
+    policy, now, since = step.policies.leases, step.now.mono, cluster.listening_since
+    silent = sum(lease.liveness(policy, p, now, since) is not Liveness.READY for p in watched)
     step.emit(ev.MostHostsSilent(at=step.now.wall, silent=silent, hosts=len(watched)))
 
 

@@ -64,6 +64,8 @@ class Cluster:
     presence: dict[str, Presence] = field(default_factory=dict)
     awaited_hosts: set[str] = field(default_factory=set)
     """Hosts that have not connected since this controller started, and still have time to."""
+    listening_since: Mono = BOOT
+    """When the controller started, or ran again after it stood still: no silence of a host from before counts."""
     spared_until: Mono = BOOT
     """No host is declared lost before this time, since most were silent just now."""
     mass_silence: bool = False

@@ -2,8 +2,8 @@
 
 The figures are the design's: a beat each 5 s, suspect after three missed, a lease of 60 s that the holder
 counts from sending and the grantor from receiving, and nothing reassigned before 66 s. After a restart of
-the controller every lease starts again, and when more than 55 % of the hosts fall silent at once the fault is
-likelier ours, so none of them is given up.
+the controller, and after it stood still for a heartbeat or longer, every lease starts again. When more than 55 % of
+the hosts fall silent at once the fault is likelier ours, so none of them is given up.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from holdfast_controller.core.model.clock import Mono
+from holdfast_controller.core.model.clock import BOOT, Mono
 from holdfast_controller.core.model.host import Liveness, Presence
 
 LATE_S = 1.0
-"""A deadline that is noticed so long after its time was missed because we stood still."""
+"""A deadline that is noticed so long after its time was missed because the controller stood still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +34,27 @@ class LeasePolicy:
         return self.lease_s * 12 / 13
 
 
-def liveness(policy: LeasePolicy, presence: Presence, now: Mono) -> Liveness:
-    """The liveness of a host by the time since its last message alone."""
-    silent = now - presence.last_seen
+def liveness(policy: LeasePolicy, presence: Presence, now: Mono, since: Mono = BOOT) -> Liveness:
+    """The liveness of a host by the time since its last message alone. Before ``since`` no silence counts."""
+    silent = now - max(presence.last_seen, since)
     if silent >= policy.lost_s:
         return Liveness.LOST
     return Liveness.SUSPECT if silent >= policy.suspect_s else Liveness.READY
 
 
-def next_change(policy: LeasePolicy, presence: Presence, now: Mono) -> Mono | None:
+def next_change(policy: LeasePolicy, presence: Presence, now: Mono, since: Mono = BOOT) -> Mono | None:
     """When the verdict changes if nothing is heard; None once it is final."""
     for bound in (policy.suspect_s, policy.lost_s):
-        due = Mono(presence.last_seen + bound)
+        due = Mono(max(presence.last_seen, since) + bound)
         if due > now:
             return due
     return None
 
 
-def brake(policy: LeasePolicy, presences: Collection[Presence], now: Mono) -> bool:
+def brake(policy: LeasePolicy, presences: Collection[Presence], now: Mono, since: Mono = BOOT) -> bool:
     """Whether so many hosts are silent at once that the cause is common and none may be given up.
 
     A single host is no crowd: the brake needs two at least.
     """
-    silent = sum(1 for p in presences if liveness(policy, p, now) is not Liveness.READY)
+    silent = sum(1 for p in presences if liveness(policy, p, now, since) is not Liveness.READY)
     return silent >= 2 and silent > policy.mass_share * len(presences)

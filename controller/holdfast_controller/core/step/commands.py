@@ -336,6 +336,13 @@ class TimePassed:
 
 
 @dataclass(frozen=True)
+class StoodStill:
+    """For so many seconds, until now, the controller ran nothing and so heard nothing."""
+
+    for_s: float
+
+
+@dataclass(frozen=True)
 class ShutdownAnnounced:
     """A host's agent says that the host shuts down."""
 
@@ -375,4 +382,5 @@ Input = (
     | CertificateEnds
     | AccessCommand
     | TimePassed
+    | StoodStill
 )

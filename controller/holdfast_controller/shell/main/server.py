@@ -13,6 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from holdfast._daemon import log
+from holdfast._daemon.loop_watch import LoopWatch
 from holdfast._daemon.sd_notify import Supervisor
 from holdfast._security import tls
 from holdfast.errors import ConfigError
@@ -133,8 +134,9 @@ async def serve(
         audit = _audit(config)
         guard = Guard(driver, config.cluster, audit)
         enrolling = Enrolling(config, driver, guard, audit)
+        watch = LoopWatch(lambda stall: driver.stood_still(stall.seconds))
         pacing = HostPacing(driver)
-        metrics = Metrics(config, driver, guard, audit, dispatcher, pacing)
+        metrics = Metrics(config, driver, guard, audit, dispatcher, pacing, watch)
         whole = ClusterService(driver, metrics, dispatcher, config.cluster)
         transfers = Transfers()
         server, health_servicer, services = _server(
@@ -149,7 +151,7 @@ async def serve(
             access_changed=guard.access_changed,
             secret_kept=vault.keep,
         )
-        driver.start(await asyncio.wrap_future(store.call(store.kept_watches)), observers)
+        driver.start(await asyncio.wrap_future(store.call(store.kept_watches)), observers, watch.late_s)
         local = LocalCalls(store, config.state_dir, enrolling.rotation)
         await local.start()
         await server.start()
@@ -173,11 +175,13 @@ async def serve(
         if on_ready is not None:
             on_ready(port)
         supervisor.tell(READY=1)
+        watch.start()
         try:
             await _run_until_told(
                 config, driver, server, web, dispatcher, guard, audit, enrolling, metrics, supervisor
             )
         finally:
+            watch.stop()
             await local.stop()
     finally:
         await asyncio.to_thread(store.close)

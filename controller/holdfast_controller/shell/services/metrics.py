@@ -26,6 +26,7 @@ from holdfast_controller.shell.notify.dispatcher import Dispatcher
 from holdfast_controller.shell.services.host_pacing import HostPacing
 
 if TYPE_CHECKING:
+    from holdfast._daemon.loop_watch import LoopWatch
     from holdfast._daemon.metrics.exposition import Exposition
 
 LOOK_S = 1.0
@@ -43,6 +44,7 @@ class Metrics:
         audit: Audit,
         dispatcher: Dispatcher,
         pacing: HostPacing,
+        watch: LoopWatch,
     ) -> None:
         self._pacing = pacing
         self._config = config
@@ -50,6 +52,7 @@ class Metrics:
         self._guard = guard
         self._audit = audit
         self._dispatcher = dispatcher
+        self._watch = watch
         self._meter = Meter(driver.cluster)
         self._series = Series()
         self._listener: Listener | None = None
@@ -116,7 +119,7 @@ class Metrics:
         series.set(fam.AUDIT_UNWRITTEN, self._audit.only_counted)
         syslog = self._audit.syslog
         series.set(fam.AUDIT_NOT_COPIED, syslog.dropped if syslog is not None else 0)
-        counted = self._meter.series, self._series, self._guard.series, self._pacing.series
+        counted = self._meter.series, self._series, self._guard.series, self._pacing.series, self._watch.series
         return *counted, series, gauges(self._driver.cluster, now())
 
     def _tell_certificates(self, series: Series) -> None:
