@@ -1,8 +1,8 @@
 """Watches a daemon's event loop: how long nothing else could run in it, why, and where its code was meanwhile.
 
-Theory of operation. A timer of the loop notes the time twenty times a second. One that fires more than ``STALL_S`` too
-late is a stall. Meanwhile a thread has looked at the same notes: while the timer is overdue, it keeps the stack of the
-loop's thread and whether that thread waited in a system call. When the stall is over, its cause follows from what was
+Theory of operation. A timer of the loop notes the time ten or twenty times a second. One that fires more than
+``STALL_S`` too late is a stall. Meanwhile a thread has looked at the same notes, seldom while they are fresh: if the
+timer is overdue, it keeps the stack of the loop's thread and whether that thread waited in a system call. When the stall is over, its cause follows from what was
 used: CPU time of this process (``CODE``), a call that waited (``WAIT``), or neither, because the process was stopped,
 its machine was suspended or had no CPU left for it (``MACHINE``). Times are seconds since boot, suspended time included,
 so a wall clock that is set is no stall.
@@ -29,7 +29,9 @@ from holdfast._daemon.metrics.daemon import LONGEST_STALL, STALLS
 from holdfast._daemon.metrics.series import Series
 
 BEAT_S = 0.05
-"""Seconds between two notes of the time, and so the error of a stall's length."""
+"""Seconds between two notes of the time, unless asked for. A stall may have been so much longer than was measured."""
+LOOK_S = 0.05
+"""Seconds between two looks at a loop that is held, and how late such a look may come by itself."""
 STALL_S = 0.1
 """A timer that fires so long after its time is a stall."""
 LOG_EVERY_S = 10.0
@@ -74,16 +76,20 @@ class _Look:
 
 
 class LoopWatch:
-    """Watches the running event loop from ``start`` to ``stop``. ``on_stall`` is called in the loop after each stall."""
+    """Watches the running event loop from ``start`` to ``stop``. ``on_stall`` is called in the loop after each stall.
 
-    def __init__(self, on_stall: Callable[[Stall], None] = lambda _: None) -> None:
+    ``beat_s``: seconds between two notes of the time. An idle process uses about 0.1 % of a core for ten in a second.
+    """
+
+    def __init__(self, on_stall: Callable[[Stall], None] = lambda _: None, beat_s: float = BEAT_S) -> None:
         self.series = Series()
+        self._beat_s = beat_s
         self._on_stall = on_stall
         self._longest = dict.fromkeys(Cause, 0.0)
         self._beat = float("inf")
         self._look: _Look | None = None
         self._logged_at, self._unlogged = -LOG_EVERY_S, 0
-        self._stop = threading.Event()
+        self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         for cause in Cause:
             self.series.declare(STALLS, cause.value)
@@ -98,18 +104,18 @@ class LoopWatch:
 
     def stop(self) -> None:
         """End the watch; its thread ends by itself soon after."""
-        self._stop.set()
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
 
     def late_s(self) -> float:
         """How long the loop has been held so far, as far as it has not been reported to ``on_stall`` yet."""
-        return _now() - self._beat - BEAT_S
+        return _now() - self._beat - self._beat_s
 
     def _note(self) -> None:
         self._beat, self._cpu_s, self._process_s = _now(), time.thread_time(), time.process_time()
         self._look = None
-        self._timer = self._loop.call_later(BEAT_S, self._on_beat)
+        self._timer = self._loop.call_later(self._beat_s, self._on_beat)
 
     def _on_beat(self) -> None:
         late_s = self.late_s()
@@ -125,34 +131,35 @@ class LoopWatch:
         self.series.observe(STALLS, stall.seconds, cause)
         self._longest[stall.cause] = max(self._longest[stall.cause], stall.seconds)
         self.series.set(LONGEST_STALL, self._longest[stall.cause], cause)
-        if directory := os.environ.get(REPORT):
+        if stall.cause is Cause.CODE and (directory := os.environ.get(REPORT)):
             with open(f"{directory}/{os.getpid()}", "a") as file:
                 file.write(json.dumps(asdict(stall)) + "\n")
         if self._beat - self._logged_at < LOG_EVERY_S:
             self._unlogged += 1
         else:
-            tell = log.info if stall.cause is Cause.MACHINE else log.warning
-            more = {"stalls_before": self._unlogged} if self._unlogged else {}
-            tell("loop.stalled", **asdict(stall), **more)
+            log.warning("loop.stalled", **asdict(stall), not_logged=self._unlogged)
             self._logged_at, self._unlogged = self._beat, 0
         self._on_stall(stall)
 
     def _keep_looking(self) -> None:
-        looked_at, told_s = _now(), STILL_HELD_S
-        while not self._stop.wait(BEAT_S):
+        told_s, sleep_s = STILL_HELD_S, self._beat_s
+        while not self._stopped:
+            planned = _now() + sleep_s
+            time.sleep(sleep_s)
             now, beat = _now(), self._beat
-            on_time, looked_at = now - looked_at < 2 * BEAT_S, now
-            held_s = now - beat - BEAT_S
-            if held_s < BEAT_S:
+            held_s = now - beat - self._beat_s
+            sleep_s = max(LOOK_S, LOOK_S - held_s)
+            if held_s < LOOK_S:
                 told_s = STILL_HELD_S
                 continue
             stack = _stack(sys._current_frames().get(self._thread_id))
-            look = _Look(stack, on_time and _waits(self._native_id))
-            if self._beat == beat:  # else it is over, and this is the stack of something later
-                self._look = look
-                if held_s > told_s:
-                    told_s = 2 * held_s
-                    log.warning("loop.held", seconds=round(held_s, 1), stack=stack)
+            look = _Look(stack, now - planned < LOOK_S and _waits(self._native_id))
+            if self._beat != beat:
+                continue  # it is over, and this is the stack of something later
+            self._look = look
+            if held_s > told_s:
+                told_s = 2 * held_s
+                log.warning("loop.held", seconds=round(held_s, 1), stack=stack)
 
 
 def _cause(late_s: float, cpu_s: float, process_s: float, look: _Look | None) -> Cause:

@@ -17,6 +17,7 @@ import anyio.to_thread
 from holdfast import __version__
 from holdfast._daemon import log, log_file
 from holdfast._daemon.instance_lock import only_one
+from holdfast._daemon.loop_watch import LoopWatch
 from holdfast._daemon.sd_notify import Supervisor
 from holdfast._security.tls import TlsFiles
 from holdfast._session.reports import WorkerId
@@ -148,11 +149,14 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
             await tasks.start(_end_on_signal, tasks.cancel_scope, driver, supervisor)
             renewal = Renewal(settings.enrolment, TlsFiles(settings.ca, settings.cert, settings.key))
             await _live(driver, spawner, renewal, tasks)
-            metrics = Metrics(settings, driver.meter, driver.gauges, driver.parts.shims.__len__)
+            link = driver.parts.link
+            watch = LoopWatch(lambda stall: link.stood_still(stall.seconds), beat_s=0.1)
+            metrics = Metrics(settings, driver.meter, driver.gauges, driver.parts.shims.__len__, watch.series)
             tasks.start_soon(metrics.run)
             tasks.start_soon(LocalStatus(settings.state_dir, settings.controller, driver).run)
             supervisor.tell(READY=1)
             log_file.ready()
+            watch.start()
             tasks.start_soon(supervisor.keep_telling, driver.status)
     finally:
         supervisor.tell(STOPPING=1)

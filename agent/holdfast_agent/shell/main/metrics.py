@@ -33,15 +33,21 @@ AGAIN_S = 30.0
 
 
 class Metrics:
-    """The metrics of one agent. ``gauges`` and ``shims`` read the current state."""
+    """The metrics of one agent. ``gauges`` and ``shims`` read the current state; ``stalls`` are its loop's."""
 
     def __init__(
-        self, settings: Config, meter: Meter, gauges: Callable[[float], Series], shims: Callable[[], int]
+        self,
+        settings: Config,
+        meter: Meter,
+        gauges: Callable[[float], Series],
+        shims: Callable[[], int],
+        stalls: Series,
     ) -> None:
         self._settings = settings
         self._meter = meter
         self._gauges = gauges
         self._shims = shims
+        self._stalls = stalls
         self._disks = Series()
 
     async def run(self) -> None:
@@ -94,7 +100,7 @@ class Metrics:
         daemon.tell_build(series)
         daemon.tell_certificate(series, self._settings.cert)
         series.set(fam.SHIMS, self._shims())
-        return self._meter.series, self._disks, series, self._gauges(time.monotonic())
+        return self._meter.series, self._disks, self._stalls, series, self._gauges(time.monotonic())
 
     def _look_at_disks(self) -> Series:
         series = Series()

@@ -111,6 +111,10 @@ class Link:
                 self._beats.append(now_s())
             self.send(agent_pb2.SessionRequest(heartbeat=self._listener.heartbeat()))
 
+    def stood_still(self, for_s: float) -> None:
+        """Count no silence of the controller for a time in which this agent read nothing."""
+        self._heard_s += for_s
+
     async def run(self) -> None:
         """Hold a session with the controller until cancelled."""
         backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, random.Random())
