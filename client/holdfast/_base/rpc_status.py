@@ -18,6 +18,7 @@ DOMAIN = "holdfast"
 MESSAGE_MAX = 1_200
 VIOLATIONS_MAX = 3_000
 """Characters as they travel; text goes twice, and all of it has to fit into 8 KiB of trailing metadata."""
+OVERLOADED = "It may be overloaded or stopped: try again; if that goes on, run on its machine: systemctl status holdfast-controller"
 
 CODES: dict[type[HoldfastError], int] = {
     errors.InvalidInput: code_pb2.INVALID_ARGUMENT,
@@ -61,8 +62,11 @@ def code_name(error: HoldfastError) -> str:
     return str(code_pb2.Code.Name(CODES.get(type(error), code_pb2.INTERNAL)))
 
 
-def from_rpc_error(error: grpc.RpcError, *, endpoint: str = "") -> HoldfastError:
-    """The error that the other side raised, or what gRPC itself says of the link to ``endpoint``."""
+def from_rpc_error(error: grpc.RpcError, *, endpoint: str = "", within_s: float = 0.0) -> HoldfastError:
+    """The error that the other side raised, or what gRPC itself says of the link to ``endpoint``.
+
+    ``within_s`` is the call's deadline, where it has one.
+    """
     code: grpc.StatusCode = error.code()
     message: str = error.details() or code.name
     rich = rpc_status.from_call(error)
@@ -75,7 +79,8 @@ def from_rpc_error(error: grpc.RpcError, *, endpoint: str = "") -> HoldfastError
         case grpc.StatusCode.UNAVAILABLE:
             return _unreachable(message, where)
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return errors.DeadlineExceeded(f"The controller{where} did not answer in time.")
+            time = f"within {within_s:g} s" if within_s else "in time"
+            return errors.DeadlineExceeded(f"The controller{where} did not answer {time}.", fix=OVERLOADED)
         case grpc.StatusCode.UNIMPLEMENTED:
             return errors.WrongState(
                 f"The controller{where} does not know this call.",
@@ -83,6 +88,10 @@ def from_rpc_error(error: grpc.RpcError, *, endpoint: str = "") -> HoldfastError
             )
         case _:
             return HoldfastError(f"The controller{where} failed: {one_line(message)} ({code.name}).")
+
+
+_MUTE = ("endpoint closing", "handshake timed out", "settings frame", "keepalive watchdog timeout", "ping timeout")
+"""What gRPC says where it has given up waiting for a peer's next bytes, during the handshake or after it."""
 
 
 def is_ours(error: grpc.RpcError) -> bool:
@@ -138,9 +147,22 @@ def _from_rich(rich: status_pb2.Status) -> HoldfastError | None:
     return cls(one_line(rich.message), fix=one_line(info.metadata.get("fix", "")))
 
 
+def is_mute(error: grpc.RpcError) -> bool:
+    """Whether the other side takes connections, but has not said a word on them, nor closed them, in time."""
+    message = (error.details() or "").lower()
+    return error.code() is grpc.StatusCode.UNAVAILABLE and any(sign in message for sign in _MUTE)
+
+
 def _unreachable(message: str, where: str) -> HoldfastError:
     lowered = message.lower()
-    if "certificate" in lowered or "handshake" in lowered or "ssl" in lowered or "tls" in lowered:
+    if any(sign in lowered for sign in _MUTE):
+        return errors.Unavailable(f"What listens{where} takes connections, but does not answer.", fix=OVERLOADED)
+    if "wrong_version_number" in lowered:
+        return errors.Unavailable(
+            f"What listens{where} does not speak TLS, so it is no controller.",
+            fix="Check the address and the port (client.toml: controller).",
+        )
+    if "certificate" in lowered or "tls handshake" in lowered or "ssl" in lowered:
         return errors.Unauthenticated(
             f"The TLS handshake with the controller{where} failed.",
             fix="Check that the certificate is of this cluster and has not expired (client.toml: ca, cert, key).",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import gc
 import json
 import os
 import sys
@@ -62,6 +63,8 @@ class Stall:
     seconds: float
     cpu_s: float
     """CPU time of the loop's thread in it."""
+    gc_s: float
+    """Seconds in which Python looked for cycles of garbage."""
     cause: Cause
     stack: tuple[str, ...]
     """``file:line function`` of each frame; empty where none was taken in time."""
@@ -87,6 +90,7 @@ class LoopWatch:
         self._on_stall = on_stall
         self._longest = dict.fromkeys(Cause, 0.0)
         self._beat = float("inf")
+        self._gc_began, self._gc_s = 0.0, 0.0
         self._look: _Look | None = None
         self._logged_at, self._unlogged = -LOG_EVERY_S, 0
         self._stopped = False
@@ -99,12 +103,15 @@ class LoopWatch:
         """Begin to watch. Call it in the loop, once what is loaded at the start is loaded."""
         self._loop = asyncio.get_running_loop()
         self._thread_id, self._native_id = threading.get_ident(), threading.get_native_id()
+        gc.callbacks.append(self._on_gc)
         self._note()
         threading.Thread(target=self._keep_looking, name="loop-watch", daemon=True).start()
 
     def stop(self) -> None:
         """End the watch; its thread ends by itself soon after."""
         self._stopped = True
+        if self._on_gc in gc.callbacks:
+            gc.callbacks.remove(self._on_gc)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -114,7 +121,7 @@ class LoopWatch:
 
     def _note(self) -> None:
         self._beat, self._cpu_s, self._process_s = _now(), time.thread_time(), time.process_time()
-        self._look = None
+        self._look, self._gc_s = None, 0.0
         self._timer = self._loop.call_later(self._beat_s, self._on_beat)
 
     def _on_beat(self) -> None:
@@ -123,8 +130,15 @@ class LoopWatch:
             cpu_s = time.thread_time() - self._cpu_s
             look = self._look
             cause = _cause(late_s, cpu_s, time.process_time() - self._process_s, look)
-            self._report(Stall(round(late_s, 3), round(cpu_s, 3), cause, look.stack if look else ()))
+            stack = look.stack if look else ()
+            self._report(Stall(round(late_s, 3), round(cpu_s, 3), round(self._gc_s, 3), cause, stack))
         self._note()
+
+    def _on_gc(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            self._gc_began = time.perf_counter()
+        else:
+            self._gc_s += time.perf_counter() - self._gc_began
 
     def _report(self, stall: Stall) -> None:
         cause = stall.cause.value

@@ -86,7 +86,7 @@ class Calling:
             await anyio.lowlevel.checkpoint_if_cancelled()
             raise
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error, endpoint=self.settings.controller) from error
+            raise from_rpc_error(error, endpoint=self.settings.controller, within_s=CALL_TIMEOUT_S) from error
 
     async def _stream(self, call: grpc.aio.UnaryStreamCall[Q, T]) -> AsyncGenerator[T]:
         """The messages of one call, which is cancelled when the reader leaves."""

@@ -68,7 +68,7 @@ def reach(address: str, files: TlsFiles) -> ReachFacts:
         with _client_side(files).wrap_socket(link, server_hostname=SERVER_NAME):
             pass
     except (OSError, ConfigError) as error:
-        return ReachFacts(address, Step.TLS, _words(error), addresses)
+        return ReachFacts(address, Step.TLS, _words(error), addresses, mute=isinstance(error, TimeoutError))
     finally:
         link.close()
     return _call(address, files, addresses)

@@ -39,6 +39,8 @@ class ReachFacts:
     """The controller's clock less ours; None where it didn't tell."""
     uncertain_s: float = 0.0
     """By how much that may be wrong."""
+    mute: bool = False
+    """It takes connections, and nothing came on ours in time."""
 
 
 def check(facts: ReachFacts) -> Iterator[Finding]:
@@ -57,6 +59,8 @@ def check(facts: ReachFacts) -> Iterator[Finding]:
             yield ok("controller.tcp", f"{facts.address} takes connections")
             saw = f"no handshake with {facts.address}: {facts.problem}"
             mend = "Check the address, the clock (time.*) and the files (certificates.*)."
+            if facts.mute:
+                mend = "It may be overloaded or stopped. On its machine: systemctl status holdfast-controller"
             yield error("controller.tls", saw, _CUT_OFF, mend)
         case Step.CALL:
             yield ok("controller.tls", f"{facts.address} is a controller of this cluster")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import socket
@@ -13,6 +14,7 @@ import anyio
 import pytest
 from tests.integration.client.fake_controller import FakeController, Pki
 
+from holdfast._security.enrolment import pinning
 from holdfast.client import Client
 from holdfast.errors import (
     ConfigError,
@@ -163,9 +165,51 @@ async def test_a_port_that_swallows_everything_is_noticed(controller: FakeContro
         settings = ClientSettings(address, ours.ca, ours.cert, ours.key)
         started = time.monotonic()
         async with Client(settings) as client:
-            with pytest.raises(HoldfastError):
+            with pytest.raises(Unavailable, match=f"What listens at {address} takes connections, but does not answer"):
                 await client.get_job("j1")
         assert time.monotonic() - started < 12
+
+
+async def test_a_port_that_takes_no_connections_any_more_is_no_fault_of_certificates(
+    controller: FakeController,
+) -> None:
+    with socket.socket() as full, contextlib.ExitStack() as waiting:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            link = waiting.enter_context(socket.socket())
+            link.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                link.connect(full.getsockname())
+        ours = controller.settings()
+        address = f"127.0.0.1:{full.getsockname()[1]}"
+        async with Client(ClientSettings(address, ours.ca, ours.cert, ours.key)) as client:
+            with pytest.raises(Unavailable, match=f"No controller answers at {address}"):
+                await client.get_job("j1")
+
+
+async def test_what_speaks_no_tls_is_no_controller(controller: FakeController) -> None:
+    async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(speak, "127.0.0.1", 0)
+    async with server:
+        ours = controller.settings()
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with Client(ClientSettings(address, ours.ca, ours.cert, ours.key)) as client:
+            with pytest.raises(Unavailable, match=f"What listens at {address} does not speak TLS"):
+                await client.get_job("j1")
+
+
+async def test_who_joins_is_told_of_a_controller_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pinning, "CALL_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(Unavailable, match="takes connections, but did not answer within 1 s") as failed:
+            await anyio.to_thread.run_sync(pinning.fetch_authority, address, f"sha256:{'0' * 64}", 0.0)
+    assert "overloaded or stopped" in failed.value.fix
 
 
 async def test_a_stranger_is_told_that_the_handshake_failed(controller: FakeController, tmp_path: Path) -> None:

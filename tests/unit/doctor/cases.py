@@ -307,6 +307,8 @@ CASES = [
     _reach("controller.tcp", OK, failed=Step.TLS),
     _reach("controller.tls", ERROR, "self-signed", "certificates", failed=Step.TLS,
          problem="self-signed certificate"),
+    _reach("controller.tls", ERROR, "timed out", "overloaded or stopped", failed=Step.TLS, mute=True,
+         problem="timed out"),
     _reach("controller.tls", OK, failed=Step.CALL),
     _reach("time.controller", OK, "within 10 ms"),
     _reach("time.controller", WARNING, "10 s behind", "timedatectl", difference_s=10.0),

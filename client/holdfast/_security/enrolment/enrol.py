@@ -105,7 +105,7 @@ def _enrol(line: Line, host: str, clock: Clock) -> tuple[bytes, bytes, enrolment
             stub = enrolment_pb2_grpc.EnrolmentServiceStub(link)
             answer = stub.Enrol(asked, timeout=pinning.CALL_S)
     except grpc.RpcError as error:
-        raise from_rpc_error(error, endpoint=line.address) from error
+        raise from_rpc_error(error, endpoint=line.address, within_s=pinning.CALL_S) from error
     _check_clock(seconds(answer.time), clock())
     return requests.key_pem(key), checked_cas(answer.trusted or ca), answer
 

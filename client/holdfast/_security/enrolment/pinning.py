@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 
-from holdfast._base.rpc_status import from_rpc_error
+from holdfast._base.rpc_status import OVERLOADED, from_rpc_error, is_mute
 from holdfast._security.tls import SERVER_NAME
 from holdfast.errors import ConfigError, HoldfastError, InvalidInput, Unauthenticated, Unavailable, Violation
 from holdfast.v1 import enrolment_pb2, enrolment_pb2_grpc
@@ -84,6 +84,12 @@ def _certificate_of(address: str) -> x509.Certificate:
         raise InvalidInput([Violation("controller", f"{address!r} is not HOST:PORT", "as in 10.0.0.1:7444")])
     try:
         pem = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=CALL_S)
+    except TimeoutError as error:
+        if "handshake" not in str(error):
+            fix = "Check the address, and firewalls in between."
+            raise Unavailable(f"{address} was not reached within {CALL_S:g} s.", fix=fix) from error
+        problem = f"What listens at {address} takes connections, but did not answer within {CALL_S:g} s."
+        raise Unavailable(problem, fix=OVERLOADED) from error
     except (OSError, ValueError) as error:
         what = getattr(error, "strerror", None) or str(error)
         fix = "Check the address, and that holdfast-controller runs there with enrolment_listen."
@@ -105,7 +111,9 @@ def _check_clock(shown: x509.Certificate, address: str, now: float) -> None:
 
 
 def _no_enrolment(error: grpc.RpcError, address: str) -> HoldfastError:
-    found = from_rpc_error(error, endpoint=address)
+    found = from_rpc_error(error, endpoint=address, within_s=CALL_S)
+    if is_mute(error):
+        return found
     if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED):
         fix = "Use the address of the admin's line: that of enrolment_listen, which is not that of listen."
         return Unavailable(f"What listens at {address} issues no certificates.", fix=fix)

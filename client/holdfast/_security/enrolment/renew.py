@@ -37,7 +37,7 @@ def renew(address: str, own: TlsFiles) -> Certificate:
     except grpc.RpcError as error:
         if error.code() is grpc.StatusCode.UNAVAILABLE:
             pinning.check_clock(address, time.time())
-        raise from_rpc_error(error, endpoint=address) from error
+        raise from_rpc_error(error, endpoint=address, within_s=pinning.CALL_S) from error
     fresh = certificate.parse(answer.certificate.decode())
     if answer.trusted and answer.trusted != ca:
         files.write(own.ca, checked_cas(answer.trusted), 0o644)  # first: the certificate may be of a new one

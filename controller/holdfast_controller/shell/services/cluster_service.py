@@ -64,6 +64,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
     async def GetMetrics(
         self, request: cluster_pb2.GetMetricsRequest, context: Context
     ) -> cluster_pb2.GetMetricsResponse:
+        await self._metrics.load()
         text, content_type = self._metrics.page(request.accept)
         return cluster_pb2.GetMetricsResponse(content_type=content_type, text=text)
 
