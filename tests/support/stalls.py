@@ -1,8 +1,8 @@
 """A daemon under test whose code holds its event loop for more than a tenth of a second fails the run.
 
-What counts is CPU time of the loop's thread, so a busy machine makes no stall. Each daemon reports its own
-(``holdfast._daemon.loop_watch``); what a test left running is counted for the test after it. A test that holds a loop on
-purpose unsets ``HOLDFAST_STALLS`` for the daemons that it starts.
+What counts is CPU time of the loop's thread, so a busy machine makes no stall. Each daemon reports its own stalls
+(``holdfast._daemon.loop_watch``); those of a daemon that a test left running count for the test after it. A test that
+holds a loop on purpose unsets ``HOLDFAST_STALLS`` for the daemons that it starts.
 """
 
 from __future__ import annotations

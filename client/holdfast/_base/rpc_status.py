@@ -18,7 +18,10 @@ DOMAIN = "holdfast"
 MESSAGE_MAX = 1_200
 VIOLATIONS_MAX = 3_000
 """Characters as they travel; text goes twice, and all of it has to fit into 8 KiB of trailing metadata."""
-OVERLOADED = "It may be overloaded or stopped: try again; if that goes on, run on its machine: systemctl status holdfast-controller"
+OVERLOADED = (
+    "It may be overloaded or stopped: try again; if that goes on, run on its machine:"
+    " systemctl status holdfast-controller"
+)
 
 CODES: dict[type[HoldfastError], int] = {
     errors.InvalidInput: code_pb2.INVALID_ARGUMENT,

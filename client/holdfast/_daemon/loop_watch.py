@@ -2,10 +2,10 @@
 
 Theory of operation. A timer of the loop notes the time ten or twenty times a second. One that fires more than
 ``STALL_S`` too late is a stall. Meanwhile a thread has looked at the same notes, seldom while they are fresh: if the
-timer is overdue, it keeps the stack of the loop's thread and whether that thread waited in a system call. When the stall is over, its cause follows from what was
-used: CPU time of this process (``CODE``), a call that waited (``WAIT``), or neither, because the process was stopped,
-its machine was suspended or had no CPU left for it (``MACHINE``). Times are seconds since boot, suspended time included,
-so a wall clock that is set is no stall.
+timer is overdue, it keeps the stack of the loop's thread and whether that thread waited in a system call. When the
+stall is over, its cause follows from what was used: CPU time of this process (``CODE``), a call that waited
+(``WAIT``), or neither, because the process was stopped, its machine was suspended or had no CPU left for it
+(``MACHINE``). Times are seconds since boot, suspended time included, so a wall clock that is set is no stall.
 
 Code that keeps the interpreter's lock (a regular expression) delays the thread, too. Its stack is then taken when the
 lock is free again, which is in the function that made the call.

@@ -165,7 +165,9 @@ async def test_a_port_that_swallows_everything_is_noticed(controller: FakeContro
         settings = ClientSettings(address, ours.ca, ours.cert, ours.key)
         started = time.monotonic()
         async with Client(settings) as client:
-            with pytest.raises(Unavailable, match=f"What listens at {address} takes connections, but does not answer"):
+            with pytest.raises(
+                Unavailable, match=f"What listens at {address} takes connections, but does not answer"
+            ):
                 await client.get_job("j1")
         assert time.monotonic() - started < 12
 

@@ -133,8 +133,12 @@ async def test_a_stall_is_logged_and_many_are_counted(monkeypatch: pytest.Monkey
     watch.stop()
     assert [event for event, _ in lines] == ["loop.stalled"]
     assert lines[0][1]["cause"] == "code" and lines[0][1]["stack"]
-    (report,) = tmp_path.iterdir()
-    assert [json.loads(line)["cpu_s"] for line in report.read_text().splitlines()] == [s.cpu_s for s in found]
+    assert reported(tmp_path) == [stall.cpu_s for stall in found]
+
+
+def reported(directory: Path) -> list[float]:
+    (report,) = directory.iterdir()
+    return [json.loads(line)["cpu_s"] for line in report.read_text().splitlines()]
 
 
 async def test_what_still_holds_the_loop_is_logged_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,8 +147,12 @@ async def test_what_still_holds_the_loop_is_logged_before_it_ends(monkeypatch: p
     monkeypatch.setattr(log, "warning", lambda event, **_: lines.append(event))
     watch = LoopWatch()
     watch.start()
+    hold_until(lambda: "loop.held" in lines)
+    watch.stop()
+
+
+def hold_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 20
-    while "loop.held" not in lines:
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
-    watch.stop()

@@ -25,7 +25,9 @@ STALLS = histogram(
     bounds=(0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
 LONGEST_STALL = gauge(
-    "holdfast_event_loop_longest_stall_seconds", "Longest stall of the event loop since the start, by cause.", "cause"
+    "holdfast_event_loop_longest_stall_seconds",
+    "Longest stall of the event loop since the start, by cause.",
+    "cause",
 )
 
 FAMILIES = (BUILD_INFO, CERTIFICATE_END, DISK_FREE, DISK_SIZE, STALLS, LONGEST_STALL)

@@ -40,7 +40,9 @@ def settings(directory: Path, address: str) -> Config:
 
 @contextlib.asynccontextmanager
 async def served(config: Config) -> AsyncIterator[None]:
-    task = asyncio.get_running_loop().create_task(Metrics(config, Meter(), lambda _: Series(), lambda: 3, Series()).run())
+    task = asyncio.get_running_loop().create_task(
+        Metrics(config, Meter(), lambda _: Series(), lambda: 3, Series()).run()
+    )
     try:
         yield
     finally:
