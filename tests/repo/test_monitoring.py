@@ -146,6 +146,7 @@ def test_every_metric_that_can_go_wrong_is_seen_by_somebody() -> None:
         "holdfast_agent_shims",
         "holdfast_agent_shims_lost_total",
         "holdfast_audit_unwritten_total",
+        "holdfast_event_loop_longest_stall_seconds",
         "holdfast_gpu_energy_joules_total",
         "holdfast_gpu_healthy",
         "holdfast_gpu_memory_busy_ratio",

@@ -19,7 +19,8 @@ link without a server | disk full for output | disk full for the agent's state
 disk full for the controller | disk turns read-only | no file descriptors | no processes | fork bomb
 clock jumps by a day
 database locked | database damaged | database of an older version | database of a newer version
-database failed over | old leader wakes | call repeated or reordered | agent, controller or shim of another version
+database failed over | old leader wakes | controller stopped, or held by its own code, for many leases
+call repeated or reordered | agent, controller or shim of another version
 flood of output, a line of a gigabyte | output that is not text | arguments, environment, messages beyond bounds
 unknown caller, wrong certificate, another's name | hostile environment of a worker
 secrets, with every process killed in between | workers as root

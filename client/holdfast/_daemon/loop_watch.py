@@ -72,7 +72,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the thread saw of the loop's thread during a stall."""
+    """One look at the loop's thread during a stall."""
 
     stack: tuple[str, ...]
     waits: bool
