@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from holdfast._daemon import log_file
 from holdfast._security import dns
 from holdfast.errors import ConfigError, HoldfastError, MissingPackages
 
+THREADS_END_S = 2.0
 COMMANDS = ("join", "doctor", "status", "upgrade")
 
 
@@ -52,10 +55,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     from holdfast_agent.shell.main import daemon  # gRPC is slow to import, --help is not
 
     try:
-        return daemon.run(config.load(options.config))
+        return _left(daemon.run(config.load(options.config)))
     except HoldfastError as error:
         log_file.complain(f"holdfast-agent: {error}")
-        return 2 if isinstance(error, ConfigError) else 1
+        return _left(2 if isinstance(error, ConfigError) else 1)
+
+
+def _left(code: int) -> int:
+    """The exit code; ends the process at once where a thread hangs in the kernel, since Python would wait for it."""
+    until = time.monotonic() + THREADS_END_S
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join(max(0.0, until - time.monotonic()))
+    if not any(thread.is_alive() and not thread.daemon for thread in threading.enumerate()[1:]):
+        return code
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ own jobs | a call without a rule | packaged code | on record | keys and settings
 root works by descriptor | replace root's | workers start with nothing | a worker reaches neither
 an installation ends | the environment of the next
 paths that users name | a container | protobuf | hostile job file or bundle | starve the others
-fill the controller | web pages | only holds a connection | fork bomb | a signal hits no unrelated process
+fill the controller | web pages | only holds a connection | fork bomb
+what a worker writes is read | a signal hits no unrelated process
 """
 MISTAKES = """
 mistyped token | a clock | certificate for another host | another user's account | as root

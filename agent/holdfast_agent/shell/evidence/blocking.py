@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple, Unpack
 
-import anyio
-import anyio.to_thread
+from holdfast_agent.shell.base.abandonable import Late, Threads
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -20,12 +19,11 @@ class Blocking:
 
     def __init__(self, threads: int = 4, late_s: float = 2.0) -> None:
         self.late_s = late_s
-        self._limiter = anyio.CapacityLimiter(threads)
+        self._threads = Threads(threads, threads)
 
     async def read(self, function: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T | None:
         """Result of ``function``; None if it is late."""
-        with anyio.move_on_after(self.late_s):
-            return await anyio.to_thread.run_sync(
-                function, *arguments, limiter=self._limiter, abandon_on_cancel=True
-            )
-        return None
+        try:
+            return await self._threads.call(None, self.late_s, function, *arguments)
+        except Late:
+            return None

@@ -21,17 +21,11 @@ def last_words(
 def _last_lines(path: str) -> tuple[str, ...]:
     try:
         file = LogFile(path, Wanted(tail_lines=MAX_LINES))
+        # A line may be endless: of what is too long the end is kept. The stream may grow as fast as it is read.
+        file.position = max(file.position, file.size - MAX_BYTES)
+        data = file.read(MAX_BYTES)[1]
     except OSError:
         return ()
-    try:
-        data = b""
-        # A line may be endless: of what is too long the end is kept.
-        while chunk := file.read(MAX_BYTES)[1]:
-            data = (data + chunk)[-MAX_BYTES:]
-    except OSError:
-        return ()
-    finally:
-        file.close()
     lines = data.decode("utf-8", "replace").splitlines()[-MAX_LINES:]
     # A progress bar rewrites its line; the last rewriting counts.
     return tuple(clipped(line.rstrip("\r").rpartition("\r")[2]) for line in lines)

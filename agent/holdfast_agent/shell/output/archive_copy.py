@@ -35,8 +35,10 @@ CHUNK_BYTES = 1 << 20
 FOLDER = "rank-logs"
 RESULTS = ("model", "checkpoints", "logs")
 """What AIP_MODEL_DIR, AIP_CHECKPOINT_DIR and AIP_TENSORBOARD_LOG_DIR are called below the base."""
-INDEX_BYTES, SPARSE_MS = 256 << 10, 600_000
-"""An index of that size gets a line each ten minutes only."""
+INDEX_BYTES, INDEX_MOST_BYTES, SPARSE_MS = 256 << 10, 1 << 20, 600_000
+"""An index of that size gets a line each ten minutes and for each hole only; at the second one copying ends."""
+TAIL_MOST_BYTES = 64 << 20
+"""The last lines are looked for so far back."""
 FRAME = struct.Struct(">QI")
 FRAME_BYTES = 128 << 10
 MISSING = 3
@@ -131,16 +133,23 @@ def _go_on(source: int, size: int, copy: int, index: int, most: int) -> None:
         os.ftruncate(copy, 0)
         os.ftruncate(index, 0)
         begin, there, known = 0, 0, None
-    kept = _first_kept(source, begin, size)
-    end = size if not most else min(size, kept + most)
-    if kept >= end:
-        return
-    now = time.time_ns() // 1_000_000
-    length = os.fstat(index).st_size
-    if known is None or kept != begin or length < INDEX_BYTES or now - known[2] >= SPARSE_MS:
-        os.pwrite(index, f"{kept} {there} {now}\n".encode(), length)
-    _pour(source, kept, end, copy, there)
-    os.fsync(copy)
+    left, before = most or size, there
+    while left > 0 and (kept := _first_kept(source, begin, size)) < size:
+        # Holes are not copied: the program may have made them, of any size.
+        end = min(_end_of_data(source, kept, size), kept + left)
+        now = time.time_ns() // 1_000_000
+        length = os.fstat(index).st_size
+        if length >= INDEX_MOST_BYTES:
+            break  # holes without number
+        if known is None or kept != begin or length < INDEX_BYTES or now - known[2] >= SPARSE_MS:
+            os.pwrite(index, f"{kept} {there} {now}\n".encode(), length)
+            known = (kept, there, now)
+        _pour(source, kept, end, copy, there)
+        left -= end - kept
+        there += end - kept
+        begin = end
+    if there > before:
+        os.fsync(copy)
 
 
 def last_entry(index: int) -> tuple[int, int, int] | None:
@@ -168,6 +177,14 @@ def _first_kept(source: int, begin: int, size: int) -> int:
         if error.errno == errno.ENXIO:  # the end, or a hole to it
             return size
         return begin  # a file system without holes
+
+
+def _end_of_data(source: int, begin: int, size: int) -> int:
+    """Offset at which the next hole begins."""
+    try:
+        return min(size, os.lseek(source, begin, os.SEEK_HOLE))
+    except OSError:
+        return size
 
 
 def _pour(source: int, begin: int, end: int, copy: int, position: int) -> None:
@@ -248,9 +265,9 @@ def _written_by(pieces: list[Piece], since_ms: int, changed_ms: int, size: int) 
 
 def _tail(file: int, size: int, lines: int) -> int:
     """Position at which the last lines begin."""
-    position, missing = size, lines
-    while lines > 0 and position > 0:
-        start = max(0, position - FRAME_BYTES)
+    position, missing, floor = size, lines, max(0, size - TAIL_MOST_BYTES)
+    while lines > 0 and position > floor:
+        start = max(floor, position - FRAME_BYTES)
         block = os.pread(file, position - start, start)
         cut = len(block)
         while (cut := block.rfind(b"\n", 0, cut)) >= 0:

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import stat
 import struct
 import time
 from collections.abc import Iterable
@@ -30,6 +31,7 @@ INDEX_MAX_BYTES = 64 << 10
 CLOCK_MARGIN_MS = 1000
 """A file's own time comes from the kernel's coarse clock, and may be that of another file system's server."""
 BLOCK_BYTES = 4096
+_INDEX_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _ENTRY = struct.Struct("<QQ")
 _FALLOC_FL_KEEP_SIZE, _FALLOC_FL_PUNCH_HOLE = 1, 2
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -65,7 +67,7 @@ def own_directory(path: str | Path, facts: HostFacts, mode: int) -> None:
 
 def punch(path: str, end: int) -> None:
     """Give the blocks before ``end`` back to the disk. Raises ``OSError`` where the file system can't."""
-    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if _libc.fallocate(handle, _FALLOC_FL_PUNCH_HOLE | _FALLOC_FL_KEEP_SIZE, 0, end):
             number = ctypes.get_errno()
@@ -127,7 +129,7 @@ class LogSampler:
             status = os.stat(stream.path, follow_symlinks=False)
         except OSError:
             return
-        if status.st_size == stream.size:
+        if status.st_size == stream.size or not stat.S_ISREG(status.st_mode):
             return
         rate = (status.st_size - stream.size) / max(now - stream.sampled_at, 1e-3) if stream.sampled_at else 0.0
         if rate * SAMPLE_S > self._limit_bytes / 4:
@@ -146,7 +148,7 @@ class LogSampler:
 def note(path: str, size: int) -> None:
     """Add to the stream's time index: so much was written by now. Raises ``OSError``."""
     entry = _ENTRY.pack(time.time_ns() // 1_000_000, size)
-    handle = os.open(f"{path}.idx", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    handle = os.open(f"{path}.idx", _INDEX_FLAGS | os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         if os.fstat(handle).st_size >= INDEX_MAX_BYTES:
             entries = list(_ENTRY.iter_unpack(os.pread(handle, INDEX_MAX_BYTES, 0)))
@@ -164,7 +166,11 @@ def written_by(path: str, when_ms: int) -> int:
         if status.st_mtime_ns // 1_000_000 + CLOCK_MARGIN_MS < when_ms:
             return status.st_size
     try:
-        data = Path(f"{path}.idx").read_bytes()
+        handle = os.open(f"{path}.idx", _INDEX_FLAGS | os.O_RDONLY)
+        try:
+            data = os.pread(handle, 2 * INDEX_MAX_BYTES, 0)
+        finally:
+            os.close(handle)
     except OSError:
         return 0
     usable = data[: len(data) // _ENTRY.size * _ENTRY.size]

@@ -1,14 +1,22 @@
-"""Reads one stream of one rank: from an offset, the last lines, or a time; holes are skipped, not sent as zeros."""
+"""Reads one stream of one rank: from an offset, the last lines, or a time; holes are skipped, not sent as zeros.
+
+The rank can write anything to the file, and where the agent isn't root put anything in its place. So each call reads a
+bounded number of bytes, whatever the file claims to be.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import stat
+import time
 from dataclasses import dataclass
 
 from holdfast_agent.shell.output.log_index import written_by
 
-SCAN_BYTES = 64 << 10
+SCAN_BYTES = 1 << 20
+TAIL_MOST_BYTES, TAIL_MOST_S = 64 << 20, 5.0
+"""The last lines are looked for so far back, and so long; a stream without line ends is given from there on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,24 +29,35 @@ class Wanted:
 
 
 class LogFile:
-    """An open stream and the position in it. Raises ``OSError``. May block on a busy disk: call it in a thread."""
+    """An open stream and the position in it. Raises ``OSError``. May block on a busy disk: call it in a thread.
+
+    Closed with its last reference, so that a thread that was left behind in a read has its file to itself.
+    """
 
     def __init__(self, path: str, wanted: Wanted) -> None:
+        self._handle = -1
         self._handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            start = max(0, wanted.offset)
-            if wanted.since_ms is not None:
-                start = max(start, written_by(path, wanted.since_ms))
-            if wanted.tail_lines is not None:
-                start = max(start, self._tail(wanted.tail_lines))
-        except BaseException:
-            os.close(self._handle)
-            raise
+        if not stat.S_ISREG(os.fstat(self._handle).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", path)
+        start = max(0, wanted.offset)
+        if wanted.since_ms is not None:
+            start = max(start, written_by(path, wanted.since_ms))
+        if wanted.tail_lines is not None:
+            start = max(start, self._tail(wanted.tail_lines))
         self.position = start
+
+    def __del__(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the stream by now, holes included."""
+        return os.fstat(self._handle).st_size
 
     def read(self, limit_bytes: int) -> tuple[int, bytes]:
         """Offset and bytes of the next data; no bytes at the current end. The offset skips data that was cut."""
-        size = os.fstat(self._handle).st_size
+        size = self.size
         if self.position >= size:
             return self.position, b""
         try:
@@ -51,19 +70,16 @@ class LogFile:
         self.position = start + len(data)
         return start, data
 
-    def close(self) -> None:
-        """No further reads."""
-        os.close(self._handle)
-
     def _tail(self, lines: int) -> int:
         """Offset at which the last ``lines`` lines start, as the stream ends now."""
-        end = os.fstat(self._handle).st_size
+        end = self.size
         if lines <= 0:
             return end
-        floor = self._first_byte(end)
+        floor = max(self._first_byte(end), end - TAIL_MOST_BYTES)
         missing = lines
         position = end
-        while position > floor:
+        until = time.monotonic() + TAIL_MOST_S
+        while position > floor and time.monotonic() < until:
             start = max(floor, position - SCAN_BYTES)
             block = os.pread(self._handle, position - start, start)
             cut = len(block)
@@ -74,7 +90,7 @@ class LogFile:
                 if missing == 0:
                     return start + cut + 1
             position = start
-        return floor
+        return position
 
     def _first_byte(self, size: int) -> int:
         if size == 0:

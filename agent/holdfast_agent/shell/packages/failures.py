@@ -16,7 +16,7 @@ def write_log(said: bytes, facts: HostFacts, key: WorkerId, generation: int, ran
         make_directories(facts, key, generation)
         out, err = log_paths(facts, key, generation, rank)
         for path, data in ((out, b""), (err, said)):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             handle = os.open(path, flags, 0o600)
             try:
                 os.write(handle, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import socket
 import time
@@ -245,7 +246,7 @@ class WorkerSampling:
             return ()
         boot_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         try:
-            names = turn.call(self._progress, os.listdir, self._progress_dir)[:PROGRESS_MOST]
+            names = turn.call(self._progress, _names, self._progress_dir)
         except OSError:
             return ()
         told = []
@@ -259,6 +260,12 @@ class WorkerSampling:
                 at_s = now_s - max(0.0, boot_s - said.at)
                 told.append(RankProgress(int(number), said.reports, said.step, at_s, said.idle_reason))
         return tuple(sorted(told, key=lambda said: said.rank))
+
+
+def _names(folder: str) -> list[str]:
+    """Some names in the worker's own folder, which may hold any number. Raises ``OSError``."""
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in itertools.islice(entries, PROGRESS_MOST)]
 
 
 def _lives(reading: RankReading) -> bool:

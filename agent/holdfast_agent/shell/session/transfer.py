@@ -12,7 +12,6 @@ from typing import TypeVar, cast
 
 import anyio
 import anyio.abc
-import anyio.to_thread
 import grpc
 import grpc.aio
 
@@ -24,6 +23,7 @@ from holdfast.errors import ConfigError
 from holdfast.hang.records.reader import unpacked
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2
 from holdfast_agent.core.launch.environment import HostFacts, log_paths, output_directory
+from holdfast_agent.shell.base.abandonable import Late, Threads
 from holdfast_agent.shell.base.inotify import FileWatch
 from holdfast_agent.shell.output.archive_reader import NoArchive, archived_stream
 from holdfast_agent.shell.output.log_reader import LogFile, Wanted
@@ -34,7 +34,10 @@ from holdfast_agent.shell.session.link import RETRY_FIRST_S, RETRY_MAX_S, channe
 from holdfast_agent.shell.users.accounts import Accounts, NoAccount
 
 CHUNK_BYTES = 128 << 10
-READINGS_MAX = 256
+READINGS_MAX, READINGS_OF_ONE_JOB = 1024, 256
+READS_MOST, READS_OF_ONE_JOB = 16, 2
+"""Reads at a time: those of one job's files, which its ranks can make as slow as they like, hold up no other job's."""
+READ_S = 20.0
 COALESCE_S = 0.02
 """A rank that prints often costs one message for this time, not one per line."""
 LOOK_AGAIN_S = 1.0
@@ -54,6 +57,7 @@ class Reading:
 
     id: int
     credit: int
+    job: str = ""
     more: asyncio.Event = field(default_factory=asyncio.Event)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
@@ -82,7 +86,7 @@ class Transfer:
         self._is_over = is_over
         self._readings: dict[int, Reading] = {}
         self._watch = FileWatch()
-        self._threads = anyio.CapacityLimiter(2)
+        self._threads = Threads(READS_OF_ONE_JOB, READS_MOST)
         self._writing = anyio.Lock()
 
     def poke(self) -> None:
@@ -103,6 +107,7 @@ class Transfer:
                 await anyio.sleep(backoff.failed())
         finally:
             self._watch.close()
+            self._threads.close()
 
     async def _session(self) -> bool:
         credentials = channel_credentials(self._tls)
@@ -147,7 +152,7 @@ class Transfer:
 
     def _begin(self, asked: Asked, read: _Read[Asked], call: _Call, tasks: anyio.abc.TaskGroup) -> None:
         if asked.id not in self._readings:
-            reading = self._readings[asked.id] = Reading(asked.id, asked.credit_bytes)
+            reading = self._readings[asked.id] = Reading(asked.id, asked.credit_bytes, asked.job_id)
             tasks.start_soon(self._serve, reading, partial(read, asked, reading, call), call)
 
     async def _take_evidence(self, order: agent_pb2.TakeEvidence, call: _Call) -> None:
@@ -164,8 +169,11 @@ class Transfer:
         end = agent_pb2.TransferEnd()
         try:
             with reading.scope:
-                if len(self._readings) > READINGS_MAX:
-                    end.problem = f"{self._facts.name} reads {READINGS_MAX} streams already; try again later."
+                most = READINGS_MAX, READINGS_OF_ONE_JOB
+                of_job = sum(each.job == reading.job for each in self._readings.values())
+                if len(self._readings) > most[0] or of_job > most[1]:
+                    which = f"{most[1]} streams of this job" if of_job > most[1] else f"{most[0]} streams"
+                    end.problem = f"{self._facts.name} reads {which} already; try again later."
                 else:
                     end = await read()
             if not reading.scope.cancelled_caught:
@@ -215,11 +223,10 @@ class Transfer:
             if file is None:
                 problem = f"{self._facts.name} has no output of rank {asked.rank} of generation {asked.generation}."
                 return _ended(problem, missing=True)
-            try:
-                with self._watch.watched(path, reading.more):
-                    await self._send_all(asked, reading, key, file, call)
-            finally:
-                file.close()
+            with self._watch.watched(path, reading.more):
+                await self._send_all(asked, reading, key, file, call)
+        except Late:
+            return _ended(f"{self._facts.name}: {path} could not be read within {READ_S:g} s; try again later.")
         except OSError as error:
             return _ended(f"{self._facts.name}: {path}: {error.strerror}.")
         return _ended()
@@ -231,13 +238,17 @@ class Transfer:
         if not os.path.isabs(base):
             return _ended(f"{base} is no path.")
         try:
-            user = await anyio.to_thread.run_sync(self._accounts.look_up, asked.run_as, limiter=self._threads)
+            user = await self._threads.call(asked.job_id, READ_S, self._accounts.look_up, asked.run_as)
             opened = archived_stream(base, asked.job_id, asked.generation, name, _wanted(asked), user)
             async with opened as archived:
                 offset, data = await archived.piece()
                 while data:
                     await self._send(data, offset, reading, call)
                     offset, data = await archived.piece()
+        except Late:
+            return _ended(
+                f"{self._facts.name}: the account was not found out within {READ_S:g} s; try again later."
+            )
         except (NoAccount, NoArchive) as problem:
             return _ended(f"{self._facts.name}: {problem}." if str(problem) else "", missing=not str(problem))
         end = _ended()
@@ -251,7 +262,7 @@ class Transfer:
         while True:
             over = anyio.current_time() >= patience and self._is_over(key, asked.generation, asked.rank)
             try:
-                return await anyio.to_thread.run_sync(LogFile, path, wanted, limiter=self._threads)
+                return await self._threads.call(key.job, READ_S, LogFile, path, wanted)
             except FileNotFoundError:
                 if over or not asked.follow:
                     return None
@@ -267,7 +278,7 @@ class Transfer:
                 continue
             over = self._is_over(key, asked.generation, asked.rank)  # before the read, so that the read is the last
             limit = min(CHUNK_BYTES, reading.credit)
-            offset, data = await anyio.to_thread.run_sync(file.read, limit, limiter=self._threads)
+            offset, data = await self._threads.call(key.job, READ_S, file.read, limit)
             if data:
                 reading.credit -= len(data)
                 chunk = agent_pb2.TransferChunk(id=asked.id, offset=offset, data=data)
