@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast import __version__
-from holdfast._base import extras
+from holdfast._base import extras, umask
 from holdfast._daemon import log_file
 from holdfast._security import dns
 from holdfast.errors import ConfigError, HoldfastError, MissingPackages
@@ -24,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the agent until SIGTERM or SIGINT. Returns 0 then, 2 for a wrong command line or
     configuration, 1 when its state is another agent's or can't be kept, or its packages aren't installed.
     """
+    umask.close_to_others()
     parser = argparse.ArgumentParser(
         prog="holdfast-agent",
         description="Launches, watches and stops the workers of one host.",

@@ -9,7 +9,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from holdfast._base import config, extras
+from holdfast._base import config, extras, umask
 from holdfast._base.version import __version__
 from holdfast._daemon import log, log_file
 from holdfast._daemon.instance_lock import only_one
@@ -33,6 +33,7 @@ COMMANDS = {
 
 def main() -> int:
     """Run the controller; 0 after a stop that was asked for, 1 when it can't run."""
+    umask.close_to_others()
     parser = argparse.ArgumentParser(
         prog="holdfast-controller",
         description="Schedules jobs over the hosts.",

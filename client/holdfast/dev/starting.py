@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast._base import extras
+from holdfast._base.umask import closed_to_others
 from holdfast.dev import daemons, plan, ports, processes, readiness
 from holdfast.dev import layout as files
 from holdfast.dev.layout import Layout
@@ -40,9 +41,19 @@ def start(
     with the end of the failing daemon's log, when not all is ready within 60 s. Whatever ends it early, what it has
     started is stopped again.
     """
-    began = time.monotonic()
     extras.require("A dev cluster", *extras.MODULES)
-    layout = Layout(directory.expanduser().resolve())
+    with closed_to_others():
+        _start(Layout(directory.expanduser().resolve()), hosts, gpus, port, labels)
+
+
+def _start(
+    layout: Layout,
+    hosts: int | None,
+    gpus: int | None,
+    port: int | None,
+    labels: Mapping[str, Mapping[str, str]] | None,
+) -> None:
+    began = time.monotonic()
     _claim(layout)
     with files.locked(layout):
         known = files.load(layout)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast._base.umask import closed_to_others
 from holdfast._security import pki
 from holdfast.errors import ConfigError
 
@@ -13,7 +14,8 @@ from holdfast.errors import ConfigError
 def folder(directory: Path, mode: int = 0o755) -> None:
     """Make a directory. Raises ``ConfigError``."""
     try:
-        directory.mkdir(mode=mode, parents=True, exist_ok=True)
+        with closed_to_others():
+            directory.mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"Cannot create {directory}: {error.strerror}.", fix=_RIGHTS) from error
 

@@ -39,9 +39,13 @@ async def test_an_owner_whose_calls_hang_leaves_the_others_their_threads() -> No
 
 async def test_who_has_the_fewest_threads_is_next() -> None:
     threads, gate, order = Threads(each=2, most=2), threading.Event(), list[str]()
+
+    def wait() -> None:
+        gate.wait()
+
     async with anyio.create_task_group() as tasks:
         for _ in range(6):
-            tasks.start_soon(threads.call, "a", 10, gate.wait)
+            tasks.start_soon(threads.call, "a", 10, wait)
         await anyio.wait_all_tasks_blocked()
         tasks.start_soon(threads.call, "b", 10, order.append, "b")
         for _ in range(2):
