@@ -65,7 +65,7 @@ def find(settings: Config, mounts: Path = _MOUNTS) -> Cgroups:
         cgroup.enable(above)
         for path in (f"{above}/holdfast", root):
             if not os.path.isdir(path):
-                os.mkdir(path, 0o755)
+                os.mkdir(path, 0o711)  # the names in it are those of jobs
             cgroup.enable(path)
     except OSError as error:
         return Cgroups("", f"{root} can't be made: {error.strerror}")

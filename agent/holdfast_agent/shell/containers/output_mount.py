@@ -15,7 +15,7 @@ from holdfast_agent.shell.base.programs import Program
 from holdfast_agent.shell.users import safe_paths
 
 ENTER_S = 20.0
-_ENTER = 'mkdir -p -- "$1" && stat -L -c %d:%i -- "$1/."'
+_ENTER = 'mkdir -p -- "$WANTED" && stat -L -c %d:%i -- "$WANTED/."'
 
 
 class Unreachable(Exception):
@@ -24,8 +24,9 @@ class Unreachable(Exception):
 
 def entered_by(user: WorkerUser, path: str) -> str:
     """Device and inode of the directory as ``user`` reaches it, made if need be. Raises ``Unreachable``."""
-    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
-    made = programs.run(Program(["sh", "-c", _ENTER, "sh", path], ENTER_S, env, user=user))
+    # Not as an argument: all accounts can read command lines.
+    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "WANTED": path}
+    made = programs.run(Program(["sh", "-c", _ENTER], ENTER_S, env, user=user))
     if made.code is None:
         raise Unreachable(f"the base output directory {path} can't be made: {made.problem}")
     said = made.errors.decode("utf-8", "replace").strip()

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 import signal
+import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -78,10 +79,11 @@ def run(settings: Config) -> int:
     log.configure(settings.log_level, log_file.handler(settings.log_file, settings.log_file_mb))
     # Workers' users must be able to reach their scratch directory and output, and nothing else of ours.
     cache_dir = _cache_dir(settings)
-    modes = {settings.state_dir: 0o711, settings.state_dir / "workers": 0o700, settings.log_dir: 0o755}
+    modes = {settings.state_dir: 0o711, settings.state_dir / "workers": 0o700, settings.log_dir: 0o711}
     for directory, mode in {**modes, cache_dir: 0o711}.items():
         try:
             directory.mkdir(mode=mode, parents=True, exist_ok=True)
+            _hide_names(directory)
         except OSError as error:
             raise ConfigError(f"Cannot create {directory}: {error.strerror}.") from error
     if os.geteuid() == 0 and not settings.allow_root_workers:
@@ -99,6 +101,13 @@ def run(settings: Config) -> int:
     if failures:
         raise failures[0]
     return 0
+
+
+def _hide_names(directory: Path) -> None:
+    """Take the right to list it from others: the names in it are those of all jobs. Raises ``OSError``."""
+    status = directory.stat()
+    if status.st_mode & stat.S_IROTH and status.st_uid == os.geteuid():
+        directory.chmod(stat.S_IMODE(status.st_mode) & ~stat.S_IROTH)
 
 
 def _cache_dir(settings: Config) -> Path:
