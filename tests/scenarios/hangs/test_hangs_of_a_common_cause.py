@@ -133,6 +133,18 @@ def test_three_of_seven_jobs_are_a_coincidence() -> None:
     assert restarted(stand_still(jobs[:3], 70, jobs[3:])) == ["a", "b", "c"]
 
 
+def test_jobs_that_sleep_and_wake_go_on() -> None:
+    """Evaluators, say, which look for a new checkpoint each minute: no rank is ever seen to move."""
+    jobs = several(*5 * ("x",))
+    for sleeper in jobs[2:]:
+        sleeper.wait = Wait(WaitKind.SLEEP, since_s=sleeper.world.mono, until_s=sleeper.world.mono + 60.0)
+    assert restarted(stand_still(jobs, 70)) == ["a", "b"]
+    jobs = several(*5 * ("x",))
+    for sleeper in jobs[2:]:
+        sleeper.wait = Wait(WaitKind.UNKNOWN)
+    assert restarted(stand_still(jobs, 70)) == [], "of those nothing is known"
+
+
 def test_jobs_that_stand_still_and_are_not_suspect_yet_count_on_neither_side() -> None:
     """As those do whose own pauses have taught more patience."""
     jobs = several(*7 * ("",))

@@ -76,7 +76,7 @@ class Job:
             self.at_s,
             diagnosis=diagnosis,
             counts=self.counts,
-            brake=self.brake,
+            brake=lambda: self.brake,
         )
         self.watch, self.verdict = taken.watch, taken.verdict
         self.orders += taken.orders

@@ -84,6 +84,8 @@ def common_cause(
 
 
 def _shared_mount(mine: SuspectJob, others: list[SuspectJob]) -> CommonCause | None:
+    if not mine.waits:
+        return None
     hosts = dict(mine.waits)
     for other in others:
         for mount in other.waits.keys() & hosts.keys():

@@ -324,9 +324,8 @@ def counts(view: View, gang: Gang) -> Finding | None:
 # -- All of them -------------------------------------------------------------------------------------------------
 
 
-def judge(view: View) -> Finding | None:
+def judge(view: View, gang: Gang) -> Finding | None:
     """The finding that counts: the one that may be acted on first; of equals R1's, then that by more families."""
-    gang = Gang(view)
     rules = (odd, alone) if vetoed(view) else (odd, alone, nothing_moves, counts, quiet, silent)
     found = [finding for rule in rules if (finding := rule(view, gang)) is not None]
     if not found:

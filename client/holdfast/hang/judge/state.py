@@ -269,9 +269,22 @@ def dump_pause_s(dumps: int, tuning: Tuning) -> float:
     return wait_s(dumps, tuning.rediagnose_first_s, tuning.rediagnose_last_s)
 
 
-def note_stillness(watch: JobWatch, view: View) -> JobWatch:
+def looked_again(view: View, watch: JobWatch, workers: Sequence[WorkerFeatures]) -> View:
+    """The snapshot with what ``note_stillness`` has learned from it."""
+    lone_since_s = watch.lone_since_s
+    return replace(
+        view,
+        phases=phases_of(watch, workers, view.now_s, view.tuning, lone=lone_since_s is not None),
+        still_longest_s=watch.still_longest_s,
+        lone_longest_s=watch.lone_longest_s,
+        external_longest_s=watch.external_longest_s,
+        stood_since_s=watch.stood_since_s,
+        lone_since_s=lone_since_s,
+    )
+
+
+def note_stillness(watch: JobWatch, view: View, gang: Gang) -> JobWatch:
     """Learns how long all ranks stood still, and how long one worked alone, whenever either ends by itself."""
-    gang = Gang(view)
     stood_since_s = still_since_s = None
     if gang.still:
         # Earlier looks saw something move, so the ranks can't all have stood still before that.

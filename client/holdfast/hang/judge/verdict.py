@@ -16,7 +16,7 @@ step, an ``Act`` by a new generation, or by ``stuck`` when the place can't be pr
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.hang.evidence.stacks import Diagnosis
@@ -33,6 +33,7 @@ from holdfast.hang.judge.state import (
     forgive_unwatched,
     learned,
     look,
+    looked_again,
     note_stillness,
     observe,
     pause_reason,
@@ -109,10 +110,13 @@ def step(
     *,
     diagnosis: Diagnosis | None = None,
     counts: Counts | None = None,
-    brake: str = "",
+    brake: Callable[[], str] = lambda: "",
     tuning: Tuning | None = None,
 ) -> Step:
-    """The job after one more look. ``brake`` is a common cause's sentence, empty when there is none."""
+    """The job after one more look. ``brake`` gives a common cause's sentence, empty when there is none.
+
+    It is asked only where the job would be acted on.
+    """
     limits = tuned(settings, tuning)
     if settings.action is Action.OFF:
         return Step(replace(watch, seen_s=now_s), Verdict(watch.rung, "hang detection is off"))
@@ -130,10 +134,11 @@ def step(
         watch = replace(watch, output=watch.output.forgive(now_s - watch.seen_s))
     watch = observe(watch, fresh, diagnosis, now_s, limits)
     view = look(watch, fresh, unseen, counts, now_s, limits)
-    watch = note_stillness(watch, view)
-    view = look(watch, fresh, unseen, counts, now_s, limits)
+    gang = Gang(view)
+    watch = note_stillness(watch, view, gang)
+    view = looked_again(view, watch, fresh)
     watch = replace(watch, phases=view.phases, seen_s=now_s)
-    return _climb(watch, view, settings, brake)
+    return _climb(watch, view, gang, settings, brake)
 
 
 # -- The ladder --------------------------------------------------------------------------------------------------
@@ -145,9 +150,9 @@ def _paused(watch: JobWatch, workers: Sequence[WorkerFeatures], now_s: float, wh
     return Step(watch, Verdict(Rung.HEALTHY, why))
 
 
-def _climb(watch: JobWatch, view: View, settings: HangSettings, brake: str) -> Step:
-    finding = judge(view)
-    watch, over = _note_movement(watch, view, finding)
+def _climb(watch: JobWatch, view: View, gang: Gang, settings: HangSettings, brake: Callable[[], str]) -> Step:
+    finding = judge(view, gang)
+    watch, over = _note_movement(watch, view, gang, finding)
     if over:
         return Step(watch, replace(_unfound(view), over=over))
     if finding is None and watch.suspicion is not None and watch.suspicion.finding.grade is Grade.NOTICE:
@@ -176,12 +181,12 @@ def _climb(watch: JobWatch, view: View, settings: HangSettings, brake: str) -> S
     return _act_or_suppress(watch, finding, view, settings, brake, orders)
 
 
-def _note_movement(watch: JobWatch, view: View, finding: Finding | None) -> tuple[JobWatch, str]:
+def _note_movement(watch: JobWatch, view: View, gang: Gang, finding: Finding | None) -> tuple[JobWatch, str]:
     """The watch, and why its suspicion is over; empty where it isn't."""
     suspicion = watch.suspicion
     if suspicion is None or suspicion.finding.grade is Grade.SUSPECT or view.unseen:
         return watch, ""
-    moved = _movement(suspicion.finding, view)
+    moved = _movement(suspicion.finding, view, gang)
     changed = suspicion.finding.subjects & view.by_frames
     if changed:
         return _closed(watch), vetoed(view)
@@ -200,7 +205,7 @@ def _closed(watch: JobWatch) -> JobWatch:
     return replace(watch, rung=climb(watch.rung, Rung.HEALTHY), suspicion=None, given_up="")
 
 
-def _movement(finding: Finding, view: View) -> str:
+def _movement(finding: Finding, view: View, gang: Gang) -> str:
     """The movement that may end the hang, in words; empty where there is none."""
     if finding.rule is Rule.WORKING_RANK:
         return "its ranks no longer wait for one" if view.lone_since_s is None else ""
@@ -208,7 +213,6 @@ def _movement(finding: Finding, view: View) -> str:
         if view.output.last_s > finding.since_s:
             return "its output goes on"
         return vetoed(view)
-    gang = Gang(view)
     for seen in view.ranks:
         rank = seen.features
         if seen.key not in finding.subjects or rank.hardware:
@@ -315,13 +319,13 @@ def _act_or_suppress(
     finding: Finding,
     view: View,
     settings: HangSettings,
-    brake: str,
+    brake: Callable[[], str],
     orders: tuple[Order, ...],
 ) -> Step:
     suspicion = watch.suspicion
     if suspicion is None:
         raise ValueError("nothing is confirmed without a suspicion")
-    why = _why_suppressed(watch, view, settings, "" if finding.internal else brake)
+    why = _why_suppressed(watch, view, settings, "" if finding.internal else brake())
     if not why:
         repeats = view.times_before(finding.signature, finding.since_s)
         watch = learned(replace(watch, rung=climb(watch.rung, Rung.ACTED)), finding, view)

@@ -115,10 +115,14 @@ def wait_words(wait: Wait, now_s: float, *, many: bool = False) -> str:
 
 
 class Gang:
-    """The waits of all ranks at one look. Computed once for all rules, and only as far as they ask."""
+    """The waits of all ranks at one look. Computed once for all rules, and only as far as they ask.
+
+    It asks of the view what the ranks do, not what earlier looks have taught.
+    """
 
     def __init__(self, view: View) -> None:
         self.view = view
+        self._waits: dict[tuple[str, int], Wait] = {}
 
     @cached_property
     def _groups(self) -> Mapping[tuple[str, int], Group]:
@@ -129,6 +133,11 @@ class Gang:
 
     def wait(self, seen: Seen) -> Wait:
         """The wait of the rank: as its agent saw it, else by its stack, else by where the kernel holds it."""
+        if (known := self._waits.get(seen.key)) is None:
+            known = self._waits[seen.key] = self._wait(seen)
+        return known
+
+    def _wait(self, seen: Seen) -> Wait:
         rank = seen.features
         if rank.wait is not None and rank.wait.kind is WaitKind.MEETING:
             # A server once the job has got further, or where it has one rank.

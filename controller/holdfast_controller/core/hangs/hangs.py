@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge import verdict
+from holdfast.hang.judge.common_cause import CommonCause
 from holdfast.hang.judge.finding import Finding, Rule
 from holdfast.hang.judge.state import JobWatch, begin, give_up, pause_reason
 from holdfast.hang.pipeline.features import WorkerFeatures
@@ -142,8 +143,7 @@ def on_look(step: Step, job: Job) -> None:
         runtime.health = f"nothing was heard of {', '.join(missing[:3])}{more} yet: blind, not hung"
         return
     known = _watch(step, job)
-    cause = shared_cause(step.cluster, job, step.now.mono)
-    why = why_braked(step.cluster, job, cause, step.now.mono)
+    brake = _Brake(step, job)
     result = verdict.step(
         known,
         workers,
@@ -151,7 +151,7 @@ def on_look(step: Step, job: Job) -> None:
         step.now.mono,
         diagnosis=_fresh_diagnosis(known, runtime),
         counts=counts_of(job, runtime),
-        brake=why,
+        brake=brake.why,
     )
     step.cluster.watches[job.id] = (job.generation, result.watch)
     keep_watch(step, job, result.watch)
@@ -160,14 +160,32 @@ def on_look(step: Step, job: Job) -> None:
     shares = suspicion is not None and not suspicion.finding.internal
     note_suspect(step.cluster, job, suspicion.since_s if suspicion and shares else None, workers)
     forget_passed(step.cluster, job, step.now.mono)
-    if cause is not None and why and result.verdict.suppressed == cause.sentence:
-        note_suppressed(step, job, cause)
+    if brake.cause is not None and result.verdict.suppressed == brake.cause.sentence:
+        note_suppressed(step, job, brake.cause)
     runtime.health = result.verdict.sentence
     for order in result.orders:
         _obey(step, job, runtime, result.verdict, order)
     if _is_judged(job):
-        braked = bool(why) and (suspicion is None or shares)
-        _note_change(step, job, runtime, workers, result, kept=braked or _is_held(step, job))
+        _note_change(step, job, runtime, workers, result, kept=brake.acts or _is_held(step, job))
+
+
+class _Brake:
+    """The common cause that keeps a job from being acted on. Looked for once it would be: among all suspects."""
+
+    def __init__(self, step: Step, job: Job) -> None:
+        self._step, self._job = step, job
+        self.cause: CommonCause | None = None
+        self.acts = False
+
+    def why(self) -> str:
+        """Why the job may not be acted on now; empty where it may."""
+        hang, now_s = _open(self._job), self._step.now.mono
+        if hang is not None and hang.outcome is HangOutcome.WOULD_RESTART:
+            return ""
+        self.cause = shared_cause(self._step.cluster, self._job, now_s)
+        why = why_braked(self._step.cluster, self._job, self.cause, now_s)
+        self.acts = bool(why)
+        return why
 
 
 def _fresh_diagnosis(known: JobWatch, runtime: Runtime) -> Diagnosis | None:

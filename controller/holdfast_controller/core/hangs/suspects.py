@@ -25,7 +25,9 @@ def note_suspect(cluster: Cluster, job: Job, since_s: float | None, workers: lis
     if since_s is None:
         cluster.suspects.pop(job.id, None)
         return
-    cluster.suspects[job.id] = SuspectJob(job.id, since_s, _uses(cluster, job), mount_waits(workers))
+    known = cluster.suspects.get(job.id)
+    uses = known.uses if known is not None and known.suspected_s == since_s else _uses(cluster, job)
+    cluster.suspects[job.id] = SuspectJob(job.id, since_s, uses, mount_waits(workers))
 
 
 def shared_cause(cluster: Cluster, job: Job, now: Mono) -> CommonCause | None:
