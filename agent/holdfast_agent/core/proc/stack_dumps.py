@@ -26,7 +26,7 @@ def py_spy(text: str, pid: int) -> Dump:
     """Parse ``py-spy dump --json``. Raises ``ValueError`` for anything else."""
     try:
         threads = [_thread(item, pid) for item in json.loads(text)]
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"py-spy printed something unknown: {error!r}") from error
     return dump("py-spy", threads)
 

@@ -84,7 +84,7 @@ async def _read_dump(process: Process, path: str, tools: Tools) -> tuple[FlightR
         answer = json.loads(ran.output)
         whole = base64.b64decode(answer.pop("content", ""), validate=True)
         return from_plain(FlightRecord, answer), whole
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return FlightRecord(problem=f"its dump can't be read: {error}"), b""
 
 

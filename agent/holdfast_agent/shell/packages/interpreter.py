@@ -164,7 +164,7 @@ class Interpreter:
         try:
             command = [python, "-I", "-S", "-c", script, *words]
             return json.loads(self._installer.run(command, Path("/"), cache, ASK_S, stop))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CodeProblem(f"{python} does not answer as a Python does", host_fault=True) from error
         finally:
             os.close(stop)

@@ -107,7 +107,9 @@ class ShimLink:
                 return
             try:
                 message = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
+                message = None
+            if not isinstance(message, dict):
                 self._lost()
                 return
             self._on_message(message)

@@ -178,6 +178,13 @@ class Shims:
     def _heard(self, key: WorkerId, held: Held, message: dict[str, Any]) -> None:
         if self._held.get(key) is not held:
             return
+        try:
+            self._handle(key, held, message)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            # Where workers have the agent's own account, anything may sit in a shim's place.
+            log.warning("shim.message_invalid", worker=str(key), error=repr(error)[:200])
+
+    def _handle(self, key: WorkerId, held: Held, message: dict[str, Any]) -> None:
         if message["ev"] == "hello" and not agree(message["version"], shim.VERSION):
             self._shun(key, held, message["version"])
             return

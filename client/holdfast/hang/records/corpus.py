@@ -62,5 +62,5 @@ def _run(line: str, number: int) -> Run:
             str(record.get("benchmark", "")),
             gaps_s,
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorpusError(f"line {number} is no run: {error!r}") from error

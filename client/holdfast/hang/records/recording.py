@@ -95,7 +95,7 @@ def decode(line: str) -> WorkerSample:
     try:
         record = json.loads(line)
         version = record.pop("v")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RecordingError(f"no record: {error!r}") from error
     if version != FORMAT:
         raise RecordingError(f"a record of version {version}; this program reads {FORMAT}")

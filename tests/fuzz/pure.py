@@ -1,0 +1,481 @@
+"""Targets within this process: parsers and readers of what users, hosts and workers write."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import io
+import json
+import os
+import pickle
+import socket
+import struct
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from tests.fuzz.engine import Target
+from tests.scenarios.world import World
+from tests.security.hostile_controller import Hostile
+from tests.unit.hang.test_evidence import full
+
+from holdfast import spec
+from holdfast._base.printable import StreamFilter, one_line
+from holdfast._session import hang_wire
+from holdfast.bundles.archive import Reader
+from holdfast.errors import BundleRefused, HoldfastError, InvalidInput
+from holdfast.hang.evidence import evidence_json
+from holdfast.hang.evidence.render_evidence import render
+from holdfast.hang.pipeline import step_pattern
+from holdfast.hang.records import reader, recording
+from holdfast.spec.parse import text as spec_text
+from holdfast.training import progress_file
+from holdfast.v1 import agent_pb2, host_pb2
+from holdfast_agent.core.launch import pip_config
+from holdfast_agent.core.proc import descriptors, proc_text, stack_dumps
+from holdfast_agent.core.proc.output_lines import LineCutter
+from holdfast_agent.shell.evidence import flight_dump
+from holdfast_agent.shell.output.log_reader import LogFile, Wanted
+from holdfast_agent.shell.shims import orphans, shim_files
+from holdfast_agent.shell.shims.shim_link import ShimLink
+from holdfast_agent.shim import error_file, shim
+from holdfast_agent.shim.link import Link
+from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.sanity import check_sanity
+from holdfast_controller.shell.calls.job_filter import parse_filter
+from holdfast_controller.shell.convert import agent_messages
+from holdfast_controller.shell.convert.clean_words import clean
+from holdfast_controller.shell.rest.read_mask import parse_mask
+from holdfast_controller.shell.services import job_service
+from holdfast_controller.shell.services.agent_service import input_of
+
+JOB = b"""displayName: train
+jobSpec:
+  workerPoolSpecs:
+  - replicaCount: 2
+    machineSpec: {cpuCount: 4, memoryMb: "1024", acceleratorCount: 8}
+    processSpec: {command: [python, train.py], args: ["--lr", "1e-3"], env: [{name: A, value: b}]}
+  scheduling: {gracePeriod: 30s, priority: 2, hostSelector: {labels: {rack: a}}}
+  faultTolerance: {hangDetection: {action: RESTART, timeout: 15m, stepPattern: 'step=(\\d+)'}}
+labels: {team: vision}
+"""
+JOB_JSON = json.dumps(
+    {
+        "displayName": "x",
+        "jobSpec": {"workerPoolSpecs": [{"replicaCount": "1", "processSpec": {"command": ["true"]}}]},
+    }
+).encode()
+
+
+def text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def targets(folder: Path) -> list[Target]:
+    """All of them; files that they need lie in ``folder``."""
+    return [*_of_users(), *_of_hosts(), *_of_workers(folder)]
+
+
+# What users write
+
+
+def _of_users() -> Iterator[Target]:
+    def a_filter(data: bytes) -> None:
+        _WORLD_JOB.update(found=_WORLD_JOB.get("found") or _a_job())
+        parse_filter(text(data))(_WORLD_JOB["found"])
+
+    yield Target(
+        "list filters",
+        a_filter,
+        (b'state="RUNNING" AND (owner=ann OR NOT label.team:"vis*")', b'create_time>"2026-01-31T08:00:00Z"'),
+        most_bytes=1 << 16,
+        refusals=(InvalidInput,),
+        tokens=(b" AND ", b" OR ", b"NOT ", b"labels.", b"state=", b'name:"', b"-", b" AND" + b" " * 99),
+    )
+    yield Target(
+        "page tokens", lambda data: job_service._start(text(data)), (b"100", b""), 1 << 16, (InvalidInput,)
+    )
+    yield Target(
+        "read masks",
+        lambda data: parse_mask(text(data)),
+        (b"displayName,jobSpec.scheduling,workers.exits.rank", b"*"),
+        1 << 16,
+        (InvalidInput,),
+        (b",", b"jobSpec.", b"."),
+    )
+    yield Target(
+        "job files",
+        lambda data: spec.job_to_proto(spec.parse(spec.load_text(text(data), source="job.yaml"), what="job.yaml")),
+        (JOB, JOB_JSON),
+        # A file of a user's own, on their own machine: YAML of a mebibyte takes seconds and delays no one else.
+        1 << 14,
+        (HoldfastError,),
+        (b"- ", b"&x ", b"*x", b"<<: *x\n", b"? ", b"|\n", b"!!binary ", b"  ", b"replicaCount: ", b"env: "),
+        stall_s=0.5,
+    )
+    yield Target(
+        "JSON bodies",
+        lambda data: spec.job_to_proto(
+            spec.parse(spec_text.load_json(text(data), source="The body"), what="The body")
+        ),
+        (JOB_JSON, b"{}", b"[]"),
+        1 << 20,
+        (HoldfastError,),
+        (b'"a":', b'{"a":', b"[[", b'{"processSpec":{"command":["a"]}},', b"\\u0000"),
+        # Read in a thread, beside the loop.
+        stall_s=2.0,
+    )
+    yield Target(
+        "step patterns",
+        lambda data: step_pattern.compiled(text(data)).search("epoch 3 step=17 loss=0.1 " * 10),
+        (rb"step=(\d+)", rb"(?i)(?:epoch|step)\s*[:=]\s*(\d+)"),
+        1 << 16,
+        (step_pattern.BadPattern,),
+        (
+            b"(",
+            b")",
+            b"*",
+            b"{1,1000}",
+            b"\\d{1,500}",
+            b"(?i)",
+            b"[a-z]",
+            b"|",
+            b"(?:",
+            b"(?=",
+            b"\\p{L}",
+            b"(a+)+",
+        ),
+    )
+    yield Target(
+        "bundles",
+        _read_bundle,
+        (_a_tar(), _a_tar() + b"\0" * 1024),
+        1 << 20,
+        (BundleRefused,),
+        (b"\0" * 512, b"ustar\x0000", b"x", b"0" * 11, b"../", b"PaxHeader", b"12 path=a/b\n"),
+    )
+    yield Target("terminal output", lambda data: StreamFilter().feed(data), (b"\x1b[31mred\x1b[0m\r10%\n",), 1 << 16,
+                 (), (b"\x1b[", b"\x1b]", b"\x1bP", b"\xc2\x9d", b"\xc2\x9b", b"\x1b\\", b"\x07"))  # fmt: skip
+    yield Target("lines", lambda data: one_line(text(data)), (b"a",), 1 << 16)
+
+
+_WORLD_JOB: dict[str, Any] = {}
+
+
+def _a_job() -> Any:
+    world = World(2)
+    world.submit("job-1")
+    return world.cluster.jobs["job-1"]
+
+
+def _a_tar() -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in ("a.py", "d/b.py", "d/" + "x" * 120):
+            member = tarfile.TarInfo(name)
+            member.size = 5
+            archive.addfile(member, io.BytesIO(b"hello"))
+    return made.getvalue()
+
+
+def _read_bundle(data: bytes) -> None:
+    """With sums that are right: else nothing gets beyond them."""
+    fixed = bytearray(data)
+    for at in range(0, min(len(fixed), 1 << 14) - 511, 512):
+        block = fixed[at : at + 512]
+        if any(block):
+            block[148:156] = b" " * 8
+            fixed[at + 148 : at + 156] = b"%06o\0 " % sum(block)
+    for content in (bytes(fixed), data):
+        found = Reader(io.BytesIO(content).read, files=1000, most_bytes=1 << 24)
+        for entry in found.entries():
+            for _ in found.content(entry):
+                pass
+
+
+# What hosts send
+
+
+class Cluster:
+    """The controller's core with two hosts and a running job; a new one now and then."""
+
+    def __init__(self) -> None:
+        self._said = 0
+        self._new()
+
+    def _new(self) -> None:
+        self.world = World(2)
+        self.world.submit("job-1")
+
+    def session(self, data: bytes) -> None:
+        """One message of a host's session, from its bytes to the decisions that follow."""
+        self._said += 1
+        if self._said % 200 == 0:
+            self._new()
+        message = agent_pb2.SessionRequest.FromString(data)
+        session = self.world.sessions["host-0"]
+        if message.HasField("hello"):
+            incoming: Any = agent_messages.hello("host-0", session, clean(message.hello))
+        else:
+            incoming = input_of("host-0", session, message)
+        self.world.mono += 0.01
+        self.world.reactor.step(incoming, Now(Mono(self.world.mono), Wall(self.world.wall)))
+        check_sanity(self.world.cluster)
+
+
+def _session_seeds() -> tuple[bytes, ...]:
+    hostile = Hostile()
+    made = [hostile.fill(agent_pb2.SessionRequest.DESCRIPTOR).SerializeToString() for _ in range(12)]
+    gpu = host_pb2.Gpu(uuid="GPU-host-0-0", index=0, model="NVIDIA H100", memory_bytes=80 << 30)
+    inventory = host_pb2.Inventory(cpu_count=16, memory_bytes=64 << 30, max_workers=8, gpus=[gpu])
+    report = agent_pb2.WorkerReport(job_id="job-1", attempt=1, generation=1, worker="workerpool0-0")
+    rank = agent_pb2.RankFeatures(rank=0, motion="STILL", still_since_s=1.0, still_longest_s=2.0)
+    features = agent_pb2.FeatureReport(
+        job_id="job-1", generation=1, worker="workerpool0-0", sent_s=5.0, at_s=4.0, ranks=[rank]
+    )
+    exited = agent_pb2.ExitReport(job_id="job-1", worker="workerpool0-0", sequence=1)
+    exited.exit.generation = exited.exit.attempt = 1
+    request = agent_pb2.SessionRequest
+    own = [
+        request(hello=agent_pb2.Hello(agent_version="1", boot_id="b", address="h", inventory=inventory)),
+        request(heartbeat=agent_pb2.Heartbeat(inventory=inventory)),
+        request(features=features),
+        request(exit_report=exited),
+    ]
+    for state in (1, 2, 3, 4, 5):
+        report.state = state  # type: ignore[assignment]
+        own.append(request(worker_report=report))
+    return tuple(made + [message.SerializeToString() for message in own])
+
+
+def _of_hosts() -> Iterator[Target]:
+    cluster = Cluster()
+    yield Target(
+        "agents' messages",
+        cluster.session,
+        _session_seeds(),
+        # What one message may have; above it gRPC refuses.
+        1 << 20,
+        (InvalidInput, DecodeError),
+        (b"\x0a", b"\x12", b"\x7f\xf0", b"\xff\xff\xff\xff\x0f", struct.pack("<d", float("nan")), b"job-1"),
+    )
+    packed = hang_wire.pack(full())
+    plain = evidence_json.encode(full()).encode()
+
+    def evidence(data: bytes) -> None:
+        render([hang_wire.unpack(zlib.compress(data, 1))], 100, full=True)
+
+    yield Target(
+        "evidence", evidence, (plain,), 1 << 17, (ValueError,), (b'"ranks":[', b'{"rank":0,', b"1e400", b"[0]")
+    )
+    yield Target("packed evidence", hang_wire.unpack, (packed,), 1 << 17, (ValueError,))
+    dumps = hang_wire.pack_dumps({0: zlib.compress(b"one")})
+    yield Target("packed dumps", hang_wire.unpack_dumps, (dumps,), 1 << 17, (ValueError,), (b'"0":"', b"=="))
+    yield Target(
+        "recordings",
+        lambda data: [recording.decode(text(line)) for line in data.split(b"\n")[:20]],
+        (b'{"v":1}', b"{}"),
+        1 << 16,
+        (HoldfastError,),
+    )
+    yield Target(
+        "packed recordings",
+        lambda data: sum(map(len, reader.unpacked(data))),
+        (gzip.compress(b"a\nb\n" * 99),),
+        1 << 16,
+    )
+
+
+# What workers leave where the agent looks
+
+
+def _of_workers(folder: Path) -> Iterator[Target]:
+    path = folder / "file"
+
+    def from_file(read: Any) -> Any:
+        def call(data: bytes) -> None:
+            path.write_bytes(data)
+            read(path)
+
+        return call
+
+    exception = json.dumps({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack": "…"}}}).encode()
+    yield Target(
+        "error files", from_file(lambda path: error_file.raised(os.fsencode(path))), (exception,), 1 << 19, (),
+        (b'"message":', b'{"message":', b"[[")
+    )  # fmt: skip
+    progress = bytearray(progress_file.SIZE)
+    progress[:8] = progress_file.MAGIC
+    yield Target(
+        "progress files",
+        from_file(lambda path: progress_file.read(str(path))),
+        (bytes(progress),),
+        1 << 12,
+        (),
+        (struct.pack("<d", float("inf")), b"\xff" * 8),
+    )
+    yield Target("log reads", from_file(_read_log), (b"a line\n" * 20, b"\0" * 9, b"no end"), 1 << 20)
+    yield Target("output lines", lambda data: LineCutter().feed(data), (b"step=1\rstep=2\n",), 1 << 18)
+    spied = json.dumps(
+        [{"pid": 1, "thread_id": 5, "thread_name": "MainThread", "os_thread_id": 1, "active": True, "owns_gil": True,
+          "frames": [{"name": "f", "filename": "/x.py", "module": None, "short_filename": "x.py", "line": 3}]}]
+    ).encode()  # fmt: skip
+    stack = b'Traceback for thread 7 (python) [Has the GIL] (most recent call last):\n    (C) File "a.c", line 3, in f (x.so)\n'
+    yield Target(
+        "py-spy's stacks", lambda data: stack_dumps.py_spy(text(data), 1), (spied,), 1 << 17, (ValueError,)
+    )
+    yield Target("pystack's stacks", lambda data: stack_dumps.pystack(text(data), 1), (stack,), 1 << 17, (ValueError,),
+                 (b"(Python) File ", b" (inlined)", b" (???)", b"Traceback for thread "))  # fmt: skip
+    yield Target("complaints of tools", lambda data: stack_dumps.complaint(text(data)), (b"Error: x",), 1 << 16)
+    dump = {
+        "version": "2.10",
+        "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+        "pg_status": {"0": {"last_enqueued_collective": 2}},
+        "entries": [{"collective_seq_id": 2, "process_group": ("0", "default_pg"), "profiling_name": "nccl:all_reduce",
+                     "state": "started", "time_created_ns": 5, "input_sizes": [[2]], "output_sizes": [[2]]}],
+    }  # fmt: skip
+    yield Target(
+        "flight recorders",
+        lambda data: flight_dump.summary(flight_dump.decoded(data), 5.0),
+        (pickle.dumps(dump, 2), json.dumps(dump).encode()),
+        1 << 16,
+        flight_dump._PROVOKED,
+        (b"cos\nsystem\n", b"\x8c\x01a", b"(", b"l", b"d", b".", b"\x94", b'"entries":[', b'"ranks":"['),
+        stall_s=flight_dump.CPU_S,  # a program of its own, which the kernel ends after that
+    )
+
+    def pip(data: bytes) -> None:
+        found = pip_config.options([("/etc/pip.conf", text(data))], {"PIP_INDEX_URL": text(data)[:2000]})
+        sources = pip_config.Sources.of(found, {}, "/home/a")
+        sources.uv_toml()
+        sources.hide(text(data)[:4000])
+
+    yield Target("pip's settings", pip, (b"[global]\nindex-url = https://u:p@x/simple\n[install]\nno-deps = yes\n",),
+                 1 << 16, (pip_config.PipConfigError,), (b"[global]\n", b"https://", b"@", b"%(a)s", b"=", b"\n "))  # fmt: skip
+    yield Target("names of processes", _parse_proc, (b"7 (py thon) S 1 7 7 0 -1 4194560 1 0 0 0 5 6 0 0 20 0 1 0 99 1 2",),
+                 1 << 14, (ValueError, IndexError, KeyError))  # fmt: skip
+    yield Target("environments of processes", lambda data: (proc_text.world_in(data), orphans._generation(data)),
+                 (b"HOLDFAST_GENERATION=7", b"RANK=0\0WORLD_SIZE=2\0MASTER_PORT=1\0"), 1 << 17, (),
+                 (b"WORLD_SIZE=", b"RANK=", b"\0", b"HOLDFAST_GENERATION="))  # fmt: skip
+    yield Target(
+        "descriptors of processes", lambda data: descriptors.link_of(text(data[:4096])), (b"socket:[7]",), 4096
+    )
+    yield _shim_orders()
+    yield _shim_reports()
+
+
+def _parse_proc(data: bytes) -> None:
+    proc_text.parse_command(data)
+    proc_text.parse_wchan(data)
+    proc_text.parse_syscall(data)
+    proc_text.parse_stat(data)
+
+
+def _read_log(path: Path) -> None:
+    data = path.read_bytes()
+    for wanted in (
+        Wanted(),
+        Wanted(tail_lines=3),
+        Wanted(offset=len(data) + 9),
+        Wanted(1, 10_000, 5),
+        Wanted(since_ms=1),
+    ):
+        log = LogFile(str(path), wanted)
+        try:
+            while log.read(1 << 16)[1]:
+                pass
+        finally:
+            log.close()
+
+
+def _shim_orders() -> Target:
+    """A shim's end of its socket: what an agent may send."""
+    made = object.__new__(shim.Shim)
+    made.directory = -1
+
+    def call(data: bytes) -> None:
+        ours, theirs = socket.socketpair()
+        link = Link(ours.detach())
+        theirs.setblocking(False)
+        sent = 0
+        try:
+            while True:
+                with _blocked():
+                    sent += theirs.send(data[sent : sent + (1 << 16)])
+                lines = link.receive() or []
+                for line in lines:
+                    for made.directory in (-1, 5):
+                        made.order(json.loads(line))
+                if sent >= len(data) and not lines:
+                    return
+        finally:
+            link.close()
+            theirs.close()
+
+    seeds = (
+        b'{"op":"assign","dir":"/x"}\n',
+        b'{"op":"stop","generation":1,"grace_s":3,"reason":"x"}\n',
+        b'{"op":"signal","generation":1,"signal":"SIGTERM"}\n{"op":"renew","generation":1,"deadline":5}\n',
+    )
+    return Target("shim: orders", call, seeds, 1 << 19, shim.BAD_ORDER, (b'"op":', b"\n", b"[[", b'"generation":'))
+
+
+def _blocked() -> Any:
+    return contextlib.suppress(BlockingIOError)
+
+
+def _shim_reports() -> Target:
+    """The agent's end: what a shim, or something in its place, may answer."""
+    loop = asyncio.new_event_loop()
+
+    def call(data: bytes) -> None:
+        ours, theirs = socket.socketpair()
+        heard: list[Any] = []
+        ours.setblocking(False)
+
+        def take(message: Any) -> None:
+            heard.append(message)
+            # As ``Shims`` does.
+            with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
+                shim_files.record_from(message)
+
+        link = ShimLink(ours, take, lambda: None)
+        theirs.setblocking(False)
+        sent = 0
+        try:
+            while sent < len(data) and link._open:
+                with _blocked():
+                    sent += theirs.send(data[sent : sent + (1 << 16)])
+                link._read()
+        finally:
+            link.close()
+            theirs.close()
+
+    async def within(data: bytes) -> None:
+        call(data)
+
+    seeds = (
+        b'{"ev":"hello","version":1}\n',
+        b'{"ev":"exited","generation":1,"rank":0,"status":256,"reason":"NONZERO_EXIT","message":"","end_time":1.5,'
+        b'"stderr_tail":["a"]}\n{"ev":"empty"}\n',
+        b'{"ev":"started","rank":0,"pid":5,"start_ticks":7}\n',
+    )
+    return Target(
+        "shim: reports",
+        lambda data: loop.run_until_complete(within(data)),
+        seeds,
+        1 << 19,
+        (),
+        (b'"ev":', b"\n", b"[[", b'"status":', b"[]\n", b"1\n"),
+        close=loop.close,
+    )
+
+
+def folder() -> Path:
+    """A fresh directory for the targets' files."""
+    return Path(tempfile.mkdtemp(prefix="holdfast-fuzz-"))
