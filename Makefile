@@ -6,7 +6,7 @@ SOURCES := $(shell find client controller agent proto build_hooks -type f -not -
 # Without compiled tests and modules each run takes a quarter of a minute more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench check clean compiled contracts crash demo docs gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types words
+.PHONY: bench check clean compiled contracts crash demo docs fuzz gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types words
 setup: $(STAMP)
 
 # The versions of uv.lock. What else is installed in .venv (torch, say) stays; the stubs are made anew each time.
@@ -67,6 +67,11 @@ SEEDS ?= 200
 FROM ?= 0
 sim: setup
 	$(PY) -m tests.sim.run --seeds $(SEEDS) --from $(FROM)
+
+# Inputs that no one thought of, to every reader of what others write: make fuzz FOR=30m FROM=0, ONLY="list filters".
+FOR ?= 5m
+fuzz: compiled
+	$(PY) -m tests.fuzz.run --for $(FOR) --from $(FROM) --only "$(ONLY)" $(if $(OUT),--out $(OUT))
 
 sim-pairs: setup
 	$(PY) -m tests.sim.run --pairs

@@ -1,8 +1,8 @@
 """Feeds a target with inputs that no one thought of, and holds it to three promises: it refuses or answers, soon, and
 keeps nothing.
 
-An input is a seed of the target's and a few edits, drawn by Hypothesis, so that a failure shrinks to a short one. An edit
-may repeat a piece up to the bound that the target's door sets, so inputs of a mebibyte come from a few drawn numbers.
+An input is a seed of the target's and a few edits, drawn by Hypothesis, so that a failure shrinks to a short one. An
+edit may repeat a piece up to the target's bound, so inputs of a mebibyte come from a few drawn numbers.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from google.protobuf import message_factory
 from google.protobuf.message import DecodeError
 from tests.fuzz.engine import Target
 from tests.scenarios.world import World
@@ -35,7 +36,7 @@ from holdfast.hang.pipeline import step_pattern
 from holdfast.hang.records import reader, recording
 from holdfast.spec.parse import text as spec_text
 from holdfast.training import progress_file
-from holdfast.v1 import agent_pb2, host_pb2
+from holdfast.v1 import access_pb2, agent_pb2, cluster_pb2, hang_pb2, host_pb2, job_pb2, secret_pb2
 from holdfast_agent.core.launch import pip_config
 from holdfast_agent.core.proc import descriptors, proc_text, stack_dumps
 from holdfast_agent.core.proc.output_lines import LineCutter
@@ -47,6 +48,7 @@ from holdfast_agent.shim import error_file, shim
 from holdfast_agent.shim.link import Link
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.sanity import check_sanity
+from holdfast_controller.shell.calls import bounds
 from holdfast_controller.shell.calls.job_filter import parse_filter
 from holdfast_controller.shell.convert import agent_messages
 from holdfast_controller.shell.convert.clean_words import clean
@@ -97,8 +99,27 @@ def _of_users() -> Iterator[Target]:
         refusals=(InvalidInput,),
         tokens=(b" AND ", b" OR ", b"NOT ", b"labels.", b"state=", b'name:"', b"-", b" AND" + b" " * 99),
     )
+
+    def a_token(data: bytes) -> None:
+        bounds.check(job_pb2.ListJobsRequest(page_token=text(data)))
+        job_service._start(text(data))
+
+    yield Target("page tokens", a_token, (b"100", b""), 1 << 16, (InvalidInput,))
+
+    def a_request(data: bytes) -> None:
+        bounds.check(_REQUESTS[data[0] % len(_REQUESTS) if data else 0].FromString(data[1:]))
+
+    hostile = Hostile()
+    seeds = tuple(
+        bytes([number]) + hostile.fill(kind.DESCRIPTOR).SerializeToString() for number, kind in enumerate(_REQUESTS)
+    )
     yield Target(
-        "page tokens", lambda data: job_service._start(text(data)), (b"100", b""), 1 << 16, (InvalidInput,)
+        "callers' messages",
+        a_request,
+        seeds,
+        1 << 20,
+        (InvalidInput, DecodeError),
+        (b"\x0a\x00", b"\x12\x02\x0a\x00"),
     )
     yield Target(
         "read masks",
@@ -165,6 +186,12 @@ def _of_users() -> Iterator[Target]:
 
 
 _WORLD_JOB: dict[str, Any] = {}
+_REQUESTS: list[Any] = [
+    message_factory.GetMessageClass(method.input_type)
+    for file in (access_pb2, cluster_pb2, hang_pb2, host_pb2, job_pb2, secret_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+]
 
 
 def _a_job() -> Any:
@@ -218,6 +245,7 @@ class Cluster:
         if self._said % 200 == 0:
             self._new()
         message = agent_pb2.SessionRequest.FromString(data)
+        bounds.check(message, from_host=True)
         session = self.world.sessions["host-0"]
         if message.HasField("hello"):
             incoming: Any = agent_messages.hello("host-0", session, clean(message.hello))
@@ -325,7 +353,8 @@ def _of_workers(folder: Path) -> Iterator[Target]:
         [{"pid": 1, "thread_id": 5, "thread_name": "MainThread", "os_thread_id": 1, "active": True, "owns_gil": True,
           "frames": [{"name": "f", "filename": "/x.py", "module": None, "short_filename": "x.py", "line": 3}]}]
     ).encode()  # fmt: skip
-    stack = b'Traceback for thread 7 (python) [Has the GIL] (most recent call last):\n    (C) File "a.c", line 3, in f (x.so)\n'
+    stack = b"Traceback for thread 7 (python) [Has the GIL] (most recent call last):\n"
+    stack += b'    (C) File "a.c", line 3, in f (x.so)\n'
     yield Target(
         "py-spy's stacks", lambda data: stack_dumps.py_spy(text(data), 1), (spied,), 1 << 17, (ValueError,)
     )
@@ -355,10 +384,10 @@ def _of_workers(folder: Path) -> Iterator[Target]:
         sources.uv_toml()
         sources.hide(text(data)[:4000])
 
-    yield Target("pip's settings", pip, (b"[global]\nindex-url = https://u:p@x/simple\n[install]\nno-deps = yes\n",),
-                 1 << 16, (pip_config.PipConfigError,), (b"[global]\n", b"https://", b"@", b"%(a)s", b"=", b"\n "))  # fmt: skip
-    yield Target("names of processes", _parse_proc, (b"7 (py thon) S 1 7 7 0 -1 4194560 1 0 0 0 5 6 0 0 20 0 1 0 99 1 2",),
-                 1 << 14, (ValueError, IndexError, KeyError))  # fmt: skip
+    settings = b"[global]\nindex-url = https://u:p@x/simple\n[install]\nno-deps = yes\n"
+    words = (b"[global]\n", b"https://", b"@", b"%(a)s", b"=", b"\n ")
+    yield Target("pip's settings", pip, (settings,), 1 << 16, (pip_config.PipConfigError,), words)
+    yield Target("names of processes", _parse_proc, (b"py thon", b") S 1 ("), 1 << 14, (), (b")", b"(", b" "))
     yield Target("environments of processes", lambda data: (proc_text.world_in(data), orphans._generation(data)),
                  (b"HOLDFAST_GENERATION=7", b"RANK=0\0WORLD_SIZE=2\0MASTER_PORT=1\0"), 1 << 17, (),
                  (b"WORLD_SIZE=", b"RANK=", b"\0", b"HOLDFAST_GENERATION="))  # fmt: skip
@@ -370,10 +399,10 @@ def _of_workers(folder: Path) -> Iterator[Target]:
 
 
 def _parse_proc(data: bytes) -> None:
+    """A process may choose its name and its arguments, and nothing else of these files."""
     proc_text.parse_command(data)
-    proc_text.parse_wchan(data)
-    proc_text.parse_syscall(data)
-    proc_text.parse_stat(data)
+    name = data[:64].replace(b"\0", b"")
+    proc_text.parse_stat(b"7 (%b) S 1 7 7 0 -1 4194560 1 0 0 0 5 6 0 0 20 0 1 0 99 1 2" % name + b" 0" * 30)
 
 
 def _read_log(path: Path) -> None:

@@ -55,8 +55,15 @@ class Served:
             b"\r\nA: ",
         )
         yield self._target("HTTP requests", self.raw, (get, post), 1 << 17, (*header, b"0\r\n\r\n", b"5\r\n"))
-        paths = (b"/v1/jobs?filter=owner%3Dann&pageToken=1", b"/v1/jobs/j1/events?cursor=5", b"/v1/hosts", b"/v1/status",
-                 b"/v1/jobs/j1/logs?rank=0,1&tailLines=5", b"/v1/projects/p/locations/l/customJobs?readMask=name")  # fmt: skip
+        paths = (
+            *(
+                b"/v1/jobs?filter=owner%3Dann&pageToken=1",
+                b"/v1/jobs/j1/events?cursor=5",
+                b"/v1/hosts",
+                b"/v1/status",
+            ),
+            *(b"/v1/jobs/j1/logs?rank=0,1&tailLines=5", b"/v1/projects/p/locations/l/customJobs?readMask=name"),
+        )
         more = (
             b"?",
             b"&",
@@ -70,7 +77,7 @@ class Served:
         )
         yield self._target("HTTP addresses", self.get, paths, 1 << 15, more)
         bodies = (b'"a":', b'{"a":', b"[[", b"\\u0000", b'"displayName":', b'"workerPoolSpecs":[')
-        yield self._target("HTTP bodies", self.post, (JOB_JSON, b"{}", b""), 1 << 20, bodies, stall_s=2.0)
+        yield self._target("HTTP bodies", self.post, (JOB_JSON, b"{}", b""), (4 << 20) + 64, bodies, stall_s=2.0)
 
     def _target(
         self,
@@ -105,8 +112,8 @@ class Served:
         if answer.startswith(b"HTTP/1.1 200"):
             made = json.loads(answer.partition(b"\r\n\r\n")[2])["id"].encode()
             for line in (b"POST /v1/jobs/%b:cancel", b"DELETE /v1/jobs/%b"):
-                self.raw(line % made + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
-                         within_s=WITHIN_S)  # fmt: skip
+                rest = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+                self.raw(line % made + rest, within_s=WITHIN_S)
 
     def raw(self, data: bytes, within_s: float = SILENT_S) -> bytes:
         """Send bytes on a connection of their own; the answer, as far as it came. Raises ``Failed`` for a 5xx."""

@@ -66,7 +66,8 @@ def test_idle_worker_costs_few_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["", "{}", "[]", '{"v":2}', '{"v":1,"job":"x"}', '{"v":1,"new":1}', '{"v":1,"ranks":[7]}']
+    "line",
+    ["", "{}", "[]", '{"v":2}', '{"v":1,"job":"x"}', '{"v":1,"new":1}', '{"v":1,"ranks":[7]}', "[" * 100_000],
 )
 def test_what_is_no_record_is_refused(line: str) -> None:
     with pytest.raises(RecordingError):

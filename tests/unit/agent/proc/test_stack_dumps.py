@@ -46,7 +46,13 @@ def test_without_native_thread_ids_the_name_tells_the_main_thread() -> None:
     assert [item.main for item in found.threads] == [True, False]
 
 
-@pytest.mark.parametrize("text", ["", "{", "5", "[5]", '[{"frames": [{}]}]', '[{"frames": 5}]', '{"a": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "5", "[5]", '[{"frames": [{}]}]', '[{"frames": 5}]', '{"a": 1}', "[" * 100_000),
+        '[{"frames": [], "os_thread_id": Infinity}]',
+    ],
+)
 def test_unknown_output_of_py_spy_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         py_spy(text, 7)
