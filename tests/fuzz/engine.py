@@ -117,7 +117,15 @@ class Target:
             self.call(data)
         except self.refusals:
             pass
+        except BaseException as error:
+            error.add_note(f"{self.name}: {len(data)} bytes: {data[:2000]!r}")
+            raise
         return self.cpu_s() - before
+
+
+def text(data: bytes) -> str:
+    """The input as text, whatever it holds."""
+    return data.decode("utf-8", "replace")
 
 
 _EDITS = ("insert", "repeat", "delete", "double", "cut", "overwrite")
