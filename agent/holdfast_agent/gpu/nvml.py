@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pynvml
 
-from holdfast_agent.gpu import xids
+from holdfast_agent.gpu import xid_events
 
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def inventory() -> WireInventory:
             gpus.append(_describe(device, index, bus_id, parent=""))
             listed.append(device.uuid)
         gpus.extend(_describe(mig, index, bus_id, parent=device.uuid) for mig in migs or ())
-        xids.watch(device.handle, device.uuid, listed)
+        xid_events.watch(device.handle, device.uuid, listed)
         if not device.problem:
             conditions.extend(_condition(device, uuid) for uuid in listed)
     physical = [device.uuid for _, device in found if not device.problem]

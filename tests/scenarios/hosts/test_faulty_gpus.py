@@ -8,7 +8,7 @@ import pytest
 from tests.scenarios.training import hanging_gang, training
 from tests.scenarios.world import World, gang, inventory
 
-from holdfast.hang.pipeline.xids import Repair
+from holdfast._base.xids import Repair
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.host import GpuFault, Inventory

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast._base.identity import Kind
+from holdfast._base.xids import Repair
 from holdfast._session.reports import Exit, ExitReason
 from holdfast.hang.judge.finding import Rule
-from holdfast.hang.pipeline.xids import Repair
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import JobError

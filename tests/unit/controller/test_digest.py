@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 from tests.unit.controller.examples import EVENTS
 
-from holdfast.hang.pipeline.xids import Repair
+from holdfast._base.xids import Repair
 from holdfast_controller.core import digest
 from holdfast_controller.core.digest import SETTLE_S, SPACING_S, Batch, Digest
 from holdfast_controller.core.events import job as ev

@@ -1,4 +1,4 @@
-"""Interprets GPU readings: utilisation, health, and which process holds which GPU.
+"""Interprets GPU readings: utilisation, faults and their end, and which process holds which GPU.
 
-Reading them is I/O and belongs to ``holdfast_agent.gpu``.
+Reading them is I/O and belongs to ``holdfast_agent.gpu``; what each Xid calls for is in ``holdfast._base.xids``.
 """

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast.hang.pipeline.xids import Repair, in_words, repair_of
+from holdfast._base.xids import Repair, in_words, repair_of
 from holdfast_agent.core.gpu.signals import Xid
 from holdfast_agent.core.model.gpus import LOST, RESET_REQUIRED, VANISHED, Condition, Gpu, Reading
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdfast._base.xids import XidAction, action_of
 from holdfast.hang.pipeline.samples import GpuSample
-from holdfast.hang.pipeline.xids import XidAction, action_of
 from holdfast_agent.core.model.gpus import Blind
 
 STALE_S = 15.0

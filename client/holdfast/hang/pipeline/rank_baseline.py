@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from holdfast._base.xids import XidAction, action_of
 from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, State
-from holdfast.hang.pipeline.xids import XidAction, action_of
 from holdfast.hang.tuning import Tuning
 
 # A tracked median moves by so much of itself per sample: it follows a doubling in 15 samples and shrugs off

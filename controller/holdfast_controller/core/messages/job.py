@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import assert_never
 
-from holdfast.hang.pipeline.xids import Repair
+from holdfast._base.xids import Repair
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.access import access_message
 from holdfast_controller.core.messages.cluster import cluster_news_message

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from holdfast.hang.pipeline.xids import Repair
+from holdfast._base.xids import Repair
 from holdfast_controller.core.model.clock import BOOT, NEVER, Mono, Wall
 
 

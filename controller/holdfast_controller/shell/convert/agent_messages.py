@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holdfast._base.proto_time import seconds
+from holdfast._base.xids import Repair
 from holdfast._session import codec
 from holdfast._session.assignment import Assignment, Phase
 from holdfast._session.reports import WorkerId
-from holdfast.hang.pipeline.xids import Repair
 from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.host import Gpu, GpuFault, Inventory

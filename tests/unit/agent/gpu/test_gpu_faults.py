@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.hang.pipeline.xids import TABLE, Repair, XidAction, repair_of
+from holdfast._base.xids import TABLE, Repair, XidAction, repair_of
 from holdfast_agent.core.gpu import faults as gf
 from holdfast_agent.core.gpu.faults import GpuFaults
 from holdfast_agent.core.gpu.signals import Xid

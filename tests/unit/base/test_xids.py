@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.hang.pipeline.xids import TABLE, XidAction, action_of
+from holdfast._base.xids import TABLE, XidAction, action_of
 
 
 @pytest.mark.parametrize(
