@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 
-from holdfast_agent.gpu import driver, nvml, signals, xids
+from holdfast_agent.gpu import driver, nvml, signals, xid_events
 
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def main() -> None:
     replies.flush()
     for line in sys.stdin.buffer:
         reply = answer(line)
-        if heard := xids.drain():
+        if heard := xid_events.drain():
             reply["xids"] = heard
         replies.write(json.dumps(reply).encode() + b"\n")
         replies.flush()

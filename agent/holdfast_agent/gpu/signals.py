@@ -10,7 +10,7 @@ import time
 
 import pynvml
 
-from holdfast_agent.gpu import nvml, xids
+from holdfast_agent.gpu import nvml, xid_events
 
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _look() -> None:
         targets = [_Target(mig.handle, mig.uuid, device.handle) for mig in migs or ()]
         if migs is None or device.problem:
             targets.append(_Target(device.handle, device.uuid))
-        xids.watch(device.handle, device.uuid, [target.uuid for target in targets])
+        xid_events.watch(device.handle, device.uuid, [target.uuid for target in targets])
         found.extend(targets)
     kept = [known.pop(one.uuid, one) for one in found]
     for gone in known.values():
