@@ -12,6 +12,10 @@ from typing import Any
 WITHIN_S = 60.0
 
 
+OPENED: set[int] = set()
+"""Ports of all endpoints so far."""
+
+
 @dataclass
 class Endpoint:
     port: int = 0
@@ -66,6 +70,7 @@ async def endpoint(**how: Any) -> AsyncIterator[Endpoint]:
     made = Endpoint(**how)
     server = await asyncio.start_server(made.serve, "127.0.0.1", made.port)
     made.port = server.sockets[0].getsockname()[1]
+    OPENED.add(made.port)
     try:
         yield made
     finally:

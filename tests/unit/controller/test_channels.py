@@ -21,9 +21,15 @@ from holdfast_controller.core.model.job import Leaving
 from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.shell.base.config import ChannelConfig
+from holdfast_controller.shell.notify.allowed_hosts import AllowedHosts
 from holdfast_controller.shell.notify.channels import Channels, without_secrets
 
 SECRET = "s3cret"
+INSIDE = (
+    *("127.0.0.1", "10.1.2.3", "192.168.0.1", "169.254.169.254", "0.0.0.0", "100.64.0.1", "224.0.0.1"),
+    *("255.255.255.255", "::1", "::", "fe80::1%eth0", "fd00::1", "ff02::1", "::ffff:10.0.0.1", "2002:7f00:1::"),
+    "64:ff9b::a00:1",
+)
 POOL = {"replicaCount": 1, "processSpec": {"command": ["x"]}}
 
 
@@ -39,9 +45,19 @@ def refused(channels: Channels, *notifications: dict[str, Any]) -> list[str]:
 
 def test_jobs_may_name_only_what_an_admin_has_allowed() -> None:
     ops = ChannelConfig("ops", f"https://u:{SECRET}@hooks.example/x")
-    channels = Channels((ops,), ("hooks.example", "*.corp.example", "other.example:8443"))
-    fine = ("https://hooks.example/a", "http://hooks.example:99/", "https://a.b.corp.example/")
-    for url in (*fine, "https://other.example:8443/x"):
+    channels = Channels((ops,), ("hooks.example", "*.corp.example", "other.example:8443", "*.ports.example:9000"))
+    fine = (
+        "https://hooks.example/a",
+        "http://hooks.example/",
+        "https://hooks.example.:443/",
+        "https://a.b.corp.example/",
+    )
+    for url in (
+        *fine,
+        "https://other.example:8443/x",
+        "http://other.example:8443/",
+        "https://a.ports.example:9000/",
+    ):
         channels.check(job_spec({"url": url}))
     channels.check(job_spec({"channel": "ops"}))
     assert refused(channels, {"channel": "dev"}) == [
@@ -53,6 +69,41 @@ def test_jobs_may_name_only_what_an_admin_has_allowed() -> None:
             said.startswith(f"jobSpec.notifications[0].url: jobs may not have {host} called") and SECRET not in said
         )
     assert "other.example" in refused(channels, {"url": "https://other.example/"})[0]
+    for url in ("http://hooks.example:99/", "https://hooks.example:80/", "https://a.corp.example:22/"):
+        (said,) = refused(channels, {"url": url})
+        host = url.split("/")[2]
+        assert f"jobs may not have {host} called" in said
+        assert f'ask an admin to add "{host}" to notification_hosts in controller.toml' in said
+    assert refused(channels, {"url": "https://a.ports.example/"})
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["", "https://hooks.example", "hooks.example/x", "hooks.example:0", "a:b", "*", "h:99999", "10.0.0.0/33"],
+)
+def test_an_entry_that_is_no_host_is_refused_when_the_controller_starts(entry: str) -> None:
+    with pytest.raises(ConfigError, match=r"notification_hosts: .* is no host\.\s+Write \"hooks"):
+        Channels((), (entry,))
+
+
+@pytest.mark.parametrize(
+    ("address", "named", "may"),
+    [
+        ("93.184.216.34", (), True),
+        ("2606:2800:220:1::1", (), True),
+        *((inside, (), False) for inside in INSIDE),
+        ("10.1.2.3", ("10.0.0.0/8",), True),
+        ("10.1.2.3", ("10.1.2.3",), True),
+        ("10.1.2.3", ("10.1.2.3:8443",), True),
+        ("10.1.2.4", ("10.1.2.3",), False),
+        ("fd00::1", ("[fd00::1]:8443",), True),
+        ("::ffff:10.0.0.1", ("10.0.0.0/8",), True),
+    ],
+)
+def test_names_may_resolve_to_public_addresses_and_to_named_ones(
+    address: str, named: tuple[str, ...], may: bool
+) -> None:
+    assert AllowedHosts(("hooks.example", *named)).may_call(address) is may
 
 
 def test_nobody_may_be_named_unless_an_admin_says_so() -> None:

@@ -14,6 +14,7 @@ from holdfast.v1 import spec_pb2
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.subscription import ClusterNotice, Notice, Subscription
 from holdfast_controller.shell.base.config import ChannelConfig, ControllerConfig
+from holdfast_controller.shell.notify.allowed_hosts import SETTING, AllowedHosts, wanted
 
 CLUSTER_SINK = "cluster"
 """Kind of receivers of the cluster's notifications; a channel's queue for those is apart from that of jobs'."""
@@ -30,6 +31,8 @@ class Target:
     shown: str
     service: bool = False
     """Through apprise, in the form of the service that the URL names; otherwise a POST with JSON."""
+    allowed: AllowedHosts | None = None
+    """The addresses that the URL's host may resolve to; None: any, since an admin wrote the URL."""
 
 
 class Channels:
@@ -37,7 +40,7 @@ class Channels:
 
     def __init__(self, channels: tuple[ChannelConfig, ...] = (), hosts: tuple[str, ...] = ()) -> None:
         """``hosts``: those that a job's URL may name. Raises ``ConfigError``."""
-        self._hosts = frozenset(host.lower() for host in hosts)
+        self._allowed = AllowedHosts(hosts)
         self._targets: dict[str, Target] = {}
         self._events: dict[str, frozenset[Notice]] = {}
         self._cluster_events: dict[str, frozenset[ClusterNotice]] = {}
@@ -89,9 +92,9 @@ class Channels:
                     f"channels: {known}" if known else "ask an admin for one: [[notifications]] in controller.toml"
                 )
                 yield Violation(f"{path}.channel", f"there is no channel {one.channel!r}", fix)
-            elif one.url and not self._may_call(one.url):
-                host = (parts(one.url) or parts("http://unknown")).hostname  # type: ignore[union-attr]
-                fix = "name a channel, or ask an admin for the host: notification_hosts in controller.toml"
+            elif one.url and not self._allowed.admits(one.url):
+                host = wanted(one.url)
+                fix = f'name a channel, or ask an admin to add "{host}" to {SETTING} in controller.toml'
                 yield Violation(f"{path}.url", f"jobs may not have {host} called", fix)
 
     def listens(self, job: Job) -> bool:
@@ -119,17 +122,7 @@ class Channels:
         if job is None or index >= len(job.gang.subscriptions):
             return None
         url = job.gang.subscriptions[index].url
-        return Target(url, redacted(url)) if self._may_call(url) else None
-
-    def _may_call(self, url: str) -> bool:
-        """Whether an admin has allowed the host: the controller reaches addresses that users don't."""
-        found = parts(url)
-        if found is None or found.scheme not in ("http", "https") or found.hostname is None:
-            return False
-        host = found.hostname
-        port = found.port or {"http": 80, "https": 443}[found.scheme]
-        wildcards = {f"*.{host.split('.', at)[at]}" for at in range(1, host.count(".") + 1)}
-        return not self._hosts.isdisjoint({host, f"{host}:{port}", *wildcards})
+        return Target(url, redacted(url), allowed=self._allowed) if self._allowed.admits(url) else None
 
 
 def subscriptions_of(spec: JobSpec) -> tuple[Subscription, ...]:

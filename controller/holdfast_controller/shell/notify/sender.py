@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import logging
 import os
 import signal
+import socket
 import sys
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from holdfast._base.version import __version__
+from holdfast._daemon import log
 from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.shell.notify import apprise_sender
+from holdfast_controller.shell.notify.allowed_hosts import SETTING, AllowedHosts
 from holdfast_controller.shell.notify.channels import Target
 from holdfast_controller.shell.notify.render import in_words
 
@@ -27,6 +33,7 @@ for _name in ("httpx", "httpcore"):
 WEBHOOK_S = 10.0
 SERVICE_S = 30.0
 """All that a delivery may take, from the name's resolution to the last byte."""
+RESOLVERS = 4
 
 
 class NotDelivered(Exception):
@@ -38,7 +45,11 @@ class Sender:
 
     def __init__(self) -> None:
         self._client: httpx.AsyncClient | None = None
+        self._pinned_client: httpx.AsyncClient | None = None
+        """For URLs in jobs: to addresses that were checked."""
         self._opening = asyncio.Lock()
+        self._resolving = ThreadPoolExecutor(RESOLVERS, "resolve")
+        """Threads of their own: a slow name server must hold up nothing else."""
 
     async def send(self, target: Target, entry: OutboxEntry) -> None:
         """Returns once the receiver has taken it. Raises ``NotDelivered``."""
@@ -46,14 +57,16 @@ class Sender:
 
     async def close(self) -> None:
         """Closes idle connections."""
-        if self._client is not None:
-            await self._client.aclose()
+        self._resolving.shutdown(wait=False, cancel_futures=True)
+        for client in (self._client, self._pinned_client):
+            if client is not None:
+                await client.aclose()
 
     async def _post(self, target: Target, entry: OutboxEntry) -> None:
         async with self._opening:
             if self._client is None:
                 # Off the loop: the import and the world's certificates take a tenth of a second.
-                self._client = await asyncio.to_thread(_client)
+                self._client, self._pinned_client = await asyncio.to_thread(_clients)
         import httpx
 
         headers = {
@@ -63,9 +76,7 @@ class Sender:
         }
         try:
             async with asyncio.timeout(WEBHOOK_S):
-                # The answer's body is of no interest, and might never end.
-                async with self._client.stream("POST", target.url, content=entry.body, headers=headers) as answer:
-                    status = answer.status_code
+                status = await self._status(target, entry.body, headers)
         except TimeoutError:
             raise NotDelivered(f"no answer within {WEBHOOK_S:.0f} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
@@ -73,6 +84,46 @@ class Sender:
             raise NotDelivered(_KINDS.get(type(error).__name__, "the connection failed")) from None
         if not 200 <= status < 300:
             raise NotDelivered(f"it answered with HTTP status {status}")
+
+    async def _status(self, target: Target, body: str, headers: dict[str, str]) -> int:
+        """Status of the answer. Its body is of no interest, and might never end."""
+        import httpx
+
+        assert self._client is not None
+        assert self._pinned_client is not None
+        url = httpx.URL(target.url)
+        if target.allowed is None or _proxy(url.scheme, url.host):
+            async with self._client.stream("POST", url, content=body, headers=headers) as answer:
+                return answer.status_code
+        # The name is resolved once: a second answer of its name server could be another, unchecked one.
+        named = {} if _is_address(url.host) else {"sni_hostname": url.host}
+        headers = {"Host": url.netloc.decode("ascii"), **headers}
+        for last, address in await self._addresses(url.host, target.allowed):
+            pinned = url.copy_with(host=address)
+            try:
+                async with self._pinned_client.stream(
+                    "POST", pinned, content=body, headers=headers, extensions=named
+                ) as answer:
+                    return answer.status_code
+            except httpx.ConnectError:
+                if last:
+                    raise
+        raise AssertionError("there is a last address")
+
+    async def _addresses(self, host: str, allowed: AllowedHosts) -> list[tuple[bool, str]]:
+        """(whether it is the last, address) of a host, at most two; all are allowed. Raises ``NotDelivered``."""
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.run_in_executor(self._resolving, resolve, host)
+        except OSError:
+            raise NotDelivered("its name could not be resolved") from None
+        wrong = next((address for address in found if not allowed.may_call(address)), None)
+        if wrong is not None:
+            log.warning("notification.address_refused", host=host, address=wrong, setting=SETTING)
+            problem = "its name resolves to an address that is not public"
+            raise NotDelivered(f"{problem}; an admin can allow it: {SETTING} in controller.toml")
+        tried = found[:2]
+        return [(address == tried[-1], address) for address in tried]
 
     async def _call_service(self, target: Target, entry: OutboxEntry) -> None:
         """In a process of its own: of 170 services' code any may hang, and is then killed."""
@@ -113,10 +164,35 @@ _KINDS = {
 }
 
 
-def _client() -> httpx.AsyncClient:
-    """A client that follows no redirect, which could lead to hosts that are not allowed, and keeps no cookies.
+def resolve(host: str) -> list[str]:
+    """The addresses of a host, each once. Raises ``OSError``."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise OSError(f"{host!r} is no name") from error
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
-    It trusts the system's authorities beside the world's: a private CA is usually among the former alone.
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _proxy(scheme: str, host: str) -> bool:
+    """Whether the controller's service has a proxy for this URL: then the proxy resolves the name, by its own rules."""
+    proxies = urllib.request.getproxies()
+    return bool(proxies.get(scheme) or proxies.get("all")) and not urllib.request.proxy_bypass(host)
+
+
+def _clients() -> tuple[httpx.AsyncClient, httpx.AsyncClient]:
+    """Clients for URLs of admins and of jobs. They follow no redirect and keep no cookies.
+
+    A redirect could lead to hosts that are not allowed. They trust the system's authorities beside the world's: a
+    private CA is usually among the former alone. That for jobs reuses no connection: two names at one address would
+    share it, although only the first was verified.
     """
     from http.cookiejar import CookieJar, DefaultCookiePolicy
 
@@ -125,12 +201,17 @@ def _client() -> httpx.AsyncClient:
     trusted = httpx.create_ssl_context()
     trusted.load_default_certs()
     direct = {"all://localhost": None, "all://127.0.0.1": None, "all://[::1]": None}
-    return httpx.AsyncClient(
-        verify=trusted,
-        follow_redirects=False,
-        timeout=WEBHOOK_S,
-        headers={"User-Agent": f"holdfast/{__version__}"},
-        limits=httpx.Limits(max_connections=32, max_keepalive_connections=8),
-        mounts=direct,
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-    )
+
+    def client(*, keep: int, pinned: bool) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            verify=trusted,
+            follow_redirects=False,
+            timeout=WEBHOOK_S,
+            headers={"User-Agent": f"holdfast/{__version__}"},
+            limits=httpx.Limits(max_connections=32, max_keepalive_connections=keep),
+            mounts=None if pinned else direct,
+            trust_env=not pinned,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        )
+
+    return client(keep=8, pinned=False), client(keep=0, pinned=True)

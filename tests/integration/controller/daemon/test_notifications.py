@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from tests.integration.controller.cluster import Agent, Certificates, Controller, job, refusal
-from tests.integration.controller.endpoint import Endpoint, endpoint
+from tests.integration.controller.endpoint import OPENED, Endpoint, endpoint
 from tests.support.stubs import host_stub, job_stub
 from tests.unit.controller.examples import EVENTS
 
@@ -51,7 +51,9 @@ async def serving(config: ControllerConfig, certificates: Certificates) -> Async
 
 
 def telling(config: ControllerConfig, *channels: ChannelConfig, **more: Any) -> ControllerConfig:
-    return dataclasses.replace(config, notifications=channels, notification_hosts=("127.0.0.1",), **more)
+    """Jobs may name every endpoint that is open by now."""
+    hosts = tuple(f"127.0.0.1:{port}" for port in OPENED)
+    return dataclasses.replace(config, notifications=channels, notification_hosts=hosts, **more)
 
 
 def jobs_of(controller: Controller) -> job_pb2_grpc.JobServiceAsyncStub:
