@@ -9,7 +9,19 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast._daemon.metrics.series import Family, Histogram, Kind, Series, counter, gauge, histogram
+from holdfast._daemon.metrics import series as metrics
+from holdfast._daemon.metrics.exposition import Exposition
+from holdfast._daemon.metrics.series import (
+    LABEL_MOST,
+    OTHER,
+    Family,
+    Histogram,
+    Kind,
+    Series,
+    counter,
+    gauge,
+    histogram,
+)
 
 JOBS = gauge("holdfast_jobs", "Jobs.", "state")
 CALLS = counter("holdfast_calls_total", "Calls.", "method", "code")
@@ -89,3 +101,44 @@ def test_page_tells_of_the_process_without_looking_at_the_whole_machine(monkeypa
     assert started is not None
     assert abs(float(started[1]) - began) < 60
     assert b"process_resident_memory_bytes" in text and b"process_cpu_seconds_total" in text
+
+
+HOSTILE = [
+    'x"} 1\nholdfast_forged 1\n# ',
+    "\\",
+    '\\"} 1 # ',
+    "a\r\nholdfast_forged 1",
+    "a\u2028holdfast_forged 1",
+    "\x00\x1b[2J",
+    "\ud800",
+    'x",y="z',
+]
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_no_label_value_forges_a_line_or_a_label(hostile: str, accept: str) -> None:
+    series = Series()
+    series.set(JOBS, 1, hostile)
+    page, _ = Exposition([JOBS], lambda: [series]).text(accept)
+    ours = [line for line in page.split(b"\n") if not line.startswith((b"#", b"process_", b"python_")) and line]
+    assert len(ours) == 1, ours
+    assert re.fullmatch(rb'holdfast_jobs\{state="(?:[^"\\\n]|\\["\\n])*"\} 1\.0', ours[0]), ours
+
+
+def test_a_family_has_only_so_many_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "SERIES_MOST", 50)
+    series = Series()
+    for number in range(550):
+        series.add(CALLS, f"m{number}", "OK")
+    found = series.of(CALLS)
+    assert len(found) == 51
+    assert found[OTHER, OTHER] == 500.0
+    series.add(CALLS, "m0", "OK")
+    assert found["m0", "OK"] == 2.0, "series that are there still count"
+
+
+def test_a_long_label_value_is_cut() -> None:
+    series = Series()
+    series.set(JOBS, 1, "x" * 10_000)
+    assert [len(label) for (label,) in series.of(JOBS)] == [LABEL_MOST]

@@ -1,7 +1,8 @@
 """Families of metrics, and what was counted of them. Pure: no clock, no I/O, nothing of Prometheus' own library.
 
-A family is declared once, with its labels; a ``Series`` holds values by family and label values. Label values come
-from closed sets (states, reasons, methods, this cluster's hosts), so the number of series is bounded.
+A family is declared once, with its labels; a ``Series`` holds values by family and label values. Most label values come
+from closed sets (states, reasons, methods). Others, such as the version that an agent reports, are cut to one printable
+line, and a family has at most ``SERIES_MOST`` series; what comes beyond them counts as ``OTHER``.
 """
 
 from __future__ import annotations
@@ -11,10 +12,18 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from holdfast._base.printable import one_line
+
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Bounds of what should take milliseconds."""
 LONG_SECONDS = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14_400.0, 86_400.0)
 """Bounds of what takes seconds when all is well, and hours when it isn't."""
+
+
+SERIES_MOST = 20_000
+"""Of one family; twice as many as hosts in the largest cluster that was tried."""
+LABEL_MOST = 128
+OTHER = "(other)"
 
 
 class Kind(enum.Enum):
@@ -97,18 +106,19 @@ class Series:
 
     def add(self, family: Family, *labels: str, by: float = 1.0) -> None:
         """A counter goes up."""
-        values = self._of(family, labels)
+        values, labels = self._of(family, labels)
         before = values.get(labels, 0.0)
         assert not isinstance(before, Histogram)
         values[labels] = before + by
 
     def set(self, family: Family, value: float, *labels: str) -> None:
         """Set a gauge, or a counter that is kept elsewhere, to ``value``."""
-        self._of(family, labels)[labels] = float(value)
+        values, labels = self._of(family, labels)
+        values[labels] = float(value)
 
     def observe(self, family: Family, value: float, *labels: str) -> None:
         """A histogram takes a value in."""
-        values = self._of(family, labels)
+        values, labels = self._of(family, labels)
         found = values.get(labels)
         if found is None:
             found = values[labels] = Histogram(family.bounds)
@@ -117,7 +127,7 @@ class Series:
 
     def declare(self, family: Family, *labels: str) -> None:
         """Begin a counter or histogram at nothing, so that its first increase is seen as one."""
-        values = self._of(family, labels)
+        values, labels = self._of(family, labels)
         values.setdefault(labels, Histogram(family.bounds) if family.kind is Kind.HISTOGRAM else 0.0)
 
     def of(self, family: Family) -> dict[tuple[str, ...], Value]:
@@ -127,10 +137,15 @@ class Series:
     def __iter__(self) -> Iterator[Family]:
         return iter(self._values)
 
-    def _of(self, family: Family, labels: tuple[str, ...]) -> dict[tuple[str, ...], Value]:
+    def _of(self, family: Family, labels: tuple[str, ...]) -> tuple[dict[tuple[str, ...], Value], tuple[str, ...]]:
+        """(the family's values, the labels under which a value is kept)."""
         if len(labels) != len(family.labels):
             raise ValueError(f"{family.name} has the labels {family.labels}, not {len(labels)} of them")
         values = self._values.get(family)
         if values is None:
             values = self._values[family] = {}
-        return values
+        if labels not in values:
+            labels = tuple(one_line(label, LABEL_MOST) for label in labels)
+            if labels not in values and len(values) >= SERIES_MOST:
+                labels = (OTHER,) * len(labels)
+        return values, labels

@@ -5,6 +5,8 @@ Nothing else is served there, messages are tiny, and each address may fail only 
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -31,6 +33,8 @@ T = TypeVar("T")
 MAX_MESSAGE_BYTES = 32 << 10
 MAX_CALLS = 64
 """At once."""
+DELAY_S, DELAYED_MOST = 1.0, 32
+"""Callers who try too often wait so long for their refusal, so many at once."""
 OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),
@@ -38,6 +42,19 @@ OPTIONS = (
     ("grpc.server_handshake_timeout_ms", 30_000),
     ("grpc.max_connection_age_ms", 60_000),
 )
+
+
+def network_of(peer: str) -> str:
+    """The addresses that one caller may be behind: an IPv4 address, or the /64 of an IPv6 one."""
+    try:
+        address = ipaddress.ip_address(peer.partition("%")[0])
+    except ValueError:
+        return peer
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
@@ -62,6 +79,7 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
         """host:port for everything else."""
         self.address = ""
         """host:port of this service."""
+        self._delayed = 0
         self._failures = Buckets(burst=50, per_s=0.5)
         self._signing = Buckets(burst=500, per_s=50)
 
@@ -112,16 +130,29 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
     async def _limited(self, call: str, who: str, context: Context, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work unless this address, or all of them, try too often; refusals are kept in the audit log."""
         peer, mono = peer_of(context), time.monotonic()
-        if not self._failures.has(peer, mono) or not self._signing.spend("", mono):
-            raise Unavailable("Too many attempts came from there, or from all.", fix="Try again in a minute.")
+        network = network_of(peer)
+        limited = not self._failures.has(network, mono) or not self._signing.spend("", mono)
         try:
+            if limited:
+                await self._delay()
+                raise Unavailable("Too many attempts came from there, or from all.", fix="Try again in a minute.")
             return await work()
         except HoldfastError as error:
-            self._failures.spend(peer, mono)
+            if not limited:
+                self._failures.spend(network, mono)
             name = f"EnrolmentService/{call}"
             entry = Entry(time.time(), "", peer, name, who, code_name(error), error.message)
             self._audit.refused(entry, Trail.UNKNOWN)
             raise
+
+    async def _delay(self) -> None:
+        """Slow down callers who try too often, as long as that leaves enough calls to others."""
+        if self._delayed < DELAYED_MOST:
+            self._delayed += 1
+            try:
+                await asyncio.sleep(DELAY_S)
+            finally:
+                self._delayed -= 1
 
     async def _certify(self, who: Identity, key: PublicKey, *, learns: bool) -> bytes:
         """Its certificate, which is on record by then. ``learns``: it takes the CAs that come with the answer."""

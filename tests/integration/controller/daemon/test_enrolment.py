@@ -19,7 +19,7 @@ from tests.support.stubs import access_stub, enrolment_stub
 from holdfast._base import config as configuration
 from holdfast._base.identity import Identity, Kind
 from holdfast._security import certificate, pki, tls
-from holdfast._security.enrolment import requests
+from holdfast._security.enrolment import requests, tokens
 from holdfast._security.enrolment.enrol import Enrolled, Line, join, log_in
 from holdfast._security.enrolment.renew import renew
 from holdfast._security.tls import TlsFiles
@@ -29,6 +29,8 @@ from holdfast.settings import load
 from holdfast.v1 import access_pb2, enrolment_pb2, enrolment_pb2_grpc
 from holdfast_agent.shell import config as agent_config
 from holdfast_controller.shell.base.config import CertificateConfig, ControllerConfig
+from holdfast_controller.shell.enrolment import service
+from holdfast_controller.shell.enrolment.service import network_of
 
 pytestmark = pytest.mark.anyio
 DAY_S = 86_400.0
@@ -350,7 +352,8 @@ async def test_a_users_certificate_renews_itself_on_use(site: Site, certificates
     assert certificate.read(settings.cert).ends_at - time.time() > 29 * DAY_S
 
 
-async def test_who_fails_too_often_has_to_wait(site: Site) -> None:
+async def test_who_fails_too_often_has_to_wait(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "DELAY_S", 0.01)
     line = await site.line()
     ca = site.controller.certificates.files["user/ann"].ca.read_bytes()
     options = [("grpc.ssl_target_name_override", tls.SERVER_NAME)]
@@ -367,6 +370,45 @@ async def test_who_fails_too_often_has_to_wait(site: Site) -> None:
     assert codes[0] is grpc.StatusCode.INVALID_ARGUMENT
     with pytest.raises(grpc.aio.AioRpcError):
         await stub.Enrol(enrolment_pb2.EnrolRequest(token="x" * 100_000), timeout=WITHIN_S)
+
+
+async def test_guesses_of_tokens_are_limited_and_all_of_them_are_on_record(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "DELAY_S", 0.01)
+    line = await site.line()
+    ca = site.controller.certificates.files["user/ann"].ca.read_bytes()
+    options = [("grpc.ssl_target_name_override", tls.SERVER_NAME)]
+    link = grpc.aio.secure_channel(line.address, grpc.ssl_channel_credentials(ca), options)
+    site.controller.channels.append(link)
+    stub = enrolment_stub(link)
+    request = requests.request(requests.new_key())
+
+    async def guess() -> grpc.StatusCode:
+        try:
+            await stub.Enrol(
+                enrolment_pb2.EnrolRequest(token=tokens.draw(), host="h1", request=request), timeout=WITHIN_S
+            )
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+        return grpc.StatusCode.OK
+
+    codes = [code for _ in range(10) for code in await asyncio.gather(*(guess() for _ in range(30)))]
+    tried = codes.count(grpc.StatusCode.PERMISSION_DENIED)
+    assert set(codes) == {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAVAILABLE}
+    assert 50 <= tried < 80, "after 50 failures one more every 2 s"
+    found = [e for e in await site.admin.access.audit(1000, trail="unknown") if e.call == "EnrolmentService/Enrol"]
+    assert len(found) < 40
+    assert sum(e.unwritten or 1 for e in found) == 300
+    assert {e.peer for e in found} == {"127.0.0.1"}
+
+
+def test_one_caller_may_have_all_addresses_of_a_network_of_its_own() -> None:
+    assert {network_of(f"2001:db8:1:2::{n:x}") for n in range(500)} == {"2001:db8:1:2::/64"}
+    assert network_of("2001:db8:1:3::1") == "2001:db8:1:3::/64"
+    assert network_of("192.0.2.1") == network_of("::ffff:192.0.2.1") == "192.0.2.1"
+    assert network_of("fe80::1%eth0") == "fe80::/64"
+    assert network_of("unix") == "unix"
 
 
 def test_enrolment_without_a_ca_is_a_mistake(config: ControllerConfig) -> None:

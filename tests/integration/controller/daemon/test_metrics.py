@@ -138,3 +138,11 @@ async def test_status_shows_hosts_to_everybody_and_jobs_to_those_who_may_see_the
     assert mine.hosts == his.hosts and mine.hosts["ready"] == 1
     assert sum(his.gpus.values()) == 4
     assert mine.cluster == "test" and mine.epoch == 1
+
+
+async def test_a_host_that_reports_a_hostile_version_forges_no_line(site: Site) -> None:
+    hostile = '1"} 1\nholdfast_forged 1\n# \\'
+    async with site.controller.agent(agent_version=hostile):
+        text = (await site.page()).text
+    assert not [line for line in text.splitlines() if line.startswith("holdfast_forged")]
+    assert sum(line.startswith("holdfast_agents{") for line in text.splitlines()) == 1
