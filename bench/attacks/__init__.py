@@ -92,18 +92,22 @@ class Attack:
     title: str
     role: str
     """viewer, user or admin; for a host ``host``."""
+    lead_s: float
+    """The attack begins so long before the second user looks."""
     run: Callable[[Site], Awaitable[None]]
 
 
 ATTACKS: dict[str, Attack] = {}
 
 
-def attack(title: str, *, role: str = "user") -> Callable[[Callable[[Site], Awaitable[None]]], Attack]:
+def attack(
+    title: str, *, role: str = "user", lead_s: float = 2.0
+) -> Callable[[Callable[[Site], Awaitable[None]]], Attack]:
     """Register a coroutine, under its own name, as an attack by a caller with this role."""
 
     def register(run: Callable[[Site], Awaitable[None]]) -> Attack:
         name = getattr(run, "__name__", title).replace("_", "-")
-        ATTACKS[name] = found = Attack(name, title, role, run)
+        ATTACKS[name] = found = Attack(name, title, role, lead_s, run)
         return found
 
     return register

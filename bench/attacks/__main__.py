@@ -23,14 +23,12 @@ from holdfast.client import Client
 from holdfast.v1 import access_pb2, job_pb2
 
 WAITING = 100
-LEAD_S = 2.0
-"""The attack begins so long before the second user looks."""
 ROLES = {"viewer": access_pb2.ROLE_VIEWER, "user": access_pb2.ROLE_USER, "admin": access_pb2.ROLE_ADMIN}
 
 
 async def prepare(client: Client) -> None:
-    """The second user, an attacker of each role, and jobs to look at."""
-    await client.access.add_user("bob", access_pb2.ROLE_USER)
+    """The second user, who sees one project, an attacker of each role, and jobs to look at."""
+    await client.access.add_user("bob", access_pb2.ROLE_USER, "default")
     for role, granted in ROLES.items():
         await client.access.add_user(f"mallory-{role}", granted)
     for count in range(WAITING):
@@ -59,7 +57,7 @@ async def measure(found: Attack, directory: Path, seconds: float, turns: int) ->
         progress(f"{found.name}: {turn + 1} of {turns}")
         quiet += await looks(directory, seconds)
         attacker = await party(found.name, directory, 10 * seconds + 60)
-        await asyncio.sleep(LEAD_S)
+        await asyncio.sleep(found.lead_s)
         during += await looks(directory, seconds)
         ended = attacker.returncode
         if ended is None:

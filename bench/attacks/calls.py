@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 from bench.attacks import Site, attack
@@ -34,14 +35,17 @@ async def huge_step_pattern(site: Site) -> None:
         await site.refused(jobs.CreateJob(job_pb2.CreateJobRequest(job=wanted)))
 
 
-@attack("jobs of 50 KB each, and pages of a thousand of them")
+@attack("jobs of 50 KB each, and pages of a thousand of them", lead_s=20)
 async def huge_pages(site: Site) -> None:
     jobs = site.jobs()
-    wanted = job_pb2.CustomJob(display_name="wide", job_spec=spec(), labels={"attack": "pages"})
+    wanted = job_pb2.CustomJob(display_name="wide", job_spec=spec(), project="mallory")
     process = wanted.job_spec.worker_pool_specs[0].process_spec
     process.env.extend(spec_pb2.EnvVar(name=f"V{number}", value="x" * 1000) for number in range(50))
-    for _ in range(1_000):
-        await site.refused(jobs.CreateJob(job_pb2.CreateJobRequest(job=wanted)))
+    # Half of what a user may have waiting.
+    for _ in range(50):
+        await asyncio.gather(
+            *(site.refused(jobs.CreateJob(job_pb2.CreateJobRequest(job=wanted))) for _ in range(10))
+        )
     while True:
         await site.refused(jobs.ListJobs(job_pb2.ListJobsRequest(page_size=1000)))
 

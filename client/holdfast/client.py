@@ -169,8 +169,17 @@ class Client(HostCalls, HangCalls):
 
     async def newest_jobs(self, count: int, filter: str = "") -> list[job_pb2.CustomJob]:
         """The newest ``count`` (at most 1000) jobs that match, oldest first, without their workers."""
-        request = job_pb2.ListJobsRequest(filter=filter, page_size=count, newest=True)
-        return list((await self._unary(self._jobs.ListJobs, request)).jobs)
+        found: list[job_pb2.CustomJob] = []
+        token = ""
+        while len(found) < count:
+            left = count - len(found)
+            request = job_pb2.ListJobsRequest(filter=filter, page_size=left, newest=True, page_token=token)
+            page = await self._unary(self._jobs.ListJobs, request)
+            found[:0] = page.jobs
+            token = page.next_page_token
+            if not token:
+                break
+        return found
 
     async def cancel_job(self, job_id: str) -> job_pb2.CustomJob:
         """Ask for the job's end; returns before its workers are gone."""

@@ -46,7 +46,8 @@ class AccessCalls(Calling):
 
     async def list_users(self) -> list[User]:
         """All users, by name."""
-        return list((await self._unary(self._stub.ListUsers, access_pb2.ListUsersRequest())).users)
+        pages = self._pages(self._stub.ListUsers, access_pb2.ListUsersRequest())
+        return [user async for page in pages for user in page.users]
 
     async def remove_user(self, name: str, project: str = "") -> None:
         """Take a role in one project away; without one all of them, and the certificates are void."""
@@ -101,7 +102,8 @@ class SecretCalls(Calling):
 
     async def list(self, *, all: bool = False) -> list[secret_pb2.Secret]:
         """Names and holders of those that your jobs may use; with ``all`` everybody's, for admins."""
-        return [*(await self._unary(self._stub.ListSecrets, secret_pb2.ListSecretsRequest(all=all))).secrets]
+        pages = self._pages(self._stub.ListSecrets, secret_pb2.ListSecretsRequest(all=all))
+        return [secret async for page in pages for secret in page.secrets]
 
     async def remove(self, name: str, *, project: str = "", user: str = "", force: bool = False) -> None:
         """Forget a value: your own, a project's or another user's; ``force`` even if jobs need it."""

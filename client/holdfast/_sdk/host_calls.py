@@ -25,8 +25,8 @@ class HostCalls(Calling):
 
     async def list_hosts(self) -> list[host_pb2.Host]:
         """All hosts, by name."""
-        request = host_pb2.ListHostsRequest()
-        return list((await self._unary(self._hosts.ListHosts, request)).hosts)
+        pages = self._pages(self._hosts.ListHosts, host_pb2.ListHostsRequest())
+        return [host async for page in pages for host in page.hosts]
 
     async def get_host(self, name: str) -> host_pb2.Host:
         """One host. Raises ``NotFound``."""

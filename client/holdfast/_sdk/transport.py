@@ -6,7 +6,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import AsyncGenerator, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -72,6 +72,9 @@ OPTIONS = (
 )
 
 
+PAGE_SIZE = 1_000
+
+
 class Calling:
     """Makes the calls of every group; ``Client`` opens the channel."""
 
@@ -87,6 +90,16 @@ class Calling:
             raise
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, endpoint=self.settings.controller, within_s=CALL_TIMEOUT_S) from error
+
+    async def _pages(self, method: grpc.aio.UnaryUnaryMultiCallable[Any, T], request: Any) -> AsyncGenerator[T]:
+        """Every page of a list; a controller of release 0.1 sends one page with everything."""
+        request.page_size = PAGE_SIZE
+        while True:
+            page = await self._unary(method, request)
+            yield page
+            request.page_token = getattr(page, "next_page_token", "")
+            if not request.page_token:
+                return
 
     async def _stream(self, call: grpc.aio.UnaryStreamCall[Q, T]) -> AsyncGenerator[T]:
         """The messages of one call, which is cancelled when the reader leaves."""

@@ -64,7 +64,8 @@ TABLE: dict[str, Bound] = {
     "problem": EXPLAINS,
     # Users
     "ListJobsRequest.filter": Bound(16_384),
-    "ListJobsRequest.page_size": Bound(high=1_000, fix="use 1 to 1000"),
+    "page_size": Bound(high=1_000, fix="use 1 to 1000"),
+    "page_token": Bound(1_024, fix="list again without"),
     "ListJobsRequest.page_token": Bound(32, fix="list again without"),
     "ReadAuditRequest.limit": Bound(high=1_000, fix="use 1 to 1000"),
     "StreamLogsRequest.workers": Bound(253, 100_000),

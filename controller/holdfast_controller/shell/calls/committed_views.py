@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import partial
 
 from google.protobuf import json_format
 
@@ -12,7 +13,8 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.step.lookup import unknown_job
-from holdfast_controller.shell.convert.job_to_proto import job_to_proto
+from holdfast_controller.shell.calls.slices import APART_BYTES, TURNS, apart
+from holdfast_controller.shell.convert.job_to_proto import job_to_proto, workers_to_proto
 from holdfast_controller.shell.driver import Driver
 
 
@@ -31,29 +33,45 @@ def queue_view(driver: Driver) -> QueueView:
 
 async def committed_job(driver: Driver, job_id: str) -> job_pb2.CustomJob:
     """The job as it is now, once that is durable. Raises ``NotFound``."""
-    cluster, job = driver.cluster, find_job(driver, job_id)
+    cluster, job, slices = driver.cluster, find_job(driver, job_id), TURNS.begin()
     # A job that doesn't wait has no pending reason.
     now = queue_view(driver) if job.state is JobState.QUEUED else QueueView(cluster, [], {})
-    picture = job_to_proto(cluster, job, spec_message(job.spec_json), now)
+    picture = job_to_proto(cluster, job, await spec_of(job), now)
+    members = job.gang.members if job.places else ()
+    for first in range(0, len(members), MEMBERS_AT_ONCE):
+        await slices.rest()
+        if not job.places:
+            # It was stopped meanwhile, and has no workers any more.
+            picture.ClearField("workers")
+            break
+        picture.workers.extend(workers_to_proto(cluster, job, members[first : first + MEMBERS_AT_ONCE]))
     await driver.settled()
     return picture
 
 
-KNOWN_SPECS = 4096
+MEMBERS_AT_ONCE = 16
+KNOWN_BYTES = 64 << 20
+"""Of specs as text, whose messages take about as much again."""
 _specs: OrderedDict[str, spec_pb2.CustomJobSpec] = OrderedDict()
+_known = 0
 
 
-def spec_message(spec_json: str) -> spec_pb2.CustomJobSpec:
-    """The spec of a job, as it was submitted."""
-    found = _specs.get(spec_json)
-    return (
-        found if found is not None else know_spec(spec_json, json_format.Parse(spec_json, spec_pb2.CustomJobSpec()))
-    )
+async def spec_of(job: Job) -> spec_pb2.CustomJobSpec:
+    """The spec of a job, as it was submitted. A large one that is not known is read beside the event loop."""
+    found = _specs.get(job.spec_json)
+    if found is not None:
+        _specs.move_to_end(job.spec_json)
+        return found
+    read = partial(json_format.Parse, job.spec_json, spec_pb2.CustomJobSpec())
+    return know_spec(job.spec_json, await apart(read) if len(job.spec_json) > APART_BYTES else read())
 
 
 def know_spec(spec_json: str, message: spec_pb2.CustomJobSpec) -> spec_pb2.CustomJobSpec:
-    """Remember ``message`` as the parsed form of ``spec_json``, and return it. The newest are kept."""
-    _specs[spec_json] = message
-    if len(_specs) > KNOWN_SPECS:
-        _specs.popitem(last=False)
+    """Remember ``message`` as the parsed form of ``spec_json``, and return it. Those used last are kept."""
+    global _known
+    if spec_json not in _specs:
+        _specs[spec_json] = message
+        _known += len(spec_json)
+    while _known > KNOWN_BYTES:
+        _known -= len(_specs.popitem(last=False)[0])
     return message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from google.protobuf import timestamp_pb2
@@ -40,10 +41,8 @@ def job_to_proto(
     job: Job,
     spec: spec_pb2.CustomJobSpec,
     queue_view: QueueView,
-    *,
-    workers: bool = True,
 ) -> job_pb2.CustomJob:
-    """The job as users see it; ``standing`` is for the reason it waits."""
+    """The job as users see it, without its workers; ``queue_view`` is for the reason it waits."""
     message = job_pb2.CustomJob(
         id=job.id,
         display_name=job.display_name,
@@ -75,9 +74,13 @@ def job_to_proto(
         message.end_time.CopyFrom(timestamp(job.ended_at))
     if job.error is not None and job.terminal:
         message.error.CopyFrom(error_to_proto(job.error))
-    if workers and job.places:
-        message.workers.extend(_worker(cluster, job, member) for member in job.gang.members)
     return message
+
+
+def workers_to_proto(cluster: Cluster, job: Job, members: Sequence[Member]) -> list[job_pb2.Worker]:
+    """Some of the workers of a job that has its places."""
+    late = {(e.generation, e.rank): e for e in job.late_exits}
+    return [_worker(cluster, job, member, late) for member in members]
 
 
 def error_to_proto(error: JobError) -> job_pb2.JobError:
@@ -93,11 +96,10 @@ def error_to_proto(error: JobError) -> job_pb2.JobError:
     )
 
 
-def _worker(cluster: Cluster, job: Job, member: Member) -> job_pb2.Worker:
+def _worker(cluster: Cluster, job: Job, member: Member, late: Mapping[tuple[int, int], Exit]) -> job_pb2.Worker:
     started = job.started.get(member.index) or cluster.runtime_of(job.id).started.get(member.index)
     place = job.places[member.index]
     pids = started.pids if started else ()
-    late = {(e.generation, e.rank): e for e in job.late_exits}
     exits = [
         exit_to_proto(records[rank], late.get((generation, rank)))
         for generation, records in sorted(job.exits.items())

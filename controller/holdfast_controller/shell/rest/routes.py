@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 from starlette.applications import Starlette
@@ -17,6 +17,7 @@ from starlette.routing import Route
 from holdfast._sdk import json_view
 from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
 from holdfast.v1 import cluster_pb2, host_pb2, job_pb2
+from holdfast_controller.shell.calls.slices import APART_BYTES, TURNS, apart
 from holdfast_controller.shell.rest import body, streams
 from holdfast_controller.shell.rest.calls import Aborted, CallContext, Calls
 from holdfast_controller.shell.rest.errors import Json, Refusal, on_error
@@ -37,6 +38,8 @@ _VERBS: dict[str, tuple[str, type[Message]]] = {
 }
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -94,7 +97,8 @@ class Gate:
     async def get_job(self, request: Request) -> Response:
         given = body.parameters(request, ("readMask",))
         mask = parse_mask(body.single(given, "readMask"))
-        return Json(masked(_printed(request, await self._job(request)), mask))
+        job = await self._job(request)
+        return await _json(job, lambda: masked(_printed(request, job), mask))
 
     async def list_jobs(self, request: Request) -> Response:
         given = body.parameters(request, ("pageSize", "pageToken", "filter", "readMask"))
@@ -106,8 +110,8 @@ class Gate:
         )
         found = await self._one(request, f"{JOBS}ListJobs", message)
         key = "customJobs" if "project" in request.path_params else "jobs"
-        jobs = [masked(_printed(request, job, workers=False), mask) for job in found.jobs]
-        return Json({key: jobs, "nextPageToken": found.next_page_token})
+        jobs = await _all(found.jobs, lambda job: masked(_printed(request, job, workers=False), mask))
+        return await _json(found, lambda: {key: jobs, "nextPageToken": found.next_page_token})
 
     def change(self, verb: str) -> Endpoint:
         """The endpoint of a verb that takes nothing but the job. As there, customJobs answer ``{}``."""
@@ -183,9 +187,12 @@ class Gate:
         return Json(json_view.status(found))
 
     async def list_hosts(self, request: Request) -> Response:
-        body.parameters(request, ())
-        found = await self._one(request, f"{HOSTS}ListHosts", host_pb2.ListHostsRequest())
-        return Json({"hosts": [json_view.host(host) for host in found.hosts]})
+        given = body.parameters(request, ("pageSize", "pageToken"))
+        size, token = body.whole(given, "pageSize") or 0, body.single(given, "pageToken")
+        message = host_pb2.ListHostsRequest(page_size=size, page_token=token)
+        found = await self._one(request, f"{HOSTS}ListHosts", message)
+        hosts = await _all(found.hosts, json_view.host)
+        return await _json(found, lambda: {"hosts": hosts, "nextPageToken": found.next_page_token})
 
     async def get_host(self, request: Request) -> Response:
         body.parameters(request, ())
@@ -209,6 +216,21 @@ class Gate:
 
     async def _one(self, request: Request, method: str, message: Message) -> Any:
         return await self._calls.one(method, message, context_of(request))
+
+
+async def _all(messages: Iterable[M], printed: Callable[[M], T]) -> list[T]:
+    """Each entry of a list as it is printed."""
+    slices, found = TURNS.begin(), []
+    for message in messages:
+        large = message.ByteSize() > APART_BYTES
+        found.append(await apart(printed, message) if large else printed(message))
+        await slices.rest()
+    return found
+
+
+async def _json(message: Message, content: Callable[[], object]) -> Response:
+    """The answer for a message; a large one is written beside the event loop."""
+    return await apart(lambda: Json(content())) if message.ByteSize() > APART_BYTES else Json(content())
 
 
 def context_of(request: Request) -> CallContext:

@@ -24,6 +24,7 @@ from holdfast_controller.core.step.commands import (
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls.authz import Guard, caller_of
 from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
+from holdfast_controller.shell.calls.slices import paged
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver
 
@@ -76,9 +77,10 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
         self, request: access_pb2.ListUsersRequest, context: Context
     ) -> access_pb2.ListUsersResponse:
         registry = self._guard.registry
-        users = [self._user(name) for name in sorted(registry.admins | registry.people.roles.keys())]
+        names = sorted(registry.admins | registry.people.roles.keys())
+        users, more = await paged(names, request, self._user)
         await self._driver.settled()
-        return access_pb2.ListUsersResponse(users=users)
+        return access_pb2.ListUsersResponse(users=users, next_page_token=more)
 
     @unary
     async def RemoveUser(

@@ -9,6 +9,7 @@ from holdfast._base.proto_time import seconds
 from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast.v1 import host_pb2, host_pb2_grpc
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.step.commands import (
     CordonAsked,
     DrainAsked,
@@ -19,6 +20,7 @@ from holdfast_controller.core.step.commands import (
     UncordonAsked,
 )
 from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
+from holdfast_controller.shell.calls.slices import paged
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.driver import Driver
 
@@ -31,10 +33,13 @@ class HostService(host_pb2_grpc.HostServiceServicer):
 
     @unary
     async def ListHosts(self, request: host_pb2.ListHostsRequest, context: Context) -> host_pb2.ListHostsResponse:
-        cluster = self._driver.cluster
-        hosts = [host_to_proto(cluster, cluster.hosts[name]) for name in sorted(cluster.hosts)]
+        hosts = self._driver.cluster.hosts
+        found, more = await paged(sorted(hosts), request, lambda name: self._picture(hosts.get(name)))
         await self._driver.settled()
-        return host_pb2.ListHostsResponse(hosts=hosts)
+        return host_pb2.ListHostsResponse(hosts=found, next_page_token=more)
+
+    def _picture(self, host: Host | None) -> host_pb2.Host | None:
+        return host_to_proto(self._driver.cluster, host) if host is not None else None
 
     @unary
     async def GetHost(self, request: host_pb2.GetHostRequest, context: Context) -> host_pb2.GetHostResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import re
 import secrets
@@ -15,10 +16,11 @@ from holdfast import spec
 from holdfast.errors import CursorExpired, InvalidInput, Violation
 from holdfast.hang.tuning import Action
 from holdfast.spec import DisconnectPolicy
-from holdfast.v1 import job_pb2, job_pb2_grpc
+from holdfast.v1 import job_pb2, job_pb2_grpc, spec_pb2
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.commands import (
     CancelAsked,
     DeleteAsked,
@@ -33,10 +35,11 @@ from holdfast_controller.shell.calls.committed_views import (
     find_job,
     know_spec,
     queue_view,
-    spec_message,
+    spec_of,
 )
 from holdfast_controller.shell.calls.job_filter import parse_filter
 from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
+from holdfast_controller.shell.calls.slices import APART_BYTES, TURNS, Page, apart
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
 from holdfast_controller.shell.convert.job_event_to_proto import event_to_proto
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto, timestamp
@@ -50,6 +53,10 @@ from holdfast_controller.shell.store.records import Record
 
 _ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
 _PAGE = 100
+_BEFORE = "<"
+"""Begins the token of a page of the newest jobs that ``PAGE_BYTES`` cut: the next one has those before it."""
+_FILTERED_AT_ONCE = 64
+"""Jobs that are held against a filter of the most terms in a millisecond or two."""
 _HISTORY_BATCH = 500
 
 
@@ -77,7 +84,8 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     @unary
     async def CreateJob(self, request: job_pb2.CreateJobRequest, context: Context) -> job_pb2.CreateJobResponse:
         owner = caller_name(context)
-        job_file = spec.job_from_proto(request.job)
+        large = request.job.ByteSize() > APART_BYTES
+        job_file = await apart(spec.job_from_proto, request.job) if large else spec.job_from_proto(request.job)
         self._channels.check(job_file.job_spec)
         await check_code(job_file.job_spec, self._bundles, owner)
         holders = check_secrets(job_file.job_spec, self._driver.cluster.people, owner, job_file.project)
@@ -88,8 +96,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             project=job_file.project,
             holders=holders,
         )
-        message = without_secrets(spec.to_proto(job_file.job_spec))
-        spec_json = json_format.MessageToJson(message, indent=None)
+        message, spec_json = await apart(_stored, job_file.job_spec) if large else _stored(job_file.job_spec)
         know_spec(spec_json, message)
 
         def submission(token: int) -> JobSubmission:
@@ -118,20 +125,37 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:
         sees = self._sees(caller_name(context))
         matches = parse_filter(request.filter)
-        size = _page_size(request)
-        cluster = self._driver.cluster
-        shown = (job for job in cluster.jobs.values() if not job.deleted and sees(job.gang.project))
-        found = [job for job in shown if matches(job)]
-        if request.newest:
-            page, rest = found[-size:], False
-        else:
-            start = _start(request.page_token)
-            later = [job for job in found if job.number > start]
-            page, rest = later[:size], len(later) > size
+        page, slices = Page(request.page_size or _PAGE), TURNS.begin()
         now = queue_view(self._driver)
-        jobs = [job_to_proto(cluster, job, spec_message(job.spec_json), now, workers=False) for job in page]
+        cluster, found, last, more = self._driver.cluster, [], 0, ""
+        for count, job in enumerate(self._listed(request)):
+            if count % _FILTERED_AT_ONCE == 0:
+                await slices.rest()
+            if job.deleted or not sees(job.gang.project) or not matches(job):
+                continue
+            wanted = await spec_of(job)
+            if cluster.jobs.get(job.id) is not job:
+                continue  # it was deleted meanwhile
+            picture = job_to_proto(cluster, job, wanted, now)
+            if not page.takes(picture):
+                more = "" if request.newest and page.is_full else f"{_BEFORE * request.newest}{last}"
+                break
+            found.append(picture)
+            last = job.number
+            await slices.rest()
         await self._driver.settled()
-        return job_pb2.ListJobsResponse(jobs=jobs, next_page_token=str(page[-1].number) if rest else "")
+        return job_pb2.ListJobsResponse(jobs=found[::-1] if request.newest else found, next_page_token=more)
+
+    def _listed(self, request: job_pb2.ListJobsRequest) -> list[Job]:
+        """The jobs from which a page is taken, in the order in which it takes them: behind the page's token."""
+        jobs = list(self._driver.cluster.jobs.values())
+        if not request.newest:
+            return jobs[bisect.bisect_right(jobs, _start(request.page_token), key=_number) :]
+        if request.page_token and not request.page_token.startswith(_BEFORE):
+            raise InvalidInput([Violation("pageToken", "is not of a list of the newest", "leave one of them out")])
+        before = _start(request.page_token.removeprefix(_BEFORE))
+        end = bisect.bisect_left(jobs, before, key=_number) if before else len(jobs)
+        return jobs[end - 1 :: -1] if end else []
 
     @unary
     async def CancelJob(self, request: job_pb2.CancelJobRequest, context: Context) -> job_pb2.CancelJobResponse:
@@ -184,7 +208,8 @@ class JobService(job_pb2_grpc.JobServiceServicer):
                 await self._driver.settled()
                 while records := await self._history(entity, cursor):
                     for record in records:
-                        yield _entry(record, job.gang)
+                        large = len(record.payload) > APART_BYTES
+                        yield await apart(_entry, record, job.gang) if large else _entry(record, job.gang)
                     cursor = records[-1].sequence
                 if done:
                     return
@@ -217,6 +242,12 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         return await self._driver.history(entity, after, _HISTORY_BATCH)
 
 
+def _stored(wanted: spec.JobSpec) -> tuple[spec_pb2.CustomJobSpec, str]:
+    """A spec as it is kept, and its text."""
+    message = without_secrets(spec.to_proto(wanted))
+    return message, json_format.MessageToJson(message, indent=None)
+
+
 def _new_id(display_name: str, *taken: Container[str]) -> str:
     """A name that a person can type: what the job is about, and six characters that make it its own.
 
@@ -239,10 +270,8 @@ def _slug(display_name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:30].strip("-") or "job"
 
 
-def _page_size(request: job_pb2.ListJobsRequest) -> int:
-    if request.newest and request.page_token:
-        raise InvalidInput([Violation("pageToken", "goes without newest", "leave one of them out")])
-    return request.page_size or _PAGE
+def _number(job: Job) -> int:
+    return int(job.number)
 
 
 def _start(page_token: str) -> int:

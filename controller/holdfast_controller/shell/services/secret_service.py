@@ -8,6 +8,7 @@ from holdfast_controller.core.model.users import Role, SecretNote, role_in
 from holdfast_controller.core.step.commands import SecretGiven, SecretRemovalAsked
 from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.calls.rpc import Context, caller_name, unary
+from holdfast_controller.shell.calls.slices import paged
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.secrets.vault import Vault
@@ -40,11 +41,16 @@ class SecretService(secret_pb2_grpc.SecretServiceServicer):
         user = caller_name(context)
         secrets = self._driver.cluster.people.secrets
         seen = [holder for holder in sorted(secrets) if request.all or self._sees(user, holder)]
-        found = [
-            self._secret(holder, name, secrets[holder][name]) for holder in seen for name in sorted(secrets[holder])
-        ]
+        keys = [f"{holder}\t{name}" for holder in seen for name in sorted(secrets[holder])]
+
+        def picture(key: str) -> secret_pb2.Secret | None:
+            holder, _, name = key.partition("\t")
+            note = secrets.get(holder, {}).get(name)
+            return self._secret(holder, name, note) if note is not None else None
+
+        found, more = await paged(keys, request, picture)
         await self._driver.settled()
-        return secret_pb2.ListSecretsResponse(secrets=found)
+        return secret_pb2.ListSecretsResponse(secrets=found, next_page_token=more)
 
     @unary
     async def RemoveSecret(

@@ -38,6 +38,8 @@ from holdfast_controller.shell.store.records import INSERT, Record, checksum, ro
 from holdfast_controller.shell.store.schema import events, meta, snapshots, watches
 from holdfast_controller.shell.store.sqlite_engine import sqlite_engine
 
+READ_BYTES = 1 << 20
+"""Of one portion of a history."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -214,15 +216,22 @@ class Store:
             return sweep.waits(self._db, self.snapshot_sequence)
 
     def read(self, entity: str, after: int, limit: int) -> list[Record]:
-        """The entity's history after a sequence, oldest first."""
+        """The entity's history after a sequence, oldest first: as many entries as ``READ_BYTES`` hold, at least one."""
         query = (
             sa.select(events)
             .where(events.c.entity == entity, events.c.sequence > after)
             .order_by(events.c.sequence)
             .limit(limit)
         )
+        found: list[Record] = []
+        size = 0
         with self._failing("cannot be read"), self._db.begin():
-            return [self._record(row) for row in self._db.execute(query)]
+            for row in self._db.execute(query):
+                found.append(self._record(row))
+                size += len(found[-1].payload)
+                if size >= READ_BYTES:
+                    break
+        return found
 
     def read_types(self, types: Sequence[str], after: int, limit: int) -> list[Record]:
         """Events of these types of every entity after a sequence, oldest first."""

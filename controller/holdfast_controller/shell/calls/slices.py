@@ -1,0 +1,125 @@
+"""Long answers in short slices: building one holds up no other caller.
+
+The event loop serves every caller and every host, so whatever takes long is cut: after ``SLICE_S`` of work an answer
+makes a pause, and of all answers that take longer than that one at a time has a slice, in turns. What can't
+be cut, such as the text of one large job, goes to the one thread of ``apart``: several would take the interpreter
+from the loop more often.
+
+A list ends a page early when its next entry would take it beyond ``PAGE_BYTES``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+SLICE_S = 0.002
+PAUSES = 2
+"""So many times as long as a slice is the pause after it."""
+PAGE_BYTES = 512 << 10
+PAGE_ENTRIES = 1_000
+"""Of a page whose size is not asked for."""
+WHOLE_BYTES = 16 << 20
+"""Of a list that is asked for without a page's size, as clients of release 0.1 do that know no pages of it."""
+APART_BYTES = 64 << 10
+"""Of text or messages; less is read and written in a millisecond or two."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+M = TypeVar("M", bound=Message)
+_thread = ThreadPoolExecutor(1, thread_name_prefix="apart")
+
+
+async def apart(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Return the result of ``work``, done beside the event loop, after what was given there before."""
+    return await asyncio.get_running_loop().run_in_executor(_thread, lambda: work(*args, **kwargs))
+
+
+class Turns:
+    """The slices of one server: of all answers that take long, one at a time has one."""
+
+    def __init__(self) -> None:
+        self._one = asyncio.Lock()
+
+    def begin(self) -> Slices:
+        """The slices of one answer, whose first begins now."""
+        return Slices(self._one)
+
+
+class Slices:
+    """Call ``rest`` between two pieces of work, none of which takes long."""
+
+    def __init__(self, one: asyncio.Lock) -> None:
+        self._one = one
+        self._began = time.perf_counter()
+
+    async def rest(self) -> None:
+        """Let others go on, if the slice is over, and return when there is another."""
+        held_s = time.perf_counter() - self._began
+        if held_s < SLICE_S:
+            return
+        async with self._one:
+            # A call of others comes to the loop several times; most of these times have to find it free.
+            await asyncio.sleep(PAUSES * held_s)
+            self._began = time.perf_counter()
+
+
+class Page:
+    """How much of a list goes into one answer: at most ``entries``, and ``most`` bytes, but at least one entry."""
+
+    def __init__(self, entries: int, most: int = PAGE_BYTES) -> None:
+        self._entries, self._bytes, self._most = entries, 0, most
+        self._count = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many entries as it may."""
+        return self._count >= self._entries
+
+    def takes(self, entry: Message) -> bool:
+        """Whether the entry still goes into the page; counted if it does."""
+        size = entry.ByteSize()
+        if self._count and (self._count >= self._entries or self._bytes + size > self._most):
+            return False
+        self._count += 1
+        self._bytes += size
+        return True
+
+
+class Asked(Protocol):
+    """A request for a page of a list."""
+
+    page_size: int
+    page_token: str
+
+
+async def paged(keys: Sequence[str], asked: Asked, picture: Callable[[str], M | None]) -> tuple[list[M], str]:
+    """A page of a list in the order of its ``keys``, and the token of the next one, which is this one's last key.
+
+    ``picture`` returns None for an entry that is gone by the time that it is reached.
+    """
+    first = bisect.bisect_right(keys, asked.page_token) if asked.page_token else 0
+    whole = not asked.page_size and not asked.page_token
+    page, slices = Page(len(keys), WHOLE_BYTES) if whole else Page(asked.page_size or PAGE_ENTRIES), TURNS.begin()
+    found: list[M] = []
+    last = ""
+    for key in keys[first:]:
+        await slices.rest()
+        entry = picture(key)
+        if entry is None:
+            continue
+        if not page.takes(entry):
+            return found, last
+        found.append(entry)
+        last = key
+    return found, ""
+
+
+TURNS = Turns()
+"""Those of this controller."""
