@@ -28,9 +28,9 @@ def load(tmp_path: Path, text: str) -> ControllerConfig:
 
 
 def test_each_project_has_its_table_and_the_others_one_for_all(tmp_path: Path) -> None:
-    text = '[quotas.vision]\ngpus = 8\nrunning_jobs = 3\n[quotas."*"]\nrunning_jobs = 1\n'
+    text = '[quotas.vision]\ngpus = 8\nrunning_jobs = 3\nwaiting_jobs = 7\n[quotas."*"]\nrunning_jobs = 1\n'
     limits = load(tmp_path, text).limits
-    assert quota_of(limits, "vision") == Quota(8, 3)
+    assert quota_of(limits, "vision") == Quota(8, 3, 7)
     assert quota_of(limits, "speech") == Quota(None, 1)
     assert quota_of(load(tmp_path, "").limits, "speech") is None
 
@@ -40,7 +40,7 @@ def test_each_project_has_its_table_and_the_others_one_for_all(tmp_path: Path) -
     [
         (
             "[quotas.vision]\ngpuz = 8\n",
-            "unknown key 'quotas.vision.gpuz'. Did you mean gpus? Known keys: gpus, running_jobs.",
+            "unknown key 'quotas.vision.gpuz'. Did you mean gpus? Known keys: gpus, running_jobs, waiting_jobs.",
         ),
         ('[quotas.vision]\ngpus = "8"\n', "quotas.vision.gpus must be a whole number, not '8'."),
         ("[quotas]\nvision = 8\n", "quotas.vision must be a table."),

@@ -18,10 +18,14 @@ ANY_PROJECT = "*"
 
 @dataclass(frozen=True)
 class Quota:
-    """Limits of a project; None: none. ``running_jobs`` counts jobs that hold anything."""
+    """Limits of a project; None: none, but for ``waiting_jobs``, which has a default.
+
+    ``running_jobs`` counts jobs that hold anything, ``waiting_jobs`` those in the queue.
+    """
 
     gpus: int | None = None
     running_jobs: int | None = None
+    waiting_jobs: int | None = None
 
 
 Quotas = Mapping[str, Quota]

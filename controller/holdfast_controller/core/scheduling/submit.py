@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.errors import AccountDenied, InvalidInput, NeverFits, Violation
+from holdfast.errors import AccountDenied, HoldfastError, InvalidInput, NeverFits, TooMany, Violation
 from holdfast_controller.core.access.accounts import account_for
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.attempts import await_hosts
@@ -12,7 +12,7 @@ from holdfast_controller.core.model.capacity import capacity_of
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.host import Host
-from holdfast_controller.core.model.quota import never
+from holdfast_controller.core.model.quota import never, quota_of
 from holdfast_controller.core.scheduling.expiry import note_wait
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_in
@@ -64,12 +64,14 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
         note_wait(step, job, queue_view.quota_lack(job), wait_reason(cluster, job, hosts, queue_view))
 
 
-def _refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> InvalidInput | None:
+def _refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> HoldfastError | None:
     if asked.job_id in cluster.jobs or asked.job_id in cluster.purged:
         return InvalidInput([Violation("", f"the job id {asked.job_id} is taken", "submit again")])
     full = len(cluster.jobs) >= policies.max_jobs
     if full and sum(1 for job in cluster.jobs.values() if not job.terminal) >= policies.max_jobs:
         return InvalidInput([Violation("", f"{policies.max_jobs} jobs wait or run already", "try again later")])
+    if too_many := _too_many_wait(cluster, asked, policies):
+        return too_many
     over = never(policies.quotas, asked.gang)
     if over:
         return NeverFits(
@@ -90,6 +92,26 @@ def _refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> Inva
         return NeverFits(
             [Violation("jobSpec.workerPoolSpecs", reason, "ask for less, or add hosts")], what="The job"
         )
+    return None
+
+
+def _too_many_wait(cluster: Cluster, asked: JobSubmission, policies: Policies) -> TooMany | None:
+    """The refusal of one job more in the queue of its owner or its project; None while both may have it."""
+    project = asked.gang.project
+    quota = quota_of(policies.quotas, project)
+    of_project = quota.waiting_jobs if quota is not None else None
+    of_project = policies.waiting_jobs_per_project if of_project is None else of_project
+    of_user = policies.waiting_jobs_per_user
+    if len(cluster.queue) < min(of_user, of_project):
+        return None
+    waiting = [cluster.jobs[name] for name in cluster.queue]
+    fix = "Wait until some have started or cancel some; an admin can raise {} in controller.toml."
+    if sum(job.owner == asked.owner for job in waiting) >= of_user:
+        problem = f"{asked.owner} has as many jobs waiting as one user may have: {of_user:,}."
+        return TooMany(problem, fix=fix.format("waiting_jobs_per_user"))
+    if sum(job.gang.project == project for job in waiting) >= of_project:
+        problem = f"Project {project} has as many jobs waiting as it may have: {of_project:,}."
+        return TooMany(problem, fix=fix.format(f"waiting_jobs in [quotas.{project}]"))
     return None
 
 

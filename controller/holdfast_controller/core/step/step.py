@@ -32,6 +32,10 @@ class Policies:
     secret_key: bytes = b""
     max_jobs: int = 100_000
     """Jobs that may be waiting or running at once."""
+    waiting_jobs_per_user: int = 10_000
+    """Jobs of one user that may be in the queue at once."""
+    waiting_jobs_per_project: int = 50_000
+    """The same for a project whose quota doesn't say."""
     cluster_name: str = "holdfast"
     quotas: Quotas = field(default_factory=dict)
     """By project; a project without one has no limit."""

@@ -18,10 +18,14 @@ from holdfast_controller.shell.bundles.bundle_store import BundleConfig
 
 @dataclass(frozen=True)
 class QuotaConfig:
-    """Keys of ``[quotas.PROJECT]``: what the project's jobs may hold at once. Without a key there is no limit."""
+    """Keys of ``[quotas.PROJECT]``: what the project's jobs may hold at once. Without a key there is no limit.
+
+    ``waiting_jobs``, the jobs in the queue, are 50,000 without it.
+    """
 
     gpus: int | None = None
     running_jobs: int | None = None
+    waiting_jobs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,7 @@ class ControllerConfig:
     lease: float = 60.0
     lost_after: float = 66.0
     max_jobs: int = 100_000
+    waiting_jobs_per_user: int = 10_000
     hang_action: str = "NOTIFY"
     """What a confirmed hang leads to where the job doesn't say: NOTIFY, RESTART or OFF."""
     disconnect_policy: str = "REPLACE_IF_ISOLATED"
@@ -192,12 +197,16 @@ class ControllerConfig:
     def limits(self) -> dict[str, Quota]:
         """The quotas as the core takes them. Raises ``ConfigError`` for one that is below 0."""
         for project, quota in self.quotas.items():
-            for name, value in (("gpus", quota.gpus), ("running_jobs", quota.running_jobs)):
+            for name in ("gpus", "running_jobs", "waiting_jobs"):
+                value = getattr(quota, name)
                 if value is not None and value < 0:
                     raise ConfigError(
                         f"quotas.{project}.{name} is {value}.", fix="Write 0 or more, or leave it out."
                     )
-        return {project: Quota(quota.gpus, quota.running_jobs) for project, quota in self.quotas.items()}
+        return {
+            project: Quota(quota.gpus, quota.running_jobs, quota.waiting_jobs)
+            for project, quota in self.quotas.items()
+        }
 
     @property
     def secrets_key(self) -> Path:

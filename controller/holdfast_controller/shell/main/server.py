@@ -120,6 +120,7 @@ async def serve(
             leases=LeasePolicy(config.heartbeat_interval, config.suspect_after, config.lease, config.lost_after),
             secret_key=await asyncio.wrap_future(store.call(store.secret_key)),
             max_jobs=config.max_jobs,
+            waiting_jobs_per_user=config.waiting_jobs_per_user,
             cluster_name=config.cluster,
             quotas=config.limits,
             admins=frozenset(config.admins),
