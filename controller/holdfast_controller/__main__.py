@@ -24,6 +24,7 @@ COMMANDS = {
     "admin": "holdfast_controller.shell.main.admin",
     "backup": "holdfast_controller.shell.backup.backup",
     "restore": "holdfast_controller.shell.backup.restore",
+    "accept-loss": "holdfast_controller.shell.backup.accept_loss",
     "notify": "holdfast_controller.shell.main.notify_cli",
     "ca": "holdfast_controller.shell.main.rotation_cli",
     "rotate-secrets-key": "holdfast_controller.shell.secrets.secret_keys",
@@ -32,7 +33,7 @@ COMMANDS = {
 
 
 def main() -> int:
-    """Run the controller; 0 after a stop that was asked for, 1 when it can't run."""
+    """Run the controller; 0 after a stop that was asked for, 1 when it can't run, 78 when an admin has to act first."""
     umask.close_to_others()
     parser = argparse.ArgumentParser(
         prog="holdfast-controller",
@@ -73,7 +74,7 @@ def _run(settings_file: Path) -> int:
     except* HoldfastError as group:
         for error in group.exceptions:
             log_file.complain(f"holdfast-controller: {error}")
-        status = 1
+            status = max(status, getattr(error, "exit_status", 1))
     return status
 
 

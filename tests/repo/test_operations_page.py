@@ -25,7 +25,8 @@ PAGE = (DOCS / "operations.md").read_text()
 PROGRAMS = ("holdfast", "holdfast-agent", "holdfast-controller")
 SECTIONS = """
 Install, join | Users and accounts | Watch | Diagnose a host | Upgrade | Maintenance | Faulty GPUs | Back up | Restore
-Move the controller | The controller's disk is lost | The CA's key is lost | Rotate the CA
+The controller's database is damaged | Move the controller | The controller's disk is lost | The CA's key is lost
+Rotate the CA
 Rotate the key of secrets | Replace a host under its name | Investigate a hang | Withheld shares and fences
 What is kept, and for how long | A disk is full | Report a fault
 """

@@ -26,9 +26,11 @@ class Process:
     def log(self) -> str:
         return (self.root / "controller.log").read_text()
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, *before: str) -> subprocess.Popen[str]:
+        """Start the controller; ``before`` is a command that runs the one that follows it."""
         with (self.root / "controller.log").open("a") as output:
-            command = [sys.executable, "-m", "holdfast_controller", "--config", str(self.root / "controller.toml")]
+            own = [sys.executable, "-m", "holdfast_controller", "--config", str(self.root / "controller.toml")]
+            command = [*before, *own]
             process = subprocess.Popen(command, stdout=output, stderr=output, text=True)
         self.processes.append(process)
         return process

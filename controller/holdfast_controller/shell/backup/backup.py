@@ -29,6 +29,7 @@ from holdfast_controller.shell.backup import manifest as mf
 from holdfast_controller.shell.backup.admin_socket import ask_for_copy
 from holdfast_controller.shell.backup.sealed_stream import Sealer, new_salt
 from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.store.high_water import quick_check
 
 MAGIC = b"holdfast-backup\n"
 USUAL = Path("/etc/holdfast/controller.toml")
@@ -96,6 +97,8 @@ def back_up(settings_file: Path, target: Path, passphrase: str | None, *, bundle
     """
     settings = config.load(ControllerConfig, settings_file)
     with _copied(settings) as (copy, epoch, sequence), _replacing(target) as file:
+        with contextlib.closing(sqlite3.connect(copy)) as database:
+            quick_check(database, settings.database)
         if passphrase is None:
             _forget_secret(copy)
         sources = list(_sources(settings, settings_file, copy, keys=passphrase is not None, bundles=bundles))

@@ -51,7 +51,7 @@ from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.enrolment.port import Enrolling
-from holdfast_controller.shell.main.store_upkeep import upkeep
+from holdfast_controller.shell.main.store_upkeep import note_position, upkeep
 from holdfast_controller.shell.notify import certificates
 from holdfast_controller.shell.notify.channels import Channels
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
@@ -213,6 +213,7 @@ async def _run_until_told(
             works = (
                 driver.run(),
                 sweeping,
+                note_position(driver),
                 dispatcher.run(),
                 audit.run(),
                 audit.copy(),

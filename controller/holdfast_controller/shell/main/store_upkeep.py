@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from holdfast._daemon import log
 from holdfast_controller.shell.driver import Driver, now
+from holdfast_controller.shell.store import high_water
 
 EVERY_S = 3_600.0
 SOON_S = 2.0
 """After a job's deletion: others are often deleted along with it."""
+POSITION_EVERY_S = 1.0
 PAUSE_S = 0.05
 """Between two portions, each of which keeps commits waiting for some milliseconds."""
 
@@ -33,6 +36,22 @@ async def upkeep(driver: Driver, history_s: float) -> None:
                 await driver.to_sweep.wait()
                 driver.to_sweep.clear()
                 await asyncio.sleep(SOON_S)
+
+
+async def note_position(driver: Driver) -> None:
+    """Write down beside the store how far it has come, about a second behind the commits, until cancelled."""
+    store, written, failed = driver.store, None, False
+    while True:
+        reached = store.reached
+        if reached != written:
+            try:
+                await asyncio.to_thread(high_water.write, store.path, reached)
+                written, failed = reached, False
+            except OSError as error:
+                if not failed:
+                    log.warning("store.position_unwritten", path=str(store.path), error=error.strerror)
+                failed = True
+        await asyncio.sleep(POSITION_EVERY_S)
 
 
 def _before(driver: Driver, history_s: float) -> float:

@@ -9,7 +9,6 @@ may then be ahead of the disk.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 import sqlite3
@@ -32,7 +31,8 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
 from holdfast_controller.core.step.actions import ForgetJob, KeepAnswer, KeepEvidence, KeepSecret, KeepWatch, Kept
-from holdfast_controller.shell.store import codec, kept_rows, sweep
+from holdfast_controller.shell.store import codec, high_water, kept_rows, sweep
+from holdfast_controller.shell.store.faults import RESTORE, Damaged, failing, inode
 from holdfast_controller.shell.store.migrate import migrate
 from holdfast_controller.shell.store.records import INSERT, Record, checksum, row_of, sql
 from holdfast_controller.shell.store.schema import events, meta, snapshots, watches
@@ -60,29 +60,47 @@ class Store:
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._engine = sqlite_engine(path)
         self._connection: sa.Connection | None = None
+        self._cluster = ""
+        self._whole = False
+        """Whether nothing is missing that was known to be durable, or that was accepted."""
         self._file = (0, 0)
         """Device and inode of what is open, which ``path`` has to be still when anything is written."""
 
-    def open(self) -> Cluster:
+    def open(self, *, accept_loss: bool = False) -> Cluster:
         """Take the store over: migrate it, begin a new epoch, and fold the log into a cluster.
 
-        Raises ``StoreError`` when the file is damaged, held by another process, or of a newer version.
+        Raises ``StoreError`` when the file is damaged, held by another process, or of a newer version; ``Damaged``
+        also where it lacks its end, unless the caller accepts that.
         """
         with self._failing("cannot be used"):
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._connection = self._engine.connect()
             migrate(self._db, self.path)
-            self._file = _inode(self.path)
+            self._file = inode(self.path)
+            with self._db.begin():
+                high_water.quick_check(self._driver, self.path)
+                self.epoch = int(self._meta("epoch") or 0)
+                self._cluster = high_water.cluster_of(self._meta("secret_key"))
+            cluster = self._load()
+            self.sequence = cluster.sequence
+            if not accept_loss:
+                high_water.check(self.path, self.reached)
+                self._whole = True
             hit("controller.epoch.before")
             with self._db.begin():
                 self.epoch = int(self._meta("epoch") or 0) + 1
                 self._set_meta("epoch", str(self.epoch))
                 if self._meta("secret_key") is None:
                     self._set_meta("secret_key", secrets.token_hex(32))
+                self._cluster = high_water.cluster_of(self._meta("secret_key"))
             hit("controller.epoch.after")
-            cluster = self._load()
-            self.sequence = cluster.sequence
+            cluster.epoch = self.epoch
             return cluster
+
+    @property
+    def reached(self) -> high_water.HighWater:
+        """The position of the newest durable event."""
+        return high_water.HighWater(self._cluster, self.epoch, self.sequence)
 
     def continue_from_backup(self, now: Wall, taken_at: Wall) -> Cluster:
         """Continue from a backup that was made at ``taken_at``, with numbers beyond whatever came after it."""
@@ -103,6 +121,7 @@ class Store:
             self._set_meta("epoch", str(self.epoch))
         cluster = self._load()
         self.sequence = cluster.sequence
+        self._whole = True
         return cluster
 
     def copy_to(self, path: Path) -> tuple[int, int]:
@@ -124,6 +143,9 @@ class Store:
         self.thread.shutdown(wait=True)
         if self._connection is not None:
             self._connection.close()
+            with contextlib.suppress(OSError):
+                if self._whole:
+                    high_water.write(self.path, self.reached)
         self._engine.dispose()
 
     def secret_key(self) -> bytes:
@@ -263,21 +285,15 @@ class Store:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """A transaction of the controller that owns the store. Raises ``Deposed`` where that is no longer us."""
-        if _inode(self.path) != self._file:
+        if inode(self.path) != self._file:
             raise Deposed(f"{self.path} was moved or replaced under the controller.", fix=_DEPOSED_FIX)
         with self._db.begin():
             if self._driver.execute(_EPOCH).fetchone() != (str(self.epoch),):
                 raise Deposed(f"Another controller has taken over {self.path}.", fix=_DEPOSED_FIX)
             yield
 
-    @contextlib.contextmanager
-    def _failing(self, how: str) -> Iterator[None]:
-        """Whatever the database or the disk complains of, as a ``StoreError`` that says what to do."""
-        try:
-            yield
-        except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:  # ValueError: damaged text
-            cause = getattr(error, "orig", None) or error
-            raise StoreError(f"The store {self.path} {how}: {cause}.", fix=_fix(cause)) from error
+    def _failing(self, how: str) -> contextlib.AbstractContextManager[None]:
+        return failing(self.path, how)
 
     def _record(self, row: Any) -> Record:
         """A row of the log. Raises ``StoreError`` when it isn't what was written."""
@@ -288,9 +304,7 @@ class Store:
         return record
 
     def _damaged(self, what: str) -> StoreError:
-        return StoreError(
-            f"The store {self.path} is damaged: {what} is not what was written.", fix="Restore a backup."
-        )
+        return Damaged(f"The store {self.path} is damaged: {what} is not what was written.", fix=RESTORE)
 
     @property
     def _db(self) -> sa.Connection:
@@ -344,9 +358,7 @@ class Store:
                 record = self._record(row)
                 restored = record.type == ev.ClusterRestored.__name__
                 if record.sequence != cluster.sequence + 1 and not restored:
-                    raise StoreError(
-                        f"The store {self.path} lacks event {cluster.sequence + 1}.", fix="Restore a backup."
-                    )
+                    raise Damaged(f"The store {self.path} lacks event {cluster.sequence + 1}.", fix=RESTORE)
                 fold(cluster, self._event(record))
         return cluster
 
@@ -384,22 +396,7 @@ class Store:
             ) from error
 
 
-def _fix(cause: BaseException) -> str:
-    """The fix for an error of the database or the disk."""
-    if getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL" or getattr(cause, "errno", None) == errno.ENOSPC:
-        return "Make room where it lies; what was acknowledged is kept."
-    return "Check that no other controller runs on it and that the disk is sound; else restore a backup."
-
-
 _DEPOSED_FIX = "What it has not acknowledged is not kept; ask the controller that is at work there now."
-
-
-def _inode(path: Path) -> tuple[int, int]:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return 0, 0
-    return found.st_dev, found.st_ino
 
 
 _REPLACE = sql(sa.insert(snapshots).prefix_with("OR REPLACE"))

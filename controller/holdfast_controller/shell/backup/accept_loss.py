@@ -1,0 +1,57 @@
+"""``holdfast-controller accept-loss``: goes on with a store that has lost its newest events."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast._base import config
+from holdfast._daemon.instance_lock import only_one
+from holdfast.errors import HoldfastError, WrongState
+from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.store import high_water
+from holdfast_controller.shell.store.store import Store
+
+USUAL = Path("/etc/holdfast/controller.toml")
+
+
+def main(argv: Sequence[str]) -> int:
+    """0 when the controller may be started, 1 with a sentence on stderr when not."""
+    parser = argparse.ArgumentParser(
+        prog="holdfast-controller accept-loss",
+        description="Go on with a store whose newest events are lost: hosts report what they run, as after a restore.",
+    )
+    parser.add_argument("--config", type=Path, default=USUAL, metavar="FILE", help=f"[default: {USUAL}]")
+    options = parser.parse_args(argv)
+    try:
+        settings = config.load(ControllerConfig, options.config)
+        with only_one(settings.state_dir, "controller", wait_s=0.0):
+            lost = accept(settings.database)
+    except HoldfastError as error:
+        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    print(f"{settings.database} goes on without {lost:,} lost events. Start the controller.")  # noqa: T201
+    return 0
+
+
+def accept(database: Path) -> int:
+    """Have the store go on beyond all that it may have lost; how many events it lacks. Raises ``HoldfastError``."""
+    reached = high_water.read(database)
+    store = Store(database)
+    try:
+        cluster = store.call(store.open, accept_loss=True).result()
+        found = store.sequence
+        if not found:
+            fix = f"Restore a backup; or, for a new cluster, remove {high_water.path_of(database)}."
+            raise WrongState(f"The store {database} is empty: there is nothing to go on with.", fix=fix)
+        if reached is None or reached.sequence <= found:
+            raise WrongState(f"The store {database} has not lost its end.", fix="Start the controller.")
+        newest = max((job.updated_at for job in cluster.jobs.values()), default=Wall(time.time()))
+        store.call(store.continue_from_backup, Wall(time.time()), newest).result()
+        return reached.sequence - found
+    finally:
+        store.close()

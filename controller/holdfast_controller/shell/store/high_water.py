@@ -1,0 +1,100 @@
+"""How far the store had come, in a small file beside it: a store that ends before that has lost its end.
+
+SQLite takes a write-ahead log that was cut, removed or swapped for one that was never written further, and says
+nothing. So the position of the newest durable event is written down apart, about a second behind the commits: a
+commit costs nothing more, and what was lost of the last second is not noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sqlite3
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from holdfast._daemon import log
+from holdfast_controller.shell.store.faults import RESTORE, Damaged
+
+CHECKED_BYTES = 1 << 30
+"""A larger database is not read through at each start: that takes about two seconds for each GiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class HighWater:
+    """``cluster`` is a digest that tells one cluster's store from another's."""
+
+    cluster: str
+    epoch: int
+    sequence: int
+
+
+def path_of(store: Path) -> Path:
+    """The file beside a store."""
+    return store.with_name(f"{store.name}.position")
+
+
+def cluster_of(secret_key: str | None) -> str:
+    """A digest of the cluster's secret, which every store of it has."""
+    return hashlib.sha256(f"position {secret_key}".encode()).hexdigest()[:16] if secret_key else ""
+
+
+def read(store: Path) -> HighWater | None:
+    """What was written down; None if nothing was, or what can't be read."""
+    try:
+        found = json.loads(path_of(store).read_bytes())
+        return HighWater(str(found["cluster"]), int(found["epoch"]), int(found["sequence"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("store.position_unreadable", path=str(path_of(store)), error=str(error))
+        return None
+
+
+def write(store: Path, reached: HighWater) -> None:
+    """Write it down, durably. Raises ``OSError``."""
+    path = path_of(store)
+    fresh = path.with_name(f".{path.name}.new")
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, json.dumps(asdict(reached)).encode() + b"\n")
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    fresh.replace(path)
+
+
+def check(store: Path, found: HighWater) -> None:
+    """Raises ``Damaged`` where the store is behind what was written down, or another cluster's."""
+    reached = read(store)
+    if reached is None:
+        return
+    if reached.cluster and found.cluster and reached.cluster != found.cluster:
+        raise Damaged(
+            f"The store {store} is another cluster's than the one that was here.",
+            fix=f"Put the right file back. If it is to be the store from now on, remove {path_of(store)}.",
+        )
+    if (found.epoch, found.sequence) >= (reached.epoch, reached.sequence):
+        return
+    missing = reached.sequence - found.sequence
+    lost = (
+        f"{missing:,} events that were acknowledged are missing" if missing > 0 else "its newest terms are missing"
+    )
+    raise Damaged(
+        f"The store {store} ends at event {found.sequence:,} and had reached {reached.sequence:,}: {lost}. Its"
+        " write-ahead log (-wal) was cut or removed, or an older file was put in its place.",
+        fix="Put the files back as they were, or restore a newer backup. To go on without those events, and have hosts"
+        " report what they run as after a restore: holdfast-controller accept-loss",
+    )
+
+
+def quick_check(database: sqlite3.Connection, store: Path) -> None:
+    """Raises ``Damaged`` for pages that contradict each other, in a store that isn't too large to look."""
+    with contextlib.suppress(FileNotFoundError):
+        if store.stat().st_size > CHECKED_BYTES:
+            return
+    (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise Damaged(f"The store {store} is damaged: {' '.join(found.split())}.", fix=RESTORE)
