@@ -42,7 +42,7 @@ def cluster_of(secret_key: str | None) -> str:
 
 
 def read(store: Path) -> HighWater | None:
-    """What was written down; None if nothing was, or what can't be read."""
+    """The position that was written down; None if there is none, or none that can be read."""
     try:
         found = json.loads(path_of(store).read_bytes())
         return HighWater(str(found["cluster"]), int(found["epoch"]), int(found["sequence"]))
