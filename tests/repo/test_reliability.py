@@ -18,7 +18,9 @@ partition, each direction alone | slow, stalling, flapping, half-closed link
 link without a server | disk full for output | disk full for the agent's state
 disk full for the controller | disk turns read-only | no file descriptors | no processes | fork bomb
 clock jumps by a day
-database locked | database damaged | database of an older version | database of a newer version
+database locked | database damaged | write-ahead log of the database cut, removed or another store's
+no inodes on the controller's disk | clock set forward by years
+database of an older version | database of a newer version
 database failed over | old leader wakes | controller stopped, or held by its own code, for many leases
 call repeated or reordered | agent, controller or shim of another version
 flood of output, a line of a gigabyte | output that is not text | arguments, environment, messages beyond bounds
