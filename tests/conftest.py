@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support import machine_parts, reruns, stalls
+from tests.support import leftovers, machine_parts, reruns, stalls
 from tests.support.fake_nvml.library import FakeNvml, build
 
 pytest_plugins = ["pytester"]
@@ -17,6 +17,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except machine_parts.UnknownPart as error:
         raise pytest.UsageError(f"HOLDFAST_REQUIRE: {error}") from error
     config.pluginmanager.register(reruns.Reruns())
+    config.pluginmanager.register(leftovers.Leftovers())
     config.pluginmanager.register(stalls.Stalls())
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.agent.conftest import Agent, agent, anyio_backend, controller, settings
-from tests.integration.agent.controller import Controller
+from tests.integration.agent.controller import Controller, assignment
 from tests.integration.agent.launch.test_launch import launch
 
 from holdfast._security.enrolment import files
@@ -56,6 +56,9 @@ async def test_what_an_agent_and_its_shims_make(agent: Agent, controller: Contro
     assert (await controller.exit()).exit.exit_code == 0
     assert (agent.root / "new/deep/logs/job-1/g1/workerpool0-0.r0.out").read_text() == "umask 022\n"
     assert open_to_others(agent.root / "new") == []
+    await controller.state("EMPTY")
+    await controller.assign(assignment("FORGET"))
+    await agent.gone(agent.root / "new/deep/state/workers/job-1")
 
 
 def test_what_a_dev_cluster_and_its_daemons_make(tmp_path: Path, none: None) -> None:

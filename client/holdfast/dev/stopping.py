@@ -42,6 +42,7 @@ def stop(directory: Path) -> None:
         for some in ({CONTROLLER}, running.keys() - {CONTROLLER}):
             known |= daemons.end(layout, {name: p for name, p in running.items() if name in some})
         ended = _end_workers(layout, cluster, known)
+        _remove_cgroups(layout)
         for name in cluster.daemons:
             layout.pid_file(name).unlink(missing_ok=True)
     _say(layout, len(running), ended)
@@ -76,6 +77,17 @@ def _end_workers(layout: Layout, cluster: Cluster, known: set[Process]) -> int:
             with contextlib.suppress(PermissionError):
                 processes.send(process, signal.SIGKILL)
         processes.wait_all(targets, _LOOK_S)
+
+
+def _remove_cgroups(layout: Layout) -> None:
+    """Remove those of the agents: an agent that ends leaves the cgroups in which its workers run on."""
+    for path in layout.directory.glob("hosts/*/state/cgroup"):
+        root = path.read_text()
+        if "/holdfast/" not in root:
+            continue  # the host has none
+        for folder in (*(below for below, _, _ in os.walk(root, topdown=False)), os.path.dirname(root)):
+            with contextlib.suppress(OSError):  # the last is shared with other agents
+                os.rmdir(folder)
 
 
 def _shims(layout: Layout) -> set[Process]:

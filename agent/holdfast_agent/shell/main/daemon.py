@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import signal
@@ -66,6 +67,8 @@ from holdfast_agent.shell.shims.spawner import Spawner
 from holdfast_agent.shell.shims.worker_files import EpochFile, WorkerFiles
 from holdfast_agent.shell.users import trusted_dirs
 
+CGROUP_FILE = "cgroup"
+"""Path of the agent's cgroups, in its state_dir, for those who end it and its workers together."""
 FIRST_GPU_READING_S = 3.0
 """A driver that takes longer to answer at first must not keep the host away from its controller."""
 
@@ -196,6 +199,8 @@ def _assemble(
     shared, found = why_shm_is_shared(settings), cgroups.find(settings)
     log.info("shm.mode", mode="shared" if shared else "private", reason=shared)
     log.info("cgroups.mode", root=found.root, reason=found.why)
+    with contextlib.suppress(OSError):  # without it, a dev cluster's stop leaves empty cgroups
+        (settings.state_dir / CGROUP_FILE).write_text(found.root)
     scoped = scopes.find(settings, cgroups.top(), supervised=supervised, pids=cgroups.most_pids())
     log.info("scopes.mode", slice=SLICE if scoped.tree else "", reason=scoped.why)
     driver = Driver(

@@ -55,10 +55,23 @@ class CodeOptions:
 
 @dataclass
 class Packed:
-    """Bundles of one job, in a directory that goes with ``packing``."""
+    """Bundles of one job, in a directory that is made for the first of them and goes once they are uploaded."""
 
-    directory: Path
     bundles: list[Bundle] = field(default_factory=list)
+    _made: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def directory(self) -> Path:
+        """The directory, made if need be."""
+        if self._made is None:
+            self._made = tempfile.TemporaryDirectory(prefix="holdfast-")
+        return Path(self._made.name)
+
+    def remove(self) -> None:
+        """Remove the directory with all bundles."""
+        if self._made is not None:
+            self._made.cleanup()
+            self._made = None
 
     def code(self, options: CodeOptions) -> dict[str, Any]:
         """The ``packagedCode`` of a folder and what belongs to it. Raises ``InvalidInput``, ``BundleRefused``."""
@@ -142,13 +155,17 @@ class Packed:
             link = console.on_link("The upload waits")
             sent = await client.upload_bundle(bundle, on_progress=progress, on_link=link)
             console.note(f"{about}; {'uploaded' if sent else 'the cluster has it already'}")
+        self.remove()
 
 
 @contextlib.contextmanager
 def packing() -> Iterator[Packed]:
     """A place for bundles that are on their way."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-") as directory:
-        yield Packed(Path(directory))
+    packed = Packed()
+    try:
+        yield packed
+    finally:
+        packed.remove()
 
 
 def bring_code(data: dict[str, Any], options: CodeOptions | None, packed: Packed) -> None:
