@@ -61,9 +61,7 @@ A call without a rule is refused to everyone. The enrolment calls are served on 
 nothing else; see [joining](joining.md).
 
 ## Limits
-A user may have 128 calls in progress and 512 streams open, a host 32 of each; further ones are refused with
-RESOURCE_EXHAUSTED until some have ended. A message has at most 4 MB. For the whole picture see
-[security](../security.md).
+All limits on calls, jobs and what hosts report are in [security](../security.md#limits).
 
 ### Hosts
 What one host may store on the controller in an hour, so that a stolen key can't fill its disk:

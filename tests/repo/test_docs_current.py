@@ -18,7 +18,7 @@ from holdfast_agent.shell.packages.settings import Packages
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("script", ["draw_states", "draw_policy", "draw_access"])
+@pytest.mark.parametrize("script", ["draw_states", "draw_policy", "draw_access", "draw_limits"])
 def test_drawn_page_is_what_the_code_draws_now(script: str) -> None:
     spec = importlib.util.spec_from_file_location(script, ROOT / f"docs/{script}.py")
     assert spec is not None and spec.loader is not None

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 from google.protobuf import duration_pb2, timestamp_pb2
+from tests.integration.controller.calls.test_http import ann, web
 from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
 from tests.integration.controller.conftest import certificates, config, controller
 from tests.support.stubs import access_stub, agent_stub, bundle_stub, host_stub, job_stub, secret_stub
 
 from holdfast.v1 import access_pb2, agent_pb2, bundle_pb2, host_pb2, job_pb2, secret_pb2
+from holdfast_controller.shell.rest.routes import routes
 
-__all__ = ["certificates", "config", "controller"]
+__all__ = ["ann", "certificates", "config", "controller", "web"]
 pytestmark = pytest.mark.anyio
 DIGITS = "9" * 5_000
 ODD = timestamp_pb2.Timestamp(seconds=1, nanos=-(2**31))
@@ -76,6 +79,46 @@ async def test_streams_of_absurd_values_end_with_a_sentence(controller: Controll
     code, error = await refusal(bundle_stub(channel).UploadBundle(iter([opened]), timeout=WITHIN_S))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "open.size: -1 is out of range" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("address", "field"),
+    [
+        (f"/v1/jobs?pageToken={DIGITS}", "pageToken"),
+        (f"/v1/jobs?pageSize={DIGITS}", "pageSize"),
+        ("/v1/jobs?pageSize=-1", "pageSize"),
+        ("/v1/jobs?pageSize=1e400", "pageSize"),
+        ("/v1/jobs?pageSize=NaN", "pageSize"),
+        ("/v1/jobs?pageSize=٣", "pageSize"),
+        ("/v1/jobs?pageSize=1001", "pageSize"),
+        ("/v1/jobs?filter=" + "+" * 20_000, "filter"),
+        (f"/v1/hosts?pageToken={DIGITS}", "pageToken"),
+        (f"/v1/jobs/x:watch?cursor={DIGITS}", "cursor"),
+        (f"/v1/jobs/x:logs?tailLines={DIGITS}", "tailLines"),
+        (f"/v1/jobs/x:logs?rank=0,{DIGITS}", "rank"),
+        ("/v1/jobs/x:logs?since=10000-01-01T00:00:00Z", "since"),
+    ],
+)
+async def test_absurd_values_are_refused_over_http_too(ann: httpx.AsyncClient, address: str, field: str) -> None:
+    answer = await ann.get(address)
+    assert answer.status_code == 400, answer.text
+    assert field in answer.text
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[" * 200_000, '{"jobSpec":' * 50_000, '{"displayName": ' + DIGITS + "}", '{"labels": {"a": 1e400}}'],
+)
+async def test_absurd_bodies_are_refused_over_http(ann: httpx.AsyncClient, content: str) -> None:
+    answer = await ann.post("/v1/jobs", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400, answer.text
+
+
+async def test_every_address_over_http_is_among_the_bounded_calls_or_streams() -> None:
+    streams = {"watch", "logs"}
+    for route in routes(None):  # type: ignore[arg-type]
+        name = getattr(route.endpoint, "__qualname__", "")
+        assert name.startswith("_bounded.") or name.rpartition(".")[2] in streams, route.path
 
 
 async def test_one_absurd_report_of_a_host_does_not_cost_its_session(controller: Controller) -> None:

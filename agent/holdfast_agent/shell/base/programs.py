@@ -34,6 +34,8 @@ from holdfast_agent.shim import cgroup, reaper
 
 T = TypeVar("T")
 KEPT_BYTES = 1 << 20
+ENVIRON_MOST_BYTES = 8 << 20
+"""Read of /proc/PID/environ: no program is started with more, but a process can point the file at all its memory."""
 PRINTED_MOST_BYTES = 64 << 20
 """A program that prints more is ended."""
 ANSWER_S = 15.0

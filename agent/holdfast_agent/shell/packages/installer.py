@@ -16,7 +16,7 @@ from typing import assert_never
 from holdfast._base.printable import one_line
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.core.launch.pip_config import Sources
-from holdfast_agent.shell.base.programs import NO_LIMITS, How, Limits, Program, run
+from holdfast_agent.shell.base.programs import ENVIRON_MOST_BYTES, NO_LIMITS, How, Limits, Program, run
 from holdfast_agent.shell.packages.settings import CodeProblem
 
 TAIL_CHARACTERS = 700
@@ -117,7 +117,9 @@ def end_left_over(cache: Path) -> int:
         except OSError:
             continue
         try:
-            if needle in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                environ = file.read(ENVIRON_MOST_BYTES)
+            if needle in b"\0" + environ:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 found += 1
         except OSError:

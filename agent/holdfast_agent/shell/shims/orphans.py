@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass
 
 from holdfast._session.reports import WorkerId
+from holdfast_agent.shell.base.programs import ENVIRON_MOST_BYTES
 from holdfast_agent.shim.cgroup import remove
 from holdfast_agent.shim.processes import NO_ROOM, Process
 
@@ -54,7 +55,7 @@ class Mark:
         if self._in_session(process):
             return True
         with open(f"/proc/{process.pid}/environ", "rb") as file:
-            environ = file.read()
+            environ = file.read(ENVIRON_MOST_BYTES)
         variables = set(environ.split(b"\0"))
         if not self._variables <= variables:
             return False
@@ -80,9 +81,7 @@ class Mark:
 
 def _generation(variable: bytes) -> float:
     name, _, value = variable.partition(b"=")
-    # The process's own words: Python refuses to read thousands of digits.
-    known = name == b"HOLDFAST_GENERATION" and value.isdigit() and len(value) < 19
-    return int(value) if known else float("inf")
+    return int(value) if name == b"HOLDFAST_GENERATION" and value.isdigit() else float("inf")
 
 
 def clear(mark: Mark) -> tuple[int, str]:
