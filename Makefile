@@ -6,7 +6,7 @@ SOURCES := $(shell find client controller agent proto build_hooks -type f -not -
 # Without compiled tests and modules each run takes a quarter of a minute more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench check clean compiled contracts crash demo docs fuzz gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types words
+.PHONY: advisories bench check clean compiled contracts crash demo docs fuzz gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types words
 setup: $(STAMP)
 
 # The versions of uv.lock. What else is installed in .venv (torch, say) stays; the stubs are made anew each time.
@@ -19,6 +19,10 @@ $(STAMP): pyproject.toml uv.lock $(shell find proto build_hooks -type f)
 # After a change of the dependencies in pyproject.toml; make lock UPGRADE=--upgrade takes the newest of all.
 lock:
 	.venv/bin/uv lock $(UPGRADE)
+
+# Fails where a release mends a known hole in a package of the lock; without network it says that nothing was checked.
+advisories: setup
+	@$(PY) deploy/advisories.py
 
 # As an installation does it: where bytecode may not be written, a daemon that compiles at each start takes a second more.
 compiled: setup

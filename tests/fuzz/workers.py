@@ -19,7 +19,7 @@ from holdfast.training import progress_calls, progress_file
 from holdfast_agent.core.launch import pip_config
 from holdfast_agent.core.proc import descriptors, proc_text, stack_dumps
 from holdfast_agent.core.proc.output_lines import LineCutter
-from holdfast_agent.shell.evidence import flight_dump
+from holdfast_agent.shell.evidence import flight_dump, processes
 from holdfast_agent.shell.output.log_reader import LogFile, Wanted
 from holdfast_agent.shell.shims import orphans, shim_files
 from holdfast_agent.shell.shims.shim_link import ShimLink
@@ -94,9 +94,15 @@ def of_workers(folder: Path) -> Iterator[Target]:
     words = (b"[global]\n", b"https://", b"@", b"%(a)s", b"=", b"\n ")
     yield Target("pip's settings", pip, (settings,), 1 << 16, (pip_config.PipConfigError,), words)
     yield Target("names of processes", _parse_proc, (b"py thon", b") S 1 ("), 1 << 14, (), (b")", b"(", b" "))
-    yield Target("environments of processes", lambda data: (proc_text.world_in(data), orphans._generation(data)),
-                 (b"HOLDFAST_GENERATION=7", b"RANK=0\0WORLD_SIZE=2\0MASTER_PORT=1\0"), 1 << 17, (),
-                 (b"WORLD_SIZE=", b"RANK=", b"\0", b"HOLDFAST_GENERATION="))  # fmt: skip
+
+    def an_environment(data: bytes) -> None:
+        proc_text.world_in(data)
+        orphans._generation(data)
+        processes.rank_in({"RANK": text(data)})
+
+    own = (b"HOLDFAST_GENERATION=7", b"RANK=0\0WORLD_SIZE=2\0MASTER_PORT=1\0", b"7")
+    names = (b"WORLD_SIZE=", b"RANK=", b"\0", b"HOLDFAST_GENERATION=")
+    yield Target("environments of processes", an_environment, own, 1 << 17, (), names)
     yield Target(
         "descriptors of processes", lambda data: descriptors.link_of(text(data[:4096])), (b"socket:[7]",), 4096
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 
@@ -47,6 +48,8 @@ def read(path: str) -> Progress | None:
     if len(data) < SIZE or data[:8] != MAGIC:
         return None
     reports, step, at = REPORT.unpack_from(data, REPORT_AT)
+    if not math.isfinite(at):
+        return None  # no clock has written that
     (pauses,) = PAUSES.unpack_from(data, PAUSES_AT)
     pid, _ = WRITER.unpack_from(data, WRITER_AT)
     reason = data[REASON_AT : REASON_AT + REASON_BYTES].rstrip(b"\0").decode(errors="replace")

@@ -103,6 +103,7 @@ async def test_nonsense_in_the_progress_folder_is_passed_over(stage: Stage) -> N
     folder = Path(stage.progress_dir)
     (folder / "r1.progress").write_bytes(b"nonsense")
     (folder / "rx.progress").write_bytes(b"")
+    (folder / "r².progress").write_bytes(b"")
     (folder / "r2.progress").symlink_to("/dev/zero")
     (folder / "r4.progress").mkdir()
     os.mkfifo(folder / "r3.progress")

@@ -175,6 +175,7 @@ def test_a_receiver_waits_for_its_sender() -> None:
         "rank 4 is not at the other end of recv 1<-0 #5 of process group 1, which rank 5 waits in for 60 s",
     )
     assert blamed({4: with_sends("send 0->1"), 5: with_sends("recv 1<-0"), 6: record()}) is None
+    assert blamed({4: with_sends("send ²->1"), 5: with_sends("recv 1<-" + "9" * 5000), 6: record()}) is None
 
 
 def test_words_of_one_rank() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import math
 import os
 import shutil
 import subprocess
@@ -294,3 +295,13 @@ def test_importing_holdfast_brings_neither_grpc_nor_protobuf_nor_pydantic() -> N
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("at", [math.nan, math.inf, -math.inf])
+def test_a_time_that_no_clock_has_is_no_report(tmp_path: Path, at: float) -> None:
+    """It would make all that the agent says of its worker worthless."""
+    data = bytearray(progress_calls.SIZE)
+    data[:8] = progress_calls.MAGIC
+    progress_calls.REPORT.pack_into(data, progress_calls.REPORT_AT, 1, 5, at)
+    (tmp_path / "r0.progress").write_bytes(data)
+    assert progress_file.read(str(tmp_path / "r0.progress")) is None

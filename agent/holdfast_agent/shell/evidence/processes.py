@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+from collections.abc import Mapping
 
 from holdfast.hang.evidence.evidence import Vector, clipped
 from holdfast_agent.core.proc.proc_vector import Member, vector
@@ -65,8 +66,13 @@ def members(pids: frozenset[int]) -> list[Member]:
 
 
 def _member(process: Process) -> Member:
-    rank = environ(process.pid).get("RANK", "")
-    return Member(process.pid, process.parent, arguments(process.pid), int(rank) if rank.isdigit() else None)
+    return Member(process.pid, process.parent, arguments(process.pid), rank_in(environ(process.pid)))
+
+
+def rank_in(environ: Mapping[str, str]) -> int | None:
+    """The rank that a process says it is; None where it says none, or no number of a rank."""
+    rank = environ.get("RANK", "")
+    return int(rank) if rank.isascii() and rank.isdigit() and len(rank) < 10 else None
 
 
 def arguments(pid: int) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ _RAS = "NCCL_RAS_ADDR"
 async def recorder(process: Process, environ: Mapping[str, str], blocking: Blocking) -> tuple[str, str]:
     """Have torch write its flight recorder. Returns (path of the dump, note); both empty where there is none."""
     stem, rank = environ.get(_PIPE, ""), environ.get("RANK", "")
-    if not stem or not rank.isdigit():
+    if not stem or not (rank.isascii() and rank.isdigit()):
         return "", ""
     root = f"/proc/{process.pid}/root"
     target = next((environ[name] for name in _FILES if environ.get(name)), "")
@@ -124,7 +124,7 @@ def _written(path: str) -> int:
 async def ras(environ: Mapping[str, str]) -> tuple[str, str]:
     """NCCL's status of the job, as text. Returns (text, note); both empty where no NCCL listens."""
     host, _, port = environ.get(_RAS, "").rpartition(":")
-    if not port.isdigit() or not _is_loopback(host):
+    if not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536) or not _is_loopback(host):
         return "", ""
     received = b""
     try:

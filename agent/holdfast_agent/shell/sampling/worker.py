@@ -252,7 +252,7 @@ class WorkerSampling:
         told = []
         for name in names:
             number = name.removeprefix("r").removesuffix(".progress")
-            if not number.isdigit():
+            if not (number.isascii() and number.isdigit() and len(number) < 10):
                 continue
             said = turn.call(self._progress, progress_file.read, f"{self._progress_dir}/{name}")
             if said is not None:

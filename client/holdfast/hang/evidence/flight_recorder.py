@@ -281,7 +281,7 @@ def _ends(operation: Operation) -> tuple[int, int] | None:
     """Sender and receiver within the group, of ``send 0->1`` or ``recv 1<-0``."""
     kind, _, ends = operation.name.partition(" ")
     one, arrow, other = ends.partition("->" if kind == "send" else "<-")
-    if not (arrow and one.isdigit() and other.isdigit()):
+    if not arrow or not all(end.isascii() and end.isdigit() and len(end) < 10 for end in (one, other)):
         return None
     return (int(one), int(other)) if kind == "send" else (int(other), int(one))
 

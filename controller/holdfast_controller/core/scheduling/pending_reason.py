@@ -10,7 +10,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Host, Liveness
 from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.quota import Ahead, Quotas, lack
+from holdfast_controller.core.model.quota import Ahead, Quotas, lack, quota_of
 from holdfast_controller.core.model.recovery import Recover
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 
@@ -20,6 +20,7 @@ class QueueView:
 
     def __init__(self, cluster: Cluster, schedulable_hosts: list[Host], quotas: Quotas) -> None:
         self.cluster, self.schedulable_hosts, self.quotas = cluster, schedulable_hosts, quotas
+        self._known_lacks: dict[str, dict[str, str]] = {}
 
     @cached_property
     def head(self) -> Job | None:
@@ -36,24 +37,33 @@ class QueueView:
         return self.lack_of_room(self.head) if self.head is not None else ""
 
     @cached_property
-    def _quota_lacks(self) -> dict[str, str]:
-        """By queued job: why its project's quota keeps it from starting; empty when it does not."""
-        found: dict[str, str] = {}
-        ahead: dict[str, Ahead] = defaultdict(Ahead)
-        holdings = self.cluster.holdings
+    def _by_project(self) -> dict[str, list[Job]]:
+        """The queued jobs of each project, in their order."""
+        found: dict[str, list[Job]] = defaultdict(list)
+        jobs = self.cluster.jobs
         for name in self.cluster.queue:
-            job = self.cluster.jobs[name]
+            job = jobs[name]
+            found[job.gang.project].append(job)
+        return found
+
+    def _quota_lacks(self, project: str) -> dict[str, str]:
+        """By queued job of a project: why the quota keeps it from starting; empty when it does not."""
+        if project in self._known_lacks:
+            return self._known_lacks[project]
+        found = self._known_lacks[project] = {}
+        before, holdings = Ahead(), self.cluster.holdings
+        for job in self._by_project[project]:
             if job.awaited or job.unreconciled is not None:
                 continue
-            before = ahead[job.gang.project]
-            found[name] = lack(self.quotas, holdings, name, job.gang, before)
-            if job.not_before is None or self.cluster.elapsed_backoffs.get(name) == job.not_before:
-                before.charge(job.gang, holdings.gpus_by_job.get(name))
+            found[job.id] = lack(self.quotas, holdings, job.id, job.gang, before)
+            if job.not_before is None or self.cluster.elapsed_backoffs.get(job.id) == job.not_before:
+                before.charge(job.gang, holdings.gpus_by_job.get(job.id))
         return found
 
     def quota_lack(self, job: Job) -> str:
         """Why the job's project quota keeps it from starting, or what it leaves after jobs ahead; else empty."""
-        return self._quota_lacks.get(job.id, "") if self.quotas else ""
+        project = job.gang.project
+        return self._quota_lacks(project).get(job.id, "") if quota_of(self.quotas, project) is not None else ""
 
     def lack_of_room(self, job: Job) -> str:
         """The resources that hosts lack for a job, even with no other job ahead of it; empty when none."""
