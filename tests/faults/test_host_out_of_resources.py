@@ -1,4 +1,4 @@
-"""A host without descriptors, processes or disk: launches are refused, exits are told all the same."""
+"""A host without descriptors, processes, memory, inodes or disk: launches are refused, exits are told all the same."""
 
 from __future__ import annotations
 
@@ -167,3 +167,64 @@ async def test_without_room_for_output(
     assert os.statvfs(small).f_bavail == 0
     await launch(controller, [PYTHON, "-c", "raise SystemExit(3)"], generation=2, cwd="/")
     assert (await controller.exit(generation=2)).exit.exit_code == 3
+
+
+@pytest.fixture
+async def own_state(tmp_path: Path) -> AsyncIterator[Path]:
+    """A file system of its own for the agent's state, with 400 inodes."""
+    state = tmp_path / "state"
+    state.mkdir()
+    options = "size=64m,nr_inodes=400,mode=711"
+    await anyio.run_process(["mount", "-t", "tmpfs", "-o", options, "none", str(state)])
+    yield state
+    await anyio.run_process(["umount", "-l", str(state)])
+
+
+@pytest.mark.require("root", "mount")
+@pytest.mark.parametrize("settings", [{"checks": {"disk_free_mb": 0}}])
+async def test_without_inodes(own_state: Path, agent: Agent, controller: Controller) -> None:
+    await controller.connected()
+    await launch(controller, waits(agent), cwd="/")
+    await controller.state("RUNNING")
+    taken: list[Path] = []
+    try:
+        while True:
+            taken.append(own_state / f"taken-{len(taken)}")
+            taken[-1].touch()
+    except OSError:
+        pass
+    message = await refused(controller)
+    assert "No space left on device" in message
+    (agent.root / "go").touch()
+    assert (await controller.exit()).exit.exit_code == 9
+    await controller.state("EMPTY")
+    for path in taken:
+        path.unlink(missing_ok=True)
+    await check_well_again(controller)
+
+
+def memory_of(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/statm").read_text().split()
+    return int(fields[0]) * resource.getpagesize()
+
+
+async def test_without_memory(agent: Agent, controller: Controller) -> None:
+    """Under ``ulimit -v``: the agent goes on, or ends and is started again; what ran is reported either way."""
+    await controller.connected()
+    await launch(controller, waits(agent))
+    await controller.state("RUNNING")
+    assert agent.process is not None
+    before = resource.prlimit(agent.process.pid, resource.RLIMIT_AS)
+    resource.prlimit(agent.process.pid, resource.RLIMIT_AS, (memory_of(agent.process.pid), before[1]))
+    await controller.assign(assignment("PREPARE", SLEEP, worker="workerpool0-1", grace_s=1.0))
+    await anyio.sleep(3)
+    (agent.root / "go").touch()
+    await anyio.sleep(2)
+    if agent.process.poll() is None:
+        resource.prlimit(agent.process.pid, resource.RLIMIT_AS, before)
+    else:
+        agent.start()
+    assert (await controller.exit()).exit.exit_code == 9
+    await controller.state("EMPTY")
+    await launch(controller, SLEEP, worker="workerpool0-1", first_rank=1, generation=2)
+    await controller.state("RUNNING", worker="workerpool0-1", generation=2)

@@ -311,7 +311,10 @@ async def attended(work: Callable[[int], T], limiter: anyio.CapacityLimiter | No
 
 async def run_async(program: Program, limiter: anyio.CapacityLimiter | None = None) -> Ran:
     """``run`` in a thread. A cancellation ends the program and all that it has started."""
-    return await attended(partial(run, program), limiter)
+    try:
+        return await attended(partial(run, program), limiter)
+    except OSError as error:  # no descriptor to call it off with
+        return Ran(How.NOT_STARTED, problem=error.strerror or str(error))
 
 
 class Streamed:
