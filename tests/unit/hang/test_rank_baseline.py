@@ -156,6 +156,16 @@ def test_states_decide_before_rates_do() -> None:
     assert (rank.seen.motion, rank.seen.exit_code) == (Motion.EXITED, 0)
 
 
+def test_a_rank_is_stopped_since_it_was_stopped_however_long_it_has_waited_before() -> None:
+    rank = Rank()
+    rank.lives(60, **TRAINS)
+    rank.lives(300)
+    seen = rank.lives(20, state=State.STOPPED)
+    assert (seen.motion, seen.still_since_s) == (Motion.STOPPED, 362.0)
+    seen = rank.lives(20)
+    assert (seen.motion, seen.still_since_s) == (Motion.BLOCKED, 362.0)
+
+
 def test_what_cannot_be_read_is_unseen_and_counts_from_when_it_can_again() -> None:
     rank = Rank()
     rank.lives(60, **TRAINS)

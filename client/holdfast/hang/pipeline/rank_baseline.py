@@ -79,8 +79,10 @@ def _life(sample: RankSample) -> Motion | None:
 
 
 def _without_motion(base: Baseline, sample: RankSample, motion: Motion) -> tuple[Baseline, RankFeatures]:
+    # A rank that was waiting when it was stopped has been stopped since then, not since it began to wait.
+    halts = motion in (Motion.STOPPED, Motion.ZOMBIE) and _life(base.sample) is not motion
     base = replace(base, sample=_keep_process(base, sample))
-    if motion is Motion.UNSEEN:
+    if motion is Motion.UNSEEN or halts:
         base = replace(base, still_since_s=sample.at_s)
     return base, _features(base, sample, motion, 0.0, None)
 
