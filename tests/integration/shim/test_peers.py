@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -274,3 +275,29 @@ def test_a_relaunch_takes_the_same_port_again(pair: tuple[Shim, Shim]) -> None:
     assert [each["ev"] for each in pair[0].until("started")] == ["started"]
     nothing_for(pair[0], 3 * TERM_S)
     wait_until(lambda: process_exists(pid_of(pair[1])))
+
+
+def test_a_shim_that_stood_still_for_longer_than_the_lease_hears_first_what_was_said_meanwhile(
+    pair: tuple[Shim, Shim],
+) -> None:
+    """Its agent heard the controller all the time; the questions of its peer lie in its socket."""
+    together(pair)
+    time.sleep(1.0)
+    pair[0].process.send_signal(signal.SIGSTOP)
+    try:
+        for _ in range(10):
+            for shim in pair:
+                shim.send(op="renew", generation=1, deadline=now_s() + TERM_S)
+            time.sleep(TERM_S / 4)
+    finally:
+        pair[0].process.send_signal(signal.SIGCONT)
+    for _ in range(6):
+        for shim in pair:
+            shim.send(op="renew", generation=1, deadline=now_s() + TERM_S)
+        time.sleep(TERM_S / 4)
+    assert all(process_exists(pid_of(shim)) for shim in pair)
+    said: list[dict[str, object]] = []
+    with contextlib.suppress(TimeoutError):
+        while (message := pair[0].receive(0.5)) is not None:
+            said.append(dict(message))
+    assert [each for each in said if each["ev"] == "peers" and each["silent"]] == [], "it took no peer for silent"

@@ -10,6 +10,7 @@ from tests.scenarios.training import Training
 
 from holdfast.hang.pipeline.features import Motion
 from holdfast_controller.core.model.recovery import EndReason
+from holdfast_controller.core.step.commands import StoodStill, TimePassed
 
 # --- While a gang hangs -------------------------------------------------------------------------------------------
 
@@ -155,3 +156,17 @@ def test_nothing_is_kept_of_a_job_that_ends(program: Training) -> None:
     assert set(program.world.kept) == {"a"}
     program.world.cancel("a")
     assert program.world.kept == {}
+
+
+# --- A controller that stands still -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("still_s", [10.0, 60.0, 300.0])
+def test_a_controller_that_stood_still_finds_no_hang_for_it(program: Training, still_s: float) -> None:
+    """Looks that were due are made before what agents have said meanwhile is read."""
+    program.trains(300)
+    program.world.mono += still_s
+    told = program.world.step(StoodStill(still_s)) + program.world.step(TimePassed())
+    assert told == []
+    assert program.trains(300) == []
+    assert job_of(program).hangs == []
