@@ -19,8 +19,9 @@ from holdfast.v1 import agent_pb2, host_pb2, job_pb2
 from holdfast_controller.core.access.rules import Caller
 from holdfast_controller.shell.calls import bounds, concurrency_limits
 from holdfast_controller.shell.calls.concurrency_limits import ConcurrencyLimits
+from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.main import server
-from holdfast_controller.shell.services import transfers
+from holdfast_controller.shell.services import host_service, transfers
 
 __all__ = ["certificates", "config", "controller", "jobs"]
 pytestmark = pytest.mark.anyio
@@ -191,3 +192,50 @@ async def test_a_host_that_sends_what_is_nothing_is_told_to_stop(controller: Con
         async with asyncio.timeout(WITHIN_S):
             await wasting
         call.cancel()
+
+
+async def test_one_user_s_followers_leave_readings_of_a_host_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfers, "READINGS_OF_ONE", 3)
+    served = transfers.Transfers()
+    served._lines["host-0"] = transfers._Line()
+
+    def opened(reader: str) -> transfers.Reading | None:
+        return served.open("host-0", agent_pb2.OpenLog(), reader)
+
+    mine = [opened("ann") for _ in range(3)]
+    assert all(mine)
+    assert opened("ann") is None
+    assert served.open_samples("host-0", agent_pb2.OpenSamples(), "ann") is None
+    assert opened("bob") is not None
+    assert mine[0] is not None
+    served.close(mine[0])
+    assert opened("ann") is not None
+
+
+async def test_hosts_are_drawn_once_for_all_who_watch_them(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = 0
+
+    def count(*args: Any) -> host_pb2.Host:
+        nonlocal drawn
+        drawn += 1
+        return host_to_proto(*args)
+
+    async with controller.agent():
+        watching = [
+            host_stub(controller.channel("user/ann")).WatchHosts(host_pb2.WatchHostsRequest(), timeout=60)
+            for _ in range(20)
+        ]
+        for stream in watching:
+            await stream.read()
+        monkeypatch.setattr(host_service, "SHARED_S", 1e9)
+        monkeypatch.setattr(host_service, "host_to_proto", count)
+        hosts = host_stub(controller.channel("user/ann"))
+        await hosts.Cordon(host_pb2.CordonRequest(name="host-0", reason="fan"), timeout=WITHIN_S)
+        for stream in watching:
+            assert (await stream.read()).host.cordoned
+        # Once for them, and once for the answer.
+        assert drawn <= 3
+        for stream in watching:
+            stream.cancel()

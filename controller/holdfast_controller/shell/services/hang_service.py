@@ -65,7 +65,7 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
         job = find_job(self._driver, request.id)
         if job.terminal:
             raise WrongState(f"The job {job.id} has ended.", fix="Only what a live job does can be recorded.")
-        reading = SampleReading(self._driver, self._transfers, job)
+        reading = SampleReading(self._driver, self._transfers, job, caller_name(context))
         async with contextlib.aclosing(reading.answers()) as answers:
             async for answer in answers:
                 yield answer

@@ -222,7 +222,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         self, request: job_pb2.StreamLogsRequest, context: Context
     ) -> AsyncGenerator[job_pb2.StreamLogsResponse, None]:
         find_job(self._driver, request.id)
-        reading = LogReading(self._driver, self._transfers, request)
+        reading = LogReading(self._driver, self._transfers, request, caller_name(context))
         async with contextlib.aclosing(reading.chunks()) as chunks:
             async for chunk in chunks:
                 yield chunk

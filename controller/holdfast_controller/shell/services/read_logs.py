@@ -40,8 +40,11 @@ Item = tuple[job_pb2.StreamLogsResponse, Reading | None]
 class LogReading:
     """Merges the sources of one request; bounded, so a slow reader slows only its own."""
 
-    def __init__(self, driver: Driver, transfers: Transfers, request: job_pb2.StreamLogsRequest) -> None:
+    def __init__(
+        self, driver: Driver, transfers: Transfers, request: job_pb2.StreamLogsRequest, reader: str
+    ) -> None:
         self._driver = driver
+        self._reader = reader
         self._transfers = transfers
         self._request = request
         self._job: Job = driver.cluster.jobs[request.id]
@@ -138,9 +141,11 @@ class LogReading:
             if not await self._connected(source.host):
                 await self._read_archive(source, order, f"{source.host} is not connected")
                 return
-            reading = self._transfers.open(source.host, order)
+            reading = self._transfers.open(source.host, order, self._reader)
             if reading is None:
-                await self._say(source, offset, f"{source.host} cannot be read from at present")
+                await self._say(
+                    source, offset, f"{source.host} cannot be read from at present: too much is being read there"
+                )
                 return
             try:
                 while not isinstance(item := await reading.items.get(), End):
@@ -161,7 +166,7 @@ class LogReading:
         gang, why, found = self._job.gang, why.rstrip("."), ""
         order.archive_uri, order.run_as, order.follow = gang.output_uri, gang.account, False
         for host in self._readers(source.host) if gang.output_uri else ():
-            reading = self._transfers.open(host, order)
+            reading = self._transfers.open(host, order, self._reader)
             if reading is None:
                 continue
             began = False

@@ -20,8 +20,9 @@ Item = tuple[hang_pb2.RecordSamplesResponse, Reading | None]
 class SampleReading:
     """Merges the workers' samples; bounded, so that a slow reader slows only its own."""
 
-    def __init__(self, driver: Driver, transfers: Transfers, job: Job) -> None:
+    def __init__(self, driver: Driver, transfers: Transfers, job: Job, reader: str) -> None:
         self._driver = driver
+        self._reader = reader
         self._transfers = transfers
         self._job = job
         self._queue: EndingQueue[Item] = EndingQueue()
@@ -72,7 +73,7 @@ class SampleReading:
                 continue
             told_away = False
             order = agent_pb2.OpenSamples(job_id=self._job.id, worker=member.name)
-            reading = self._transfers.open_samples(host, order)
+            reading = self._transfers.open_samples(host, order, self._reader)
             if reading is None:
                 await self._say(member, host, f"{host} cannot be read from at present")
                 return

@@ -30,6 +30,8 @@ EXAMINED_WITHIN_S = 40.0
 """An agent gives itself 30 s for all dumps of a worker."""
 MAX_READINGS = 4_096
 """Readings at once on one host."""
+READINGS_OF_ONE = 1_024
+"""Of these, for one user."""
 UNASKED_BURST, UNASKED_PER_S = 64 << 20, 1 << 20
 """Bytes that are read of one host although nothing asked for them: the burst is on its way when readers leave."""
 UNASKED_MIN = 1_024
@@ -54,6 +56,8 @@ class Reading:
 
     id: int
     host: str
+    reader: str = ""
+    """The user that it is for."""
     items: asyncio.Queue[agent_pb2.TransferChunk | End] = field(default_factory=asyncio.Queue)
     credit: int = WINDOW_BYTES
     """Bytes that the host may still send. Its last chunk may go beyond them."""
@@ -90,24 +94,27 @@ class Transfers:
         """The hosts that can be read from now."""
         return list(self._lines)
 
-    def open(self, host: str, order: agent_pb2.OpenLog) -> Reading | None:
-        """Ask for a reading; None while the host isn't connected or reads too much already."""
-        return self._open(host, order, lambda: agent_pb2.TransferResponse(open=order))
+    def open(self, host: str, order: agent_pb2.OpenLog, reader: str) -> Reading | None:
+        """Ask for a reading; None while the host isn't connected or reads too much already, for ``reader`` or all."""
+        return self._open(host, order, reader, lambda: agent_pb2.TransferResponse(open=order))
 
-    def open_samples(self, host: str, order: agent_pb2.OpenSamples) -> Reading | None:
-        """Ask for a worker's samples; None while the host isn't connected or reads too much already."""
-        return self._open(host, order, lambda: agent_pb2.TransferResponse(open_samples=order))
+    def open_samples(self, host: str, order: agent_pb2.OpenSamples, reader: str) -> Reading | None:
+        """Ask for a worker's samples; None likewise."""
+        return self._open(host, order, reader, lambda: agent_pb2.TransferResponse(open_samples=order))
 
     def _open(
         self,
         host: str,
         order: agent_pb2.OpenLog | agent_pb2.OpenSamples,
+        reader: str,
         message: Callable[[], agent_pb2.TransferResponse],
     ) -> Reading | None:
         line = self._lines.get(host)
         if line is None or len(line.readings) >= MAX_READINGS:
             return None
-        reading = Reading(next(self._ids), host)
+        if sum(each.reader == reader for each in line.readings.values()) >= READINGS_OF_ONE:
+            return None
+        reading = Reading(next(self._ids), host, reader)
         line.readings[reading.id] = reading
         order.id = reading.id
         order.credit_bytes = WINDOW_BYTES
