@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import Any
 
 import grpc
@@ -239,3 +240,40 @@ async def test_hosts_are_drawn_once_for_all_who_watch_them(
         assert drawn <= 3
         for stream in watching:
             stream.cancel()
+
+
+@pytest.fixture
+def few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 calls at once and 50 a second; ask for it before the controller."""
+    monkeypatch.setattr(concurrency_limits, "CALLS_BURST", 20)
+    monkeypatch.setattr(concurrency_limits, "CALLS_PER_S", 50)
+
+
+async def test_a_user_who_calls_without_end_waits_and_others_do_not(
+    few_calls: None, controller: Controller
+) -> None:
+    ann, bob = (job_stub(controller.channel(f"user/{who}")) for who in ("ann", "bob"))
+    asked = job_pb2.ListJobsRequest()
+    await bob.ListJobs(asked, timeout=WITHIN_S)
+    began = time.monotonic()
+    flood = asyncio.gather(*(ann.ListJobs(asked, timeout=WITHIN_S) for _ in range(100)))
+    await asyncio.sleep(0.1)
+    await bob.ListJobs(asked, timeout=WITHIN_S)
+    assert not flood.done(), "another user was not made to wait"
+    await flood
+    assert time.monotonic() - began >= 1.5
+
+
+async def test_refused_calls_wait_too_and_too_many_that_wait_are_refused(
+    few_calls: None, controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(concurrency_limits, "DELAYED_MOST", 10)
+    ann = job_stub(controller.channel("user/ann"))
+
+    async def watch() -> grpc.StatusCode:
+        code, _ = await refusal(ann.WatchJob(job_pb2.WatchJobRequest(id="no-such-job"), timeout=WITHIN_S).read())
+        return code
+
+    codes = await asyncio.gather(*(watch() for _ in range(60)))
+    assert set(codes) == {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.RESOURCE_EXHAUSTED}
+    assert codes.count(grpc.StatusCode.NOT_FOUND) >= 30

@@ -34,7 +34,7 @@ from holdfast_controller.core.access.secrets import is_name
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls import bounds
-from holdfast_controller.shell.calls.concurrency_limits import ConcurrencyLimits
+from holdfast_controller.shell.calls.concurrency_limits import CallRates, ConcurrencyLimits
 from holdfast_controller.shell.calls.rpc import Context
 from holdfast_controller.shell.driver import Driver
 
@@ -85,6 +85,7 @@ class Guard(grpc.aio.ServerInterceptor):
         self._streams: defaultdict[str, set[_Stream]] = defaultdict(set)
         self._cuts: set[asyncio.Task[None]] = set()
         self.concurrency = ConcurrencyLimits()
+        self.rates = CallRates()
         self._handlers: dict[str, tuple[Any, Any]] = {}
         """By method: a handler, and the same behind the guard."""
 
@@ -239,6 +240,7 @@ class Guard(grpc.aio.ServerInterceptor):
         peer = peer_of(context)
         try:
             caller = caller_of(context)
+            await self.rates.take_turn(caller)
             self.authorise(method, caller, message, peer)
         except HoldfastError as error:
             await _turn_away(error, request, context)

@@ -1,4 +1,4 @@
-"""Per-caller limits on concurrent calls, so that one misbehaving client cannot starve the others.
+"""Per-caller limits on calls: how many at once and how many a second, so that one client cannot starve the others.
 
 Unary calls and streams have separate limits, so that a caller who follows much can still cancel a
 job. Of a host's control streams the newest counts, and of its bulk streams; other calls of hosts are few.
@@ -6,16 +6,53 @@ job. Of a host's control streams the newest counts, and of its bulk streams; oth
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Iterator
 
 from holdfast._base.identity import Kind
 from holdfast.errors import TooMany
 from holdfast_controller.core.access.rules import Caller
+from holdfast_controller.core.model.rate_limit import Buckets
 
 CALLS_MOST = {Kind.USER: 128, Kind.HOST: 32, Kind.CONTROLLER: 8}
 STREAMS_MOST = {Kind.USER: 512, Kind.HOST: 32, Kind.CONTROLLER: 8}
+
+
+CALLS_BURST, CALLS_PER_S = 500, 300
+"""Calls that one user may begin, refused ones included: each costs the controller a third of a millisecond."""
+DELAYED_MOST = 2_000
+"""Of one user; further calls are refused at once."""
+
+
+class CallRates:
+    """Slows down users who call faster than ``CALLS_PER_S``. Hosts' messages have rates of their own."""
+
+    def __init__(self) -> None:
+        self._calls = Buckets(CALLS_BURST, CALLS_PER_S, most=10_000)
+        self._delayed: Counter[str] = Counter()
+
+    async def take_turn(self, caller: Caller | None) -> None:
+        """Return when the caller's next call may be handled. Raises ``TooMany`` where too many wait already."""
+        if caller is None or caller.identity.kind is not Kind.USER:
+            return
+        party, now = caller.party, time.monotonic()
+        if self._delayed[party] >= DELAYED_MOST:
+            problem = f"{caller.identity.name} calls more than {CALLS_PER_S} times a second."
+            raise TooMany(problem, fix="Wait until some calls have been answered.")
+        self._calls.charge(party, 1, now)
+        owed_s = self._calls.owed_s(party, now)
+        if not owed_s:
+            return
+        self._delayed[party] += 1
+        try:
+            await asyncio.sleep(owed_s)
+        finally:
+            self._delayed[party] -= 1
+            if not self._delayed[party]:
+                del self._delayed[party]
 
 
 class ConcurrencyLimits:

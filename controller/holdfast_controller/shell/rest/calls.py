@@ -71,7 +71,7 @@ class Calls:
 
     async def one(self, method: str, request: Message, context: CallContext) -> Any:
         """The answer of a unary method. Raises ``Aborted`` or ``HoldfastError``."""
-        caller = self._admit(method, request, context)
+        caller = await self._admit(method, request, context)
         try:
             with self._guard.concurrency.permit(caller, streams=False):
                 answer = await self._handler(method)(request, context)
@@ -89,7 +89,7 @@ class Calls:
 
     async def many(self, method: str, request: Message, context: CallContext) -> AsyncGenerator[Any, None]:
         """The answers of a streaming method, which raise as ``one`` does. Close it after use."""
-        caller = self._admit(method, request, context)
+        caller = await self._admit(method, request, context)
         cut = _Cut(context.abort)
         with (
             self._guard.concurrency.permit(caller, streams=True),
@@ -99,8 +99,9 @@ class Calls:
                 async for answer in answers:
                     yield answer
 
-    def _admit(self, method: str, request: Message, context: CallContext) -> Caller | None:
+    async def _admit(self, method: str, request: Message, context: CallContext) -> Caller | None:
         caller = caller_of(context)
+        await self._guard.rates.take_turn(caller)
         self._guard.authorise(method.lstrip("/"), caller, request, context.peer())
         return caller
 
