@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable
 
 import grpc.aio
 from bench.attacks import Site, attack
@@ -82,7 +82,7 @@ async def host_watches(site: Site) -> None:
     await _held(lambda: hosts.WatchHosts(host_pb2.WatchHostsRequest()))
 
 
-async def _held(begin: Callable[[], AsyncIterator[object]]) -> None:
+async def _held(begin: Callable[[], AsyncIterable[object]]) -> None:
     """Hold as many streams as are let through; one that is refused tries again."""
 
     async def hold() -> None:
