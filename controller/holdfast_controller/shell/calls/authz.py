@@ -111,6 +111,7 @@ class Guard(grpc.aio.ServerInterceptor):
             code = rpc_status.code_name(problem)
             entry = Entry(time.time(), who, peer, call, about, code, problem.message)
             self._audit.refused(entry, self.registry.trail(caller))
+            self.rates.refused(caller)
             self.series.add(fam.RPCS, method, code)
             raise problem
 
@@ -254,6 +255,7 @@ class Guard(grpc.aio.ServerInterceptor):
         try:
             held.enter_context(self.concurrency.permit(caller, streams=streams))
         except TooMany as error:
+            self.rates.refused(caller)
             await _turn_away(error, request, context)
         return held
 

@@ -23,6 +23,8 @@ STREAMS_MOST = {Kind.USER: 512, Kind.HOST: 32, Kind.CONTROLLER: 8}
 
 CALLS_BURST, CALLS_PER_S = 500, 300
 """Calls that one user may begin, refused ones included: each costs the controller a third of a millisecond."""
+REFUSED_COSTS = 10
+"""A refused call counts as so many: a program that is refused and tries again gains nothing by haste."""
 DELAYED_MOST = 2_000
 """Of one user; further calls are refused at once."""
 
@@ -33,6 +35,11 @@ class CallRates:
     def __init__(self) -> None:
         self._calls = Buckets(CALLS_BURST, CALLS_PER_S, most=10_000)
         self._delayed: Counter[str] = Counter()
+
+    def refused(self, caller: Caller | None) -> None:
+        """Take note that a call of this caller was refused."""
+        if caller is not None and caller.identity.kind is Kind.USER:
+            self._calls.charge(caller.party, REFUSED_COSTS - 1, time.monotonic())
 
     async def take_turn(self, caller: Caller | None) -> None:
         """Return when the caller's next call may be handled. Raises ``TooMany`` where too many wait already."""

@@ -76,6 +76,7 @@ class Calls:
             with self._guard.concurrency.permit(caller, streams=False):
                 answer = await self._handler(method)(request, context)
         except TooMany as error:
+            self._guard.rates.refused(caller)
             self._note(method, caller, request, context, code_name(error), error.message)
             raise
         except Aborted as aborted:
