@@ -33,7 +33,8 @@ T = TypeVar("T")
 MAX_MESSAGE_BYTES = 32 << 10
 MAX_CALLS = 64
 """At once."""
-DELAY_S, DELAYED_MOST = 1.0, 32
+DELAY_S = 1.0
+DELAYED_MOST = 32
 """Callers who try too often wait so long for their refusal, so many at once."""
 OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),

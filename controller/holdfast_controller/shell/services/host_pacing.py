@@ -19,8 +19,10 @@ from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.store.records import Record
 
-MESSAGES_BURST, MESSAGES_PER_S = 10_000, 500
-BYTES_BURST, BYTES_PER_S = 8 << 20, 1 << 20
+MESSAGES_BURST = 10_000
+MESSAGES_PER_S = 500
+BYTES_BURST = 8 << 20
+BYTES_PER_S = 1 << 20
 """Read of one host; the burst is for a host that comes back with thousands of workers and their exits."""
 HELLO_MESSAGES = 50
 """A session costs as much as so many messages."""

@@ -30,9 +30,10 @@ EXAMINED_WITHIN_S = 40.0
 """An agent gives itself 30 s for all dumps of a worker."""
 MAX_READINGS = 4_096
 """Readings at once on one host."""
-READINGS_OF_ONE = 1_024
+READINGS_OF_ONE = 512
 """Of these, for one user."""
-UNASKED_BURST, UNASKED_PER_S = 64 << 20, 1 << 20
+UNASKED_BURST = 8 << 20
+UNASKED_PER_S = 1 << 20
 """Bytes that are read of one host although nothing asked for them: the burst is on its way when readers leave."""
 UNASKED_MIN = 1_024
 """Bytes that even an empty message counts as."""
