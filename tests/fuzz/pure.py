@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
@@ -13,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from google.protobuf import message_factory
 from google.protobuf.message import DecodeError
 from tests.fuzz.engine import Target, text
@@ -22,10 +25,13 @@ from tests.security.hostile_controller import Hostile
 from tests.unit.hang.test_evidence import full
 
 from holdfast import spec
+from holdfast._base.identity import Identity, Kind
 from holdfast._base.printable import StreamFilter, one_line
+from holdfast._security import pki
+from holdfast._security.enrolment import requests, tokens
 from holdfast._session import hang_wire
 from holdfast.bundles.archive import Reader
-from holdfast.errors import BundleRefused, HoldfastError, InvalidInput
+from holdfast.errors import BundleRefused, Denied, HoldfastError, InvalidInput
 from holdfast.hang.evidence import evidence_json
 from holdfast.hang.evidence.render_evidence import render
 from holdfast.hang.pipeline import step_pattern
@@ -34,10 +40,12 @@ from holdfast.spec.parse import text as spec_text
 from holdfast.v1 import access_pb2, agent_pb2, cluster_pb2, hang_pb2, host_pb2, job_pb2, secret_pb2
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.sanity import check_sanity
+from holdfast_controller.shell.base.config import CertificateConfig
 from holdfast_controller.shell.calls import bounds
 from holdfast_controller.shell.calls.job_filter import parse_filter
 from holdfast_controller.shell.convert import agent_messages
 from holdfast_controller.shell.convert.clean_words import clean
+from holdfast_controller.shell.enrolment.authority import Authority
 from holdfast_controller.shell.rest.read_mask import parse_mask
 from holdfast_controller.shell.services import job_service
 from holdfast_controller.shell.services.agent_service import input_of
@@ -62,7 +70,51 @@ JOB_JSON = json.dumps(
 
 def targets(folder: Path) -> list[Target]:
     """All of them; files that they need lie in ``folder``."""
-    return [*_of_users(), *_of_hosts(), *of_workers(folder)]
+    return [*_of_strangers(folder), *_of_users(), *_of_hosts(), *of_workers(folder)]
+
+
+# What anyone may send to the port that needs no certificate
+
+
+def _of_strangers(folder: Path) -> Iterator[Target]:
+    key = requests.new_key()
+    request = x509.load_pem_x509_csr(requests.request(key)).public_bytes(serialization.Encoding.DER)
+    yield Target(
+        "signing requests",
+        lambda data: requests.requested_key(_pem(data, b"CERTIFICATE REQUEST")),
+        (request,),
+        requests.MAX_BYTES,
+        (InvalidInput,),
+        (b"\x30\x80", b"\x06\x08", b"\x2b\x81\x04\x00\x22", b"\x2a\x86\x48\xce\x3d\x03\x01\x07", b"\x2b\x65\x70"),
+    )
+    keys = folder / "strangers"
+    authority: list[Authority] = []
+
+    def a_certificate(data: bytes) -> None:
+        if not authority:
+            keys.mkdir()
+            pki.create_ca("fuzz", keys)
+            authority.append(Authority(keys, CertificateConfig()))
+            made = authority[0].sign(Identity("fuzz", Kind.HOST, "h"), key.public_key(), 1.8e9)
+            authority[0].holder(made, key.public_key(), 1.8e9)
+            found.append(x509.load_pem_x509_certificate(made).public_bytes(serialization.Encoding.DER))
+        # Half of the inputs are edits of a real one.
+        whole = found[0][: len(data) % 97] + data + found[0][len(data) % 97 :] if len(data) % 2 else data
+        authority[0].holder(_pem(whole, b"CERTIFICATE"), key.public_key(), 1.8e9)
+
+    found: list[bytes] = []
+    refusals = (InvalidInput, Denied)
+    yield Target(
+        "certificates", a_certificate, (b"", b"\x30\x82\x01\x00"), 1 << 14, refusals, (b"\x30\x80", b"\xa3")
+    )
+    yield Target(
+        "tokens", lambda data: tokens.digest(text(data)), (tokens.draw().encode(),), 1 << 14, (InvalidInput,)
+    )
+
+
+def _pem(der: bytes, label: bytes) -> bytes:
+    body = base64.encodebytes(der)
+    return b"-----BEGIN %b-----\n%b-----END %b-----\n" % (label, body, label)
 
 
 # What users write

@@ -19,8 +19,11 @@ from holdfast.training import progress_calls, progress_file
 from holdfast_agent.core.launch import pip_config
 from holdfast_agent.core.proc import descriptors, proc_text, stack_dumps
 from holdfast_agent.core.proc.output_lines import LineCutter
+from holdfast_agent.shell.containers import podman
 from holdfast_agent.shell.evidence import flight_dump, processes
 from holdfast_agent.shell.output.log_reader import LogFile, Wanted
+from holdfast_agent.shell.packages import installer
+from holdfast_agent.shell.prepare import hooks
 from holdfast_agent.shell.shims import orphans, shim_files
 from holdfast_agent.shell.shims.shim_link import ShimLink
 from holdfast_agent.shim import error_file, shim
@@ -82,6 +85,15 @@ def of_workers(folder: Path) -> Iterator[Target]:
         flight_dump._PROVOKED,
         (b"cos\nsystem\n", b"\x8c\x01a", b"(", b"l", b"d", b".", b"\x94", b'"entries":[', b'"ranks":"['),
         stall_s=flight_dump.CPU_S,  # a program of its own, which the kernel ends after that
+    )
+
+    def said(data: bytes) -> None:
+        hooks._last_line(data)
+        installer.tail(data)
+        podman._reason(text(data), 1)
+
+    yield Target(
+        "words of programs", said, (b"Error: no\n", b"  x Failed to build `a`\n"), 1 << 17, (), (b"\x1b[31m",)
     )
 
     def pip(data: bytes) -> None:

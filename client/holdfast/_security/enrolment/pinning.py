@@ -15,10 +15,10 @@ import ssl
 
 import grpc
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 
 from holdfast._base.rpc_status import OVERLOADED, from_rpc_error, is_mute
+from holdfast._security.enrolment.requests import MALFORMED
 from holdfast._security.tls import SERVER_NAME
 from holdfast.errors import ConfigError, HoldfastError, InvalidInput, Unauthenticated, Unavailable, Violation
 from holdfast.v1 import enrolment_pb2, enrolment_pb2_grpc
@@ -59,7 +59,7 @@ def fetch_authority(address: str, ca_hash: str, now: float) -> bytes:
                 fix="Check the address and ask the admin for a new line; the connection may be intercepted.",
             )
         shown.verify_directly_issued_by(ca)
-    except (ValueError, TypeError, InvalidSignature) as error:
+    except MALFORMED as error:
         raise Unauthenticated(
             f"What listens at {address} has no certificate of the CA that it shows.",
             fix="Check the address; the connection may be intercepted.",

@@ -5,12 +5,18 @@ from __future__ import annotations
 import hashlib
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast.errors import InvalidInput, Violation
 
 MAX_BYTES = 8192
+MALFORMED = (
+    *(ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm),
+    *(x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, x509.AttributeNotFound),
+)
+"""Raised for certificates and requests that are not what they should be; they have no base in common."""
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
@@ -42,7 +48,7 @@ def requested_key(pem: bytes) -> ec.EllipticCurvePublicKey:
             raise ValueError("its key is none on the curve P-256")
         if not found.is_signature_valid:
             raise ValueError("its signature is not that of its key")
-    except ValueError as error:
+    except MALFORMED as error:
         violation = Violation(
             "request", f"is no signing request: {error}", "use holdfast-agent join or holdfast login"
         )

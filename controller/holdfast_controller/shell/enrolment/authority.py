@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast._base.identity import Identity, Kind
 from holdfast._daemon import log
 from holdfast._security import certificate, pki
+from holdfast._security.enrolment.requests import MALFORMED
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError, Denied, InvalidInput, Unauthenticated, Violation
 from holdfast_controller.core.access.rules import Caller
@@ -67,7 +67,7 @@ class Authority:
             shown = x509.load_pem_x509_certificate(pem)
             self._check_issuer(shown)
             read = certificate.parse(shown.public_bytes(serialization.Encoding.PEM).decode())
-        except (ValueError, TypeError, InvalidSignature, Unauthenticated) as error:
+        except (*MALFORMED, Unauthenticated) as error:
             problem = "is none that this cluster's CA has issued"
             raise InvalidInput([Violation("certificate", problem, "join again with a token")]) from error
         if shown.public_key() != key or read.identity.kind is Kind.CONTROLLER:
@@ -80,7 +80,7 @@ class Authority:
     def _check_issuer(self, shown: x509.Certificate) -> None:
         """Raises ``ValueError`` unless one of the trusted CAs has issued it."""
         for ca in self._cas:
-            with contextlib.suppress(ValueError, TypeError, InvalidSignature):
+            with contextlib.suppress(*MALFORMED):
                 shown.verify_directly_issued_by(ca)
                 return
         raise ValueError("no CA of this cluster has issued it")
