@@ -124,6 +124,11 @@ def status(message: cluster_pb2.GetStatusResponse) -> Json:
     return _printed(message)
 
 
+def stored(message: cluster_pb2.StoredBytes) -> Json:
+    """What a user's, a project's or one job takes of the controller's disk."""
+    return _printed(message)
+
+
 def state_name(name: str) -> str:
     """``JOB_STATE_RUNNING`` as tables show it: ``RUNNING``."""
     return name.partition("_STATE_")[2] or name

@@ -15,6 +15,7 @@ from holdfast.cli.cluster.dev import dev
 from holdfast.cli.cluster.doctor import doctor
 from holdfast.cli.cluster.secrets import secret
 from holdfast.cli.cluster.status import status
+from holdfast.cli.cluster.usage import usage
 from holdfast.cli.cluster.users import login, user, whoami
 from holdfast.cli.hangs.hang import hang
 from holdfast.cli.hosts.host_admission import remove, token
@@ -89,6 +90,7 @@ for _command in (
     logs,
     cancel,
     status,
+    usage,
     job,
     host,
     hang,

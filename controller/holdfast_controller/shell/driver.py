@@ -28,6 +28,7 @@ from holdfast_controller.core.step.step import Decision, Entry, Policies
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.store import Store
+from holdfast_controller.shell.store.stored_bytes import StoredBytes
 
 MAX_PENDING = 10_000
 """Decisions that may wait for the disk; past that, calls are refused."""
@@ -56,9 +57,13 @@ class Observers:
 class Driver:
     """Runs one reactor over one store. Create it in the event loop that it is to run in."""
 
-    def __init__(self, store: Store, cluster: Cluster, policies: Policies) -> None:
+    def __init__(
+        self, store: Store, cluster: Cluster, policies: Policies, stored: StoredBytes | None = None
+    ) -> None:
         self.cluster = cluster
         self.store = store
+        self.stored = stored or StoredBytes(cluster)
+        self.stored.counted_from = store.sequence
         self.reactor = Reactor(cluster, policies)
         self._observers = Observers()
         self._late_s: Callable[[], float] = lambda: 0.0
@@ -218,6 +223,7 @@ class Driver:
                 began = time.perf_counter()
                 await asyncio.wrap_future(self.store.call(self.store.commit, records, kept))
                 self._observers.committed(batch, time.perf_counter() - began)
+                self.stored.on_committed(batch)
             self._publish(records)
             for decision in batch:
                 for action in decision.actions:
@@ -242,6 +248,7 @@ class Driver:
         for entity in entities | {entity.partition("/")[0] for entity in entities}:
             for bell in self._watchers.get(entity, ()):
                 bell.set()
+        self.stored.on_published(records)
         self._observers.published(records)
 
     def _perform(self, action: act.Action) -> None:

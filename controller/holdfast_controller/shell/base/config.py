@@ -71,12 +71,16 @@ class RetentionConfig:
     """Jobs that have ended; beyond that the oldest ones go."""
     history: float = 90 * 86_400.0
     """Events of hosts, users and the cluster."""
+    user_mb: int = 20_480
+    """MiB of the controller's disk that the jobs of one user may take; from then on none is accepted. 0: no limit."""
+    project_mb: int = 0
+    """The same of one project."""
 
     def __post_init__(self) -> None:
         """Raises ``ConfigError`` for what is below 0."""
-        for name in ("jobs", "jobs_most", "history"):
+        for name in ("jobs", "jobs_most", "history", "user_mb", "project_mb"):
             if getattr(self, name) < 0:
-                fix = "Write a duration such as 90d, or 0 to keep all for ever."
+                fix = "Write 0 for no limit, or more."
                 raise ConfigError(f"retention.{name} is {getattr(self, name):g}.", fix=fix)
 
 

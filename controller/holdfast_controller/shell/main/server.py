@@ -51,7 +51,7 @@ from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.enrolment.port import Enrolling
-from holdfast_controller.shell.main.store_upkeep import note_position, upkeep
+from holdfast_controller.shell.main.store_upkeep import count_stored, note_position, upkeep
 from holdfast_controller.shell.notify import certificates
 from holdfast_controller.shell.notify.channels import Channels
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
@@ -69,6 +69,7 @@ from holdfast_controller.shell.services.metrics import Metrics
 from holdfast_controller.shell.services.secret_service import SecretService
 from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store.store import Store
+from holdfast_controller.shell.store.stored_bytes import MIB, StoredBytes
 
 if TYPE_CHECKING:
     from holdfast_controller.shell.enrolment.service import Enrolment
@@ -128,7 +129,8 @@ async def serve(
             keep_jobs_s=config.retention.jobs,
             keep_jobs=config.retention.jobs_most,
         )
-        driver = Driver(store, cluster, policies)
+        kept = config.retention
+        driver = Driver(store, cluster, policies, StoredBytes(cluster, kept.user_mb * MIB, kept.project_mb * MIB))
         vault = await open_vault(store, config.secrets_key)
         channels = Channels.of(config)
         dispatcher = Dispatcher(driver, channels, config.cluster, config.notification_retry_for)
@@ -214,6 +216,7 @@ async def _run_until_told(
                 driver.run(),
                 sweeping,
                 note_position(driver),
+                count_stored(driver),
                 dispatcher.run(),
                 audit.run(),
                 audit.copy(),

@@ -7,7 +7,8 @@ import contextlib
 
 from holdfast._daemon import log
 from holdfast_controller.shell.driver import Driver, now
-from holdfast_controller.shell.store import high_water
+from holdfast_controller.shell.store import high_water, sweep
+from holdfast_controller.shell.store.stored_bytes import ROW_BYTES
 
 EVERY_S = 3_600.0
 SOON_S = 2.0
@@ -36,6 +37,32 @@ async def upkeep(driver: Driver, history_s: float) -> None:
                 await driver.to_sweep.wait()
                 driver.to_sweep.clear()
                 await asyncio.sleep(SOON_S)
+
+
+async def count_stored(driver: Driver) -> None:
+    """Add up what jobs take of the disk as of now, and correct that every hour, until cancelled."""
+    store, stored = driver.store, driver.stored
+    upto, after = stored.counted_from, 0
+
+    def events_after(sequence: int) -> tuple[int, list[tuple[str, int, int]]]:
+        with store.transaction() as database:
+            return sweep.event_sizes(database, sequence, upto)
+
+    def evidence() -> dict[str, int]:
+        with store.transaction() as database:
+            return sweep.evidence_sizes(database)
+
+    while True:
+        after, found = await asyncio.wrap_future(store.call(events_after, after))
+        for entity, events, characters in found:
+            if entity.startswith("job/"):
+                stored.add(entity.removeprefix("job/"), events=characters + events * ROW_BYTES)
+        if not found:
+            break
+        await asyncio.sleep(PAUSE_S)
+    while True:
+        stored.set_evidence(await asyncio.wrap_future(store.call(evidence)))
+        await asyncio.sleep(EVERY_S)
 
 
 async def note_position(driver: Driver) -> None:

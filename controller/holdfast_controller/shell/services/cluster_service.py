@@ -12,6 +12,7 @@ from holdfast._base.version import __version__
 from holdfast.doctor.reach import TIME_KEY
 from holdfast.v1 import cluster_pb2, cluster_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
+from holdfast_controller.core.model.users import EVERY_PROJECT
 from holdfast_controller.core.views.alerts import Alert, ControllerStatus, alerts
 from holdfast_controller.core.views.overview import overview
 from holdfast_controller.shell.calls.rpc import Context, caller_name, unary
@@ -58,6 +59,10 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             agents=found.versions,
             attention=[_to_proto(each) for each in found_alerts],
             attention_more=more,
+            stored=[
+                cluster_pb2.StoredBytes(subject=use.subject, jobs=use.jobs, bytes=use.size, limit_bytes=use.limit)
+                for use in self._driver.stored.shown(caller, sees, everything=sees(EVERY_PROJECT))
+            ],
         )
 
     @unary

@@ -87,6 +87,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         large = request.job.ByteSize() > APART_BYTES
         job_file = await apart(spec.job_from_proto, request.job) if large else spec.job_from_proto(request.job)
         self._channels.check(job_file.job_spec)
+        self._driver.stored.check(owner, job_file.project)
         await check_code(job_file.job_spec, self._bundles, owner)
         holders = check_secrets(job_file.job_spec, self._driver.cluster.people, owner, job_file.project)
         gang = gang_of(

@@ -9,6 +9,7 @@ which are then no cache any more (``COMPACTED``). Each portion is one transactio
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 
 import sqlalchemy as sa
 
@@ -18,6 +19,7 @@ from holdfast_controller.shell.store.schema import deleted_jobs, dumps, events, 
 COMPACTED = "compacted"
 """Key in ``meta``: set once the log lacks events, so that the snapshots are needed."""
 EVENTS_AT_ONCE = 500
+SIZED_AT_ONCE = 1_000
 BLOBS_AT_ONCE = 4
 """Pieces of evidence, each of which may have some MiB."""
 PAGES_AT_ONCE = 256
@@ -40,6 +42,31 @@ def waits(database: sa.Connection, snapshot_sequence: int) -> bool:
     """Whether there are purged jobs whose last event no snapshot contains."""
     query = sa.select(deleted_jobs.c.job).where(~deleted_jobs.c.swept, deleted_jobs.c.purged > snapshot_sequence)
     return database.execute(query.limit(1)).first() is not None
+
+
+def event_sizes(database: sa.Connection, after: int, upto: int) -> tuple[int, list[tuple[str, int, int]]]:
+    """(Last sequence looked at, (entity, events, characters) of some events after a sequence); 0 at the end."""
+    some = (
+        sa.select(events.c.sequence, events.c.entity, events.c.payload, events.c.message)
+        .where(events.c.sequence > after, events.c.sequence <= upto)
+        .order_by(events.c.sequence)
+        .limit(SIZED_AT_ONCE)
+        .subquery()
+    )
+    size = sa.func.sum(sa.func.length(some.c.payload) + sa.func.length(some.c.message))
+    query = sa.select(some.c.entity, sa.func.count(), size, sa.func.max(some.c.sequence)).group_by(some.c.entity)
+    rows = list(database.execute(query))
+    return max((row[3] for row in rows), default=0), [(row[0], row[1], row[2]) for row in rows]
+
+
+def evidence_sizes(database: sa.Connection) -> dict[str, int]:
+    """Bytes of evidence, samples and dumps, by job."""
+    found: Counter[str] = Counter()
+    for table in (evidence, samples, dumps):
+        query = sa.select(table.c.job, sa.func.sum(sa.func.length(table.c.content))).group_by(table.c.job)
+        for job, size in database.execute(query):
+            found[job] += size
+    return dict(found)
 
 
 def portion(database: sa.Connection, snapshot_sequence: int, history_before: float) -> bool:

@@ -1,0 +1,147 @@
+"""How much of the controller's disk the jobs of each user and project take: their history, and evidence of their hangs.
+
+Counted on the way: each event as it is published, each piece of evidence as it is committed. After a start the stored
+rows are added up in portions, and what evidence was dropped meanwhile is found out every hour. A deleted job counts no
+more from that moment on.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.errors import StorageFull
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step.step import Decision
+from holdfast_controller.shell.store.records import Record
+
+MIB = 1 << 20
+ROW_BYTES = 200
+"""Of an event beside its own text: keys, the index, the checksum."""
+SHOWN, LARGEST = 200, 10
+"""Users and projects in an answer, and jobs."""
+NAMED = 3
+"""Jobs that a refusal names, the largest first."""
+
+
+@dataclass(slots=True)
+class JobBytes:
+    """One job's share: of events, and of evidence with its samples and dumps."""
+
+    owner: str
+    project: str
+    events: int = 0
+    evidence: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.events + self.evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """``size`` and ``limit`` in bytes; a limit of 0 is none."""
+
+    subject: str
+    jobs: int
+    size: int
+    limit: int
+
+
+@dataclass
+class StoredBytes:
+    """Sums by user and by project. Limits in bytes; 0: none."""
+
+    cluster: Cluster
+    user_most: int = 0
+    project_most: int = 0
+    counted_from: int = 0
+    """Number of the event after which each is counted as it is published."""
+    jobs: dict[str, JobBytes] = field(default_factory=dict)
+    by_user: Counter[str] = field(default_factory=Counter)
+    by_project: Counter[str] = field(default_factory=Counter)
+
+    def on_published(self, records: Sequence[Record]) -> None:
+        """Count the events of a commit."""
+        for record in records:
+            kind, _, job_id = record.entity.partition("/")
+            if kind != "job":
+                continue
+            if record.type in ("JobDeleted", "JobPurged"):
+                self._drop(job_id)
+            else:
+                self.add(job_id, events=len(record.payload) + len(record.message) + ROW_BYTES)
+
+    def on_committed(self, batch: Sequence[Decision]) -> None:
+        """Count the evidence of a commit."""
+        for decision in batch:
+            for action in decision.actions:
+                if isinstance(action, act.KeepEvidence):
+                    size = len(action.content) + len(action.samples) + len(action.dumps)
+                    self.add(action.job_id, evidence=size)
+
+    def add(self, job_id: str, events: int = 0, evidence: int = 0) -> None:
+        """Count so many bytes more for a job; nothing for one that was deleted."""
+        known = self.jobs.get(job_id)
+        if known is None:
+            job = self.cluster.jobs.get(job_id)
+            if job is None or job.deleted:
+                return
+            known = self.jobs[job_id] = JobBytes(job.owner, job.gang.project)
+        known.events += events
+        known.evidence += evidence
+        self.by_user[known.owner] += events + evidence
+        self.by_project[known.project] += events + evidence
+
+    def set_evidence(self, sizes: dict[str, int]) -> None:
+        """Correct what each job has of evidence: the oldest is dropped when there is too much."""
+        for job_id in self.jobs.keys() | sizes.keys():
+            known = self.jobs.get(job_id)
+            self.add(job_id, evidence=sizes.get(job_id, 0) - (known.evidence if known is not None else 0))
+
+    def shown(self, user: str, sees: Callable[[str], bool], *, everything: bool) -> list[Use]:
+        """What a user may see: their own sum, those of projects they see, the largest jobs there; or all."""
+        held = [job for job in self.jobs.items() if everything or job[1].owner == user or sees(job[1].project)]
+        count = Counter(f"user/{job.owner}" for _, job in held)
+        count.update(f"project/{job.project}" for _, job in held)
+        users = [name for name in self.by_user if everything or name == user]
+        found = [Use(f"user/{name}", count[f"user/{name}"], self.by_user[name], self.user_most) for name in users]
+        projects = [name for name in self.by_project if everything or sees(name)]
+        found += [
+            Use(f"project/{name}", count[f"project/{name}"], self.by_project[name], self.project_most)
+            for name in projects
+        ]
+        found = heapq.nlargest(SHOWN, (use for use in found if use.size), key=lambda use: use.size)
+        largest = heapq.nlargest(LARGEST, held, key=lambda job: job[1].total)
+        return found + [Use(f"job/{name}", 1, job.total, 0) for name, job in largest]
+
+    def _drop(self, job_id: str) -> None:
+        gone = self.jobs.pop(job_id, None)
+        if gone is not None:
+            self.by_user[gone.owner] -= gone.total
+            self.by_project[gone.project] -= gone.total
+
+    def check(self, owner: str, project: str) -> None:
+        """Raises ``StorageFull`` where the jobs of the user or the project take all that they may."""
+        if self.user_most and self.by_user[owner] >= self.user_most:
+            mine = {job_id: held for job_id, held in self.jobs.items() if held.owner == owner}
+            raise self._full(f"The jobs of {owner}", self.by_user[owner], "a user's", self.user_most, mine)
+        if self.project_most and self.by_project[project] >= self.project_most:
+            its = {job_id: held for job_id, held in self.jobs.items() if held.project == project}
+            what = f"The jobs of project {project}"
+            raise self._full(what, self.by_project[project], "a project's", self.project_most, its)
+
+    def _full(self, what: str, used: int, whose: str, most: int, jobs: dict[str, JobBytes]) -> StorageFull:
+        ended = {job_id: held for job_id, held in jobs.items() if self.cluster.jobs[job_id].terminal}
+        largest = heapq.nlargest(NAMED, ended, key=lambda job_id: ended[job_id].total)
+        named = ", ".join(f"{job_id} ({ended[job_id].total / MIB:,.1f} MiB)" for job_id in largest)
+        first = f"Delete jobs that have ended, such as: holdfast job delete {largest[0]}. " if largest else ""
+        rest = f"The largest: {named}. " if named else "None of them has ended: cancel one and delete it. "
+        return StorageFull(
+            f"{what} take {used / MIB:,.0f} MiB of the controller's disk; {whose} may take {most / MIB:,.0f}.",
+            fix=f"{first}{rest}See: holdfast usage. An admin can raise the limit in [retention] of controller.toml.",
+        )
