@@ -120,12 +120,12 @@ def host(message: host_pb2.Host) -> Json:
 
 
 def status(message: cluster_pb2.GetStatusResponse) -> Json:
-    """The cluster as a whole."""
-    return _printed(message)
+    """The cluster as a whole, without what is stored: see ``stored``."""
+    return {key: value for key, value in _printed(message).items() if key != "stored"}
 
 
 def stored(message: cluster_pb2.StoredBytes) -> Json:
-    """What a user's, a project's or one job takes of the controller's disk."""
+    """The share of the controller's disk that the jobs of a user or a project take, or one job."""
     return _printed(message)
 
 

@@ -14,7 +14,7 @@ from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.stored_bytes import ROW_BYTES, StoredBytes
 
 
-def stored(**limits: int) -> StoredBytes:
+def stored(project_most: int = 0) -> StoredBytes:
     cluster = Cluster()
     for number, owner in enumerate(("ann", "ann", "ben")):
         fold(
@@ -30,7 +30,7 @@ def stored(**limits: int) -> StoredBytes:
                 spec_json="{}",
             ),
         )
-    found = StoredBytes(cluster, **limits)
+    found = StoredBytes(cluster, project_most=project_most)
     for number in range(3):
         found.on_published([event(f"j{number}", 1000 * (number + 1))])
     return found
