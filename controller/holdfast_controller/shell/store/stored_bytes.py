@@ -104,7 +104,7 @@ class StoredBytes:
             self.add(job_id, evidence=sizes.get(job_id, 0) - (known.evidence if known is not None else 0))
 
     def shown(self, user: str, sees: Callable[[str], bool], *, everything: bool) -> list[Use]:
-        """The sums that a user may see: their own, those of projects they see, and of the largest jobs there; or all."""
+        """The sums that a user may see: their own, those of their projects, those of the largest jobs there; or all."""
         held = [job for job in self.jobs.items() if everything or job[1].owner == user or sees(job[1].project)]
         count = Counter(f"user/{job.owner}" for _, job in held)
         count.update(f"project/{job.project}" for _, job in held)
