@@ -1,4 +1,4 @@
-"""Rows kept beside the log in tables of their own: evidence of hangs, answers to requests, and sealed secrets.
+"""Rows kept beside the log in tables of their own: evidence of hangs, watches, answers to requests, and sealed secrets.
 
 Each function runs within a transaction of its caller's.
 """
@@ -12,9 +12,12 @@ import sqlalchemy as sa
 
 from holdfast._daemon import log
 from holdfast_controller.core.model.cluster import Answer
-from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence, KeepSecret
+from holdfast_controller.core.model.hang import KeptWatch
+from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence, KeepSecret, KeepWatch
 from holdfast_controller.core.step.idempotency import KEPT_ANSWERS
-from holdfast_controller.shell.store.schema import answers, dumps, evidence, samples, secrets
+from holdfast_controller.shell.store import codec
+from holdfast_controller.shell.store.records import checksum
+from holdfast_controller.shell.store.schema import answers, dumps, evidence, samples, secrets, watches
 
 EVIDENCE_HANGS = 20
 """Of so many of a job's hangs the evidence is kept, the newest ones."""
@@ -70,6 +73,29 @@ def _drop_oldest(database: sa.Connection, table: sa.Table, job: str, most_hangs:
             key = (table.c.job == job, table.c.hang == row.hang, table.c.worker == row.worker)
             database.execute(sa.delete(table).where(*key))
             log.info("evidence.evicted", worker=f"{job}/{row.worker}", hang=row.hang, kind=table.name)
+
+
+def write_watch(database: sa.Connection, piece: KeepWatch) -> None:
+    """Replace what was learned of a job's progress, or forget it."""
+    if piece.kept is None:
+        database.execute(sa.delete(watches).where(watches.c.job == piece.job_id))
+        return
+    payload = codec.dump_watch(piece.kept)
+    row = {"job": piece.job_id, "payload": payload, "checksum": checksum(piece.job_id, payload)}
+    database.execute(sa.insert(watches).prefix_with("OR REPLACE"), row)
+
+
+def read_watches(database: sa.Connection) -> dict[str, KeptWatch]:
+    """States of the hang detector, by job. A record that can't be read is left out, and noted."""
+    found: dict[str, KeptWatch] = {}
+    for row in list(database.execute(sa.select(watches))):
+        try:
+            if row.checksum != checksum(row.job, row.payload):
+                raise ValueError("it is not what was written")
+            found[row.job] = codec.load_watch(row.payload)
+        except ValueError as error:
+            log.warning("hang_watch.unreadable", job=row.job, error=str(error))
+    return found
 
 
 def write_answers(driver: sqlite3.Connection, new: Sequence[KeepAnswer]) -> None:

@@ -20,7 +20,6 @@ from typing import Any, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from holdfast._base.failpoints import hit
-from holdfast._daemon import log
 from holdfast.errors import StoreError
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.allocation import recount
@@ -35,7 +34,7 @@ from holdfast_controller.shell.store import codec, high_water, kept_rows, sweep
 from holdfast_controller.shell.store.faults import RESTORE, Damaged, failing, inode
 from holdfast_controller.shell.store.migrate import migrate
 from holdfast_controller.shell.store.records import INSERT, Record, checksum, row_of, sql
-from holdfast_controller.shell.store.schema import events, meta, snapshots, watches
+from holdfast_controller.shell.store.schema import events, meta, snapshots
 from holdfast_controller.shell.store.sqlite_engine import sqlite_engine
 
 READ_BYTES = 1 << 20
@@ -170,7 +169,7 @@ class Store:
                     case KeepEvidence():
                         kept_rows.write_evidence(self._db, piece)
                     case KeepWatch():
-                        self._keep_watch(piece)
+                        kept_rows.write_watch(self._db, piece)
                     case KeepSecret():
                         kept_rows.write_secret(self._db, piece)
                     case ForgetJob():
@@ -182,27 +181,10 @@ class Store:
             hit("controller.commit.after")
         self.sequence = expected.stop - 1
 
-    def _keep_watch(self, piece: KeepWatch) -> None:
-        if piece.kept is None:
-            self._db.execute(sa.delete(watches).where(watches.c.job == piece.job_id))
-            return
-        payload = codec.dump_watch(piece.kept)
-        row = {"job": piece.job_id, "payload": payload, "checksum": checksum(piece.job_id, payload)}
-        self._db.execute(sa.insert(watches).prefix_with("OR REPLACE"), row)
-
     def kept_watches(self) -> dict[str, KeptWatch]:
         """States of the hang detector, by job. A record that can't be read is left out, and noted."""
-        found: dict[str, KeptWatch] = {}
         with self._failing("cannot be read"), self._db.begin():
-            rows = list(self._db.execute(sa.select(watches)))
-        for row in rows:
-            try:
-                if row.checksum != checksum(row.job, row.payload):
-                    raise ValueError("it is not what was written")
-                found[row.job] = codec.load_watch(row.payload)
-            except ValueError as error:
-                log.warning("hang_watch.unreadable", job=row.job, error=str(error))
-        return found
+            return kept_rows.read_watches(self._db)
 
     def snapshot(self, sequence: int, entities: Sequence[tuple[str, str]]) -> None:
         """Replace the snapshots of ``entities`` (name, payload), as of ``sequence``; an empty payload drops one."""
