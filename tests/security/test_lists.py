@@ -14,7 +14,6 @@ from tests.support.stubs import access_stub, host_stub, job_stub
 from holdfast.v1 import access_pb2, host_pb2, job_pb2, spec_pb2
 from holdfast_controller.shell.calls import slices
 from holdfast_controller.shell.calls.slices import Page, Turns, paged
-from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 
 __all__ = ["certificates", "config", "controller"]
 pytestmark = pytest.mark.anyio
@@ -121,26 +120,3 @@ async def test_an_entry_that_is_larger_than_a_page_is_one() -> None:
     large = host_pb2.Host(name="x" * (slices.PAGE_BYTES + 1))
     assert page.takes(large)
     assert not page.takes(host_pb2.Host(name="y"))
-
-
-async def test_many_watchers_of_hosts_cost_one_look(
-    controller: Controller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked = []
-    drawn = host_to_proto
-
-    def counted(*what: Any) -> host_pb2.Host:
-        looked.append(what[1].name)
-        return drawn(*what)
-
-    monkeypatch.setattr("holdfast_controller.shell.services.host_pictures.host_to_proto", counted)
-    hosts = host_stub(controller.channel("user/ann"))
-    async with controller.agent("host-0"):
-        calls: list[Any] = [hosts.WatchHosts(host_pb2.WatchHostsRequest(), timeout=WITHIN_S) for _ in range(50)]
-        assert {(await call.read()).host.name for call in calls} == {"host-0"}
-        at_first = len(looked)
-        await hosts.Cordon(host_pb2.CordonRequest(name="host-0", reason="x"), timeout=WITHIN_S)
-        assert all([(await call.read()).host.cordoned for call in calls])
-        for call in calls:
-            call.cancel()
-    assert at_first <= 50 and len(looked) - at_first <= 10

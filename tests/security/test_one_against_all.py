@@ -22,7 +22,7 @@ from holdfast_controller.shell.calls import bounds, concurrency_limits
 from holdfast_controller.shell.calls.concurrency_limits import ConcurrencyLimits
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.main import server
-from holdfast_controller.shell.services import host_service, transfers
+from holdfast_controller.shell.services import host_pictures, host_service, transfers
 
 __all__ = ["certificates", "config", "controller", "jobs"]
 pytestmark = pytest.mark.anyio
@@ -230,8 +230,8 @@ async def test_hosts_are_drawn_once_for_all_who_watch_them(
         ]
         for stream in watching:
             await stream.read()
-        monkeypatch.setattr(host_service, "SHARED_S", 1e9)
         monkeypatch.setattr(host_service, "host_to_proto", count)
+        monkeypatch.setattr(host_pictures, "host_to_proto", count)
         hosts = host_stub(controller.channel("user/ann"))
         await hosts.Cordon(host_pb2.CordonRequest(name="host-0", reason="fan"), timeout=WITHIN_S)
         for stream in watching:
