@@ -7,7 +7,6 @@ holds a loop on purpose unsets ``HOLDFAST_STALLS`` for the daemons that it start
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import shutil
@@ -28,7 +27,6 @@ class Stalls:
 
     def __init__(self) -> None:
         self._folder = os.environ[REPORT] = tempfile.mkdtemp(prefix="holdfast-stalls-")
-        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
         self._read: dict[str, int] = {}
         self._found: list[tuple[str, dict[str, Any]]] = []
 
@@ -44,7 +42,7 @@ class Stalls:
     def _news(self) -> list[dict[str, Any]]:
         """Stalls since the last call that count."""
         found = []
-        for path in sorted(Path(self._folder).iterdir()):
+        for path in sorted(Path(self._folder).glob("*")):
             lines = path.read_text().splitlines()
             fresh = [json.loads(line) for line in lines[self._read.get(path.name, 0) :]]
             self._read[path.name] = len(lines)
@@ -60,6 +58,7 @@ class Stalls:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
         if self._found and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -14,6 +14,7 @@ lock is free again, which is in the function that made the call.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import gc
 import json
@@ -146,7 +147,7 @@ class LoopWatch:
         self._longest[stall.cause] = max(self._longest[stall.cause], stall.seconds)
         self.series.set(LONGEST_STALL, self._longest[stall.cause], cause)
         if stall.cause is Cause.CODE and (directory := os.environ.get(REPORT)):
-            with open(f"{directory}/{os.getpid()}", "a") as file:
+            with contextlib.suppress(OSError), open(f"{directory}/{os.getpid()}", "a") as file:
                 file.write(json.dumps(asdict(stall)) + "\n")
         if self._beat - self._logged_at < LOG_EVERY_S:
             self._unlogged += 1

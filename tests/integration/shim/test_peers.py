@@ -20,7 +20,7 @@ from holdfast_agent.shim.processes import now_s
 
 TERM_S = 2.0
 SECRET = "5e" * 16
-SLEEP = "sleep 600"
+SLEEP = "exec sleep 600"
 
 
 class Relay:
