@@ -168,7 +168,10 @@ class LoopWatch:
                 told_s = STILL_HELD_S
                 continue
             stack = _stack(sys._current_frames().get(self._thread_id))
-            look = _Look(stack, now - planned < LOOK_S and _waits(self._native_id))
+            before = self._look
+            # One look in time is enough: a process that was stopped has none.
+            waits = (before is not None and before.waits) or (now - planned < LOOK_S and _waits(self._native_id))
+            look = _Look(stack, waits)
             if self._beat != beat:
                 continue  # it is over, and this is the stack of something later
             self._look = look
