@@ -192,6 +192,7 @@ class Store:
             hit("controller.snapshot.before")
             for gone in [entity for entity, payload in entities if not payload]:
                 self._db.execute(sa.delete(snapshots).where(snapshots.c.entity == gone))
+            sweep.drop_snapshots(self._db, sequence)
             rows = [(entity, payload, checksum(entity, payload)) for entity, payload in entities if payload]
             if rows:
                 self._db.exec_driver_sql(_REPLACE, rows)

@@ -14,7 +14,16 @@ from collections import Counter
 import sqlalchemy as sa
 
 from holdfast_controller.core.step.actions import ForgetJob
-from holdfast_controller.shell.store.schema import deleted_jobs, dumps, events, evidence, meta, samples, watches
+from holdfast_controller.shell.store.schema import (
+    deleted_jobs,
+    dumps,
+    events,
+    evidence,
+    meta,
+    samples,
+    snapshots,
+    watches,
+)
 
 COMPACTED = "compacted"
 """Key in ``meta``: set once the log lacks events, so that the snapshots are needed."""
@@ -36,6 +45,14 @@ def note(database: sa.Connection, piece: ForgetJob, sequence: int) -> None:
 def purged(database: sa.Connection) -> list[str]:
     """Ids of all jobs that were purged."""
     return list(database.execute(sa.select(deleted_jobs.c.job).where(deleted_jobs.c.purged > 0)).scalars())
+
+
+def drop_snapshots(database: sa.Connection, sequence: int) -> None:
+    """Drop the snapshots of jobs that are purged as of ``sequence``, before that reaches beyond the event."""
+    gone = sa.select(sa.literal("job/") + deleted_jobs.c.job).where(
+        ~deleted_jobs.c.swept, deleted_jobs.c.purged.between(1, sequence)
+    )
+    database.execute(sa.delete(snapshots).where(snapshots.c.entity.in_(gone)))
 
 
 def waits(database: sa.Connection, snapshot_sequence: int) -> bool:

@@ -123,6 +123,21 @@ def test_events_wait_for_the_snapshot_that_contains_them(path: Path) -> None:
     assert same(cluster, folded(EVENTS))
 
 
+def test_job_that_was_purged_before_a_restart_is_in_no_later_snapshot(path: Path) -> None:
+    store = filled(path)
+    snapshot(store, len(EVENTS) - 2)
+    store.close()
+    store, cluster = opened(path)
+    assert "a" not in cluster.jobs
+    # What has changed since the start, as the driver has it: it knows nothing of a job that was gone by then.
+    store.call(store.snapshot, len(EVENTS), [("people", codec.dump_entity(cluster.people))]).result()
+    swept(store)
+    store.close()
+    cluster, found = reopened(path)
+    assert same(cluster, folded(EVENTS))
+    assert found["job/a"] == 0
+
+
 def test_old_history_of_hosts_goes_and_that_of_jobs_stays(path: Path) -> None:
     store = filled(path)
     snapshot(store, len(EVENTS))
