@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml uv.lock $(shell find proto build_hooks -type f)
 lock:
 	.venv/bin/uv lock $(UPGRADE)
 
-# Fails where a release mends a known hole in a package of the lock; without network it says that nothing was checked.
+# Fails where a release fixes a known vulnerability of a package in uv.lock; without network it says that nothing was checked.
 advisories: setup
 	@$(PY) deploy/advisories.py
 

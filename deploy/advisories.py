@@ -1,7 +1,7 @@
-"""``make advisories``: fails where an advisory about a package of ``uv.lock`` is known and a release mends it.
+"""``make advisories``: fails where an advisory about a package of ``uv.lock`` is known and a release fixes it.
 
 The data is asked for at the public database of advisories. Where it can't be had, this says so and does not fail: a
-build without network is no worse for it. An advisory that no release mends yet is printed, and does not fail either.
+build without network is no worse for it. An advisory that no release fixes yet is printed, and does not fail either.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def main(*more: str) -> int:
         found: list[dict[str, Any]] = json.loads(ran.stdout)["vulnerabilities"]
     except (ValueError, KeyError, TypeError):
         return _unchecked(next((line for line in ran.stderr.splitlines() if line.startswith("error")), "no answer"))
-    mended = [each for each in found if each["fix_versions"]]
+    fixable = [each for each in found if each["fix_versions"]]
     for each in found:
         package, fixed = each["dependency"], ", ".join(each["fix_versions"]) or "none yet"
-        print(f"{package['name']} {package['version']}: {each['id']}: {each['summary']} (mended in: {fixed})")
-    print(f"advisories: {len(found)} known of the packages in uv.lock, {len(mended)} mended by a release")
-    if mended:
+        print(f"{package['name']} {package['version']}: {each['id']}: {each['summary']} (fixed in: {fixed})")
+    print(f"advisories: {len(found)} known of the packages in uv.lock, {len(fixable)} fixed by a release")
+    if fixable:
         print("Take them: make lock UPGRADE=--upgrade, then make test")
-    return 1 if mended else 0
+    return 1 if fixable else 0
 
 
 def _unchecked(why: str) -> int:

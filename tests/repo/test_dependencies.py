@@ -92,17 +92,17 @@ def look(port: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
 
 
-def test_an_advisory_with_a_release_that_mends_it_fails(database: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_advisory_with_a_release_that_fixes_it_fails(database: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Database, "fixed", [{"fixed": "999.0"}])
     found = look(database.port)
     assert found.returncode == 1, found.stdout + found.stderr
-    assert "PYSEC-1: a hole (mended in: 999.0)" in found.stdout
+    assert "PYSEC-1: a hole (fixed in: 999.0)" in found.stdout
 
 
-def test_an_advisory_that_no_release_mends_is_told_and_fails_nothing(database: Any) -> None:
+def test_an_advisory_that_no_release_fixes_is_told_and_fails_nothing(database: Any) -> None:
     found = look(database.port)
     assert found.returncode == 0, found.stdout + found.stderr
-    assert "PYSEC-1: a hole (mended in: none yet)" in found.stdout
+    assert "PYSEC-1: a hole (fixed in: none yet)" in found.stdout
 
 
 def test_without_data_that_is_said_and_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
