@@ -181,7 +181,8 @@ class LoopWatch:
 
 
 def _cause(late_s: float, cpu_s: float, process_s: float, look: _Look | None) -> Cause:
-    if cpu_s > min(STALL_S, late_s / 2):
+    # A tenth of a core is what a machine may have left for us; less than that in a long stall explains nothing.
+    if cpu_s > max(min(STALL_S, late_s / 2), late_s / 10):
         return Cause.CODE
     if look is not None and look.waits:
         return Cause.WAIT

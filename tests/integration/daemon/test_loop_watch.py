@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._daemon import log
+from holdfast._daemon import log, loop_watch
 from holdfast._daemon.loop_watch import REPORT, Cause, LoopWatch, Stall
 from holdfast._daemon.metrics.daemon import LONGEST_STALL, STALLS
 from holdfast._daemon.metrics.series import Histogram
@@ -156,3 +156,20 @@ def hold_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("late_s", "cpu_s", "process_s", "waits", "cause"),
+    [
+        (0.15, 0.12, 0.12, False, Cause.CODE),
+        (0.8, 0.12, 0.12, False, Cause.CODE),  # on a machine with a sixth of a core left
+        (8.8, 0.12, 0.13, False, Cause.MACHINE),
+        (8.8, 0.12, 0.13, True, Cause.WAIT),
+        (8.8, 0.12, 8.0, False, Cause.CODE),  # of another thread, which kept the interpreter's lock
+        (60.0, 59.0, 59.0, True, Cause.CODE),
+    ],
+)
+def test_the_cause_follows_from_what_was_used(
+    late_s: float, cpu_s: float, process_s: float, waits: bool, cause: Cause
+) -> None:
+    assert loop_watch._cause(late_s, cpu_s, process_s, loop_watch._Look((), waits)) is cause
