@@ -74,6 +74,7 @@ COMMANDS: dict[str, list[str]] = {
     "secret set": ["secret set key --from-file {job}"],
     "secret list": ["secret list", "secret list -o json", "secret list -o yaml"],
     "secret remove": ["secret remove key"],
+    "usage": ["usage", "usage -o json"],
     "user add": ["user add ann"],
     "user set": ["user set ann --run-as ann"],
     "user list": ["user list", "user list -o json", "user list -o yaml"],
