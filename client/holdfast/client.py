@@ -213,7 +213,7 @@ class Client(HostCalls, HangCalls):
         Raises ``CursorExpired`` when the history at the cursor is gone, ``NotFound`` for an unknown job.
         """
         outage = Outage(on_link)
-        state = job_pb2.JOB_STATE_UNSPECIFIED
+        state, ended = job_pb2.JOB_STATE_UNSPECIFIED, False
         while True:
             try:
                 if outage.ongoing:
@@ -227,8 +227,11 @@ class Client(HostCalls, HangCalls):
                             continue
                         cursor, state = event.cursor, event.state
                         yield event
-                if state in TERMINAL or await self._has_ended(job_id):
+                if state in TERMINAL or ended:
                     return
+                # An end that was not among the events: once more, for those in between.
+                if ended := await self._has_ended(job_id):
+                    continue
                 await anyio.sleep(outage.failed(ended_early()))
             except HoldfastError as error:
                 await self._wait(outage, error)

@@ -244,12 +244,12 @@ class FakeController(
             while self.late_watch and not self.logs_read:
                 await self._changed.wait()
             while True:
-                changed = self._changed
+                changed, ended = self._changed, job.state in ENDED
                 for event in self.events[job.id][sent:]:
                     if event.cursor > request.cursor:
                         yield event
                     sent += 1
-                if job.state in ENDED:
+                if ended:
                     return
                 await changed.wait()
         finally:

@@ -21,8 +21,8 @@ CALLS_MOST = {Kind.USER: 128, Kind.HOST: 32, Kind.CONTROLLER: 8}
 STREAMS_MOST = {Kind.USER: 512, Kind.HOST: 32, Kind.CONTROLLER: 8}
 
 
-CALLS_BURST = 500
-CALLS_PER_S = 300
+CALLS_BURST = 1_000
+CALLS_PER_S = 500
 """Calls that one user may begin, refused ones included: each costs the controller a third of a millisecond."""
 REFUSED_COSTS = 10
 """A refused call counts as so many: a program that is refused and tries again gains nothing by haste."""
