@@ -120,8 +120,15 @@ def _never_fits(gang: Gang, hosts: list[Host]) -> str:
     admitted = may_have(gang, hosts)
     if not admitted:
         return ""
-    found = plan_in(gang, [capacity_of(host, empty=True) for host in admitted])
-    if isinstance(found, Plan):
-        return ""
+    capacities = [capacity_of(host, empty=True) for host in admitted]
+    workers, slots = sum(pool.replicas for pool in gang.pools), sum(capacity.slots for capacity in capacities)
+    if workers > slots:
+        # Before its workers are placed one by one, which takes long for a hundred thousand.
+        lack = f"has {workers:,} workers, and they take {slots:,}"
+    else:
+        found = plan_in(gang, capacities)
+        if isinstance(found, Plan):
+            return ""
+        lack = found.reason
     its = "" if len(admitted) == len(hosts) else " that it may have"
-    return f"all {len(admitted)} hosts{its} together could not hold the job even when empty: it {found.reason}"
+    return f"all {len(admitted)} hosts{its} together could not hold the job even when empty: it {lack}"

@@ -15,6 +15,7 @@ from tests.integration.controller.cluster import WITHIN_S, Agent, Certificates, 
 from tests.support.stubs import host_stub, job_stub
 
 from holdfast.v1 import hang_pb2, host_pb2, job_pb2, job_pb2_grpc
+from holdfast_controller.core.scheduling import submit
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.main.server import serve
 
@@ -270,6 +271,21 @@ async def test_job_that_never_fits_is_refused(controller: Controller, jobs: Any)
         await _joined(controller, 1)
         code, error = await refusal(jobs.CreateJob(job_pb2.CreateJobRequest(job=job(gpus=4))))
     assert (code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NEVER_FITS")
+
+
+async def test_a_gang_of_more_workers_than_hosts_take_is_refused_before_any_is_placed(
+    controller: Controller, jobs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submit, "plan_in", None)
+    huge = job()
+    pool = huge.job_spec.worker_pool_specs.add()
+    pool.CopyFrom(huge.job_spec.worker_pool_specs[0])
+    pool.replica_count = 99_999
+    async with controller.agent():
+        await _joined(controller, 1)
+        code, error = await refusal(jobs.CreateJob(job_pb2.CreateJobRequest(job=huge)))
+    assert (code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "NEVER_FITS")
+    assert "it has 100,000 workers, and they take 8" in str(error)
 
 
 async def test_restart_by_hand_needs_a_running_job(jobs: Any) -> None:
