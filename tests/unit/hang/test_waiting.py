@@ -75,6 +75,8 @@ def test_of_many_each_kind_of_wait_is_told_once() -> None:
         "w-0 rank 0 and 5 more wait for a peer in all_reduce;"
         " w-0 rank 6 and w-0 rank 7 wait for a peer (h:9) in barrier"
     )
+    locked = [blocker(n, Wait(WaitKind.LOCK, place="a.py:1 `f`")) for n in range(4)]
+    assert blocker_words(locked, 0.0) == "w-0 rank 0 and 3 more wait for locks of their own in a.py:1 `f`"
     asleep = blocker(8, Wait(WaitKind.SLEEP, until_s=600.0)), blocker(9, Wait(WaitKind.UNKNOWN))
     stopped = blocker(10, Wait(WaitKind.UNKNOWN), Motion.STOPPED)
     assert blocker_words([*asleep, stopped], 0.0) == (

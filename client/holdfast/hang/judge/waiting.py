@@ -111,7 +111,8 @@ def wait_words(wait: Wait, now_s: float, *, many: bool = False) -> str:
     verb = "wait" if many else "waits"
     if wait.kind is WaitKind.UNKNOWN:
         return f"{verb} for something that can't be seen"
-    return f"{verb} for {wait.kind.value}" + (f" ({wait.what})" if wait.what else "")
+    what = "locks of their own" if many and wait.kind is WaitKind.LOCK else wait.kind.value
+    return f"{verb} for {what}" + (f" ({wait.what})" if wait.what else "")
 
 
 class Gang:
