@@ -116,13 +116,11 @@ _DROP_ANSWERS = "DELETE FROM answers WHERE number <= (SELECT max(number) FROM an
 
 
 def write_secret(database: sa.Connection, kept: KeepSecret) -> None:
-    """Replace a value or forget it. What was there is overwritten with zeros."""
-    database.exec_driver_sql("PRAGMA secure_delete = ON")
+    """Replace a value or forget it. What was there is overwritten with zeros: see ``sqlite_engine``."""
     database.execute(sa.delete(secrets).where(secrets.c.holder == kept.holder, secrets.c.name == kept.name))
     if kept.sealed is not None:
         row = {"holder": kept.holder, "name": kept.name, "sealed": kept.sealed}
         database.execute(sa.insert(secrets), row)
-    database.exec_driver_sql("PRAGMA secure_delete = OFF")
 
 
 def read_secrets(database: sa.Connection) -> dict[tuple[str, str], bytes]:

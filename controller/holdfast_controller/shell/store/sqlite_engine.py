@@ -25,6 +25,7 @@ def sqlite_engine(path: Path) -> sa.Engine:
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file; an old one keeps what it has
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA secure_delete=ON")  # what is deleted or replaced is overwritten with zeros
         # A commit of unknown outcome may lie unsynced in the WAL: make it durable before reading.
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

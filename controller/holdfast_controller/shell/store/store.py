@@ -62,6 +62,8 @@ class Store:
         self._cluster = ""
         self._whole = False
         """Whether nothing is missing that was known to be durable, or that was accepted."""
+        self._removed = True
+        """Whether rows were removed, or may have been, that the write-ahead log still has."""
         self._file = (0, 0)
         """Device and inode of what is open, which ``path`` has to be still when anything is written."""
 
@@ -213,6 +215,9 @@ class Store:
             hit("controller.sweep.written")
         with self._failing("cannot be written"):
             hit("controller.sweep.after")
+            if self._removed and not more:
+                sweep.empty_wal(self._driver)
+            self._removed = more
             return sweep.shrink(self._driver) or more
 
     def waits_for_snapshot(self) -> bool:

@@ -151,6 +151,11 @@ def _drop(database: sa.Connection, chosen: sa.Select[tuple[int]]) -> bool:
     return True
 
 
+def empty_wal(driver: sqlite3.Connection) -> None:
+    """Bring the write-ahead log into the database and cut it: it still has pages as they were before rows were removed."""
+    driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
 def shrink(driver: sqlite3.Connection) -> bool:
     """Give some free pages back to the file system; whether there are more than are kept."""
     free = driver.execute("PRAGMA freelist_count").fetchone()[0]

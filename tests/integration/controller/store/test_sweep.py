@@ -112,6 +112,21 @@ def test_everything_of_a_deleted_job_goes_and_nothing_of_another(path: Path) -> 
     assert "a" in cluster.purged, "its id stays taken"
 
 
+def test_no_byte_of_a_deleted_job_stays_in_the_files_while_the_controller_runs(path: Path) -> None:
+    store = filled(path)
+    marker = b"e" * 1000
+
+    def in_files() -> bool:
+        return any(marker in file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
+
+    assert in_files()
+    snapshot(store, len(EVENTS))
+    swept(store)
+    assert not in_files()
+    assert b'"a"' not in b"".join(file.read_bytes() for file in path.parent.glob(f"{path.name}-wal"))
+    store.close()
+
+
 def test_events_wait_for_the_snapshot_that_contains_them(path: Path) -> None:
     store = filled(path)
     snapshot(store, len(EVENTS) - 1)
