@@ -21,6 +21,8 @@ GENESIS = "0" * 64
 """Takes the place of the hash before the first line."""
 FOLLOWS = "follows"
 """Field of the first line of a file: the hash of the line before it."""
+TRAIL = "trail"
+"""Field of the same line: the trail's name, so that one trail can't pass for another."""
 _SEALED = re.compile(rb'(\{.{1,65536}),"hash":"([0-9a-f]{64})"\}')
 _ANCHOR = re.compile(r"([a-z]{1,32}):([0-9]{1,18}):([0-9a-f]{64})")
 
@@ -123,6 +125,9 @@ class Verification:
             return
         else:
             previous = self.head
+        if follows is not None and fields.get(TRAIL) != self.trail:
+            self.problems.append(f"line {number} is of another trail: {str(fields.get(TRAIL))[:32]!r}")
+            return
         body = line.rstrip(b"\n")[: -len(f',"hash":"{digest}"}}')]
         if _digest(previous, body) != digest or (follows is not None and follows != previous):
             self.problems.append(f"line {number} was changed, or the line before it")
@@ -133,7 +138,7 @@ class Verification:
 
     def finish(self) -> None:
         """Compare the chain with the anchors, once every line was taken."""
-        if not self.head and self.unchained and not self.problems:
+        if not self.head and (self.unchained or self.torn) and not self.problems:
             self.problems.append("no line has a hash")
         if self.problems:
             return

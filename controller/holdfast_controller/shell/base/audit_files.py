@@ -80,7 +80,7 @@ class TrailFiles:
         lines: list[bytes] = []
         fields = [_fields(entry) for entry in entries]
         if begun or not self._sealed:
-            fields.insert(0, {"time": time.time(), audit_chain.FOLLOWS: head})
+            fields.insert(0, {"time": time.time(), audit_chain.TRAIL: self.trail.value, audit_chain.FOLLOWS: head})
         for each in fields:
             number += 1
             line, head = audit_chain.seal(each, number, head)

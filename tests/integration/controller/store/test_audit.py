@@ -142,6 +142,18 @@ async def chained(directory: Path, count: int = 6) -> list[bytes]:
     return lines(directory)
 
 
+async def test_one_trail_does_not_pass_for_another_nor_noise_for_none(tmp_path: Path) -> None:
+    found = Verification("admins")
+    for line in await chained(tmp_path):
+        found.take(line)
+    found.finish()
+    assert found.problems == ["line 1 is of another trail: 'users'"]
+    noise = Verification("users")
+    noise.take(b"\x00\xff{noise\n")
+    noise.finish()
+    assert noise.problems == ["no line has a hash"]
+
+
 async def test_a_chain_verifies_over_starts_rotation_and_removed_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
