@@ -54,7 +54,7 @@ WITHOUT_BOUND = {
         "main/daemon.py ._live",
         "sampling/gpu_signals.py .GpuSignalWatch.run",
         "gpu/signals.py .read",
-        "shim/shim.py .Shim.run",
+        "shim/shim.py .Shim.handle",
         "shim/shim.py .Shim.serve",
     },
     "messages, of which the channel bounds each": {

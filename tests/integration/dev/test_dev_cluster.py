@@ -394,18 +394,3 @@ def test_daemons_do_not_inherit_the_marks_of_a_rank(cluster: Path, monkeypatch: 
     env = processes.environment(pid(cluster, "controller"))
     # These are the test run's own.
     assert {name for name in env if name.startswith("HOLDFAST_")} <= {"HOLDFAST_REQUIRE", "HOLDFAST_STALLS"}
-
-
-@pytest.mark.require("cgroup", "root")
-def test_stop_removes_the_cgroups_of_its_agents(tmp_path: Path) -> None:
-    folder = tmp_path / "dev"
-    dev.start(folder)
-    try:
-        env = os.environ | {"HOLDFAST_CONFIG": str(folder / "client.toml")}
-        run = [sys.executable, "-m", "holdfast", "run", "--detach", "--", "sleep", "600"]
-        job = subprocess.run(run, env=env, check=True, capture_output=True, text=True, cwd=tmp_path).stdout.strip()
-        root = Path((folder / "hosts/host-0/state/cgroup").read_text())
-        until(lambda: any(root.glob(f"{job}/*/g1")))
-    finally:
-        dev.stop(folder)
-    assert not root.exists()

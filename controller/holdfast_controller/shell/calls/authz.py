@@ -30,10 +30,10 @@ from holdfast._security import certificate, tls
 from holdfast.errors import HoldfastError, TooMany, Unauthenticated, Unavailable
 from holdfast_controller.core.access.audit import Entry
 from holdfast_controller.core.access.rules import RULES, Caller, Registry, Target, Where, refusal
-from holdfast_controller.core.access.secrets import is_name
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls import bounds
+from holdfast_controller.shell.calls.audit_words import DEFAULT_PROJECT, made, outcome_of, subject_of
 from holdfast_controller.shell.calls.concurrency_limits import CallRates, ConcurrencyLimits
 from holdfast_controller.shell.calls.rpc import Context
 from holdfast_controller.shell.driver import Driver
@@ -41,8 +41,6 @@ from holdfast_controller.shell.driver import Driver
 DRAIN_MESSAGES = 64
 DRAIN_S = 0.5
 """Bound on reading what a refused caller has sent: a status that overtakes a write is lost on its way."""
-DEFAULT_PROJECT = "default"
-_STATUSES = {status.value[0]: status.name for status in grpc.StatusCode}
 
 
 class Aborts(Protocol):
@@ -107,7 +105,7 @@ class Guard(grpc.aio.ServerInterceptor):
         if problem is not None:
             who = caller.party if caller is not None else ""
             call = method.rpartition(".")[2]
-            about = _about(method, request)
+            about = subject_of(method, request)
             code = rpc_status.code_name(problem)
             entry = Entry(time.time(), who, peer, call, about, code, problem.message)
             self._audit.refused(entry, self.registry.trail(caller))
@@ -135,7 +133,7 @@ class Guard(grpc.aio.ServerInterceptor):
         rule = RULES.get(method)
         if rule is not None and rule.changes:
             who = caller.party if caller is not None else ""
-            about = made or _about(method, request)
+            about = made or subject_of(method, request)
             call = method.rpartition(".")[2]
             entry = Entry(time.time(), who, peer, call, about, outcome, message)
             self._audit.write(entry, self.registry.trail(caller))
@@ -230,7 +228,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
     def _note_end(self, method: str, caller: Caller | None, request: Any, context: Context, peer: str) -> None:
         """Record a call that ended with an error in the audit log."""
-        code, message = _outcome(context)
+        code, message = outcome_of(context)
         self.note(method, caller, request, code, message, peer=peer)
 
     async def _admit(self, method: str, request: Any, context: Context) -> tuple[Caller | None, str]:
@@ -363,39 +361,6 @@ async def _read_out(messages: AsyncIterator[Any]) -> None:
                 left -= 1
                 if not left:
                     return
-
-
-def _outcome(context: Context) -> tuple[str, str]:
-    """(name, sentence) of the status that an ended call was given; CANCELLED for one that was given none."""
-    code, details = context.code(), context.details()
-    number = code.value[0] if isinstance(code, grpc.StatusCode) else code
-    message = details.decode(errors="replace") if isinstance(details, bytes) else details
-    return (_STATUSES.get(number, "UNKNOWN") if number else "CANCELLED"), message or ""
-
-
-def made(answer: Any) -> str:
-    """Entity that a call created, such as ``job/ID``; empty if none."""
-    job = getattr(answer, "job", None)
-    return f"job/{job.id}" if job is not None else ""
-
-
-def _about(method: str, request: Any) -> str:
-    """Entity that a request names, as KIND/NAME."""
-    service, _, call = method.rpartition("/")
-    named = getattr(request, "id", "") or getattr(request, "name", "")
-    if call == "CreateToken":
-        kind = request.WhichOneof("subject") or "host"
-        return f"{kind}/{getattr(request, kind) or '*'}"
-    if not named:
-        project = getattr(getattr(request, "job", None), "project", "")
-        return f"project/{project or DEFAULT_PROJECT}" if call == "CreateJob" else ""
-    if service.endswith(".SecretService"):
-        # What is no name may be a value that was put in its place.
-        holder = request.project or getattr(request, "user", "")
-        return f"secret/{holder + '/' if holder else ''}{named if is_name(named) else '?'}"
-    if service.endswith((".JobService", ".HangService")):
-        return f"job/{named}"
-    return f"{'user' if call.endswith('User') else 'host'}/{named}"
 
 
 def peer_of(context: Context) -> str:

@@ -12,7 +12,8 @@ from google.protobuf.message import Message
 from holdfast._base.rpc_status import code_name
 from holdfast.errors import TooMany
 from holdfast_controller.core.access.rules import Caller
-from holdfast_controller.shell.calls.authz import Guard, caller_of, made
+from holdfast_controller.shell.calls.audit_words import made
+from holdfast_controller.shell.calls.authz import Guard, caller_of
 
 
 class Aborted(Exception):

@@ -152,7 +152,7 @@ def _drop(database: sa.Connection, chosen: sa.Select[tuple[int]]) -> bool:
 
 
 def empty_wal(driver: sqlite3.Connection) -> None:
-    """Bring the write-ahead log into the database and cut it: it still has pages as they were before rows were removed."""
+    """Bring the write-ahead log into the database, and cut it: it has pages from before rows were removed."""
     driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
