@@ -22,7 +22,7 @@ from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.scheduling.pending_reason import QueueView
-from holdfast_controller.shell.convert.job_to_proto import job_to_proto
+from holdfast_controller.shell.convert.job_to_proto import job_to_proto, workers_to_proto
 from holdfast_controller.shell.services.job_service import _entry
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
@@ -63,8 +63,11 @@ def shown(cluster: Cluster) -> dict[str, dict[str, Any]]:
     found = {}
     for job in cluster.jobs.values():
         message = job_to_proto(cluster, job, spec_pb2.CustomJobSpec(), QueueView(cluster, [], {}))
+        if job.places:
+            message.workers.extend(workers_to_proto(cluster, job, job.gang.members))
         message.wait_reason = message.health = ""
-        message.error.ClearField("rank")
+        for name in ("rank", "raised", "why_final"):
+            message.error.ClearField(name)
         for hang in message.hangs:
             hang.rule = NUMBERS[Rule(hang.rule)]
         view = json_format.MessageToDict(message)

@@ -36,7 +36,13 @@ PURE = {
     "types",
     "typing",
 }
-OURS = {"holdfast._base.printable", "holdfast.errors", "holdfast._base.backoff", "holdfast._base.codec"}
+OURS = {
+    "holdfast._base.printable",
+    "holdfast.errors",
+    "holdfast._base.backoff",
+    "holdfast._base.codec",
+    "holdfast._base.xids",
+}
 """Of the rest of Holdfast; they are as pure."""
 
 

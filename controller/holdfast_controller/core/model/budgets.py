@@ -17,9 +17,8 @@ def is_same(key: str, other: str) -> bool:
 
 
 def says_the_same(key: str, other: str) -> bool:
-    """Whether two failures have the same words: their exception, or their last line of stderr."""
-    words = [each.partition("\n")[2] if "\n" in each else each for each in (key, other)]
-    return words[0] == words[1] != ""
+    """Whether two failures have the same words: their exception, or their code and their last line of stderr."""
+    return key == other and not key.endswith("\n") and key != ""
 
 
 @dataclass

@@ -139,7 +139,7 @@ async def test_nccl_tells_its_status() -> None:
         await writer.drain()
 
     async with listening(status) as env:
-        assert await records.ras(env) == ("NCCL version 2.27.3\n[1mAll ranks OK\n", "")
+        assert await records.ras(env) == ("NCCL version 2.27.3\n?[1mAll ranks OK\n", "")
 
 
 async def test_a_status_that_never_comes_is_late() -> None:
