@@ -40,8 +40,8 @@ TAIL = """
   by its exit code or by its last line on stderr. Figures in them may differ.
 - A program that can't work as it is written isn't tried again: an import or syntax error, or exit code 126 or 127, in a
   first generation that made no progress. Nor is one that fails in the same way twice in a row (the same exception, or
-  the same code and last line on stderr), each time within ten minutes and before any step, checkpoint or output that looks
-  like progress. `noProgressLimit: 0` switches both rules off.
+  the same code and last line on stderr), each time within ten minutes and before any step, checkpoint or output that
+  looks like progress. `noProgressLimit: 0` switches both rules off.
 - All workers of a job together are restarted in place for their own errors at most twice as often as one of them.
 - `backoff` delays every launch of such a row, the first too, and doubles each time. Launches after a hang, a drain, a
   preemption or a restart that was asked for are not delayed, and are no failures in a row.
