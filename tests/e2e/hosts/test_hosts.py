@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
@@ -118,7 +119,15 @@ def pages(cluster: DevCluster) -> dict[str, str]:
 
 
 def tells(cluster: DevCluster, daemon: str, *lines: str) -> bool:
-    return set(lines) <= set(pages(cluster)[daemon].splitlines())
+    return all_listen(cluster) and set(lines) <= set(pages(cluster)[daemon].splitlines())
+
+
+def all_listen(cluster: DevCluster) -> bool:
+    """Whether every daemon serves its page: one that was just restarted is ready before that."""
+    try:
+        return bool(pages(cluster))
+    except urllib.error.URLError:
+        return False
 
 
 def test_every_daemon_tells_its_metrics_and_the_status_names_what_needs_attention(cluster: DevCluster) -> None:
@@ -128,7 +137,7 @@ def test_every_daemon_tells_its_metrics_and_the_status_names_what_needs_attentio
     jobs, hosts = 'holdfast_jobs{state="RUNNING"} 1.0', 'holdfast_hosts{state="cordoned"} 1.0'
     gpus = ('holdfast_gpus{state="used"} 1.0', 'holdfast_gpus{state="unavailable"} 1.0')
     # A host may seem silent for a moment where many tests run at once.
-    cluster.until(lambda: tells(cluster, cluster.dir.name, jobs, hosts, *gpus))
+    cluster.until(lambda: tells(cluster, cluster.dir.name, jobs, hosts, *gpus), 90)
     for daemon in ("host-0", "host-1", "host-2"):
         cluster.until(partial(tells, cluster, daemon, "holdfast_agent_connected 1.0"))
     assert tells(cluster, "host-2", 'holdfast_agent_workers{state="RUNNING"} 1.0')
@@ -142,6 +151,7 @@ def test_every_daemon_tells_its_metrics_and_the_status_names_what_needs_attentio
 
 @pytest.mark.require("promtool")
 def test_promtool_takes_what_every_daemon_tells(cluster: DevCluster) -> None:
+    cluster.until(lambda: all_listen(cluster), 90)
     for name, page in pages(cluster).items():
         done = subprocess.run(
             ["promtool", "check", "metrics"], input=page, capture_output=True, text=True, timeout=60
