@@ -114,6 +114,8 @@ async def test_the_command_verifies_a_copy_and_fails_where_it_was_changed(
     copy = tmp_path / "copy"
     copy.mkdir()
     write(copy, "audit-admins.jsonl", trails["admins"])
+    elsewhere = CliRunner().invoke(root, ["audit", "verify", "--in", str(copy.parent)])
+    assert elsewhere.exit_code == 2 and "there is no file audit*.jsonl in" in elsewhere.output
     whole = CliRunner().invoke(root, ["audit", "verify", "--in", str(copy), "-o", "json"])
     assert whole.exit_code == 0, whole.output
     anchor = next(each["anchor"] for each in json.loads(whole.output) if each["trail"] == "admins")

@@ -109,8 +109,10 @@ async def _online(client: Client, anchors: list[Anchor]) -> list[Verification]:
 
 
 def _in_folder(directory: Path, anchors: list[Anchor]) -> list[Verification]:
-    found = _verifications(anchors)
-    for trail, path in _files(directory):
+    found, files = _verifications(anchors), list(_files(directory))
+    if not files:
+        raise click.BadParameter(f"there is no file audit*.jsonl in {directory}", param_hint="--in")
+    for trail, path in files:
         with path.open("rb") as file:
             for line in file:
                 found[trail].take(line)
@@ -132,7 +134,7 @@ def _write(found: Sequence[Verification]) -> None:
         more = [f"{each.unchained} entries of an older release before them"] if each.unchained else []
         more += [f"{each.torn} torn by a crash"] if each.torn else []
         more += ["older ones are no longer kept"] if each.first > 1 else []
-        state = "BROKEN" if each.problems else "whole"
+        state = "BROKEN" if each.problems else "whole" if each.last else "empty"
         say(f"{each.trail:<8} {state:<7} {'; '.join([lines, *more])}")
         for problem in each.problems:
             say(f"  {problem}")

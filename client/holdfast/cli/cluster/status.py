@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.kit.calls import with_client
-from holdfast.cli.kit.output import dump
+from holdfast.cli.kit.output import dump, page_option
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -16,14 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("table", "json", "yaml")),
-    default="table",
-    show_default=True,
-    help="Format.",
-)
+@page_option
 def status(output: str) -> None:
     """Show how the cluster stands, and what needs attention."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.kit.calls import with_client
-from holdfast.cli.kit.output import dump
+from holdfast.cli.kit.output import dump, page_option
 from holdfast.cli.kit.table import Column, write
 
 if TYPE_CHECKING:
@@ -20,14 +20,7 @@ MIB = 1 << 20
 
 
 @click.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("table", "json", "yaml")),
-    default="table",
-    show_default=True,
-    help="Format.",
-)
+@page_option
 def usage(output: str) -> None:
     """Show what jobs take of the controller's disk, and what they may.
 

@@ -14,12 +14,22 @@ T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., object])
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
+PAGE_FORMATS = ("table", "json", "yaml")
 
 
 def output_option(command: C) -> C:
-    """Add the option ``-o``."""
+    """Add the option ``-o`` of a list."""
+    return _option(command, FORMATS)
+
+
+def page_option(command: C) -> C:
+    """Add the option ``-o`` of a single page, which has no names and no wider form."""
+    return _option(command, PAGE_FORMATS)
+
+
+def _option(command: C, formats: Sequence[str]) -> C:
     option = click.option(
-        "-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True, help="Format."
+        "-o", "--output", type=click.Choice(formats), default="table", show_default=True, help="Format."
     )
     return option(command)
 

@@ -53,8 +53,8 @@ def reached(step: Step, job: Job) -> Reached:
 def _ran_s(step: Step, job: Job) -> float:
     """Seconds for which all workers of the newest launch have run; 0 where not all were started."""
     last = job.recoveries[-1] if job.recoveries else None
-    again = last is not None and last.attempt == job.attempt
-    began = last.ended_at if last is not None and again else job.placement.running_since
+    relaunched = last is not None and last.attempt == job.attempt
+    began = last.ended_at if last is not None and relaunched else job.placement.running_since
     return 0.0 if began is None else step.now.wall - began
 
 
