@@ -22,6 +22,8 @@ from holdfast._security import pki
 from holdfast.client import Client
 from holdfast.dev import processes
 from holdfast.v1 import host_pb2
+from holdfast_agent.shell import config
+from holdfast_agent.shell.cgroups.cgroups import find
 
 PORT = 7000
 """Of the controller, in a namespace where nobody else is."""
@@ -169,3 +171,7 @@ def _end(made: Apart) -> None:
         return not made.cluster.left()
 
     until(empty, 30, "for every process to be gone")
+    for host in made.daemons.keys() - {"controller"}:
+        find(
+            config.load(made.dir / f"{host}.toml")
+        ).leave()  # of a host that lost its power, and was not started again

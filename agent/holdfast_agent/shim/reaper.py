@@ -32,7 +32,7 @@ if __name__ == "__main__":
 
 from holdfast_agent.shim import capabilities
 from holdfast_agent.shim.cgroup import Cgroup
-from holdfast_agent.shim.launch import offer_to_oom_killer
+from holdfast_agent.shim.launch import execute, offer_to_oom_killer
 from holdfast_agent.shim.process_setup import PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, take_signals
 from holdfast_agent.shim.processes import descendants, now_s, printable
 
@@ -109,10 +109,11 @@ class Reaper:
             self._take_identity()
             problem = f"cannot change to {self.order['cwd']}"
             os.chdir(self.order["cwd"])
-            problem = ""
-            os.execvpe(self.order["argv"][0], self.order["argv"], self.order["env"])
+            argv = [os.fsencode(word) for word in self.order["argv"]]
+            env = {os.fsencode(name): os.fsencode(value) for name, value in self.order["env"].items()}
+            problem = execute(argv, env)
         except OSError as error:
-            problem += f"{': ' if problem else ''}{os.strerror(error.errno or 0)}"
+            problem += f": {os.strerror(error.errno or 0)}"
         except ValueError as error:
             problem = str(error)  # a NUL in a word
         finally:

@@ -19,6 +19,7 @@ import enum
 import gc
 import json
 import os
+import selectors
 import sys
 import threading
 import time
@@ -168,13 +169,15 @@ class LoopWatch:
                 told_s = STILL_HELD_S
                 continue
             stack = _stack(sys._current_frames().get(self._thread_id))
-            before = self._look
-            # One look in time is enough: a process that was stopped has none.
-            waits = (before is not None and before.waits) or (now - planned < LOOK_S and _waits(self._native_id))
-            look = _Look(stack, waits)
             if self._beat != beat:
                 continue  # it is over, and this is the stack of something later
-            self._look = look
+            before = self._look or _Look((), waits=False)
+            # Without a stack the loop has nothing to do, or is about to fire its timer: what held it is over.
+            look = self._look = _Look(stack or before.stack, before.waits)
+            # Only now a look at a file, which lets go of the interpreter's lock: it may not come back in time. One in
+            # time is enough: a process that was stopped has none.
+            if stack and now - planned < LOOK_S and _waits(self._native_id) and self._look is look:
+                self._look = _Look(look.stack, waits=True)
             if held_s > told_s:
                 told_s = 2 * held_s
                 log.warning("loop.held", seconds=round(held_s, 1), stack=stack)
@@ -204,8 +207,10 @@ def _waits(thread: int) -> bool:
 
 
 def _stack(frame: FrameType | None) -> tuple[str, ...]:
-    """The frames that were called by the event loop, the innermost first."""
+    """The frames that were called by the event loop, the innermost first; empty while it asks what is ready."""
     found: list[str] = []
+    if frame is not None and frame.f_code.co_filename == selectors.__file__:
+        return ()
     while frame is not None and len(found) < DEEPEST:
         code = frame.f_code
         if "/asyncio/" in code.co_filename:

@@ -11,6 +11,7 @@ import pytest
 from holdfast_agent.shell.base import programs
 from holdfast_agent.shell.base.programs import How, Program
 from holdfast_agent.shell.prepare import hooks
+from holdfast_agent.shim import reaper
 
 DAEMON = "setsid sleep 612 > /dev/null 2>&1 & echo $! > {pid}"
 
@@ -55,12 +56,40 @@ def test_nothing_of_it_is_left_however_it_ends(
 
 def test_what_can_not_be_started_is_said() -> None:
     ran = programs.run(Program(["/no/such/program"], 20))
-    assert (ran.how, ran.problem) == (How.NOT_STARTED, "No such file or directory")
+    assert (ran.how, ran.problem) == (How.NOT_STARTED, "/no/such/program: no such file")
+    ran = programs.run(Program(["no-such-program"], 20))
+    assert (ran.how, ran.problem) == (How.NOT_STARTED, "no-such-program: no such file on PATH")
     ran = programs.run(Program(["/bin/true"], 20, cwd="/no/such/folder"))
     assert (ran.how, ran.problem) == (
         How.NOT_STARTED,
         "cannot change to /no/such/folder: No such file or directory",
     )
+
+
+NO_MORE_IMPORTS = f"""
+import sys
+sys.path.append({os.path.dirname(os.path.dirname(os.path.dirname(reaper.__file__)))!r})
+from holdfast_agent.shim import reaper
+
+def refuse(event, args):
+    if event == "import":
+        raise ImportError(f"{{args[0]}} lies where the account may not read")
+
+def take_identity(self):
+    sys.addaudithook(refuse)
+
+reaper.Reaper._take_identity = take_identity
+reaper.main()
+"""
+
+
+def test_it_starts_for_an_account_that_may_not_read_the_agents_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "reaper.py").write_text(NO_MORE_IMPORTS)
+    monkeypatch.setattr(reaper, "__file__", str(tmp_path / "reaper.py"))
+    ran = programs.run(Program(["sh", "-c", "echo there"], 20))
+    assert (ran.how, ran.code, ran.output) == (How.ENDED, 0, b"there\n"), ran
 
 
 @pytest.mark.parametrize(("code", "stays"), [(0, True), (1, False)])
