@@ -31,6 +31,7 @@ CALLS: list[Row] = [
     ("calls of one user in a burst", f"{C}.shell.calls.concurrency_limits:CALLS_BURST", COUNT, "wait"),
     ("calls of one user a second", f"{C}.shell.calls.concurrency_limits:CALLS_PER_S", COUNT, "wait"),
     ("calls that a refused one counts as", f"{C}.shell.calls.concurrency_limits:REFUSED_COSTS", COUNT, "wait"),
+    ("calls that a stream counts as", f"{C}.shell.calls.concurrency_limits:STREAM_COSTS", COUNT, "wait"),
     ("calls of one user that wait", f"{C}.shell.calls.concurrency_limits:DELAYED_MOST", COUNT, "refused"),
     ("messages of one host a second", f"{C}.shell.services.host_pacing:MESSAGES_PER_S", COUNT, "wait on the host"),
     ("bytes of one host a second", f"{C}.shell.services.host_pacing:BYTES_PER_S", BYTES, "wait on the host"),

@@ -264,6 +264,22 @@ async def test_a_user_who_calls_without_end_waits_and_others_do_not(
     assert time.monotonic() - began >= 1.5
 
 
+async def test_streams_that_are_begun_without_end_wait_sooner_than_other_calls(
+    few_calls: None, controller: Controller
+) -> None:
+    async with controller.agent():
+        ann, bob = (host_stub(controller.channel(f"user/{who}")) for who in ("ann", "bob"))
+        began = time.monotonic()
+        streams: list[Any] = [ann.WatchHosts(host_pb2.WatchHostsRequest(), timeout=60) for _ in range(12)]
+        shown = asyncio.gather(*(stream.read() for stream in streams))
+        await bob.ListHosts(host_pb2.ListHostsRequest(), timeout=WITHIN_S)
+        assert not shown.done(), "another user was not made to wait"
+        await shown
+        assert time.monotonic() - began >= 1.5
+        for stream in streams:
+            stream.cancel()
+
+
 async def test_refused_calls_wait_too_and_too_many_that_wait_are_refused(
     few_calls: None, controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,7 +191,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
     def _returning(self, method: str, serve: Callable[..., Any], *, streams: bool) -> Callable[..., Any]:
         async def guarded(request: Any, context: Context) -> Any:
-            caller, peer = await self._admit(method, request, context)
+            caller, peer = await self._admit(method, request, context, streams=streams)
             request = _bounded(request, caller)
             opened = self.open(method, caller, request, context) if streams else contextlib.nullcontext()
             began = time.perf_counter()
@@ -211,7 +211,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
     def _yielding(self, method: str, serve: Callable[..., Any], *, streams: bool) -> Callable[..., Any]:
         async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
-            caller, peer = await self._admit(method, request, context)
+            caller, peer = await self._admit(method, request, context, streams=True)
             request = _bounded(request, caller)
             try:
                 placed = await self._placed(caller, request, context, streams=True)
@@ -231,7 +231,9 @@ class Guard(grpc.aio.ServerInterceptor):
         code, message = outcome_of(context)
         self.note(method, caller, request, code, message, peer=peer)
 
-    async def _admit(self, method: str, request: Any, context: Context) -> tuple[Caller | None, str]:
+    async def _admit(
+        self, method: str, request: Any, context: Context, *, streams: bool
+    ) -> tuple[Caller | None, str]:
         """The caller, if it may call, and its address; otherwise the call ends here."""
         message = None if hasattr(request, "__aiter__") else request
         # Only now: gRPC crashes when it is asked for the address of a call that has ended, which a handler that is
@@ -239,7 +241,7 @@ class Guard(grpc.aio.ServerInterceptor):
         peer = peer_of(context)
         try:
             caller = caller_of(context)
-            await self.rates.take_turn(caller)
+            await self.rates.take_turn(caller, streams=streams)
             self.authorise(method, caller, message, peer)
         except HoldfastError as error:
             await _turn_away(error, request, context)

@@ -26,6 +26,8 @@ CALLS_PER_S = 500
 """Calls that one user may begin, refused ones included: each costs the controller a third of a millisecond."""
 REFUSED_COSTS = 10
 """A refused call counts as so many: a program that is refused and tries again gains nothing by haste."""
+STREAM_COSTS = 10
+"""So many calls is the begin of a stream: it is set up, and what it shows first is sent."""
 DELAYED_MOST = 2_000
 """Of one user; further calls are refused at once."""
 
@@ -42,7 +44,7 @@ class CallRates:
         if caller is not None and caller.identity.kind is Kind.USER:
             self._calls.charge(caller.party, REFUSED_COSTS - 1, time.monotonic())
 
-    async def take_turn(self, caller: Caller | None) -> None:
+    async def take_turn(self, caller: Caller | None, *, streams: bool = False) -> None:
         """Return when the caller's next call may be handled. Raises ``TooMany`` where too many wait already."""
         if caller is None or caller.identity.kind is not Kind.USER:
             return
@@ -50,7 +52,7 @@ class CallRates:
         if self._delayed[party] >= DELAYED_MOST:
             problem = f"{caller.identity.name} calls more than {CALLS_PER_S} times a second."
             raise TooMany(problem, fix="Wait until some calls have been answered.")
-        self._calls.charge(party, 1, now)
+        self._calls.charge(party, STREAM_COSTS if streams else 1, now)
         owed_s = self._calls.owed_s(party, now)
         if not owed_s:
             return

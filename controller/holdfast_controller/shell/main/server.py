@@ -68,6 +68,7 @@ from holdfast_controller.shell.services.job_service import JobService
 from holdfast_controller.shell.services.metrics import Metrics
 from holdfast_controller.shell.services.secret_service import SecretService
 from holdfast_controller.shell.services.transfers import Transfers
+from holdfast_controller.shell.store import high_water
 from holdfast_controller.shell.store.store import Store
 from holdfast_controller.shell.store.stored_bytes import MIB, StoredBytes
 
@@ -114,6 +115,7 @@ async def serve(
     ``on_ready`` gets the port of gRPC; before it, ``on_http`` gets that of HTTP, if it is served.
     """
     supervisor = Supervisor()
+    high_water.check_presence(config.database, config.secrets_key)
     store = Store(config.database)
     cluster = await asyncio.wrap_future(store.call(store.open))
     try:

@@ -91,7 +91,7 @@ class Calls:
 
     async def many(self, method: str, request: Message, context: CallContext) -> AsyncGenerator[Any, None]:
         """The answers of a streaming method, which raise as ``one`` does. Close it after use."""
-        caller = await self._admit(method, request, context)
+        caller = await self._admit(method, request, context, streams=True)
         cut = _Cut(context.abort)
         with (
             self._guard.concurrency.permit(caller, streams=True),
@@ -101,9 +101,11 @@ class Calls:
                 async for answer in answers:
                     yield answer
 
-    async def _admit(self, method: str, request: Message, context: CallContext) -> Caller | None:
+    async def _admit(
+        self, method: str, request: Message, context: CallContext, *, streams: bool = False
+    ) -> Caller | None:
         caller = caller_of(context)
-        await self._guard.rates.take_turn(caller)
+        await self._guard.rates.take_turn(caller, streams=streams)
         self._guard.authorise(method.lstrip("/"), caller, request, context.peer())
         return caller
 

@@ -90,6 +90,16 @@ def check(store: Path, found: HighWater) -> None:
     )
 
 
+def check_presence(store: Path, made_after: Path) -> None:
+    """Raises ``Damaged`` for a store that is gone, though a file that is only made once there is one is still there."""
+    if store.exists() or not made_after.exists():
+        return
+    raise Damaged(
+        f"The store {store} is gone, but {made_after} is there: this is not a new cluster's directory.",
+        fix=f"{RESTORE} For a new cluster that knows no job and no host of before, move {store.parent} away.",
+    )
+
+
 def quick_check(database: sqlite3.Connection, store: Path) -> None:
     """Raises ``Damaged`` for pages that contradict each other, in a store that isn't too large to look."""
     with contextlib.suppress(FileNotFoundError):

@@ -64,6 +64,29 @@ async def test_controller_whose_log_was_cut_ends_for_good_until_the_loss_is_acce
     await controller.close()
 
 
+async def test_controller_whose_store_is_gone_does_not_begin_anew_beside_what_is_left(daemon: Process) -> None:
+    process = daemon.start()
+    controller = await daemon.ready(process)
+    await submitted(controller)
+    process.send_signal(signal.SIGKILL)
+    await ended(process)
+    await controller.close()
+    state = daemon.root / "state"
+    for path in state.glob("holdfast.db*"):
+        path.unlink()
+
+    assert await ended(daemon.start()) == 78
+    assert f"The store {state}/holdfast.db is gone, but {state}/secrets.key is there" in daemon.log
+    assert not list(state.glob("holdfast.db*")), "nothing was made that hides the loss from the next start"
+
+    state.rename(daemon.root / "moved")
+    daemon.processes.clear()
+    (daemon.root / "controller.log").rename(daemon.root / "earlier.log")
+    controller = await daemon.ready(daemon.start())
+    assert await listed(controller) == set()
+    await controller.close()
+
+
 class Small:
     """A controller whose state directory is a small file system of its own, which goes with it."""
 
