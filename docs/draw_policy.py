@@ -43,8 +43,9 @@ TAIL = """
   the same code and last line on stderr), each time within ten minutes and before any step, checkpoint or output that
   looks like progress. `noProgressLimit: 0` switches both rules off.
 - All workers of a job together are restarted in place for their own errors at most twice as often as one of them.
-- `backoff` delays every launch of such a row, the first too, and doubles each time. Launches after a hang, a drain, a
-  preemption or a restart that was asked for are not delayed, and are no failures in a row.
+- The first launch of such a row is at once; those that follow wait 1 s, 2 s, 4 s and so on, 5 minutes at most. With
+  `backoff.initial` the first one waits too, and `backoff.limit` is the longest wait, `0s` for none. Launches after a
+  hang, a drain, a preemption or a restart that was asked for are not delayed, and are no failures in a row.
 - `disableRetries` makes every failure final, and every hang that would be restarted; `unconditionalRetry` retries the
   job after any of them.
 - A host that is suspected twice in one job (†) is no longer used by it; a host that is at fault (‡) is cordoned

@@ -8,6 +8,9 @@ import pytest
 from tests.scenarios.training import Training
 from tests.scenarios.world import World, gang, launch_of
 
+from holdfast import spec
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.gang import Retries
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
@@ -15,6 +18,7 @@ from holdfast_controller.core.model.recovery import Recover, StartType
 from holdfast_controller.core.scheduling.pending_reason import wait_reason
 from holdfast_controller.core.step.assignment import desired
 from holdfast_controller.core.step.commands import WorkerReported
+from holdfast_controller.shell.convert.gang_from_spec import gang_of
 
 
 @pytest.fixture
@@ -192,6 +196,32 @@ def test_back_off_delays_each_restart_the_first_too_and_doubles() -> None:
         for worker in (0, 1):
             world.report("a", worker, "RUNNING")
     assert waits == [10, 15, 15, 15]
+
+
+def test_a_job_file_without_a_word_of_pauses_is_not_relaunched_in_a_tight_loop() -> None:
+    task = {"processSpec": {"command": ["false"]}}
+    pools = [{"replicaCount": 1, **task}, {"replicaCount": 1, **task}]
+    written = {"jobSpec": {"workerPoolSpecs": pools, "faultTolerance": {"noProgressLimit": 0}}}
+    world = World(hosts=2)
+    world.submit("a", gang_of(spec.parse(written).job_spec))
+    world.run("a")
+    waits, said = [], []
+    for _ in range(5):
+        before = len(world.log)
+        fail_once(world, 1)
+        said += [
+            message_of(each, job_of(world)) for each in world.log[before:] if isinstance(each, ev.RestartDecided)
+        ]
+        world.launch("a")
+        began = world.mono
+        while not job_of(world).launched:
+            world.wait(1, beating=["host-0", "host-1"])
+        waits.append(round(world.mono - began))
+        for worker in (0, 1):
+            world.report("a", worker, "RUNNING")
+    assert waits == [0, 1, 2, 4, 8]
+    assert "as generation 2: workerpool1-0 rank 1" in said[0]
+    assert "as generation 5 after a pause of 4 s: workerpool1-0 rank 1" in said[3]
 
 
 def test_host_that_fails_its_checks_is_cordoned_and_the_job_goes_elsewhere() -> None:

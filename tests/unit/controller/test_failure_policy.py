@@ -348,6 +348,20 @@ def test_checkpoint_is_progress_only_where_no_step_is_known() -> None:
     assert Reached(6.0).progressed(found)
 
 
+def test_a_job_that_names_no_pause_is_relaunched_at_once_and_then_later_and_later() -> None:
+    found = made(backoff_s=None)
+    failure = failure_of(found, found.gang.members[1], EXAMPLES[Cause.USER_ERROR], Cause.USER_ERROR, NOWHERE)
+    waits = []
+    for before in range(12):
+        found.budgets.spent.failures = before
+        waits.append(backoff_s(found, failure))
+    assert waits == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 300.0, 300.0]
+    assert backoff_s(found, replace(failure, progressed=True)) == 0.0, "the first after progress"
+    without = made(backoff_s=None, backoff_limit_s=0.0)
+    without.budgets.spent.failures = 5
+    assert backoff_s(without, failure) == 0.0
+
+
 def test_back_off_starts_with_the_first_failure_and_doubles() -> None:
     found = made(backoff_s=2.0, backoff_limit_s=5.0)
     failure = failure_of(found, found.gang.members[1], EXAMPLES[Cause.USER_ERROR], Cause.USER_ERROR, NOWHERE)

@@ -35,6 +35,8 @@ INTERNAL_RESTARTS = 2
 """Three attempts in all."""
 HOST_MOVES = 3
 """Times in a row, without progress, that work moves away from hosts that were lost or broken."""
+SECOND_PAUSE_S = 1.0
+"""Before the second launch of a row, in a job that names no pause; its first launch is at once."""
 _OF_TEXT = frozenset({"ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "TabError"})
 _NO_COMMAND = frozenset({126, 127})
 """A shell's codes for a command that it may not run, or doesn't find."""
@@ -354,5 +356,7 @@ def backoff_s(job: Job, failure: Failure) -> float:
     """How long the next launch waits: it doubles with each failure in a row. 0 where nothing failed, as in a drain."""
     if not failure.key:
         return 0.0
-    before = 0 if failure.progressed else job.budgets.spent.failures
-    return wait_s(before + 1, job.gang.retries.backoff_s, job.gang.retries.backoff_limit_s)
+    before, retries = 0 if failure.progressed else job.budgets.spent.failures, job.gang.retries
+    if retries.backoff_s is None:
+        return wait_s(before, SECOND_PAUSE_S, retries.backoff_limit_s) if before else 0.0
+    return wait_s(before + 1, retries.backoff_s, retries.backoff_limit_s)

@@ -117,7 +117,8 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
             return f"late exit report for {_rank(event.worker, event.exit.rank)}: {event.exit.message}"
         case ev.RestartDecided():
             whom = "" if event.worker is None else f" {job.gang.members[event.worker].name} alone"
-            return f"restarting{whom} in place as generation {event.generation}: {_restart_cause(event, job)}"
+            when = f"{event.generation}{_pause(event)}"
+            return f"restarting{whom} in place as generation {when}: {_restart_cause(event, job)}"
         case ev.WorkerLaunched():
             return f"{event.worker} launched as generation {event.generation}"
         case ev.WorkerStarted():
@@ -218,14 +219,19 @@ def _attempt_ended(event: ev.AttemptEnded, job: Job) -> str:
     cause = _cause(event.related, event.end_reason)
     away = f" away from {_listing(list(event.avoid))}" if event.avoid else ""
     if event.keep:
-        return f"moving{away}; workers elsewhere stay there: {cause}"
+        return f"moving{_pause(event)}{away}; workers elsewhere stay there: {cause}"
     retries = f", job retry {job.budgets.spent.job_retries} of {job.gang.retries.job_retries}"
     count = retries if event.budget is Budget.JOB else ""
-    return f"retrying the whole job{away}: {cause}{count}"
+    return f"retrying the whole job{_pause(event)}{away}: {cause}{count}"
 
 
 def _cause(related: Related, reason: EndReason) -> str:
     return f"{related_in_words(related, reason)} ({reason.value})"
+
+
+def _pause(event: ev.RestartDecided | ev.AttemptEnded) -> str:
+    """The back-off before the next launch, where there is one."""
+    return f" after a pause of {event.not_before - event.at:.0f} s" if event.not_before is not None else ""
 
 
 def _restart_cause(event: ev.RestartDecided, job: Job) -> str:

@@ -47,8 +47,8 @@ class Retries:
     """Of the whole job, on other hosts where there are any."""
     permanent_codes: frozenset[int] = frozenset()
     transient_codes: frozenset[int] = frozenset()
-    backoff_s: float = 0.0
-    """Before the launch that answers a failure; doubles with each one more in a row."""
+    backoff_s: float | None = 0.0
+    """Before the launch that answers a failure; doubles with each one more in a row. None: the first is at once."""
     backoff_limit_s: float = 300.0
     unconditional: bool = False
     """Retry the job whatever its failure was."""

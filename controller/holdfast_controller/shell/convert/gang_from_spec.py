@@ -138,7 +138,7 @@ def _retries(spec: JobSpec) -> Retries:
         job_retries=tolerance.max_job_retries,
         permanent_codes=frozenset(tolerance.permanent_exit_codes),
         transient_codes=frozenset(tolerance.transient_exit_codes),
-        backoff_s=tolerance.backoff.initial,
+        backoff_s=tolerance.backoff.initial or None,
         backoff_limit_s=tolerance.backoff.limit,
         unconditional=tolerance.unconditional_retry,
         no_progress_limit=tolerance.no_progress_limit,
