@@ -231,7 +231,8 @@ def _cause(related: Related, reason: EndReason) -> str:
 
 def _pause(event: ev.RestartDecided | ev.AttemptEnded) -> str:
     """The back-off before the next launch, where there is one."""
-    return f" after a pause of {event.not_before - event.at:.0f} s" if event.not_before is not None else ""
+    left = 0.0 if event.not_before is None else event.not_before - event.at
+    return f" after a pause of {left:.0f} s" if left >= 1 else ""
 
 
 def _restart_cause(event: ev.RestartDecided, job: Job) -> str:
