@@ -13,7 +13,7 @@ from tests.integration.sampling.conftest import Stage
 
 from holdfast.hang.records.recording import RankProgress
 from holdfast_agent.shell.sampling import worker
-from holdfast_agent.shell.sampling.output import BYTES_MOST
+from holdfast_agent.shell.sampling.output import BYTES_MOST, LINES_MOST
 from holdfast_agent.shell.sampling.worker import WorkerSampling
 
 
@@ -39,13 +39,27 @@ async def test_flood_is_read_in_part_and_the_rest_is_told(stage: Stage) -> None:
     await stage.up()
     await stage.tick()
     with stage.output().open("ab") as out:
-        out.write(b"x" * 99 + b"\n")
-        for number in range(10_000):
-            out.write(b"%099d\n" % number)
+        out.write(b"x" * 999 + b"\n")
+        for number in range(1_000):
+            out.write(b"%0999d\n" % number)
     sample = await stage.tick()
-    assert sample.skipped_bytes == 10_001 * 100 - BYTES_MOST
-    assert int(sample.lines[-1].text) == 9999
-    assert all(len(line.text) == 99 for line in sample.lines)
+    assert sample.skipped_bytes == 1_001 * 1_000 - BYTES_MOST
+    assert int(sample.lines[-1].text) == 999
+    assert all(len(line.text) == 999 for line in sample.lines)
+
+
+async def test_of_a_flood_of_short_lines_the_newest_are_read_in_equal_parts_of_each_stream(stage: Stage) -> None:
+    stage.start("signal.pause()")
+    await stage.up()
+    await stage.tick()
+    for name in (".out", ".err"):
+        with stage.output().with_suffix(name).open("ab") as file:
+            file.write(b"".join(b"%06d\n" % number for number in range(30_000)))
+    sample = await stage.tick()
+    assert len(sample.lines) == LINES_MOST
+    assert [line.text for line in sample.lines if line.stream == "err"][-1] == "029999"
+    assert len([line for line in sample.lines if line.stream == "out"]) == LINES_MOST // 2
+    assert sample.skipped_bytes == 7 * (2 * 30_000 - LINES_MOST)
 
 
 async def test_growing_checkpoint_is_seen_and_one_that_rests_is_only_open(stage: Stage, tmp_path: Path) -> None:

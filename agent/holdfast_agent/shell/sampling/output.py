@@ -10,6 +10,8 @@ from holdfast_agent.shell.sampling.guarded_reader import Subject, Turn
 
 BYTES_MOST = 256 << 10
 """Read of one stream in one look; of a flood only the newest part is read."""
+LINES_MOST, LINES_LEAST = 2_000, 20
+"""Of all streams of a worker in one look, and of each of many: a line costs the event loop some 10 us."""
 
 
 class OutputStream(Subject):
@@ -30,8 +32,8 @@ class OutputStream(Subject):
             os.close(self._handle)
             self._handle = -1
 
-    def read(self, turn: Turn) -> tuple[list[LogLine], int]:
-        """Whole lines since the last read, and how many bytes were skipped."""
+    def read(self, turn: Turn, most: int = LINES_MOST) -> tuple[list[LogLine], int]:
+        """Whole lines since the last read, the newest ``most`` of them, and how many bytes were skipped."""
         if self.stuck or (self._handle < 0 and not self._open(turn)):
             return [], 0
         try:
@@ -47,7 +49,9 @@ class OutputStream(Subject):
             self.close()  # looked for again at the next look
             return [], 0
         self._position += len(data)
-        return [LogLine(self._rank, self._name, text) for text in self._cutter.feed(data)], skipped
+        lines = self._cutter.feed(data)
+        skipped += sum(len(line) + 1 for line in lines[:-most])
+        return [LogLine(self._rank, self._name, text) for text in lines[-most:]], skipped
 
     def _open(self, turn: Turn) -> bool:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

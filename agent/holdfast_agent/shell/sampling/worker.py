@@ -21,7 +21,7 @@ from holdfast_agent.core.proc.proc_text import Stat
 from holdfast_agent.core.proc.process_tree import Role
 from holdfast_agent.core.proc.waits import Gang
 from holdfast_agent.shell.sampling.guarded_reader import Subject, Turn
-from holdfast_agent.shell.sampling.output import OutputStream
+from holdfast_agent.shell.sampling.output import LINES_LEAST, LINES_MOST, OutputStream
 from holdfast_agent.shell.sampling.processes import Member
 from holdfast_agent.shell.sampling.saved_files import SavedFileWatch
 from holdfast_agent.shell.sampling.tree import DumpTools, RankReading, Tree
@@ -167,8 +167,9 @@ class WorkerSampling:
         ranks = self._rank_samples(turn, readings, host, now_s)
         lines: list[LogLine] = []
         skipped = 0
+        most = max(LINES_LEAST, LINES_MOST // max(1, len(self._streams)))
         for stream in self._streams:
-            more, passed_over = stream.read(turn)
+            more, passed_over = stream.read(turn, most)
             lines += more
             skipped += passed_over
         if now_s >= self._files_due_s:
