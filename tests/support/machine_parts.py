@@ -133,6 +133,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "netns": _netns,
     "pids": _pids,
     "podman": has_podman,
+    "prometheus": lambda: _works("prometheus", "--version"),
     "promtool": lambda: _works("promtool", "--version"),
     "ptrace": _ptrace,
     "root": lambda: os.geteuid() == 0,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import ipaddress
 import os
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 from cryptography import x509
@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from holdfast._base.identity import Identity, Kind
-from holdfast._security import certificate
+from holdfast._security import certificate, server_names
 from holdfast._security.certificate import BACKDATED_S
-from holdfast._security.tls import HOST_NAME, SERVER_NAME, TlsFiles
+from holdfast._security.tls import HOST_NAME, TlsFiles
 from holdfast.errors import ConfigError
 
 CLOCK_SKEW = datetime.timedelta(seconds=BACKDATED_S)
@@ -58,17 +58,20 @@ def issue(
     *,
     lifetime: datetime.timedelta = LEAF_LIFETIME,
     server: bool = False,
+    names: Collection[str] = (),
 ) -> TlsFiles:
     """Write ``NAME.pem`` and ``NAME.key`` (mode 0600), each atomically, into ``directory``, which must exist.
 
-    ``server`` lets the holder serve everything as ``holdfast-controller``, ``localhost`` and 127.0.0.1 and is for
-    controllers only (``ValueError`` otherwise). The certificate never outlives its CA. Raises ``ConfigError``
-    when the CA's files are missing or unreadable.
+    ``server`` lets the holder serve everything as ``holdfast-controller``, ``localhost``, 127.0.0.1 and ``names``
+    (``server_names.served``), and is for controllers only (``ValueError`` otherwise). The certificate never outlives
+    its CA. Raises ``ConfigError`` when the CA's files are missing or unreadable.
     """
     if server and identity.kind is not Kind.CONTROLLER:
         raise ValueError(f"{identity} may not serve: it is no controller.")
     key = ec.generate_private_key(ec.SECP256R1())
-    made = _leaf(ca_directory, identity, key.public_key(), _now(), lifetime, server=server)
+    made = _leaf(
+        ca_directory, identity, key.public_key(), _now(), lifetime, serves=_serves(server=server, names=names)
+    )
     _write_pair(directory, name, key, made)
     return TlsFiles(ca_directory / "ca.pem", directory / f"{name}.pem", directory / f"{name}.key")
 
@@ -78,19 +81,27 @@ def sign(
 ) -> bytes:
     """A certificate in PEM for another party's key, issued at a time in epoch seconds; see ``issue``."""
     issued = datetime.datetime.fromtimestamp(issued_at, datetime.UTC)
-    made = _leaf(ca_directory, identity, key, issued, lifetime, server=False)
+    made = _leaf(ca_directory, identity, key, issued, lifetime, serves=())
     return made.public_bytes(serialization.Encoding.PEM)
 
 
-def renew_server(ca_directory: Path, files: TlsFiles, lifetime: datetime.timedelta) -> None:
-    """Replace a controller's certificate by one for the same key and identity that begins now.
+def renew_server(
+    ca_directory: Path, files: TlsFiles, lifetime: datetime.timedelta, names: Collection[str] = ()
+) -> None:
+    """Replace a controller's certificate by one for the same key and identity that begins now; ``names`` as above.
 
     Raises ``ConfigError`` when a file can't be read or is not what it should be.
     """
     old = certificate.read(files.cert)
     key = _read_key(files.key)
-    renewed = _leaf(ca_directory, old.identity, key.public_key(), _now(), lifetime, server=True)
+    renewed = _leaf(
+        ca_directory, old.identity, key.public_key(), _now(), lifetime, serves=_serves(server=True, names=names)
+    )
     write(files.cert, renewed.public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def _serves(*, server: bool, names: Collection[str]) -> frozenset[str]:
+    return frozenset(server_names.ALWAYS).union(names) if server else frozenset()
 
 
 def _leaf(
@@ -100,17 +111,15 @@ def _leaf(
     issued: datetime.datetime,
     lifetime: datetime.timedelta,
     *,
-    server: bool,
+    serves: Collection[str],
 ) -> x509.Certificate:
     ca, ca_key = _read_ca(ca_directory)
     names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(str(identity))]
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    if server:
-        names += [x509.DNSName(SERVER_NAME), x509.DNSName("localhost")]
-        names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+    names += server_names.general_names(serves)
     if identity.kind is Kind.HOST:
         names.append(x509.DNSName(HOST_NAME))
-    if server or identity.kind is Kind.HOST:
+    if serves or identity.kind is Kind.HOST:
         usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
     authority = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
         ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from holdfast._base import config
 from holdfast._base.identity import Identity, Kind
-from holdfast._security import pki
+from holdfast._security import pki, server_names
 from holdfast._security.tls import TlsFiles
 from holdfast.dev.plan import CONTROLLER, Cluster, Host
 from holdfast.errors import ConfigError, WrongState
@@ -200,7 +200,10 @@ def _certify(layout: Layout, kind: Kind, name: str, directory: Path, stem: str) 
     if all(path.exists() for path in files) and pki.remaining(files[0]) > RENEW_BEFORE:
         return
     identity = Identity(CLUSTER_NAME, kind, name)
-    pki.issue(layout.pki, identity, directory, stem, server=kind is Kind.CONTROLLER)
+    serving = kind is Kind.CONTROLLER
+    pki.issue(
+        layout.pki, identity, directory, stem, server=serving, names=server_names.served(()) if serving else ()
+    )
 
 
 def _settle(path: Path, values: Mapping[str, object]) -> None:

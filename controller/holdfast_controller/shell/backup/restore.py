@@ -18,6 +18,7 @@ import shutil
 import sys
 import tarfile
 import time
+import tomllib
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import IO, cast
 
 from holdfast._base.identity import Identity, Kind
 from holdfast._daemon.instance_lock import only_one
-from holdfast._security import pki
+from holdfast._security import pki, server_names
 from holdfast._security.enrolment import files
 from holdfast.errors import ConfigError, HoldfastError, StoreError, WrongState
 from holdfast_controller.core.model.clock import Wall
@@ -52,9 +53,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--to", type=Path, metavar="DIR", help="for everything [default: where it was]")
     parser.add_argument("--passphrase-file", type=Path, metavar="FILE", help="instead of asking for it")
     parser.add_argument("--ca-key", type=Path, metavar="FILE", help="for a backup without keys: the CA's key")
+    parser.add_argument(
+        "--advertise", metavar="HOST", help="the name under which others reach this machine, if it is another one"
+    )
     options = parser.parse_args(argv)
     try:
-        done, cluster, targets = restore(options.file, options.to, options.passphrase_file, options.ca_key)
+        done, cluster, targets = restore(
+            options.file, options.to, options.passphrase_file, options.ca_key, options.advertise
+        )
     except HoldfastError as error:
         print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
         return 1
@@ -76,9 +82,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def restore(
-    file: Path, to: Path | None = None, passphrase_file: Path | None = None, ca_key: Path | None = None
+    file: Path,
+    to: Path | None = None,
+    passphrase_file: Path | None = None,
+    ca_key: Path | None = None,
+    advertise: str | None = None,
 ) -> tuple[mf.Manifest, Cluster, Targets]:
     """See the module. Returns what was restored, as it stands now, and where. Raises ``HoldfastError``."""
+    if advertise is not None:
+        server_names.checked(advertise, "--advertise")
     with _opened(file, passphrase_file) as (tar, packed):
         try:
             first = tar.next()
@@ -95,9 +107,10 @@ def restore(
                     _unpack(tar, done, staging)
                     while packed.read(_PIECE):
                         pass
-                    _certify(done, staging, ca_key)
+                    settings = settings_for((staging / mf.SETTINGS).read_text(), done.layout, targets, advertise)
+                    _certify(done, staging, ca_key, settings)
                     cluster = _begin_anew(staging / mf.STORE, done)
-                    _move(done, staging, targets)
+                    _move(done, staging, targets, settings)
                 finally:
                     shutil.rmtree(staging, ignore_errors=True)
         except gzip.BadGzipFile:
@@ -177,8 +190,8 @@ def _unpack(tar: tarfile.TarFile, done: mf.Manifest, staging: Path) -> None:
         raise StoreError(f"The backup is cut short: {min(wanted)} is missing.")
 
 
-def _certify(done: mf.Manifest, staging: Path, ca_key: Path | None) -> None:
-    """Issue the controller a new certificate, so that its key needs no backup."""
+def _certify(done: mf.Manifest, staging: Path, ca_key: Path | None, settings: str) -> None:
+    """Issue the controller a new certificate, so that its key needs no backup. It names this machine."""
     own, ca = staging / "own", staging / "ca"
     own.mkdir(exist_ok=True)
     if not done.layout.ca_directory:
@@ -193,9 +206,19 @@ def _certify(done: mf.Manifest, staging: Path, ca_key: Path | None) -> None:
     pki.check_ca(ca)
     serving = Identity(done.cluster, Kind.CONTROLLER, "controller")
     lifetime = datetime.timedelta(seconds=CertificateConfig().controller)
-    pki.issue(ca, serving, own, "controller", lifetime=lifetime, server=True)
+    pki.issue(ca, serving, own, "controller", lifetime=lifetime, server=True, names=_names(settings))
     (own / "controller.pem").rename(own / "cert.pem")
     (own / "controller.key").rename(own / "key.key")
+
+
+def _names(settings: str) -> frozenset[str]:
+    """By settings that may be wrong otherwise, which the next start says."""
+    try:
+        table = tomllib.loads(settings)
+    except tomllib.TOMLDecodeError:
+        return server_names.served(())
+    given = [name for name in (table.get("advertise"), *table.get("names", ())) if name]
+    return server_names.served(given, [table[key] for key in ("listen", "enrolment_listen") if table.get(key)])
 
 
 def _begin_anew(database: Path, done: mf.Manifest) -> Cluster:
@@ -208,7 +231,7 @@ def _begin_anew(database: Path, done: mf.Manifest) -> Cluster:
         store.close()
 
 
-def _move(done: mf.Manifest, staging: Path, targets: Targets) -> None:
+def _move(done: mf.Manifest, staging: Path, targets: Targets, settings: str) -> None:
     for folder in (targets.settings.parent, targets.cert.parent, targets.key.parent):
         files.folder(folder)
     if targets.ca_directory is not None:
@@ -229,8 +252,7 @@ def _move(done: mf.Manifest, staging: Path, targets: Targets) -> None:
     handle = os.open(targets.state_dir, os.O_RDONLY)
     os.fsync(handle)
     os.close(handle)
-    text = (staging / mf.SETTINGS).read_text()
-    files.write(targets.settings, settings_for(text, done.layout, targets).encode(), 0o600)
+    files.write(targets.settings, settings.encode(), 0o600)
 
 
 _ELSEWHERE = "Restore where no controller was, or name another folder: --to DIR."

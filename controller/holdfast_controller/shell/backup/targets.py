@@ -35,8 +35,11 @@ def targets_of(layout: Layout, to: Path | None) -> Targets:
     return Targets(root / "controller.toml", state, own_ca, state / "controller.pem", state / "controller.key", ca)
 
 
-def settings_for(text: str, layout: Layout, targets: Targets) -> str:
-    """The settings, which name the places of ``targets``; whatever else is in them stays as it is."""
+def settings_for(text: str, layout: Layout, targets: Targets, advertise: str | None = None) -> str:
+    """The settings, which name the places of ``targets``, and another host to ``advertise`` if one is given.
+
+    All else in them stays as it is.
+    """
     named = {
         "state_dir": (layout.state_dir, targets.state_dir),
         "ca": (layout.ca, targets.ca),
@@ -48,4 +51,8 @@ def settings_for(text: str, layout: Layout, targets: Targets) -> str:
         if now is not None and str(now) != was:
             line = f"{key} = {json.dumps(str(now))}"
             text = re.sub(rf"(?m)^{key}[ \t]*=.*$", lambda _, line=line: line, text, count=1)  # type: ignore[misc]
+    if advertise is not None:
+        line = f"advertise = {json.dumps(advertise)}"
+        text, found = re.subn(r"(?m)^advertise[ \t]*=.*$", lambda _: line, text, count=1)
+        text = text if found else f"{line}\n{text}"  # before any table
     return text

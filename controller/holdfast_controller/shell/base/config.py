@@ -7,6 +7,7 @@ from pathlib import Path
 
 from holdfast._base.identity import NAME_RULE, is_name
 from holdfast._daemon.metrics import listener
+from holdfast._security import server_names
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError
 from holdfast.spec import DisconnectPolicy
@@ -122,6 +123,8 @@ class ControllerConfig:
     """HOST:PORT where hosts and users get certificates, without having one; needs ``ca_directory``."""
     advertise: str = ""
     """Name or address under which others reach this machine; that of ``listen`` unless it is a wildcard."""
+    names: tuple[str, ...] = ()
+    """Further names and addresses of it. All are in the controller's certificate, with the machine's own name."""
     certificates: CertificateConfig = field(default_factory=CertificateConfig)
     bundles: BundleConfig = field(default_factory=BundleConfig)
     """How much packaged code is kept."""
@@ -183,6 +186,9 @@ class ControllerConfig:
         if self.run_as not in {choice.value for choice in RunAs}:
             fix = 'Write "service" (each host\'s worker_user), or "same-name" (the account of the user\'s name).'
             raise ConfigError(f"run_as is {self.run_as!r}.", fix=fix)
+        for where, name in (("advertise", self.advertise), *(("names", name) for name in self.names)):
+            if name or where == "names":
+                server_names.checked(name, where)
         for name in self.admins:
             if not is_name(name):
                 raise ConfigError(f"admins: {name!r} is no name.", fix=f"Names: {NAME_RULE}.")

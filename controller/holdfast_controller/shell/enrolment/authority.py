@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import hashlib
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from cryptography import x509
@@ -15,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast._base.identity import Identity, Kind
 from holdfast._daemon import log
-from holdfast._security import certificate, pki
+from holdfast._security import certificate, pki, server_names
 from holdfast._security.enrolment.requests import MALFORMED
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError, Denied, InvalidInput, Unauthenticated, Violation
@@ -28,10 +29,16 @@ RETRY_S = 30.0
 
 
 class Authority:
-    """Signs with the CA in a directory. Raises ``ConfigError`` when its files are missing or don't match."""
+    """Signs with the CA in a directory. Raises ``ConfigError`` when its files are missing or don't match.
 
-    def __init__(self, directory: Path, lifetimes: CertificateConfig, cluster: str = "main") -> None:
+    ``serves`` are the names and addresses that the controller's own certificate has to carry.
+    """
+
+    def __init__(
+        self, directory: Path, lifetimes: CertificateConfig, cluster: str = "main", serves: Collection[str] = ()
+    ) -> None:
         self.directory = directory
+        self.serves = frozenset(serves)
         self.lifetimes = lifetimes
         self.cluster = cluster
         path = directory / "ca.pem"
@@ -85,20 +92,28 @@ class Authority:
                 return
         raise ValueError("no CA of this cluster has issued it")
 
+    def renew_own(self, files: TlsFiles) -> None:
+        """Issue the controller's own certificate anew, for the same key. Raises ``ConfigError`` or ``OSError``."""
+        lifetime = datetime.timedelta(seconds=self.lifetimes.controller)
+        pki.renew_server(self.directory, files, lifetime, self.serves)
+
     async def keep_own(self, files: TlsFiles) -> None:
         """Renew the controller's own certificate, for ever; open connections go on."""
-        lifetime = datetime.timedelta(seconds=self.lifetimes.controller)
         while True:
-            try:
-                due = certificate.read(files.cert).renew_at - time.time()
-                if due <= 0:
-                    await asyncio.to_thread(pki.renew_server, self.directory, files, lifetime)
-                    log.info("certificate.renewed", file=str(files.cert))
-                    continue
-            except (ConfigError, OSError) as error:
-                log.warning("certificate.renewal_failed", error=str(error))
-                due = RETRY_S
-            await asyncio.sleep(min(due, LOOK_AGAIN_S))
+            due_s = await self.look_at_own(files)
+            await asyncio.sleep(due_s)
+
+    async def look_at_own(self, files: TlsFiles) -> float:
+        """Renew that certificate if it is due or lacks a name. Returns the seconds until the next look."""
+        try:
+            missing = self.serves - server_names.named(files.cert)
+            if missing or certificate.read(files.cert).renew_at <= time.time():
+                await asyncio.to_thread(self.renew_own, files)
+                log.info("certificate.renewed", file=str(files.cert), names_added=sorted(missing))
+            return min(max(1.0, certificate.read(files.cert).renew_at - time.time()), LOOK_AGAIN_S)
+        except (ConfigError, OSError) as error:
+            log.warning("certificate.renewal_failed", error=str(error))
+            return RETRY_S
 
 
 def ca_hash(pem: bytes) -> str:

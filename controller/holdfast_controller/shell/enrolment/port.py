@@ -37,7 +37,7 @@ class Enrolling:
             # Only here: a controller without a CA needs no cryptography of its own.
             from holdfast_controller.shell.enrolment.authority import Authority
 
-            self._authority = Authority(config.ca_directory, config.certificates, config.cluster)
+            self._authority = Authority(config.ca_directory, config.certificates, config.cluster, names_of(config))
         if self._authority is not None and config.enrolment_listen:
             from holdfast_controller.shell.enrolment import service
             from holdfast_controller.shell.enrolment.issued import IssuedCertificates
@@ -66,7 +66,9 @@ class Enrolling:
         self.service.address = f"{_reached_at(config, config.enrolment_listen)}:{port}"
 
     async def start(self) -> None:
-        """Serve enrolment on its port."""
+        """Serve enrolment on its port, once the controller's certificate names what callers may ask for."""
+        if self._authority is not None:
+            await self._authority.look_at_own(self._config.tls)
         if self._server is not None:
             await self._server.start()
 
@@ -81,6 +83,15 @@ class Enrolling:
             await asyncio.Event().wait()
         else:
             await self._authority.keep_own(self._config.tls)
+
+
+def names_of(config: ControllerConfig) -> frozenset[str]:
+    """What the controller's certificate has to name. Raises ``ConfigError``."""
+    # Only here: a controller without a CA issues nothing.
+    from holdfast._security import server_names
+
+    listens = (config.listen, config.enrolment_listen)
+    return server_names.served((_reached_at(config, config.listen), *config.names), listens)
 
 
 def _reached_at(config: ControllerConfig, listen: str) -> str:

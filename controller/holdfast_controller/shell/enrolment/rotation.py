@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import enum
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -104,8 +103,7 @@ class Rotation:
             case Stage.ANNOUNCED:
                 await self._refuse_unless_ready(force)
                 await self._files(pki.let_next_issue)
-                lifetime = datetime.timedelta(seconds=self._authority.lifetimes.controller)
-                await asyncio.to_thread(pki.renew_server, self._authority.directory, self._own, lifetime)
+                await asyncio.to_thread(self._authority.renew_own, self._own)
                 log.info("ca.issuing", ca=self._authority.ca_hash)
             case Stage.ISSUING:
                 problem = "The new CA issues already; what is left is to trust the old one no more."

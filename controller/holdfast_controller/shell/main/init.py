@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast._base.identity import NAME_RULE, Identity, Kind, is_name
 from holdfast._base.systemd import start_line
-from holdfast._security import pki
+from holdfast._security import pki, server_names
 from holdfast._security.enrolment import files
 from holdfast.errors import ConfigError, HoldfastError, WrongState
 from holdfast_controller.shell.base.config import CertificateConfig
@@ -29,7 +29,13 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--cluster", default="main", metavar="NAME", help="[default: main]")
     parser.add_argument("--admin", default=getpass.getuser(), metavar="NAME", help="[default: you]")
-    parser.add_argument("--advertise", required=True, metavar="HOST", help="under which others reach this machine")
+    parser.add_argument(
+        "--advertise",
+        required=True,
+        action="append",
+        metavar="HOST",
+        help="name or address under which others reach this machine; again for each further one",
+    )
     parser.add_argument("--port", type=int, default=7443, help="[default: 7443]")
     parser.add_argument("--enrolment-port", type=int, default=7444, metavar="PORT", help="[default: 7444]")
     parser.add_argument(
@@ -51,6 +57,8 @@ def _make(options: argparse.Namespace) -> None:
     settings, ca = directory / "controller.toml", state / "ca"
     _check(options, settings, ca)
     lifetimes = CertificateConfig()
+    advertise, *more = options.advertise
+    serves = server_names.served(options.advertise)
     files.folder(directory)
     files.folder(state, 0o700)
     files.folder(ca, 0o700)
@@ -59,22 +67,23 @@ def _make(options: argparse.Namespace) -> None:
         pki.create_ca(options.cluster, ca)
         serving = Identity(options.cluster, Kind.CONTROLLER, "controller")
         lifetime = datetime.timedelta(seconds=lifetimes.controller)
-        own = pki.issue(ca, serving, state, "controller", lifetime=lifetime, server=True)
+        own = pki.issue(ca, serving, state, "controller", lifetime=lifetime, server=True, names=serves)
     except OSError as error:
         raise ConfigError(f"Cannot write {error.filename}: {error.strerror}.") from error
     write_admin(
         ca,
         Identity(options.cluster, Kind.USER, options.admin),
         admin,
-        controller=f"{options.advertise}:{options.port}",
-        enrolment=f"{options.advertise}:{options.enrolment_port}",
+        controller=f"{advertise}:{options.port}",
+        enrolment=f"{advertise}:{options.enrolment_port}",
         lifetime_s=lifetimes.user,
     )
     root = (ca / "ca.pem").read_bytes()
     controller = {
         "listen": f"0.0.0.0:{options.port}",
         "enrolment_listen": f"0.0.0.0:{options.enrolment_port}",
-        "advertise": options.advertise,
+        "advertise": advertise,
+        **({"names": more} if more else {}),
         "cluster": options.cluster,
         "admins": [options.admin],
         "state_dir": str(state),
@@ -99,9 +108,11 @@ def _check(options: argparse.Namespace, settings: Path, ca: Path) -> None:
         )
     if not is_name(options.admin):
         raise ConfigError(f"--admin {options.admin!r} is no name.", fix=f"Names: {NAME_RULE}.")
-    if not options.advertise or (":" in options.advertise.strip("[]") and not options.advertise.startswith("[")):
-        fix = "Write a name or an address without a port; IPv6 in brackets."
-        raise ConfigError(f"--advertise {options.advertise!r} is no host.", fix=fix)
+    for name in options.advertise:
+        if ":" in name.strip("[]") and not name.startswith("["):
+            fix = "Write a name or an address without a port; IPv6 in brackets."
+            raise ConfigError(f"--advertise {name!r} is no host.", fix=fix)
+        server_names.checked(name, "--advertise")
     ports = (options.port, options.enrolment_port)
     if not all(0 < port < 65536 for port in ports) or ports[0] == ports[1]:
         raise ConfigError("--port and --enrolment-port must be two different ports.", fix="1 to 65535.")

@@ -328,10 +328,10 @@ async def _listen_http(config: ControllerConfig, services: dict[str, object], gu
         return None
     # Only here: a controller without HTTP needs none of it.
     from holdfast_controller.shell.rest.calls import Calls
-    from holdfast_controller.shell.rest.listener import listen, names_of
+    from holdfast_controller.shell.rest.listener import ServedNames, listen
     from holdfast_controller.shell.rest.routes import application
 
-    app = application(Calls(services, guard), names_of(config.tls))
+    app = application(Calls(services, guard), ServedNames(config.tls))
     return await listen(app, config.host, config.http_port, config.tls)
 
 

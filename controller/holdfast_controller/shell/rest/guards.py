@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -64,10 +64,10 @@ class Guards:
     that a browser has made for a page must come from the same origin.
     """
 
-    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
-        """``names``: of the server's certificate, lower case, addresses without brackets."""
+    def __init__(self, app: ASGIApp, names: Callable[[], Collection[str]]) -> None:
+        """``names`` gets those of the server's certificate, lower case, addresses without brackets."""
         self._app = app
-        self._names = frozenset(names)
+        self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def patient(message: Message) -> None:
@@ -86,8 +86,9 @@ class Guards:
 
     def _check(self, request: Request) -> None:
         host = request.headers.get("host", "")
-        if _name(host) not in self._names:
-            fix = f"Use one of {', '.join(sorted(self._names))}"
+        names = self._names()
+        if _name(host) not in names:
+            fix = f"use one of {', '.join(sorted(names))}, or add it to names in controller.toml"
             error = InvalidInput([Violation("Host", "is no name in the controller's certificate", fix)])
             raise Refusal(421, error)
         origin = request.headers.get("origin")

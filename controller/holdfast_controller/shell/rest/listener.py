@@ -6,16 +6,17 @@ uvicorn's protocol reads and writes HTTP; its server, which would take the proce
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from typing import Any
 
-from cryptography import x509
 from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from holdfast._daemon import log
+from holdfast._security import server_names
 from holdfast._security.server_tls import server_context
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError
@@ -79,15 +80,22 @@ async def listen(app: ASGIApp, host: str, port: int, files: TlsFiles) -> Listene
     return Listener(server, state, server.sockets[0].getsockname()[1])
 
 
-def names_of(files: TlsFiles) -> frozenset[str]:
-    """The names and addresses in the server's certificate, lower case. Raises ``ConfigError``."""
-    try:
-        certificate = x509.load_pem_x509_certificate(files.cert.read_bytes())
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (OSError, ValueError, x509.ExtensionNotFound) as error:
-        raise ConfigError(f"{files.cert} is no certificate that names a server.") from error
-    addresses = map(str, found.get_values_for_type(x509.IPAddress))
-    return frozenset(name.lower() for name in (*found.get_values_for_type(x509.DNSName), *addresses))
+class ServedNames:
+    """The names and addresses in the server's certificate, lower case, also after it was replaced."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Raises ``ConfigError``."""
+        self._file = files.cert
+        self._stamp = files.cert.stat().st_mtime_ns
+        self._names = server_names.named(files.cert)
+
+    def __call__(self) -> frozenset[str]:
+        """As of now; while the file can't be read, as before."""
+        with contextlib.suppress(OSError, ConfigError):
+            stamp = self._file.stat().st_mtime_ns
+            if stamp != self._stamp:
+                self._names, self._stamp = server_names.named(self._file), stamp
+        return self._names
 
 
 class _Protocol(H11Protocol):

@@ -263,8 +263,8 @@ def _printed(request: Request, job: job_pb2.CustomJob, *, workers: bool = True) 
     return printed
 
 
-def application(calls: Calls, names: Collection[str]) -> Starlette:
-    """The ASGI application behind its guards. ``names`` are those by which callers may ask for us."""
+def application(calls: Calls, names: Callable[[], Collection[str]]) -> Starlette:
+    """The ASGI application behind its guards. ``names`` gets those by which callers may ask for us."""
     raised = (Aborted, HoldfastError, Refusal, HTTPException, Exception)
     app = Starlette(
         routes=routes(calls),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import stat
 from pathlib import Path
 
 import pytest
 
 from holdfast._base import config
-from holdfast._security import certificate, pki
+from holdfast._security import certificate, pki, server_names
 from holdfast.settings import load
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.enrolment.authority import ca_hash
@@ -36,6 +37,15 @@ def test_it_makes_all_that_a_controller_and_its_admin_need(
     said = capsys.readouterr().out
     assert ca_hash(made.ca.read_bytes()) in said
     assert f"holdfast-controller --config {tmp_path}/etc/controller.toml" in said
+
+
+def test_the_certificate_names_whatever_others_reach_the_machine_by(tmp_path: Path) -> None:
+    assert init(tmp_path, "--advertise", "10.0.0.5", "--advertise", "ctl") == 0
+    settings = config.load(ControllerConfig, tmp_path / "etc/controller.toml")
+    assert (settings.advertise, settings.names) == ("ctl.lab", ("10.0.0.5", "ctl"))
+    own = {"ctl.lab", "10.0.0.5", "ctl", socket.gethostname().lower()}
+    assert server_names.named(settings.cert) == own.union(server_names.ALWAYS)
+    assert load(tmp_path / "etc/admin/client.toml").controller == "ctl.lab:7443"
 
 
 def test_an_admin_who_has_lost_everything_gets_it_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

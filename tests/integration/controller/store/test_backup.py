@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import socket
 import stat
 import tarfile
 import zlib
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast._base import config
 from holdfast._daemon.instance_lock import only_one
+from holdfast._security import server_names
 from holdfast.errors import ConfigError, Denied, HoldfastError, StoreError, WrongState, WrongVersion
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Wall
@@ -22,6 +25,7 @@ from holdfast_controller.shell.backup import manifest as mf
 from holdfast_controller.shell.backup import restore
 from holdfast_controller.shell.backup.backup import back_up
 from holdfast_controller.shell.backup.sealed_stream import CHUNK_BYTES
+from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.main import init
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
@@ -85,6 +89,28 @@ def test_a_controller_comes_back_with_all_it_had(cluster: Path) -> None:
     assert again.epoch > EPOCHS_LEFT_OUT and again.sequence == 1 + EVENTS_LEFT_OUT
     assert again.gaps == [(1, again.sequence)]
     assert not list(new.glob(".*")) and not list(old.glob(".copy*"))
+
+
+@pytest.mark.parametrize("advertise", [None, "new.lab"])
+def test_the_certificate_names_the_machine_it_is_restored_on(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, advertise: str | None
+) -> None:
+    settings = cluster / "etc/controller.toml"
+    settings.write_text('names = ["10.0.0.5"]\n' + settings.read_text().replace('"127.0.0.1"', '"old.lab"'))
+    saved(cluster)
+    monkeypatch.setattr(socket, "gethostname", lambda: "second")
+    restore.restore(cluster / "backup", cluster / "new", cluster / "pass", advertise=advertise)
+    reached = advertise or "old.lab"
+    names = server_names.named(cluster / "new/state/controller.pem")
+    assert names == {*server_names.ALWAYS, reached, "10.0.0.5", "second"}
+    assert config.load(ControllerConfig, cluster / "new/controller.toml").advertise == reached
+
+
+def test_a_name_that_is_none_is_refused_before_anything_is_restored(cluster: Path) -> None:
+    saved(cluster)
+    with pytest.raises(ConfigError, match=r"--advertise: 'new\.lab:7443' is no host"):
+        restore.restore(cluster / "backup", cluster / "new", cluster / "pass", advertise="new.lab:7443")
+    assert not (cluster / "new").exists()
 
 
 def test_gaps_are_known_though_a_snapshot_was_taken_since(cluster: Path) -> None:
