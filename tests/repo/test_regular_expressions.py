@@ -47,7 +47,6 @@ MADE_AT_RUN_TIME = {
     "holdfast.hang.pipeline.frame_waits": "rows of its table, which a test below looks at",
     "holdfast.hang.pipeline.step_pattern.compiled_earlier": "only what release 0.1 accepted, which refused slow ones",
     "holdfast.spec.models.scalars.Text.read": "patterns of the models, which a test below looks at",
-    "holdfast_controller.shell.backup.targets.settings_for": "names of settings, in the admin's own file",
     "holdfast_agent.shell.output.archive_copy._is_stream": "a worker's name, quoted",
 }
 """Places where a pattern is put together from what is known only then, each with why that is harmless."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,12 +46,19 @@ def settings_for(text: str, layout: Layout, targets: Targets, advertise: str | N
         "key": (layout.key, targets.key),
         "ca_directory": (layout.ca_directory, targets.ca_directory),
     }
+    lines = text.splitlines()
     for key, (was, now) in named.items():
         if now is not None and str(now) != was:
-            line = f"{key} = {json.dumps(str(now))}"
-            text = re.sub(rf"(?m)^{key}[ \t]*=.*$", lambda _, line=line: line, text, count=1)  # type: ignore[misc]
-    if advertise is not None:
-        line = f"advertise = {json.dumps(advertise)}"
-        text, found = re.subn(r"(?m)^advertise[ \t]*=.*$", lambda _: line, text, count=1)
-        text = text if found else f"{line}\n{text}"  # before any table
-    return text
+            _write(lines, key, str(now))
+    if advertise is not None and not _write(lines, "advertise", advertise):
+        lines.insert(0, f"advertise = {json.dumps(advertise)}")  # before any table
+    return "\n".join(lines) + "\n"
+
+
+def _write(lines: list[str], key: str, value: str) -> bool:
+    """Replace the line of a key; False if there is none."""
+    for number, line in enumerate(lines):
+        if line.partition("=")[0].strip() == key:
+            lines[number] = f"{key} = {json.dumps(value)}"
+            return True
+    return False

@@ -86,7 +86,7 @@ class Enrolling:
 
 
 def names_of(config: ControllerConfig) -> frozenset[str]:
-    """What the controller's certificate has to name. Raises ``ConfigError``."""
+    """All names that the controller's certificate has to carry. Raises ``ConfigError``."""
     # Only here: a controller without a CA issues nothing.
     from holdfast._security import server_names
 

@@ -84,13 +84,13 @@ class ServedNames:
     """The names and addresses in the server's certificate, lower case, also after it was replaced."""
 
     def __init__(self, files: TlsFiles) -> None:
-        """Raises ``ConfigError``."""
+        """Read the certificate. Raises ``ConfigError``."""
         self._file = files.cert
         self._stamp = files.cert.stat().st_mtime_ns
         self._names = server_names.named(files.cert)
 
     def __call__(self) -> frozenset[str]:
-        """As of now; while the file can't be read, as before."""
+        """The names as of now; while the file can't be read, those before."""
         with contextlib.suppress(OSError, ConfigError):
             stamp = self._file.stat().st_mtime_ns
             if stamp != self._stamp:
