@@ -93,7 +93,7 @@ class Authority:
         raise ValueError("no CA of this cluster has issued it")
 
     def renew_own(self, files: TlsFiles) -> None:
-        """Issue the controller another certificate of its own, for the same key. Raises ``ConfigError`` or ``OSError``."""
+        """Replace the controller's own certificate, for the same key. Raises ``ConfigError`` or ``OSError``."""
         lifetime = datetime.timedelta(seconds=self.lifetimes.controller)
         pki.renew_server(self.directory, files, lifetime, self.serves)
 
