@@ -59,8 +59,8 @@ def saved(cluster: Path, passphrase: str | None = SECRET) -> Path:
     return cluster / "backup"
 
 
-def restored(cluster: Path, **more: Path) -> mf.Manifest:
-    return restore.restore(cluster / "backup", cluster / "new", cluster / "pass", **more)[0]
+def restored(cluster: Path, ca_key: Path | None = None) -> mf.Manifest:
+    return restore.restore(cluster / "backup", cluster / "new", cluster / "pass", ca_key)[0]
 
 
 def unpacked(backup: bytes) -> bytes | None:
