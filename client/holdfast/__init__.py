@@ -14,6 +14,6 @@ All else serves Holdfast's own programs and may change with any release: names w
 """
 
 from holdfast._base.version import __version__
-from holdfast.training.progress_calls import idle, progress
+from holdfast.training.progress_calls import idle, phase, progress, resumed, saved, saving
 
-__all__ = ["__version__", "idle", "progress"]
+__all__ = ["__version__", "idle", "phase", "progress", "resumed", "saved", "saving"]

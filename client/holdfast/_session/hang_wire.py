@@ -42,7 +42,11 @@ WORDS_MOST = 500
 """Characters of one text about a rank; they become sentences in a job's history."""
 _OPTIONAL = ("last_work_s", "helpers_s", "switches_s", "switch_share", "exit_code")
 _GPU_FIELDS = ("util_pct", "memory_util_pct", "power_w", "power_share", "links_share")
-_OUTPUT_FIELDS = ("last_progress_s", "step", "last_checkpoint_s")
+_OUTPUT_FIELDS = (
+    *("last_progress_s", "step", "last_checkpoint_s"),
+    *("step_total", "saved_step", "resumed_step", "bar_step"),
+)
+_PHASES = frozenset({"train", "evaluate", "save"})
 
 
 def to_proto(job_id: str, generation: int, features: WorkerFeatures, sent_s: float) -> agent_pb2.FeatureReport:
@@ -55,9 +59,8 @@ def to_proto(job_id: str, generation: int, features: WorkerFeatures, sent_s: flo
         sent_s=sent_s,
         at_s=features.at_s,
         ranks=[_rank_to_proto(rank) for rank in features.ranks],
-        last_progress_s=output.last_progress_s,
-        step=output.step,
-        last_checkpoint_s=output.last_checkpoint_s,
+        **{name: getattr(output, name) for name in _OUTPUT_FIELDS},
+        phase=output.phase,
         checkpoint_open=output.checkpoint_open,
         reported=output.reported,
         declared_idle=features.declared_idle,
@@ -102,6 +105,7 @@ def from_proto(host: str, message: agent_pb2.FeatureReport) -> WorkerFeatures:
             **{name: _present(message, name) for name in _OUTPUT_FIELDS},
             checkpoint_open=message.checkpoint_open,
             reported=message.reported,
+            phase=message.phase if message.phase in _PHASES else "",
         ),
         declared_idle=one_line(message.declared_idle, WORDS_MOST),
         own_world=message.own_world,

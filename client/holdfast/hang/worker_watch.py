@@ -7,6 +7,7 @@ down and taken up again, so that an agent's restart makes no rank look new.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,8 @@ from holdfast._base.codec import from_plain, to_plain
 from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.log_progress import LineReader
 from holdfast.hang.pipeline.rank_baseline import Baseline, begin, observe
-from holdfast.hang.records.recording import WorkerSample
+from holdfast.hang.pipeline.step_count import ProgressBars, StepCount
+from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
 from holdfast.hang.tuning import Tuning
 
 REPEAT_S = 8.0
@@ -33,6 +35,9 @@ class WorkerWatch:
     last_progress_s: float | None = None
     step: float | None = None
     sent: WorkerFeatures | None = None
+    count: StepCount = field(default_factory=StepCount)
+    resumes: int = 0
+    _bars: ProgressBars = field(default_factory=ProgressBars)
     _reader: LineReader = field(init=False)
     _reports: dict[int, int] = field(default_factory=dict)
 
@@ -47,12 +52,19 @@ class WorkerWatch:
         grown = None if self.reported else sample.files.events_grew_s
         if grown is not None and (self.last_progress_s is None or grown > self.last_progress_s):
             self.last_progress_s = grown
+        told = sample.progress
+        bar = self._bars.shown() if self.step is None else None
         output = OutputFeatures(
             last_progress_s=self.last_progress_s,
             step=self.step,
             last_checkpoint_s=sample.files.checkpoint_grew_s,
             checkpoint_open=sample.files.checkpoint_open,
             reported=self.reported,
+            step_total=bar[1] if bar else self.count.total_beside(self.step),
+            phase=_phase(told),
+            saved_step=_highest(said.saved for said in told),
+            resumed_step=_highest(said.resumed for said in told),
+            bar_step=bar[0] if bar else None,
         )
         return WorkerFeatures(
             sample.worker, self.host, sample.at_s, ranks, output, sample.idle_reason, sample.own_world
@@ -71,18 +83,41 @@ class WorkerWatch:
 
     def _has_progressed(self, sample: WorkerSample) -> bool:
         """Whether the program reports progress, or a line of its output does where it never reports any."""
-        reported = False
+        moved = False
+        total = _highest(said.total for said in sample.progress)
         for said in sample.progress:
-            if said.step is not None and said.reports != self._reports.get(said.rank, 0):
+            self._take_resumption(said)
+            if said.reports != self._reports.get(said.rank, 0):
                 self._reports[said.rank] = said.reports
-                self.step = float(said.step) if self.step is None else max(self.step, float(said.step))
-                reported = True
-        read = [self._reader.is_progress(line.text) for line in sample.lines]
+                moved |= said.reports > 0  # else: another program of the rank is about to report
+                step = None if said.step is None else float(said.step)
+                self.count.take(said.rank, step, total)
+                if step is not None:
+                    self.step = step if self.step is None else max(self.step, step)
+        read = [self._is_progress(line) for line in sample.lines]
         if self.reported:
-            return reported
+            return moved
         if self._reader.step is not None:
             self.step = self._reader.step
         return any(read)
+
+    def _take_resumption(self, said: RankProgress) -> None:
+        """Steps fall where the program says that it went on from an older one; each rank may say it of the same."""
+        if said.resumes > self.resumes:
+            self.resumes = said.resumes
+            self.count.resume()
+            if self.step is not None and said.resumed is not None:
+                self.step = min(self.step, float(said.resumed))
+
+    def _is_progress(self, line: LogLine) -> bool:
+        before = self._reader.steps_read
+        progress = self._reader.is_progress(line.text)
+        if not self.reported:
+            if self._reader.steps_read > before:
+                self.count.take(line.rank, self._reader.step, self._reader.total)
+            elif self.step is None:
+                self._bars.take(line.rank, line.text)
+        return progress
 
     @property
     def reported(self) -> bool:
@@ -97,6 +132,8 @@ class WorkerWatch:
             "lastProgressS": self.last_progress_s,
             "reports": {str(rank): count for rank, count in self._reports.items()},
             "step": self.step,
+            "count": to_plain(self.count),
+            "resumes": self.resumes,
         }
 
     def restore(self, record: dict[str, Any]) -> None:
@@ -105,8 +142,23 @@ class WorkerWatch:
             return
         try:
             baselines = {int(rank): from_plain(Baseline, base) for rank, base in record["baselines"].items()}
+            count = from_plain(StepCount, record.get("count", {}))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no baseline: {error!r}") from error
-        self.baselines = baselines
+        self.baselines, self.count, self.resumes = baselines, count, record.get("resumes", 0)
         self.last_progress_s, self.step = record.get("lastProgressS"), record.get("step")
         self._reports = {int(rank): count for rank, count in record.get("reports", {}).items()}
+
+
+def _phase(told: Sequence[RankProgress]) -> str:
+    """What a worker does; where one rank evaluates or saves, the others wait for it."""
+    if any(said.saves for said in told):
+        return "save"
+    if any(said.evaluates for said in told):
+        return "evaluate"
+    # A file with nothing but a pause in it tells no phase.
+    return "train" if any(said.reports or said.saved is not None or said.resumes for said in told) else ""
+
+
+def _highest(steps: Iterable[int | None]) -> float | None:
+    return max((float(step) for step in steps if step is not None), default=None)

@@ -1,15 +1,17 @@
-"""Reports a training loop's progress to Holdfast: ``progress(step=…)`` and ``with idle(reason):``.
+"""Reports a training loop's progress to Holdfast: ``progress(step, total=…)`` and ``with idle(reason):``.
 
 Nothing has to be reported: hangs are found from the outside. A loop that does report gives the detector its strongest
-signal, and lets a restart tell how many steps were lost. Outside Holdfast the calls do nothing, and under it they never
-raise: a training must not fail over a report of it. A call costs a microsecond and no system call.
+signal, and lets a restart tell how many steps were lost; ``saving``, ``saved``, ``phase`` and ``resumed`` tell where
+the time went. Outside Holdfast the calls do nothing, and under it they never raise: a training must not fail over a
+report of it. A call costs a microsecond and no system call.
 
 This file stands by itself: standard library only, Python 3.7 and later, Linux. ``pip install holdfast`` brings it as
 ``holdfast.progress``; without that, copy it beside your program as ``holdfast_progress.py``, or install the package
 ``holdfast-progress``. https://pypi.org/project/holdfast/
 
-For other languages: file ``r<RANK>.progress`` in the folder ``HOLDFAST_PROGRESS_DIR``, 256 bytes, mapped or written in
-place. Each field is a value of its own, aligned, in the host's byte order: a reader sees the old or the new one.
+For other languages: file ``r<RANK>.progress`` in the folder ``HOLDFAST_PROGRESS_DIR``, 320 bytes, mapped or written in
+place. Each field is a value of its own, aligned, in the host's byte order: a reader sees the old or the new one. The
+first 256 bytes alone are a whole file, too.
 
 | offset | type | what |
 |---|---|---|
@@ -21,6 +23,13 @@ place. Each field is a value of its own, aligned, in the host's byte order: a re
 | 40 | int64 | pid of the writer |
 | 48 | int64 | the writer's start time as in /proc/PID/stat; 0: not known |
 | 64 | 192 bytes | reason of the newest pause, UTF-8, padded with NUL |
+| 256 | 2 × int64 | the same as at 40 and 48; the fields from here on count only then |
+| 272 | int64 | steps that the training takes in all, -1: not known |
+| 280 | int64 | the step of the newest complete checkpoint, -1: none |
+| 288 | int64 | the step that the training went on from, -1: none |
+| 296 | int64 | how often it went on from one |
+| 304 | int64 | saves that are going on |
+| 312 | int64 | evaluations that are going on |
 """
 
 from __future__ import annotations
@@ -32,35 +41,102 @@ import stat
 import struct
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 
-__all__ = ["idle", "progress"]
+__all__ = ["idle", "phase", "progress", "resumed", "saved", "saving"]
 
 MAGIC = b"HFPROG1\n"
 SIZE = 256
+WHOLE_SIZE = 320
+"""With the marks, which earlier writers did not make."""
 DIRECTORY = "HOLDFAST_PROGRESS_DIR"
 """Environment variable with the folder for a worker's files; unset outside Holdfast."""
 REPORT = struct.Struct("=qqd")
-PAUSES = struct.Struct("=q")
 WRITER = struct.Struct("=qq")
 REPORT_AT, PAUSES_AT, WRITER_AT, REASON_AT, REASON_BYTES = 8, 32, 40, 64, 192
+MARKS = struct.Struct("=8q")
+NUMBER = struct.Struct("=q")
+MARKS_AT, TOTAL_AT, SAVED_AT, RESUMED_AT, RESUMES_AT, SAVES_AT, EVALUATIONS_AT = 256, 272, 280, 288, 296, 304, 312
+PHASES = {"train": 0, "save": SAVES_AT, "evaluate": EVALUATIONS_AT}
+"""Where the open blocks of each phase are counted; training is what goes on outside of all of them."""
 
 _map: mmap.mmap | None = None
 _looked = False
 _lock = threading.Lock()
 
 
-def progress(step: int | None = None) -> None:
-    """Report that the training loop has reached ``step``, which should grow; without it, only that it moves on."""
+def progress(step: int | None = None, total: int | None = None) -> None:
+    """Report that the training loop has reached ``step`` of ``total``, which should grow; without it, that it moves on.
+
+    ``total`` is kept once it was given. A number that can't be one (NaN, below 0) makes the step or total unknown.
+    """
     try:
         reports = _map if _looked else _open()
         if reports is not None:
             # Shared with other processes of the rank, and with another copy of this module: the file has the count.
             count, last, _ = REPORT.unpack_from(reports, REPORT_AT)
             now = time.clock_gettime(time.CLOCK_BOOTTIME)
-            REPORT.pack_into(reports, REPORT_AT, count + 1, last if step is None else int(step), now)
-    except Exception:  # noqa: BLE001 - whatever a step is, or has become of the file: the training goes on
+            REPORT.pack_into(reports, REPORT_AT, count + 1, last if step is None else _whole(step), now)
+            if total is not None:
+                NUMBER.pack_into(reports, TOTAL_AT, _whole(total))
+    except Exception:  # noqa: BLE001 - whatever has become of the file: the training goes on
         pass
+
+
+def resumed(step: int) -> None:
+    """Report that the training goes on from a checkpoint of ``step``: later steps were lost, and are done again."""
+    try:
+        reports = _map if _looked else _open()
+        if reports is not None:
+            from_step = _whole(step)
+            NUMBER.pack_into(reports, RESUMED_AT, from_step)
+            count, _, at = REPORT.unpack_from(reports, REPORT_AT)
+            REPORT.pack_into(reports, REPORT_AT, count, from_step, at)
+            with _lock:
+                _count(reports, RESUMES_AT, 1)
+    except Exception:  # noqa: BLE001 - see progress
+        pass
+
+
+def saved(step: int | None = None) -> None:
+    """Report that the checkpoint of ``step`` is complete, so that no work up to it can be lost; without it, the newest.
+
+    Call it from any thread when an asynchronous save is done.
+    """
+    try:
+        reports = _map if _looked else _open()
+        if reports is not None:
+            newest = REPORT.unpack_from(reports, REPORT_AT)[1] if step is None else _whole(step)
+            NUMBER.pack_into(reports, SAVED_AT, newest)
+    except Exception:  # noqa: BLE001 - see progress
+        pass
+
+
+@contextlib.contextmanager
+def saving(step: int | None = None) -> Iterator[None]:
+    """Declare that the block writes the checkpoint of ``step``, by default the newest; ``saved`` if it ends well."""
+    if step is None:
+        with contextlib.suppress(Exception):
+            reports = _map if _looked else _open()
+            step = None if reports is None else REPORT.unpack_from(reports, REPORT_AT)[1]
+    with phase("save"):
+        yield
+    saved(step)
+
+
+@contextlib.contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Declare what the block does: ``"train"``, ``"evaluate"`` or ``"save"``. Blocks may nest; the innermost counts.
+
+    It tells where the time goes and suspends no hang detection: that is what ``idle`` is for.
+    """
+    place = _phase(name)
+    try:
+        yield
+    finally:
+        if place:
+            _count_open(place, -1)
 
 
 @contextlib.contextmanager
@@ -74,7 +150,7 @@ def idle(reason: str = "") -> Iterator[None]:
         yield
     finally:
         if declared:
-            _count_pauses(-1)
+            _count_open(PAUSES_AT, -1)
 
 
 def path_for(directory: str, rank: str) -> str:
@@ -91,19 +167,46 @@ def _pause(reason: object) -> bool:
         pauses[REASON_AT : REASON_AT + REASON_BYTES] = text.ljust(REASON_BYTES, b"\0")
     except Exception:  # noqa: BLE001 - see progress
         return False
-    return _count_pauses(1)
+    return _count_open(PAUSES_AT, 1)
 
 
-def _count_pauses(by: int) -> bool:
+def _phase(name: object) -> int:
+    """Open a block of a phase: where it is counted, 0 where nothing was."""
+    try:
+        place = PHASES.get(str(name))
+        if place is None:
+            known = ", ".join(sorted(PHASES))
+            warnings.warn(f"holdfast: no phase is called {str(name)[:40]!r}; there are {known}", stacklevel=4)
+        elif (_map if _looked else _open()) is not None and place and _count_open(place, 1):
+            return place
+    except Exception:  # noqa: BLE001 - see progress
+        pass
+    return 0
+
+
+def _count_open(place: int, by: int) -> bool:
     try:
         with _lock:
             if _map is None:
                 return False  # in a process that was forked inside the block
-            (open_ones,) = PAUSES.unpack_from(_map, PAUSES_AT)
-            PAUSES.pack_into(_map, PAUSES_AT, max(0, open_ones + by))
+            _count(_map, place, by)
             return True
     except Exception:  # noqa: BLE001 - see progress
         return False
+
+
+def _count(reports: mmap.mmap, place: int, by: int) -> None:
+    (open_ones,) = NUMBER.unpack_from(reports, place)
+    NUMBER.pack_into(reports, place, max(0, open_ones + by))
+
+
+def _whole(number: object) -> int:
+    """The number as a step; -1 for what can't be one."""
+    try:
+        step = int(number)  # type: ignore[call-overload]
+    except Exception:  # noqa: BLE001 - see progress
+        return -1
+    return step if 0 <= step < 1 << 63 else -1
 
 
 def _open() -> mmap.mmap | None:
@@ -130,15 +233,20 @@ def _mapped(path: str) -> mmap.mmap:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError("not a file")
         # Neither shortened, nor left without blocks: a write to the map would be SIGBUS, for each process that maps it.
-        os.posix_fallocate(descriptor, 0, SIZE)
-        mapped = mmap.mmap(descriptor, SIZE)
+        os.posix_fallocate(descriptor, 0, WHOLE_SIZE)
+        mapped = mmap.mmap(descriptor, WHOLE_SIZE)
     finally:
         os.close(descriptor)
     if mapped[:8] != MAGIC or not _lives(*WRITER.unpack_from(mapped, WRITER_AT)):
         REPORT.pack_into(mapped, REPORT_AT, 0, -1, 0.0)
-        PAUSES.pack_into(mapped, PAUSES_AT, 0)
+        NUMBER.pack_into(mapped, PAUSES_AT, 0)
+        NUMBER.pack_into(mapped, MARKS_AT, 0)
         WRITER.pack_into(mapped, WRITER_AT, os.getpid(), _started(os.getpid()))
         mapped[:8] = MAGIC
+    writer = WRITER.unpack_from(mapped, WRITER_AT)
+    if writer != WRITER.unpack_from(mapped, MARKS_AT):
+        # New, or a copy of this module without marks has opened the file.
+        MARKS.pack_into(mapped, MARKS_AT, *writer, -1, -1, -1, 0, 0, 0)
     return mapped
 
 

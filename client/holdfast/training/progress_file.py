@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.training.progress_calls import DIRECTORY as DIRECTORY
 from holdfast.training.progress_calls import (
     MAGIC,
-    PAUSES,
+    MARKS,
+    MARKS_AT,
+    NUMBER,
     PAUSES_AT,
     REASON_AT,
     REASON_BYTES,
     REPORT,
     REPORT_AT,
     SIZE,
+    WHOLE_SIZE,
     WRITER,
     WRITER_AT,
 )
@@ -32,6 +35,14 @@ class Progress:
     pid: int
     idle_reason: str | None
     """Why it is in a declared pause; None when it isn't."""
+    # Of its training: steps in all, the newest complete checkpoint's, the one's that it went on from. None: not told.
+    total: int | None = None
+    saved: int | None = None
+    resumed: int | None = None
+    # How often it has gone on from one.
+    resumes: int = 0
+    saves: bool = False
+    evaluates: bool = False
 
 
 def read(path: str) -> Progress | None:
@@ -40,7 +51,7 @@ def read(path: str) -> Progress | None:
         # The folder is the worker's: whatever lies there must neither block nor lead elsewhere.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            data = os.read(handle, SIZE)
+            data = os.read(handle, WHOLE_SIZE)
         finally:
             os.close(handle)
     except OSError:
@@ -50,7 +61,15 @@ def read(path: str) -> Progress | None:
     reports, step, at = REPORT.unpack_from(data, REPORT_AT)
     if not math.isfinite(at):
         return None  # no clock has written that
-    (pauses,) = PAUSES.unpack_from(data, PAUSES_AT)
-    pid, _ = WRITER.unpack_from(data, WRITER_AT)
+    (pauses,) = NUMBER.unpack_from(data, PAUSES_AT)
+    writer = WRITER.unpack_from(data, WRITER_AT)
     reason = data[REASON_AT : REASON_AT + REASON_BYTES].rstrip(b"\0").decode(errors="replace")
-    return Progress(reports, None if step < 0 else step, at, pid, reason if pauses > 0 else None)
+    said = Progress(reports, None if step < 0 else step, at, writer[0], reason if pauses > 0 else None)
+    if len(data) < WHOLE_SIZE:
+        return said
+    *marked_by, total, saved, resumed, resumes, saves, evaluations = MARKS.unpack_from(data, MARKS_AT)
+    if tuple(marked_by) != writer:
+        return said
+    steps = {"total": total, "saved": saved, "resumed": resumed}
+    known = {name: step for name, step in steps.items() if step >= 0}
+    return replace(said, **known, resumes=resumes, saves=saves > 0, evaluates=evaluations > 0)

@@ -45,6 +45,26 @@ def test_step_that_is_no_number_is_left_out() -> None:
     assert taken(replace(VECTOR, output=OutputFeatures(60.0, math.nan))).output == OutputFeatures(60.0)
 
 
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0])
+def test_what_is_no_step_is_unknown(wrong: float) -> None:
+    lies = OutputFeatures(60.0, wrong, step_total=wrong, saved_step=wrong, resumed_step=wrong, bar_step=wrong)
+    assert taken(replace(VECTOR, output=lies)).output == OutputFeatures(60.0)
+
+
+@pytest.mark.parametrize(
+    ("sent", "known"),
+    [
+        (OutputFeatures(60.0, 7.0, step_total=6.0), None),
+        (OutputFeatures(60.0, 7.0, step_total=7.0), 7.0),
+        (OutputFeatures(60.0, 0.0, step_total=0.0), None),
+        (OutputFeatures(60.0, None, step_total=9.0), None),
+        (OutputFeatures(60.0, None, step_total=9.0, bar_step=3.0), 9.0),
+    ],
+)
+def test_a_total_is_one_of_a_known_step_that_is_not_above_it(sent: OutputFeatures, known: float | None) -> None:
+    assert taken(replace(VECTOR, output=sent)).output == replace(sent, step_total=known)
+
+
 def test_nothing_lies_after_its_sending() -> None:
     ahead = replace(RANK, still_since_s=200.0, last_work_s=200.0, helpers_s=None)
     found = taken(WorkerFeatures("workerpool0-0", "h1", 200.0, (ahead,), OutputFeatures(1e9, 7.0, 150.0)))

@@ -61,7 +61,15 @@ vectors = st.builds(
     host=st.just("host-1"),
     at_s=numbers,
     ranks=st.lists(ranks, max_size=3).map(tuple),
-    output=st.builds(OutputFeatures, maybe, maybe, maybe, st.booleans(), st.booleans()),
+    output=st.builds(
+        OutputFeatures,
+        *(maybe, maybe, maybe, st.booleans(), st.booleans()),
+        step_total=maybe,
+        phase=st.sampled_from(["", "train", "evaluate", "save"]),
+        saved_step=maybe,
+        resumed_step=maybe,
+        bar_step=maybe,
+    ),
     declared_idle=words,
 )
 
@@ -92,6 +100,11 @@ def test_what_is_absent_stays_absent_and_zero_stays_zero() -> None:
     output = OutputFeatures(last_progress_s=None, step=0.0)
     features = WorkerFeatures("workerpool0-0", "host-1", 1.0, (absent, zero), output)
     assert travelled(features) == features
+
+
+def test_a_phase_that_this_version_does_not_know_is_none() -> None:
+    sent = agent_pb2.FeatureReport(phase="dream")
+    assert hang_wire.from_proto("host-1", sent).output.phase == ""
 
 
 def test_a_kind_of_wait_that_this_version_does_not_know_is_unknown() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from holdfast.hang.pipeline.features import OutputFeatures
 from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
 from holdfast.hang.worker_watch import WorkerWatch
 
@@ -49,3 +52,103 @@ def test_a_record_of_before_reports_were_kept_is_taken_up() -> None:
     watch = WorkerWatch("host-0", 1)
     watch.restore(record)
     assert not watch.reported
+
+
+def told(watch: WorkerWatch, *said: RankProgress, lines: tuple[str, ...] = ()) -> OutputFeatures:
+    """The output's features after one more sample."""
+    read = tuple(LogLine(0, "out", line) for line in lines)
+    return watch.take(WorkerSample("job", "workerpool0-0", 1, 10.0, lines=read, progress=said)).output
+
+
+def test_reports_without_any_step_are_progress() -> None:
+    watch = WorkerWatch("host-0", 1)
+    watch.take(WorkerSample("job", "workerpool0-0", 1, 10.0, progress=(RankProgress(0, 1),)))
+    output = watch.take(WorkerSample("job", "workerpool0-0", 1, 20.0, progress=(RankProgress(0, 2),))).output
+    assert (output.last_progress_s, output.reported, output.step) == (20.0, True, None)
+
+
+def test_a_pause_alone_is_no_report() -> None:
+    watch = WorkerWatch("host-0", 1)
+    output = told(watch, RankProgress(0, 0, idle_reason="waits"))
+    assert (output.reported, output.phase) == (False, "")
+
+
+def test_a_reported_total_comes_with_the_step_and_a_higher_step_makes_it_unknown() -> None:
+    watch = WorkerWatch("host-0", 1)
+    assert told(watch, RankProgress(0, 1, 5, total=100)).step_total == 100.0
+    assert told(watch, RankProgress(0, 2, 101, total=100)).step_total is None
+    assert told(watch, RankProgress(0, 3, 102, total=200)).step_total == 200.0
+
+
+def test_a_step_that_falls_makes_the_total_unknown_until_it_is_exceeded() -> None:
+    watch = WorkerWatch("host-0", 1)
+    told(watch, RankProgress(0, 1, 99, total=100))
+    fallen = told(watch, RankProgress(0, 2, 1, total=100))
+    assert (fallen.step, fallen.step_total) == (99.0, None)
+    assert told(watch, RankProgress(0, 3, 99, total=100)).step_total is None
+    assert told(watch, RankProgress(0, 4, 100, total=100)).step_total == 100.0
+
+
+def test_a_step_that_cannot_be_read_makes_the_total_unknown() -> None:
+    watch = WorkerWatch("host-0", 1)
+    told(watch, RankProgress(0, 1, 5, total=100))
+    assert told(watch, RankProgress(0, 2, None, total=100)).step_total is None
+
+
+def test_ranks_that_are_a_step_apart_do_not_fall() -> None:
+    watch = WorkerWatch("host-0", 1)
+    assert told(watch, RankProgress(0, 9, 9, total=50), RankProgress(1, 8, 8)).step_total == 50.0
+
+
+def test_steps_fall_with_a_word_when_the_program_resumes() -> None:
+    watch = WorkerWatch("host-0", 1)
+    told(watch, RankProgress(0, 150, 150, total=200), RankProgress(1, 150, 150))
+    back = told(watch, RankProgress(0, 150, 100, total=200, resumed=100, resumes=1), RankProgress(1, 150, 150))
+    assert (back.step, back.step_total, back.resumed_step) == (100.0, 200.0, 100.0)
+    on = told(watch, RankProgress(0, 151, 101, total=200, resumed=100, resumes=1), RankProgress(1, 151, 101))
+    assert (on.step, on.step_total) == (101.0, 200.0)
+
+
+def test_the_phase_is_that_of_the_rank_for_which_the_others_wait() -> None:
+    watch = WorkerWatch("host-0", 1)
+    train, evaluate = RankProgress(0, 1, 1), RankProgress(1, 1, 1, evaluates=True)
+    assert told(watch).phase == ""
+    assert told(watch, train).phase == "train"
+    assert told(watch, train, evaluate).phase == "evaluate"
+    assert told(watch, RankProgress(0, 1, 1, saves=True), evaluate).phase == "save"
+
+
+def test_the_newest_save_of_any_rank_counts() -> None:
+    watch = WorkerWatch("host-0", 1)
+    assert told(watch, RankProgress(0, 1, 1, saved=40), RankProgress(1, 1, 1)).saved_step == 40.0
+
+
+def test_the_second_group_of_a_step_pattern_is_the_total() -> None:
+    watch = WorkerWatch("host-0", 1, r"iteration (\d+)/ *(\d+)")
+    output = told(watch, lines=("iteration 7/ 500",))
+    assert (output.step, output.step_total, output.bar_step) == (7.0, 500.0, None)
+    assert told(watch, lines=("iteration 1/ 500",)).step_total is None, "of each epoch"
+
+
+@pytest.mark.parametrize(
+    "line", ["  5%|▌         | 50/1000 [00:05<01:40,  9.48it/s]", "train:   5%|5    | 50/1000 [00:05<01:40]"]
+)
+def test_a_progress_bar_is_shown_and_is_no_step_to_judge_by(line: str) -> None:
+    watch = WorkerWatch("host-0", 1)
+    output = told(watch, lines=(line,))
+    assert (output.bar_step, output.step_total, output.step) == (50.0, 1000.0, None)
+
+
+def test_a_reported_step_goes_before_a_bar() -> None:
+    watch = WorkerWatch("host-0", 1)
+    output = told(watch, RankProgress(0, 1, 3), lines=("5%|5| 50/1000 [00:05<01:40]",))
+    assert (output.bar_step, output.step_total, output.step) == (None, None, 3.0)
+
+
+def test_counts_survive_a_restart_of_the_agent() -> None:
+    before = WorkerWatch("host-0", 1)
+    told(before, RankProgress(0, 9, 99, total=100, resumes=2, resumed=50))
+    after = WorkerWatch("host-0", 1)
+    after.restore(json.loads(json.dumps(before.journal())))
+    output = told(after, RankProgress(0, 10, 3, total=100, resumes=2, resumed=50))
+    assert (output.step, output.step_total) == (99.0, None), "it fell, and had not resumed anew"

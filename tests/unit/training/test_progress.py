@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import tomllib
+import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -109,6 +110,98 @@ def test_outside_holdfast_nothing_happens(fresh: Path, monkeypatch: pytest.Monke
     with progress_calls.idle("x"):
         pass
     assert list(fresh.iterdir()) == []
+
+
+def test_a_total_is_kept_once_it_was_told(fresh: Path) -> None:
+    progress_calls.progress(1)
+    assert read(fresh).total is None
+    progress_calls.progress(2, total=100)
+    progress_calls.progress(3)
+    assert (read(fresh).step, read(fresh).total) == (3, 100)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -1, "many", 1 << 80, [1]], ids=repr)
+def test_a_number_that_cannot_be_one_is_unknown_and_the_report_counts(fresh: Path, bad: object) -> None:
+    progress_calls.progress(5, total=100)
+    progress_calls.progress(bad, total=bad)  # type: ignore[arg-type]
+    progress_calls.saved(bad)  # type: ignore[arg-type]
+    progress_calls.resumed(bad)  # type: ignore[arg-type]
+    said = read(fresh)
+    assert (said.reports, said.step, said.total, said.saved, said.resumed) == (2, None, None, None, None)
+
+
+def test_a_save_is_known_while_it_goes_on_and_counts_when_it_ends_well(fresh: Path) -> None:
+    progress_calls.progress(40)
+    with progress_calls.saving():
+        progress_calls.progress(41)  # an asynchronous save goes on beside the loop
+        assert (read(fresh).saves, read(fresh).saved) == (True, None)
+    assert (read(fresh).saves, read(fresh).saved) == (False, 40)
+    with pytest.raises(OSError, match="full"), progress_calls.saving(50):
+        raise OSError("full")
+    assert (read(fresh).saves, read(fresh).saved) == (False, 40)
+    progress_calls.saved(60)
+    assert read(fresh).saved == 60
+    progress_calls.saved()
+    assert read(fresh).saved == 41
+
+
+def test_phases_nest_and_end_with_their_blocks(fresh: Path) -> None:
+    with progress_calls.phase("evaluate"):
+        with progress_calls.phase("train"), progress_calls.phase("save"):
+            assert (read(fresh).evaluates, read(fresh).saves) == (True, True)
+        with pytest.raises(KeyError), progress_calls.phase("evaluate"):
+            raise KeyError
+        assert (read(fresh).evaluates, read(fresh).saves) == (True, False)
+    assert not read(fresh).evaluates
+    assert read(fresh).reports == 0, "marks alone are no reports of progress"
+
+
+def test_an_unknown_phase_warns_and_never_raises(fresh: Path) -> None:
+    with pytest.warns(UserWarning, match="'eval'; there are evaluate, save, train"), progress_calls.phase("eval"):
+        pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with progress_calls.phase("eval"), progress_calls.phase(Rude()):  # type: ignore[arg-type]
+            pass
+
+
+def test_a_resumption_sets_the_step_and_is_no_report(fresh: Path) -> None:
+    progress_calls.resumed(100)
+    assert (read(fresh).reports, read(fresh).step, read(fresh).resumed, read(fresh).resumes) == (0, 100, 100, 1)
+    progress_calls.progress(101)
+    progress_calls.resumed(100)
+    assert (read(fresh).reports, read(fresh).step, read(fresh).resumes) == (1, 100, 2)
+
+
+def test_marks_do_nothing_outside_holdfast(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(progress_file.DIRECTORY)
+    with progress_calls.saving(3), progress_calls.phase("evaluate"):
+        progress_calls.saved(3)
+        progress_calls.resumed(3)
+    assert list(fresh.iterdir()) == []
+
+
+def test_a_file_of_a_writer_without_marks_is_read_and_its_marks_are_unknown(fresh: Path) -> None:
+    """Of another language, or of an earlier copy of the file, which maps 256 bytes of what a later one left."""
+    progress_calls.progress(7, total=100)
+    progress_calls.saved(5)
+    path = Path(progress_file.path_for(str(fresh), "3"))
+    data = bytearray(path.read_bytes())
+    progress_calls.WRITER.pack_into(data, progress_calls.WRITER_AT, os.getpid(), 1)
+    for content in (bytes(data), bytes(data[: progress_calls.SIZE])):
+        path.write_bytes(content)
+        assert (read(fresh).step, read(fresh).total, read(fresh).saved) == (7, None, None)
+
+
+def test_a_living_writer_without_marks_is_joined(fresh: Path) -> None:
+    data = bytearray(progress_calls.SIZE)
+    data[:8] = progress_calls.MAGIC
+    writer = (os.getpid(), progress_calls._started(os.getpid()))
+    progress_calls.WRITER.pack_into(data, progress_calls.WRITER_AT, *writer)
+    progress_calls.REPORT.pack_into(data, progress_calls.REPORT_AT, 3, 6, 1.0)
+    Path(progress_file.path_for(str(fresh), "3")).write_bytes(data)
+    progress_calls.progress(7, total=9)
+    assert (read(fresh).reports, read(fresh).step, read(fresh).total, read(fresh).saved) == (4, 7, 9, None)
 
 
 class Rude:

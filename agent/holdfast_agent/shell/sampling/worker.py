@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from holdfast._session.reports import WorkerId
 from holdfast.hang.pipeline.frame_waits import StackWait, merged
@@ -259,8 +259,13 @@ class WorkerSampling:
             if said is not None:
                 # A report from the future is one of now: the worker can write anything there.
                 at_s = now_s - max(0.0, boot_s - said.at)
-                told.append(RankProgress(int(number), said.reports, said.step, at_s, said.idle_reason))
+                values = {name: getattr(said, name) for name in _SAID}
+                told.append(RankProgress(int(number), at_s=at_s, **values))
         return tuple(sorted(told, key=lambda said: said.rank))
+
+
+_SAID = tuple(one.name for one in fields(RankProgress) if one.name not in ("rank", "at_s"))
+"""What the progress file says as the sample does."""
 
 
 def _names(folder: str) -> list[str]:

@@ -146,6 +146,16 @@ class OutputFeatures:
     checkpoint_open: bool = False
     # The program reports its progress itself, so its lines count no longer.
     reported: bool = False
+    # For display and for the account of a job's time only; no rule and no budget looks at what follows.
+    # Steps in all; None where that isn't told, or can't be.
+    step_total: float | None = None
+    # "train", "evaluate" or "save", as the program says; empty where it says nothing.
+    phase: str = ""
+    # Step of the newest checkpoint that the program calls complete, and of the one that it went on from.
+    saved_step: float | None = None
+    resumed_step: float | None = None
+    # Read from a progress bar in the output, where the program reports no step.
+    bar_step: float | None = None
 
     def shifted(self, by_s: float) -> OutputFeatures:
         return replace(

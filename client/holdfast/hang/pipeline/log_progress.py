@@ -90,6 +90,9 @@ class LineReader:
         self._pattern = compiled_earlier(step_pattern) if step_pattern else None
         self._shapes: dict[str, list[_Place]] = {}
         self.step: float | None = None
+        # Of the newest line with a step: what the pattern's second group found.
+        self.total: float | None = None
+        self.steps_read = 0
 
     def is_progress(self, line: str) -> bool:
         """Whether this line tells of work done since the lines before it."""
@@ -112,7 +115,10 @@ class LineReader:
         return True
 
     def _is_step(self, pattern: StepPattern, line: str) -> bool:
-        """Progress by the job's own pattern: its first group is the step, and a step not seen last is progress."""
+        """Progress by the job's own pattern: its first group is the step, and a step not seen last is progress.
+
+        A second group is the total; it is for display alone.
+        """
         found = pattern.search(line[:MAX_STEP_LINE])
         if found is None:
             return False
@@ -123,4 +129,7 @@ class LineReader:
         # Less is progress too: a step count that starts over, or a job that resumed from an older checkpoint.
         moved = step != self.step
         self.step = step
+        self.steps_read += 1
+        last = _NUMBER.search(found.group(2) or "") if pattern.groups > 1 else None
+        self.total = float(last.group(0)) if last else None
         return moved

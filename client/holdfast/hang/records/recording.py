@@ -58,6 +58,14 @@ class RankProgress:
     at_s: float = 0.0
     # Why it is in a declared pause; None when it isn't.
     idle_reason: str | None = None
+    # Of its training: steps in all, the newest complete checkpoint's, the one's that it went on from. None: not told.
+    total: int | None = None
+    saved: int | None = None
+    resumed: int | None = None
+    # How often it has gone on from one.
+    resumes: int = 0
+    saves: bool = False
+    evaluates: bool = False
 
 
 @dataclass(frozen=True, slots=True)

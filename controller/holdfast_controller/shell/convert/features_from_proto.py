@@ -8,7 +8,7 @@ from dataclasses import replace
 from holdfast._base.printable import one_line
 from holdfast._session import hang_wire
 from holdfast.errors import InvalidInput, Violation
-from holdfast.hang.pipeline.features import WorkerFeatures
+from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures
 from holdfast.v1 import agent_pb2
 from holdfast_controller.core.step.commands import FeaturesReported
 
@@ -27,11 +27,25 @@ def features(host: str, session: int, message: agent_pb2.FeatureReport) -> Featu
     if not all(map(math.isfinite, known)):
         problem = f"times of {vector.worker} are no numbers"
         raise InvalidInput([Violation("features", problem, "upgrade the agent")])
-    if output.step is not None and not math.isfinite(output.step):
-        vector = replace(vector, output=replace(output, step=None))
+    vector = replace(vector, output=_plausible(output))
     if max(known) > message.sent_s:
         vector = _not_after(vector, message.sent_s)
     return FeaturesReported(host, session, one_line(message.job_id), message.generation, message.sent_s, vector)
+
+
+def _plausible(output: OutputFeatures) -> OutputFeatures:
+    """Steps that are numbers from 0, and a total that its step hasn't passed; what is none is unknown."""
+    steps = {
+        name: getattr(output, name) for name in ("step", "saved_step", "resumed_step", "bar_step", "step_total")
+    }
+    known = {
+        name: step if step is not None and math.isfinite(step) and step >= 0 else None
+        for name, step in steps.items()
+    }
+    done = known["step"] if known["step"] is not None else known["bar_step"]
+    if done is None or known["step_total"] is None or not max(done, 1.0) <= known["step_total"]:
+        known["step_total"] = None
+    return replace(output, **known) if known != steps else output
 
 
 def _not_after(vector: WorkerFeatures, sent_s: float) -> WorkerFeatures:
