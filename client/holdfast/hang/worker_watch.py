@@ -52,7 +52,7 @@ class WorkerWatch:
         grown = None if self.reported else sample.files.events_grew_s
         if grown is not None and (self.last_progress_s is None or grown > self.last_progress_s):
             self.last_progress_s = grown
-        told = sample.progress
+        said = sample.progress
         bar = self._bars.shown() if self.step is None else None
         output = OutputFeatures(
             last_progress_s=self.last_progress_s,
@@ -61,9 +61,9 @@ class WorkerWatch:
             checkpoint_open=sample.files.checkpoint_open,
             reported=self.reported,
             step_total=bar[1] if bar else self.count.total_beside(self.step),
-            phase=_phase(told),
-            saved_step=_highest(said.saved for said in told),
-            resumed_step=_highest(said.resumed for said in told),
+            phase=_phase(said),
+            saved_step=_highest(one.saved for one in said),
+            resumed_step=_highest(one.resumed for one in said),
             bar_step=bar[0] if bar else None,
         )
         return WorkerFeatures(
@@ -150,14 +150,14 @@ class WorkerWatch:
         self._reports = {int(rank): count for rank, count in record.get("reports", {}).items()}
 
 
-def _phase(told: Sequence[RankProgress]) -> str:
-    """What a worker does; where one rank evaluates or saves, the others wait for it."""
-    if any(said.saves for said in told):
+def _phase(ranks: Sequence[RankProgress]) -> str:
+    """The phase of a worker: one rank that evaluates or saves lets the others wait for it."""
+    if any(said.saves for said in ranks):
         return "save"
-    if any(said.evaluates for said in told):
+    if any(said.evaluates for said in ranks):
         return "evaluate"
     # A file with nothing but a pause in it tells no phase.
-    return "train" if any(said.reports or said.saved is not None or said.resumes for said in told) else ""
+    return "train" if any(said.reports or said.saved is not None or said.resumes for said in ranks) else ""
 
 
 def _highest(steps: Iterable[int | None]) -> float | None:

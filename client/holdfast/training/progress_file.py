@@ -35,7 +35,8 @@ class Progress:
     pid: int
     idle_reason: str | None
     """Why it is in a declared pause; None when it isn't."""
-    # Of its training: steps in all, the newest complete checkpoint's, the one's that it went on from. None: not told.
+    # Of the training: its steps in all, those of the newest complete checkpoint and of the one it went on from.
+    # None: not reported.
     total: int | None = None
     saved: int | None = None
     resumed: int | None = None

@@ -147,7 +147,7 @@ class OutputFeatures:
     # The program reports its progress itself, so its lines count no longer.
     reported: bool = False
     # For display and for the account of a job's time only; no rule and no budget looks at what follows.
-    # Steps in all; None where that isn't told, or can't be.
+    # Steps in all; None where it isn't known.
     step_total: float | None = None
     # "train", "evaluate" or "save", as the program says; empty where it says nothing.
     phase: str = ""

@@ -1,4 +1,4 @@
-"""How far a worker is, of how much, as its program or its output tells. Only what is shown of a job follows from it.
+"""How far a worker is, of how much, as its program or its output says. Only what is shown of a job follows from it.
 
 A total is believed while the steps rise towards it. One below the step, or beside a step that has fallen without a
 word of a resumption (a count of each epoch's own), is no total of the job's.
@@ -17,7 +17,7 @@ _PERCENT = re.compile(r":?\s*\d+%.*$")
 
 @dataclass
 class StepCount:
-    """The newest step of each rank, and the total told beside it. Mutable; made of plain values."""
+    """The newest step of each rank, and the total reported beside it. Mutable; made of plain values."""
 
     newest: dict[str, float] = field(default_factory=dict)
     # The step that the count must exceed before it is believed again.
@@ -82,7 +82,7 @@ class ProgressBars:
 
     def shown(self) -> tuple[float, float] | None:
         """(Steps done, total) of the bar that tells most of the job; None where none does."""
-        told = [bar for bar in self._bars.values() if not bar.starts_over]
-        unfinished = [bar for bar in told if bar.done < bar.total]
-        best = unfinished[0] if unfinished else told[-1] if told else None
+        whole = [bar for bar in self._bars.values() if not bar.starts_over]
+        unfinished = [bar for bar in whole if bar.done < bar.total]
+        best = unfinished[0] if unfinished else whole[-1] if whole else None
         return (best.done, best.total) if best else None

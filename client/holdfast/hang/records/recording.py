@@ -58,7 +58,8 @@ class RankProgress:
     at_s: float = 0.0
     # Why it is in a declared pause; None when it isn't.
     idle_reason: str | None = None
-    # Of its training: steps in all, the newest complete checkpoint's, the one's that it went on from. None: not told.
+    # Of the training: its steps in all, those of the newest complete checkpoint and of the one it went on from.
+    # None: not reported.
     total: int | None = None
     saved: int | None = None
     resumed: int | None = None
