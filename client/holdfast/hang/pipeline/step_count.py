@@ -11,8 +11,9 @@ import re
 from dataclasses import dataclass, field
 
 BARS_MOST = 32
-_BAR = re.compile(r"^(?P<label>.*?)(?:^|[|\s])(?P<done>\d{1,15})/(?P<total>\d{1,15}) \[\d+:\d\d")
-_PERCENT = re.compile(r":?\s*\d+%.*$")
+_BAR = re.compile(r"(\d{1,15})/(\d{1,15}) \[\d{1,9}:\d\d")
+_BEFORE = ("", " ", "|", "\t")
+"""Before the count of a bar: nothing, or one of these."""
 
 
 @dataclass
@@ -66,11 +67,11 @@ class ProgressBars:
 
     def take(self, rank: int, line: str) -> None:
         """One more line of a rank's output, whether it holds a bar or not."""
-        found = _BAR.match(line) if "/" in line and " [" in line else None
-        if found is None:
+        found = _BAR.search(line) if "/" in line and " [" in line else None
+        if found is None or line[: found.start()][-1:] not in _BEFORE:
             return
-        label = _PERCENT.sub("", found["label"]).strip()
-        done, total = float(found["done"]), float(found["total"])
+        label = line[: found.start()].partition("%")[0].rstrip("0123456789.").strip(": ")
+        done, total = float(found[1]), float(found[2])
         key = (rank, re.sub(r"\d+", "#", label), total)
         bar = self._bars.get(key)
         if bar is None:
