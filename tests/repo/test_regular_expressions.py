@@ -28,6 +28,7 @@ NOT_LINEAR = {
     ("holdfast.hang.evidence.frames", "_LIBRARY"): "a frame's file has 400 characters at most",
     ("holdfast.hang.pipeline.log_progress", "_CLOCKS"): "of a line's first 512 characters",
     ("holdfast.hang.pipeline.log_progress", "_OPAQUE"): "of a line's first 512 characters",
+    ("holdfast.hang.pipeline.step_count", "_BAR"): "of a line's first 512 characters",
     ("holdfast_controller.core.lifecycle.exit_blame", "_LOST_PEER"): "60 characters at most after each beginning",
     (
         "holdfast_controller.core.lifecycle.exit_blame",

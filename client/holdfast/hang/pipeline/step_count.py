@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 BARS_MOST = 32
+MAX_LINE = 512
 _BAR = re.compile(r"(\d{1,15})/(\d{1,15}) \[\d{1,9}:\d\d")
 _BEFORE = ("", " ", "|", "\t")
 """Before the count of a bar: nothing, or one of these."""
@@ -67,6 +68,7 @@ class ProgressBars:
 
     def take(self, rank: int, line: str) -> None:
         """One more line of a rank's output, whether it holds a bar or not."""
+        line = line[:MAX_LINE]
         found = _BAR.search(line) if "/" in line and " [" in line else None
         if found is None or line[: found.start()][-1:] not in _BEFORE:
             return

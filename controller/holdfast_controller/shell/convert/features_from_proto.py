@@ -35,17 +35,20 @@ def features(host: str, session: int, message: agent_pb2.FeatureReport) -> Featu
 
 def _plausible(output: OutputFeatures) -> OutputFeatures:
     """Steps that are numbers from 0, and a total that its step hasn't passed; what is none is unknown."""
-    steps = {
-        name: getattr(output, name) for name in ("step", "saved_step", "resumed_step", "bar_step", "step_total")
-    }
-    known = {
-        name: step if step is not None and math.isfinite(step) and step >= 0 else None
-        for name, step in steps.items()
-    }
-    done = known["step"] if known["step"] is not None else known["bar_step"]
-    if done is None or known["step_total"] is None or not max(done, 1.0) <= known["step_total"]:
-        known["step_total"] = None
-    return replace(output, **known) if known != steps else output
+    step, bar_step, total = map(_step, (output.step, output.bar_step, output.step_total))
+    done = bar_step if step is None else step
+    return replace(
+        output,
+        step=step,
+        bar_step=bar_step,
+        step_total=total if total is not None and done is not None and max(done, 1.0) <= total else None,
+        saved_step=_step(output.saved_step),
+        resumed_step=_step(output.resumed_step),
+    )
+
+
+def _step(step: float | None) -> float | None:
+    return step if step is not None and math.isfinite(step) and step >= 0 else None
 
 
 def _not_after(vector: WorkerFeatures, sent_s: float) -> WorkerFeatures:
