@@ -21,10 +21,12 @@ from holdfast.cli.hangs.hang import hang
 from holdfast.cli.hosts.host_admission import remove, token
 from holdfast.cli.hosts.hosts import host
 from holdfast.cli.hosts.maintenance import dismiss, maintenance, stop_orphans
-from holdfast.cli.jobs.jobs import cancel, job, ps
+from holdfast.cli.jobs.cancelling import cancel
+from holdfast.cli.jobs.jobs import job, ps
 from holdfast.cli.jobs.logs import logs
 from holdfast.cli.jobs.run import run
 from holdfast.cli.jobs.submit import submit
+from holdfast.cli.jobs.waiting import wait
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.console import Console, say_text, show_fault
 from holdfast.cli.kit.group import Commands
@@ -88,6 +90,7 @@ for _command in (
     submit,
     ps,
     logs,
+    wait,
     cancel,
     status,
     usage,

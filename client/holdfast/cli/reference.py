@@ -27,10 +27,15 @@ file or a pipe it goes byte for byte.
 | 1–255 | the job FAILED: the code of the rank that failed first in its last generation, 128+n for signal n |
 | 124 | the job ran into its timeout, or EXPIRED |
 | 125 | the job FAILED without any rank's code, or the command itself failed |
+| 129, 143 | a signal (SIGHUP, SIGTERM) ended the command; the job keeps running |
 | 130 | the job was CANCELLED |
 | 2 | the command line or the job file is wrong |
 
-The other commands exit with 0, 2 (usage), 125 (failed) or 130 (interrupted)."""
+The other commands exit with 0, 2 (usage), 125 (failed) or 130 (interrupted); `wait` as `run` does for the job that
+failed first; `dev status` with 3 where no cluster runs.
+
+A JOB is an id, the beginning of one, or a display name. A word that could mean several jobs is refused with the list of
+them."""
 
 
 def markdown() -> str:
@@ -59,7 +64,7 @@ def _section(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
 
 def _argument(argument: click.Argument) -> str:
     name = argument.metavar or (argument.name or "").upper()
-    return f"{name}..." if argument.nargs == -1 and not name.endswith("...") else name
+    return f"{name}..." if argument.nargs == -1 and "..." not in name else name
 
 
 def _option(option: click.Option) -> str:

@@ -22,7 +22,8 @@ _OPTIONS = (
     # A proxy that the user's environment names is for the world outside.
     ("grpc.enable_http_proxy", 0),
 )
-_CALL_S = 2.0
+CALL_S = 2.0
+"""Time for one answer."""
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 Ask = Callable[[], str]
@@ -40,7 +41,7 @@ def link(port: int, files: TlsFiles) -> Iterator[grpc.Channel]:
 def controller(channel: grpc.Channel) -> str:
     """Empty when the controller's health is SERVING, else what it says instead."""
     try:
-        reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=_CALL_S)
+        reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=CALL_S)
     except grpc.RpcError as error:
         return _what(error)
     serving: bool = reply.status == health_pb2.HealthCheckResponse.SERVING
@@ -54,7 +55,7 @@ def hosts(channel: grpc.Channel, since: Mapping[str, float]) -> dict[str, str]:
     of an agent that was killed a moment ago, the controller still thinks well.
     """
     try:
-        reply = host_pb2_grpc.HostServiceStub(channel).ListHosts(host_pb2.ListHostsRequest(), timeout=_CALL_S)
+        reply = host_pb2_grpc.HostServiceStub(channel).ListHosts(host_pb2.ListHostsRequest(), timeout=CALL_S)
     except grpc.RpcError as error:
         return dict.fromkeys(since, _what(error))
     known = {host.name: host for host in reply.hosts}

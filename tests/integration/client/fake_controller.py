@@ -399,7 +399,20 @@ def _bare(job: job_pb2.CustomJob) -> job_pb2.CustomJob:
 
 
 def _matches(job: job_pb2.CustomJob, filter: str) -> bool:
-    return filter != "active=true" or job.state not in ENDED
+    return all(_holds(job, term) for term in filter.split(" AND ") if term)
+
+
+def _holds(job: job_pb2.CustomJob, term: str) -> bool:
+    key, _, value = term.partition(":" if term.startswith("id:") else "=")
+    match key:
+        case "active":
+            return job.state not in ENDED
+        case "id":
+            return job.id.startswith(value.rstrip("*"))
+        case "name":
+            return job.display_name == value.strip('"')
+        case _:
+            return True
 
 
 def _wanted(chunk: job_pb2.StreamLogsResponse, request: job_pb2.StreamLogsRequest, generation: int) -> bool:

@@ -31,6 +31,13 @@ def test_times_keep_their_fractions() -> None:
     assert job.job_spec.scheduling.timeout.ToMilliseconds() == 90_500
 
 
+def test_labels_are_added_to_those_of_the_file() -> None:
+    job = job_pb2.CustomJob(labels={"team": "nlp", "run": "7"})
+    JobOptions(labels=(("team", "vision"), ("lr", "0.1")), host_labels=(("rack", "a"),)).apply(job)
+    assert dict(job.labels) == {"team": "vision", "run": "7", "lr": "0.1"}
+    assert dict(job.job_spec.scheduling.host_selector.labels) == {"rack": "a"}
+
+
 def test_a_label_may_hold_anything_after_the_first_equals_sign() -> None:
     assert key_value("a=b=c") == ("a", "b=c")
     assert key_value("a=") == ("a", "")

@@ -12,6 +12,7 @@ from holdfast._base.proto_time import seconds
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import say
 from holdfast.cli.kit.durations import span
+from holdfast.cli.kit.job_names import job_of
 from holdfast.cli.kit.parameters import duration, job_argument
 from holdfast.errors import HoldfastError
 
@@ -41,7 +42,7 @@ DURATIONS = ("timeout", "floor", "ceiling", "startup_timeout", "lone_work_timeou
     metavar="DIR",
     help="Where to; made if need be. hang-ID unless given.",
 )
-def record(job_id: str, length: float, number: int | None, out: Path | None) -> None:
+def record(word: str, length: float, number: int | None, out: Path | None) -> None:
     """Keep what the agents sample of a live job, for a replay.
 
     `holdfast hang replay` reads it. Writes one file for each worker, from a quarter of an hour ago until the time is
@@ -51,14 +52,13 @@ def record(job_id: str, length: float, number: int | None, out: Path | None) -> 
     """
     if length <= 0:
         raise click.BadParameter("must be longer than 0 seconds.", param_hint="--for")
-    folder = out or Path(f"hang-{job_id}")
 
     async def work(client: Client) -> tuple[job_pb2.CustomJob, JobRecording]:
         from holdfast.cli.hangs.recording import keep, keep_of_hang
         from holdfast.hang.records.recorder import JobRecording
 
-        job = await client.get_job(job_id)
-        with JobRecording(folder, job_id, settings_of(job)) as recording:
+        job = await job_of(client, word)
+        with JobRecording(out or Path(f"hang-{job.id}"), job.id, settings_of(job)) as recording:
             if number is None:
                 await keep(client, recording, length)
             else:
@@ -67,11 +67,11 @@ def record(job_id: str, length: float, number: int | None, out: Path | None) -> 
 
     job, recording = with_client(work)
     if not recording.files:
-        folder_text = shlex.quote(str(folder))
+        folder_text = shlex.quote(str(out or f"hang-{job.id}"))
         if number is not None:
-            words = f"No samples are kept of hang {number} of job {job_id}"
+            words = f"No samples are kept of hang {number} of job {job.id}"
             raise HoldfastError(f"{words}; they are of a job's newest 5 hangs, as far as 16 MiB suffice.")
-        raise HoldfastError(f"No sample came of job {job_id}; nothing was written to {folder_text}.")
+        raise HoldfastError(f"No sample came of job {job.id}; nothing was written to {folder_text}.")
     for file in recording.in_order:
         say(_line(file))
     say(f"Replay with: {replay_command(settings_of(job), recording)}")

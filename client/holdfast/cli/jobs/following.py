@@ -1,7 +1,7 @@
 """Stay with a job until it ends: its events as notes, its output as output, its end as an exit status.
 
 ``run`` shows rank 0 and, of each generation that fails, the rank that was the cause. The user may leave at any time
-with Ctrl-C: the job does not notice.
+with Ctrl-C: the job does not notice. Nor does it when the command is terminated, or its terminal goes away.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 import anyio
 import anyio.abc
 from anyio.lowlevel import current_token
 
-from holdfast._sdk.reconnect import Outage, is_away
 from holdfast.cli.jobs import event_lines
 from holdfast.cli.jobs.gang import ranks_of
 from holdfast.cli.jobs.rank_output import RankOutput
+from holdfast.cli.jobs.waiting import patiently
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.console import Console, OutputClosed
 from holdfast.client import Client
@@ -58,11 +58,11 @@ class _Follower:
         last: job_pb2.CustomJob | None = None
         complete, waited_s = False, 0.0
         async with anyio.create_task_group() as tasks:
-            with _detaching(self._job.id, self._console, tasks.cancel_scope):
+            with _Detached(self._job.id, self._console, tasks.cancel_scope) as detached:
                 # From the first generation on: the gang may have been relaunched before the stream opens.
                 self._read(tasks, self._ranks, follow=True, generation=1)
                 await self._watch(tasks)
-                last = await self._ended()
+                last = await patiently(self._client, self._job.id, self._on_link)
                 waited_s = time.monotonic() - started
                 # Where nothing ever ran, hosts would look for output in vain first.
                 with anyio.move_on_after(0 if event_lines.nothing_ran(last) else DRAIN_S):
@@ -70,7 +70,7 @@ class _Follower:
                     complete = True
                 tasks.cancel_scope.cancel()
         if last is None:
-            return exit_status.OK
+            return detached.status
         self._finish(last)
         if not complete and not event_lines.nothing_ran(last):
             self._console.note(f"some output has not arrived yet; see it with: holdfast logs {last.id}")
@@ -112,20 +112,6 @@ class _Follower:
         if self._ranks and rank not in self._ranks:
             self._output.several()
             self._read(tasks, (rank,), generation=exit_.generation, tail=FAILED_TAIL_LINES)
-
-    async def _ended(self) -> job_pb2.CustomJob:
-        """The job as it ended, however long the controller takes to come back."""
-        outage = Outage(self._on_link)
-        while True:
-            try:
-                job = await self._client.get_job(self._job.id)
-            except HoldfastError as error:
-                if not is_away(error):
-                    raise
-                await anyio.sleep(outage.failed(error))
-            else:
-                outage.settled()
-                return job
 
     def _read(
         self,
@@ -169,26 +155,42 @@ class _Follower:
             await self._read_one.wait()
 
 
-@contextlib.contextmanager
-def _detaching(job_id: str, console: Console, scope: anyio.CancelScope) -> Iterator[None]:
-    """Within, the first Ctrl-C says how to come back and leaves; a second one ends the process at once.
+class _Detached:
+    """Leaves the job at the first SIGINT, SIGTERM or SIGHUP and says how to come back; a second one ends the process.
 
-    A handler of Python's own, not of the event loop's: it must also work while stdout blocks.
+    A handler of Python's own, not of the event loop's: it must also work while stdout blocks. A signal that the
+    caller has this process ignore, as ``nohup`` does, stays ignored.
     """
-    loop = current_token().native_token
 
-    def leave(signum: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        console.end_line()
-        console.note(f"detached; job {job_id} keeps running.")
-        console.note(f"  come back:  holdfast logs -f {job_id}")
-        console.note(f"              holdfast job watch {job_id}")
-        console.note(f"  cancel it:  holdfast cancel {job_id}")
-        loop.call_soon_threadsafe(scope.cancel)  # type: ignore[attr-defined]
+    def __init__(self, job_id: str, console: Console, scope: anyio.CancelScope) -> None:
+        self._job_id = job_id
+        self._console = console
+        self._scope = scope
+        self._loop = current_token().native_token
+        self._before: dict[int, Any] = {}
+        self.status = exit_status.OK
+        """Of a command that has left: 0 upon Ctrl-C, 128+n upon another signal n, for nothing has succeeded."""
 
-    before = signal.signal(signal.SIGINT, leave)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGINT) is leave:
-            signal.signal(signal.SIGINT, before)
+    def __enter__(self) -> _Detached:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._leave)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            if signal.getsignal(number) == self._leave:
+                signal.signal(number, before)
+
+    def _leave(self, number: int, frame: FrameType | None) -> None:
+        for each in self._before:
+            signal.signal(each, signal.SIG_DFL)
+        if number != signal.SIGINT:
+            self.status = 128 + number
+        with contextlib.suppress(OSError):  # the terminal may be gone, which SIGHUP says
+            self._console.end_line()
+            self._console.note(f"detached; job {self._job_id} keeps running.")
+            self._console.note(f"  come back:  holdfast logs -f {self._job_id}")
+            self._console.note(f"              holdfast job watch {self._job_id}")
+            self._console.note(f"  cancel it:  holdfast cancel {self._job_id}")
+        self._loop.call_soon_threadsafe(self._scope.cancel)  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ import click
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console
+from holdfast.cli.kit.job_names import job_of, on_job
 from holdfast.cli.kit.output import dump
 from holdfast.cli.kit.parameters import job_argument
 from holdfast.errors import HoldfastError
@@ -26,45 +27,47 @@ T = TypeVar("T")
 
 @click.command()
 @job_argument(nargs=-1, required=True)
-def pause(job_id: tuple[str, ...]) -> None:
+def pause(word: tuple[str, ...]) -> None:
     """Stop jobs for now and free their hosts.
 
     Their workers get SIGTERM, and SIGKILL after the grace period; save what is to be gone on with. `holdfast job
     resume` queues them again.
     """
-    _each(job_id, lambda client, each: client.pause_job(each), _paused)
+    _each(word, lambda client, each: client.pause_job(each), _paused)
 
 
 @click.command()
 @job_argument(nargs=-1, required=True)
-def resume(job_id: tuple[str, ...]) -> None:
+def resume(word: tuple[str, ...]) -> None:
     """Queue paused jobs again."""
-    _each(job_id, lambda client, each: client.resume_job(each), _resumed)
+    _each(word, lambda client, each: client.resume_job(each), _resumed)
 
 
 @click.command()
 @job_argument(nargs=-1, required=True)
-def delete(job_id: tuple[str, ...]) -> None:
+def delete(word: tuple[str, ...]) -> None:
     """Delete jobs that have ended, for good.
 
     Their output on hosts, the evidence of their hangs and their history go too; on a host that is away, once it is
     back. What was copied to the job's base output directory stays, and so does the audit log. An id is never given
     again.
     """
-    _each(job_id, lambda client, each: client.delete_job(each), lambda _: "is deleted")
+    _each(word, lambda client, each: client.delete_job(each), lambda _: "is deleted")
 
 
-def _each(ids: tuple[str, ...], call: Callable[[Client, str], Awaitable[T]], sentence: Callable[[T], str]) -> None:
+def _each(
+    words: tuple[str, ...], call: Callable[[Client, str], Awaitable[T]], sentence: Callable[[T], str]
+) -> None:
     async def work(client: Client) -> bool:
         console, well = Console(), True
-        for each in ids:
+        for each in words:
             try:
-                job = await call(client, each)
+                job_id, job = await on_job(client, each, lambda job_id: call(client, job_id))
             except HoldfastError as error:
                 console.error(error)
                 well = False
             else:
-                console.note(f"job {each} {sentence(job)}")
+                console.note(f"job {job_id} {sentence(job)}")
         return well
 
     if not with_client(work):
@@ -101,7 +104,7 @@ def _state(job: job_pb2.CustomJob) -> str:
 @click.option(
     "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="Format."
 )
-def recoveries(job_id: str, output: str) -> None:
+def recoveries(word: str, output: str) -> None:
     """List what has interrupted a job, and what was done about it.
 
     Each with the attempt and generation that it led to, what ended the one before, how long the job stood still,
@@ -109,7 +112,7 @@ def recoveries(job_id: str, output: str) -> None:
     """
 
     async def work(client: Client) -> job_pb2.CustomJob:
-        return await client.get_job(job_id)
+        return await job_of(client, word)
 
     job = with_client(work)
     from holdfast._sdk import json_view

@@ -13,6 +13,7 @@ from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import OUT, Console, coloured, say, say_text
 from holdfast.cli.kit.durations import local
+from holdfast.cli.kit.job_names import job_of, on_job
 from holdfast.cli.kit.output import dump
 from holdfast.cli.kit.parameters import duration, job_argument
 from holdfast.errors import NotFound
@@ -33,7 +34,7 @@ _FULL = click.option("--full", is_flag=True, help="Every frame of every thread o
 @click.option("--number", type=click.IntRange(1), help="Only this hang, counted from 1.")
 @_FULL
 @_FORMAT
-def hangs(job_id: str, number: int | None, full: bool, output: str) -> None:
+def hangs(word: str, number: int | None, full: bool, output: str) -> None:
     """Show the hangs of a job and the evidence that was kept.
 
     Of each hang since when nothing moved, what was seen, who is suspected and what was done; then the stacks of the
@@ -41,14 +42,14 @@ def hangs(job_id: str, number: int | None, full: bool, output: str) -> None:
     """
 
     async def work(client: Client) -> tuple[job_pb2.CustomJob, list[WorkerEvidence]]:
-        job = await client.get_job(job_id)
+        job = await job_of(client, word)
         newest = job.hangs[-1].number if job.hangs else 0
         if number is not None and number > newest:
             known = f"It has {newest}." if job.hangs else "None was noticed so far."
-            raise NotFound(f"The job {job_id} has no hang {number}.", fix=known)
+            raise NotFound(f"The job {job.id} has no hang {number}.", fix=known)
         if not job.hangs:
             return job, []
-        kept = [each async for each in client.hang_evidence(job_id, number or newest)]
+        kept = [each async for each in client.hang_evidence(job.id, number or newest)]
         hang = next((hang for hang in job.hangs if hang.number == (number or newest)), None)
         return job, [_suspecting(hang, each) for each in kept] if hang is not None else kept
 
@@ -108,7 +109,7 @@ def _dump_hangs(job: job_pb2.CustomJob, chosen: list[job_pb2.Hang], found: list[
 )
 @_FULL
 @_FORMAT
-def stacks(job_id: str, native: tuple[int, ...], full: bool, output: str) -> None:
+def stacks(word: str, native: tuple[int, ...], full: bool, output: str) -> None:
     """Show where every rank of a running job is now.
 
     Each is looked at twice, some seconds apart; equal stacks are grouped, the odd ones first. The job goes on.
@@ -117,12 +118,12 @@ def stacks(job_id: str, native: tuple[int, ...], full: bool, output: str) -> Non
     async def work(client: Client) -> list[WorkerEvidence]:
         from holdfast.cli.jobs.gang import chosen, ranks_of
 
-        job = await client.get_job(job_id)
+        job = await job_of(client, word)
         chosen(ranks_of(job.job_spec), (), native, "--native")
         if output != "json":
             count = len(job.workers)
             Console().note(f"looking twice at each rank of {count} worker{'' if count == 1 else 's'} …")
-        return [each async for each in client.take_stacks(job_id, native)]
+        return [each async for each in client.take_stacks(job.id, native)]
 
     found = with_client(work)
     from holdfast._sdk import json_view
@@ -141,7 +142,7 @@ def stacks(job_id: str, native: tuple[int, ...], full: bool, output: str) -> Non
 @job_argument()
 @click.argument("action", type=click.Choice(("off", "on")))
 @click.option("--for", "length", type=duration, metavar="TIME", help="With off: how long from now, such as 2h.")
-def hang_action(job_id: str, action: str, length: float | None) -> None:
+def hang_action(word: str, action: str, length: float | None) -> None:
     """Turn action on hangs of a job off for a while, or on again.
 
     For a debugging session, say. While it is off, hangs are still noticed and reported. It stays off through restarts
@@ -149,36 +150,36 @@ def hang_action(job_id: str, action: str, length: float | None) -> None:
     """
     if (length is None) != (action == "on"):
         raise click.UsageError("Give --for TIME with off, and not with on.")
-    _turn(job_id, length)
+    _turn(word, length)
 
 
 @click.command(hidden=True)
 @job_argument()
 @click.option("--for", "length", type=duration, metavar="TIME", help="How long from now, such as 2h.")
 @click.option("--end", is_flag=True, help="End a hold now.")
-def hold(job_id: str, length: float | None, end: bool) -> None:
+def hold(word: str, length: float | None, end: bool) -> None:
     """The old name of hang-action."""
     if (length is None) != end:
         raise click.UsageError("Give either --for TIME or --end.")
     new = "on" if end else "off --for TIME"
-    Console().note(f"job hold is now: holdfast job hang-action {job_id} {new}")
-    _turn(job_id, length)
+    Console().note(f"job hold is now: holdfast job hang-action {word} {new}")
+    _turn(word, length)
 
 
-def _turn(job_id: str, length: float | None) -> None:
+def _turn(word: str, length: float | None) -> None:
     """Action on hangs is off for so many seconds; on where it is None."""
     if length is not None and length <= 0:
         raise click.BadParameter("must be longer than 0 seconds.", param_hint="--for")
 
     async def work(client: Client) -> job_pb2.CustomJob:
-        return await client.suspend_hang_action(job_id, length or 0.0)
+        return (await on_job(client, word, lambda job_id: client.suspend_hang_action(job_id, length or 0.0)))[1]
 
     job = with_client(work)
     from holdfast.client import TERMINAL
 
     if job.state in TERMINAL:
-        Console().note(f"job {job_id} has ended already; no hang is acted on.")
+        Console().note(f"job {job.id} has ended already; no hang is acted on.")
     elif job.HasField("held_until"):
-        Console().note(f"no hang of job {job_id} is acted on until {local(job.held_until.seconds)}.")
+        Console().note(f"no hang of job {job.id} is acted on until {local(job.held_until.seconds)}.")
     else:
-        Console().note(f"hangs of job {job_id} are acted on as it asks.")
+        Console().note(f"hangs of job {job.id} are acted on as it asks.")

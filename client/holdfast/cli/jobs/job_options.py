@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.kit.parameters import duration
+from holdfast.cli.kit.parameters import duration, key_value
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
@@ -32,6 +32,7 @@ class JobOptions:
     max_retries: int | None = None
     on_hosts: tuple[str, ...] = ()
     avoid_hosts: tuple[str, ...] = ()
+    host_labels: tuple[tuple[str, str], ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     run_as: str | None = None
     secrets: tuple[tuple[str, str], ...] = ()
@@ -56,8 +57,10 @@ class JobOptions:
             scheduling.host_selector.hosts[:] = self.on_hosts
         if self.avoid_hosts:
             scheduling.host_selector.avoid_hosts[:] = self.avoid_hosts
-        for key, value in self.labels:
+        for key, value in self.host_labels:
             scheduling.host_selector.labels[key] = value
+        for key, value in self.labels:
+            job.labels[key] = value
         for pool in job.job_spec.worker_pool_specs:
             if (task := pool.WhichOneof("task")) is not None:
                 for name, source in self.secrets:
@@ -79,14 +82,6 @@ def set_seconds(field: Duration, seconds: float) -> None:
     field.SetInParent()
 
 
-def key_value(value: str) -> tuple[str, str]:
-    """A label such as ``rack=7``."""
-    key, equals, text = value.partition("=")
-    if not key or not equals:
-        raise click.BadParameter(f"{value!r} is not KEY=VALUE.")
-    return key, text
-
-
 def secret_of(value: str) -> tuple[str, str]:
     """``KEY``, ``KEY=wandb`` or ``KEY=/etc/keys/x``."""
     name, equals, source = value.partition("=")
@@ -96,6 +91,14 @@ def secret_of(value: str) -> tuple[str, str]:
 
 
 _OPTIONS = (
+    click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        type=key_value,
+        metavar="KEY=VALUE",
+        help="A label of the job, to find it by.",
+    ),
     click.option("--project", help="Project that the job's resources are counted for.  [default: default]"),
     click.option("--priority", type=click.IntRange(1, 3), help="3 is placed first, 1 last.  [default: 1]"),
     click.option("--timeout", "timeout_s", type=duration, help="Longest run time, such as 2h.  [default: 7d]"),
@@ -114,7 +117,7 @@ _OPTIONS = (
     click.option("--avoid-host", "avoid_hosts", multiple=True, metavar="HOST", help="Never use this host."),
     click.option(
         "--label-selector",
-        "labels",
+        "host_labels",
         multiple=True,
         type=key_value,
         metavar="KEY=VALUE",

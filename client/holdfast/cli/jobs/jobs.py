@@ -1,26 +1,27 @@
-"""``holdfast ps``, ``cancel`` and ``job …``."""
+"""``holdfast ps`` and ``job …``."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import re
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.jobs.cancelling import cancel
 from holdfast.cli.jobs.job_control import delete, pause, recoveries, resume
 from holdfast.cli.jobs.job_hangs import hang_action, hangs, hold, stacks
-from holdfast.cli.kit import exit_status
+from holdfast.cli.jobs.rerun import rerun
+from holdfast.cli.jobs.waiting import wait
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
+from holdfast.cli.kit.job_filters import job_filter
+from holdfast.cli.kit.job_names import job_of, on_job
 from holdfast.cli.kit.output import dump, json_line, output_option, show_list, show_one
-from holdfast.cli.kit.parameters import job_argument
-from holdfast.errors import HoldfastError
+from holdfast.cli.kit.parameters import job_argument, key_value, moment
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -61,65 +62,27 @@ def ps(everything: bool, output: str) -> None:
         Console().note(f"more jobs are active than the {MOST_ACTIVE} oldest; see them all with: holdfast ps --all")
 
 
-@click.command()
-@job_argument(nargs=-1, required=True)
-def cancel(job_id: tuple[str, ...]) -> None:
-    """Ask for the end of jobs.
-
-    Their workers get SIGTERM, and SIGKILL after the grace period.
-    """
-
-    async def work(client: Client) -> bool:
-        console, well = Console(), True
-        for each in job_id:
-            try:
-                job = await client.cancel_job(each)
-            except HoldfastError as error:
-                console.error(error)
-                well = False
-            else:
-                console.note(f"job {each} {_ending(job)}")
-        return well
-
-    if not with_client(work):
-        sys.exit(exit_status.OUR_FAILURE)
-
-
-def _ending(job: job_pb2.CustomJob) -> str:
-    from holdfast._sdk.json_view import state_name
-    from holdfast.client import TERMINAL
-    from holdfast.v1 import job_pb2
-
-    if job.state in TERMINAL and job.state != job_pb2.JOB_STATE_CANCELLED:
-        return f"has ended already: {state_name(job_pb2.JobState.Name(job.state))}"
-    return "is cancelled" if job.state == job_pb2.JOB_STATE_CANCELLED else "is being cancelled"
-
-
 @click.group(cls=Commands)
 def job() -> None:
     """Look at jobs and act on them."""
 
 
 @job.command("list")
-@click.option("--state", multiple=True, metavar="STATE", help="Only jobs in this state, such as RUNNING.")
+@click.option("--name", metavar="PATTERN", help="Only jobs whose name holds this, or with * matches it: 'sweep-*'.")
+@click.option(
+    "--since", type=moment, metavar="TIME", help="Only jobs submitted since: 2h, or 2026-11-21T04:00:00Z."
+)
+@click.option("--label", multiple=True, type=key_value, metavar="KEY=VALUE", help="Only jobs with this label.")
+@click.option(
+    "--state", multiple=True, metavar="STATE", help="Only jobs in this state, such as RUNNING, or in these."
+)
 @click.option("--owner", help="Only jobs of this user.")
-@click.option("--label", multiple=True, metavar="KEY=VALUE", help="Only jobs with this label.")
 @click.option("--active", is_flag=True, help="Only jobs that have not ended.")
 @click.option("--limit", type=click.IntRange(1, 1000), help="Only the newest so many.")
 @output_option
-def list_(
-    state: tuple[str, ...], owner: str | None, label: tuple[str, ...], active: bool, limit: int | None, output: str
-) -> None:
+def list_(limit: int | None, output: str, **asked: Any) -> None:
     """List jobs, newest last."""
-    terms = [f"state={each.upper().removeprefix('JOB_STATE_')}" for each in state]
-    terms += [f"owner={_quoted(owner)}"] if owner else []
-    for each in label:
-        if "=" not in each:
-            raise click.BadParameter(f"{each!r} is not KEY=VALUE.", param_hint="--label")
-        key, _, value = each.partition("=")
-        terms.append(f"label.{key}={_quoted(value)}")
-    terms += ["active=true"] if active else []
-    filter = " AND ".join(terms)
+    filter = job_filter(now=time.time(), **asked)
 
     async def work(client: Client) -> list[job_pb2.CustomJob]:
         if limit is not None:
@@ -127,11 +90,6 @@ def list_(
         return [job async for job in client.list_jobs(filter)]
 
     _show(with_client(work), output, "No job matches." if filter else NO_JOBS)
-
-
-def _quoted(value: str) -> str:
-    """A value for a filter; in quotes where it could be taken for more than a value."""
-    return json.dumps(value, ensure_ascii=False) if re.search(r"[\s\"'()\\]", value) else value
 
 
 def _show(jobs: Sequence[job_pb2.CustomJob], output: str, hint: str) -> None:
@@ -150,14 +108,14 @@ def _show(jobs: Sequence[job_pb2.CustomJob], output: str, hint: str) -> None:
 @job.command()
 @job_argument()
 @output_option
-def show(job_id: str, output: str) -> None:
+def show(word: str, output: str) -> None:
     """Show one job.
 
     Its workers, how their ranks ended, what was done about it, and why the job waits or failed.
     """
 
     async def work(client: Client) -> job_pb2.CustomJob:
-        return await client.get_job(job_id)
+        return await job_of(client, word)
 
     found = with_client(work)
     from holdfast._sdk import json_view
@@ -175,18 +133,18 @@ def show(job_id: str, output: str) -> None:
 @job.command()
 @job_argument()
 @output_option
-def events(job_id: str, output: str) -> None:
+def events(word: str, output: str) -> None:
     """List what has happened to a job so far."""
 
     async def work(client: Client) -> list[job_pb2.WatchJobResponse]:
-        newest = (await client.get_job(job_id)).cursor
+        job = await job_of(client, word)
         found: list[job_pb2.WatchJobResponse] = []
-        if not newest:
+        if not job.cursor:
             return found
-        async with contextlib.aclosing(client.watch_job(job_id)) as history:
+        async with contextlib.aclosing(client.watch_job(job.id)) as history:
             async for event in history:
                 found.append(event)
-                if event.cursor >= newest:
+                if event.cursor >= job.cursor:
                     break
         return found
 
@@ -209,7 +167,7 @@ def events(job_id: str, output: str) -> None:
 @click.option(
     "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="Format."
 )
-def watch(job_id: str, cursor: int, output: str) -> None:
+def watch(word: str, cursor: int, output: str) -> None:
     """Print what happens to a job until it ends.
 
     From the start of its history on. As JSON, one event a line. Outlives a restart of the controller.
@@ -220,8 +178,8 @@ def watch(job_id: str, cursor: int, output: str) -> None:
         from holdfast.cli.jobs.job_tables import event_line
 
         console = Console()
-        await client.get_job(job_id)
-        history = client.watch_job(job_id, cursor, on_link=console.on_link())
+        job = await job_of(client, word)
+        history = client.watch_job(job.id, cursor, on_link=console.on_link())
         async with contextlib.aclosing(history):
             async for event in history:
                 if output == "json":
@@ -234,17 +192,17 @@ def watch(job_id: str, cursor: int, output: str) -> None:
 
 @job.command()
 @job_argument()
-def restart(job_id: str) -> None:
+def restart(word: str) -> None:
     """Stop the gang of a job and launch it again on the same hosts."""
 
     async def work(client: Client) -> None:
-        from_before = await client.restart_job(job_id)
+        job_id, from_before = await on_job(client, word, client.restart_job)
         Console().note(f"job {job_id} restarts in place (generation {from_before.generation}).")
 
     with_client(work)
 
 
-for _command in (pause, resume, cancel, delete, recoveries, hangs, stacks, hang_action, hold):
+for _command in (rerun, wait, pause, resume, cancel, delete, recoveries, hangs, stacks, hang_action, hold):
     job.add_command(_command)
 
 

@@ -12,6 +12,7 @@ import click
 
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, OutputClosed
+from holdfast.cli.kit.job_names import job_of
 from holdfast.cli.kit.parameters import job_argument, moment
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ SIGPIPE = 141
 @click.option("--tail", type=click.IntRange(0), metavar="LINES", help="Only the last lines of each stream.")
 @click.option("--since", type=moment, metavar="TIME", help="Only what is newer: 10m, or 2026-11-21T04:00:00Z.")
 def logs(
-    job_id: str,
+    word: str,
     follow: bool,
     worker: tuple[str, ...],
     rank: tuple[int, ...],
@@ -57,14 +58,14 @@ def logs(
         from holdfast.cli.jobs.gang import chosen, ranks_of
         from holdfast.cli.jobs.rank_output import RankOutput
 
-        job = await client.get_job(job_id)
+        job = await job_of(client, word)
         ranks = chosen(ranks_of(job.job_spec), worker, rank)
         console = Console()
         if not job.generation:
-            console.note(f"job {job_id} has not started yet" + (f": {job.wait_reason}" if job.wait_reason else "."))
+            console.note(f"job {job.id} has not started yet" + (f": {job.wait_reason}" if job.wait_reason else "."))
         output = RankOutput(console, many=len(ranks) > 1)
         chunks = client.stream_logs(
-            job_id,
+            job.id,
             workers=worker,
             ranks=rank,
             generation=generation or 0,

@@ -45,7 +45,7 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
     launcher = is_launcher(request.command)
     processes = request.processes_per_worker
     if processes is None:
-        launcher = launcher or _launches_in_script(request.command, directory)
+        launcher = launcher or launches_in_script(request.command, directory)
         processes = 1 if launcher else max(1, request.gpus)
     elif launcher and processes > 1:
         fix = f"Leave --processes-per-worker out, and give {request.command[0]} the number of processes itself."
@@ -79,7 +79,7 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
     return job_pb2.CustomJob(display_name=request.name or name_of(request.command), job_spec=spec)
 
 
-def _launches_in_script(command: Sequence[str], directory: str) -> bool:
+def launches_in_script(command: Sequence[str], directory: str) -> bool:
     """Whether the command is a shell script of this machine that starts a launcher, as ``run.sh`` often does."""
     script = script_of(command)
     if not script:
@@ -106,7 +106,13 @@ def environment(asked: Sequence[str], environ: Mapping[str, str]) -> list[spec_p
         name: value
         for name, value in sorted(environ.items())
         if name in _CARRIED or name.startswith(_CARRIED_PREFIX)
-    }
+    } | asked_environment(asked, environ)
+    return [spec_pb2.EnvVar(name=name, value=literal(value)) for name, value in values.items()]
+
+
+def asked_environment(asked: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of ``--env``, as they were typed. Raises ``InvalidInput``."""
+    values: dict[str, str] = {}
     for item in asked:
         name, equals, value = item.partition("=")
         if not name:
@@ -118,7 +124,7 @@ def environment(asked: Sequence[str], environ: Mapping[str, str]) -> list[spec_p
                 raise _invalid("--env", f"{name} is not set here.", f"Write --env {name}=VALUE.")
             value = environ[name]
         values[name] = value
-    return [spec_pb2.EnvVar(name=name, value=literal(value)) for name, value in values.items()]
+    return values
 
 
 def name_of(command: Sequence[str]) -> str:

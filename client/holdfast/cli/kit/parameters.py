@@ -35,6 +35,14 @@ def pattern(value: str) -> str:
     return value
 
 
+def key_value(value: str) -> tuple[str, str]:
+    """A label such as ``team=vision``."""
+    key, equals, text = value.partition("=")
+    if not key or not equals:
+        raise click.BadParameter(f"{value!r} is not KEY=VALUE.")
+    return key, text
+
+
 def host_label(value: str) -> tuple[str, str, str]:
     """Host, key and value from ``host-0:rack=a``."""
     host, colon, label = value.partition(":")
@@ -57,14 +65,16 @@ def moment(value: str) -> float | datetime.datetime:
         raise click.BadParameter(problem) from error
 
 
-def job_id(value: str) -> str:
-    """An id, or the name that ``-o json`` prints (``jobs/ID``)."""
+def job_word(value: str) -> str:
+    """An id, its beginning, a display name, or the name that ``-o json`` prints (``jobs/ID``)."""
     bare = value.removeprefix("jobs/")
-    if not bare or any(c.isspace() or c == "/" for c in bare):
-        raise click.BadParameter(f"{value!r} is no job id; `holdfast ps` lists them.")
+    if not bare.strip():
+        raise click.BadParameter(f"{value!r} names no job; `holdfast ps` lists them.")
     return bare
 
 
 def job_argument(**more: Any) -> Callable[[C], C]:
-    """Adds the argument ID."""
-    return click.argument("job_id", metavar="ID" if more.get("nargs") != -1 else "ID...", type=job_id, **more)
+    """Adds the argument JOB: what ``job_names`` finds the job by."""
+    several = "JOB..." if more.get("required") else "[JOB...]"
+    metavar = several if more.get("nargs") == -1 else "JOB"
+    return click.argument("word", metavar=metavar, type=job_word, **more)

@@ -23,7 +23,7 @@ MAX_DEPTH = 20
 MAX_TERMS = 64
 
 _HELP = (
-    'use state=RUNNING, name:"TRAIN*", owner=NAME, project=NAME, labels.KEY=VALUE, labels.KEY:*,'
+    'use id:train*, state=RUNNING, name:"TRAIN*", owner=NAME, project=NAME, labels.KEY=VALUE, labels.KEY:*,'
     ' create_time>"2026-01-31T08:00:00Z" or active=true, joined by AND, OR and NOT'
 )
 _OPERATOR = re.compile(r"!=|<=|>=|[=<>:]")
@@ -144,9 +144,13 @@ def _compared(key: str, sign: str, value: str) -> Predicate:
             if unknown := sorted(states - _STATES):
                 raise _wrong(f"no job is ever in state {unknown[0]!r}")
             return _equal(lambda job: job.state.name in states, key, sign)
+        case "id":
+            if sign == ":":
+                return _like(value, lambda job: job.id)
+            return _equal(lambda job: job.id == value, key, sign)
         case "name" | "display_name" | "displayName":
             if sign == ":":
-                return _like(value)
+                return _like(value, lambda job: job.display_name)
             return _equal(lambda job: job.display_name == value, key, sign)
         case "create_time" | "createTime":
             return _of_time(sign, value)
@@ -185,14 +189,14 @@ def _of_time(sign: str, value: str) -> Predicate:
     return lambda job: _ORDER[sign](job.created_at, at)
 
 
-def _like(pattern: str) -> Predicate:
+def _like(pattern: str, named: Callable[[Job], str]) -> Predicate:
     """Names that hold the text; with ``*``, that are it from end to end, where each stands for any text."""
     if "*" not in pattern:
-        return lambda job: pattern in job.display_name
+        return lambda job: pattern in named(job)
     first, *middle, last = pattern.split("*")
 
     def matches(job: Job) -> bool:
-        name = job.display_name
+        name = named(job)
         if len(name) < len(first) + len(last) or not (name.startswith(first) and name.endswith(last)):
             return False
         at, end = len(first), len(name) - len(last)

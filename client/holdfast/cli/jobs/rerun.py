@@ -1,0 +1,91 @@
+"""``holdfast job rerun``: a job once more, as it was or with changes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.jobs.job_options import JobOptions, job_options
+from holdfast.cli.kit import exit_status
+from holdfast.cli.kit.calls import with_client
+from holdfast.cli.kit.console import Console, say
+from holdfast.cli.kit.job_names import job_of
+from holdfast.cli.kit.parameters import job_argument
+
+if TYPE_CHECKING:
+    from holdfast.cli.jobs.spec_changes import Changes
+    from holdfast.client import Client
+
+
+@click.command(context_settings={"allow_interspersed_args": True})
+@job_argument()
+@click.option("--name", default="", help="Display name, in place of the job's.")
+@click.option(
+    "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the ranks; NAME alone carries yours."
+)
+@click.option("--gpus", type=click.IntRange(0), help="GPUs for each worker.")
+@click.option("--processes-per-worker", type=click.IntRange(1), help="Ranks of each worker.")
+@click.option("--cpus", type=click.IntRange(0), help="Cores reserved for each worker.")
+@click.option("--memory-mb", type=click.IntRange(0), help="Memory reserved for each worker, in MiB.")
+@job_options
+@click.option("--wait", is_flag=True, help="Show the job's output and exit as it does.")
+@click.option("--all", "show_all", is_flag=True, help="With --wait: show the output of all ranks.")
+@click.argument("command", nargs=-1, metavar="[-- COMMAND...]", type=click.UNPROCESSED)
+def rerun(
+    word: str,
+    name: str,
+    env: tuple[str, ...],
+    gpus: int | None,
+    processes_per_worker: int | None,
+    cpus: int | None,
+    memory_mb: int | None,
+    options: JobOptions,
+    wait: bool,
+    show_all: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Submit a job again, with the changes that are asked for.
+
+    The new job has the same spec, labels and packaged code, and reads the same secrets; its label rerun-of is the id
+    of the old one. What no option names stays as it was; what differs is printed. --gpus keeps one rank for each GPU
+    where there was one. Write -- before COMMAND, which every worker then runs.
+    """
+    from holdfast.cli.jobs.spec_changes import Changes
+
+    changes = Changes(command, name, env, gpus, processes_per_worker, cpus, memory_mb)
+    sys.exit(with_client(_submission(word, changes, options, wait=wait, show_all=show_all)))
+
+
+def _submission(
+    word: str, changes: Changes, options: JobOptions, *, wait: bool, show_all: bool
+) -> Callable[[Client], Awaitable[int]]:
+    async def work(client: Client) -> int:
+        from holdfast.cli.jobs.spec_changes import again, differences
+
+        console = Console()
+        old = await job_of(client, word)
+        new = again(old, changes, os.environ)
+        options.apply(new)
+        if missing := len(old.job_spec.notifications) - len(new.job_spec.notifications):
+            receivers = "1 receiver" if missing == 1 else f"{missing} receivers"
+            console.warning(
+                f"notifications: {receivers} left out: a URL is shown, and kept, without its secret part"
+            )
+        created = await client.create_job(new, on_warning=console.warning)
+        lines = differences(old, new)
+        console.note(f"job {created.id} is job {old.id} again" + ("; what differs:" if lines else ", unchanged."))
+        for line in lines:
+            console.note(f"  {line}")
+        if not wait:
+            say(created.id)
+            console.note(f"follow it with: holdfast logs -f {created.id}")
+            return exit_status.OK
+        from holdfast.cli.jobs.following import follow
+
+        return await follow(client, created, console, show_all=show_all)
+
+    return work

@@ -1,0 +1,115 @@
+"""``holdfast wait``: until jobs have ended."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.kit import exit_status
+from holdfast.cli.kit.calls import with_client
+from holdfast.cli.kit.console import Console, say
+from holdfast.cli.kit.job_names import job_of
+from holdfast.cli.kit.parameters import duration, job_argument
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast._sdk.reconnect import LinkCallback
+    from holdfast.client import Client
+    from holdfast.v1 import job_pb2
+
+JOBS_MOST = 256
+"""Of one command: each takes a stream of the 512 that a user may have."""
+
+
+@click.command()
+@job_argument(nargs=-1, required=True)
+@click.option("--any", "any_", is_flag=True, help="Return once one of them has ended.")
+@click.option("--timeout", type=duration, metavar="DURATION", help="Wait no longer than this, such as 2h.")
+def wait(word: tuple[str, ...], any_: bool, timeout: float | None) -> None:
+    """Wait until jobs have ended, and say of each how it did.
+
+    Exits with 0 if all have succeeded, else as `run` does for the job that failed first; with --any, for the job that
+    ended first. After --timeout it exits with 124. The jobs run on, whatever becomes of this command.
+    """
+    if len(word) > JOBS_MOST:
+        raise click.UsageError(f"At most {JOBS_MOST} jobs can be waited for at once.")
+
+    async def work(client: Client) -> int:
+        jobs = [await job_of(client, each) for each in dict.fromkeys(word)]
+        return await _all_ended(client, list({job.id: job for job in jobs}.values()), any_=any_, timeout=timeout)
+
+    sys.exit(with_client(work))
+
+
+async def _all_ended(
+    client: Client, jobs: Sequence[job_pb2.CustomJob], *, any_: bool, timeout: float | None
+) -> int:
+    import anyio
+
+    console = Console()
+    on_link = console.on_link()
+    ended: list[job_pb2.CustomJob] = []
+    with anyio.move_on_after(timeout) as waited:
+        async with anyio.create_task_group() as tasks:
+
+            async def one(job: job_pb2.CustomJob) -> None:
+                last = await ended_job(client, job, on_link)
+                if any_ and ended:
+                    return
+                ended.append(last)
+                say(_line(last))
+                if any_:
+                    tasks.cancel_scope.cancel()
+
+            for job in jobs:
+                tasks.start_soon(one, job)
+    if waited.cancelled_caught:
+        left = [job.id for job in jobs if job.id not in {each.id for each in ended}]
+        console.note(f"time is over; not ended yet: {', '.join(left)}")
+        return exit_status.TIMED_OUT
+    failed = [job for job in ended if exit_status.of_job(job) != exit_status.OK]
+    first = min(failed, key=lambda job: job.end_time.ToNanoseconds(), default=None)
+    return exit_status.of_job(first) if first is not None else exit_status.OK
+
+
+def _line(job: job_pb2.CustomJob) -> str:
+    from holdfast._sdk.json_view import state_name
+    from holdfast.cli.jobs.job_tables import reason
+    from holdfast.v1 import job_pb2
+
+    why = reason(job) if job.HasField("error") else ""
+    return f"{job.id}  {state_name(job_pb2.JobState.Name(job.state))}" + (f"  {why}" if why else "")
+
+
+async def ended_job(client: Client, job: job_pb2.CustomJob, on_link: LinkCallback) -> job_pb2.CustomJob:
+    """The job as it ended, however long that takes, and however long the controller is away meanwhile."""
+    from holdfast.client import TERMINAL
+
+    if job.state not in TERMINAL:
+        async with contextlib.aclosing(client.watch_job(job.id, job.cursor, on_link=on_link)) as events:
+            async for _ in events:
+                pass
+    return await patiently(client, job.id, on_link)
+
+
+async def patiently(client: Client, job_id: str, on_link: LinkCallback) -> job_pb2.CustomJob:
+    """The job as it is once the controller answers."""
+    import anyio
+
+    from holdfast._sdk.reconnect import Outage, is_away
+
+    outage = Outage(on_link)
+    while True:
+        try:
+            job = await client.get_job(job_id)
+        except HoldfastError as error:
+            if not is_away(error):
+                raise
+            await anyio.sleep(outage.failed(error))
+        else:
+            outage.settled()
+            return job

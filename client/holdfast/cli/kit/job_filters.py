@@ -1,0 +1,55 @@
+"""Options that choose jobs, as a filter of the controller's."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable
+
+
+def job_filter(
+    *,
+    now: float,
+    name: str | None = None,
+    since: float | datetime.datetime | None = None,
+    label: Iterable[tuple[str, str]] = (),
+    state: Iterable[str] = (),
+    owner: str | None = None,
+    active: bool = False,
+) -> str:
+    """The filter that all these hold for; empty for none. ``since`` is in seconds before ``now``, or a time."""
+    terms = []
+    if name is not None:
+        terms.append(f"name:{quoted(name)}")
+    if since is not None:
+        terms.append(f'create_time>="{_moment(since, now)}"')
+    if states := [each.upper().removeprefix("JOB_STATE_") for each in state]:
+        terms.append(f"state={quoted('|'.join(states))}")
+    if owner is not None:
+        terms.append(f"owner={quoted(owner)}")
+    terms += [f"label.{_key(key)}={quoted(value)}" for key, value in label]
+    if active:
+        terms.append("active=true")
+    return " AND ".join(terms)
+
+
+def quoted(value: str) -> str:
+    """A value for a filter; in quotes where it could be taken for more than a value, or for none."""
+    return value if value and not re.search(r"[\s\"'()\\]", value) else _in_quotes(value)
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9._/-]+", key) else _in_quotes(key)
+
+
+def _in_quotes(text: str) -> str:
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+
+
+def _moment(since: float | datetime.datetime, now: float) -> str:
+    at = (
+        since
+        if isinstance(since, datetime.datetime)
+        else datetime.datetime.fromtimestamp(now - since, datetime.UTC)
+    )
+    return at.isoformat()

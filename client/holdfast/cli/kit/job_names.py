@@ -1,0 +1,79 @@
+"""Jobs as people name them: by id, by the beginning of an id, or by display name.
+
+The controller knows ids alone. A command sends the word as it was typed, so a full id costs no further call; only
+when there is no such job is the list asked for those that the word may mean.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.cli.kit.job_filters import quoted
+from holdfast.errors import InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.v1 import job_pb2
+
+T = TypeVar("T")
+
+SHOWN = 10
+"""Candidates that an error names."""
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+async def on_job(client: Client, word: str, call: Callable[[str], Awaitable[T]]) -> tuple[str, T]:
+    """The id of the job that ``word`` names, and the answer to ``call`` for that id.
+
+    An id counts before all else, then a display name, then the beginning of an id. Raises ``NotFound`` where
+    ``word`` names no job that the caller may see, or several, which it lists.
+    """
+    unknown = NotFound(f"There is no job {word!r}.", fix="See: holdfast ps --all")
+    if _ID.fullmatch(word):
+        try:
+            return word, await call(word)
+        except NotFound as error:
+            unknown = error
+    job_id = await _meant(client, word, unknown)
+    return job_id, await call(job_id)
+
+
+async def job_of(client: Client, word: str) -> job_pb2.CustomJob:
+    """The job that ``word`` names, with its workers. Raises ``NotFound`` as ``on_job`` does."""
+    return (await on_job(client, word, client.get_job))[1]
+
+
+async def _meant(client: Client, word: str, unknown: NotFound) -> str:
+    for filter, means in (
+        (f"name={quoted(word)}", lambda job: job.display_name == word),
+        (f"id:{word}*" if _ID.fullmatch(word) else "", lambda job: job.id.startswith(word)),
+    ):
+        try:
+            listed = await client.newest_jobs(SHOWN + 1, filter) if filter else []
+        except InvalidInput:
+            break  # a controller that is older than filters by id
+        found = [job for job in listed if means(job)]
+        if len(found) == 1:
+            return found[0].id
+        if found:
+            raise _several(word, found)
+    raise unknown
+
+
+def _several(word: str, found: list[job_pb2.CustomJob]) -> NotFound:
+    from holdfast._sdk.json_view import state_name
+    from holdfast.cli.kit.durations import age
+    from holdfast.v1 import job_pb2
+
+    now = time.time()
+    lines = [
+        f"{job.id}  {state_name(job_pb2.JobState.Name(job.state))}, {age(now - job.create_time.seconds)} old:"
+        f" {job.display_name}"
+        for job in reversed(found[-SHOWN:])
+    ]
+    count = f"more than {SHOWN}" if len(found) > SHOWN else str(len(found))
+    head = f"{word!r} may mean any of {count} jobs; the newest first:"
+    return NotFound("\n".join([head, *lines]), fix="Give the whole id, or more of it.")

@@ -1,0 +1,123 @@
+"""Jobs by id, by the beginning of an id, and by display name; and the filters that choose several."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+
+from holdfast.cli.kit.job_filters import job_filter
+from holdfast.cli.kit.job_names import SHOWN, job_of, on_job
+from holdfast.errors import InvalidInput, NotFound, Violation
+from holdfast.v1 import job_pb2
+
+pytestmark = pytest.mark.anyio
+
+
+class Jobs:
+    """As much of a client as names are looked up with; counts the calls."""
+
+    def __init__(self, *jobs: tuple[str, str], old: bool = False) -> None:
+        self.jobs = {id: job_pb2.CustomJob(id=id, display_name=name) for id, name in jobs}
+        self.calls: list[str] = []
+        self.old = old
+
+    async def get_job(self, job_id: str) -> job_pb2.CustomJob:
+        self.calls.append(f"get {job_id}")
+        if job_id not in self.jobs:
+            raise NotFound(f"There is no job {job_id!r}.", fix="See: holdfast ps --all")
+        return self.jobs[job_id]
+
+    async def newest_jobs(self, count: int, filter: str) -> list[job_pb2.CustomJob]:
+        self.calls.append(filter)
+        if self.old and filter.startswith("id"):
+            raise InvalidInput([Violation("filter", "'id' can't be asked for")])
+        if filter.startswith("name="):
+            name = filter.removeprefix("name=")
+            name = name[1:-1].replace("\\", "") if name.startswith('"') else name
+            found = [job for job in self.jobs.values() if job.display_name == name]
+        else:
+            found = [job for job in self.jobs.values() if job.id.startswith(filter[3:].rstrip("*"))]
+        return found[-count:]
+
+
+async def named(jobs: Any, word: str) -> str:
+    return (await job_of(jobs, word)).id
+
+
+async def test_a_whole_id_takes_no_further_call() -> None:
+    jobs = Jobs(("train-a", "eval-b"), ("eval-b", "train-a"))
+    assert await named(jobs, "train-a") == "train-a"
+    assert jobs.calls == ["get train-a"]
+
+
+@pytest.mark.parametrize("word", ["tr", "train-", "train-ab", "my run", 'say "hi"'])
+async def test_a_job_is_found_by_the_beginning_of_its_id_and_by_its_name(word: str) -> None:
+    jobs = Jobs(("train-abc", word if " " in word else "x"), ("eval-abc", "y"))
+    assert await named(jobs, word) == "train-abc"
+
+
+async def test_a_name_counts_before_the_beginning_of_other_ids() -> None:
+    assert await named(Jobs(("train-a", "train 1"), ("job-b", "train")), "train") == "job-b"
+
+
+async def test_a_word_for_several_jobs_is_refused_with_all_of_them_newest_first() -> None:
+    with pytest.raises(NotFound) as refused:
+        await named(Jobs(("train-a", "x"), ("eval-b", "y"), ("train-c", "z")), "train")
+    head, *lines = refused.value.message.split("\n")
+    assert head == "'train' may mean any of 2 jobs; the newest first:"
+    assert [line.split()[0] for line in lines] == ["train-c", "train-a"]
+    assert refused.value.fix == "Give the whole id, or more of it."
+
+
+async def test_a_refusal_lists_so_many_at_most() -> None:
+    with pytest.raises(NotFound) as refused:
+        await named(Jobs(*((f"train-{n:02}", "same") for n in range(40))), "same")
+    head, *lines = refused.value.message.split("\n")
+    assert "more than 10 jobs" in head and len(lines) == SHOWN
+    assert lines[0].startswith("train-39")
+
+
+@pytest.mark.parametrize("word", ["nope", "no pe", "a/b", "*", "trai*"])
+async def test_a_word_for_no_job_is_refused_as_an_unknown_id_is(word: str) -> None:
+    with pytest.raises(NotFound, match="There is no job"):
+        await named(Jobs(("train-a", "x")), word)
+
+
+async def test_a_controller_without_filters_by_id_still_finds_names() -> None:
+    jobs = Jobs(("train-a", "mine"), old=True)
+    assert await named(jobs, "mine") == "train-a"
+    with pytest.raises(NotFound, match="There is no job 'train'"):
+        await named(jobs, "train")
+
+
+async def test_what_is_asked_of_a_job_is_asked_by_its_id() -> None:
+    jobs: Any = Jobs(("train-a", "mine"))
+    assert (await on_job(jobs, "mine", jobs.get_job))[0] == "train-a"
+    assert jobs.calls[-1] == "get train-a"
+
+
+def test_a_filter_holds_what_was_asked_for() -> None:
+    found = job_filter(
+        now=1_000_000_000.0,
+        name="sweep-*",
+        since=3600.0,
+        label=[("team", "vision"), ("odd:key", 'a "b"'), ("empty", "")],
+        state=["running", "JOB_STATE_FAILED"],
+        owner="ann",
+        active=True,
+    )
+    assert found.split(" AND ") == [
+        "name:sweep-*",
+        'create_time>="2001-09-09T00:46:40+00:00"',
+        "state=RUNNING|FAILED",
+        "owner=ann",
+        "label.team=vision",
+        'label."odd:key"="a \\"b\\""',
+        'label.empty=""',
+        "active=true",
+    ]
+    assert job_filter(now=0.0) == ""
+    day = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
+    assert job_filter(now=0.0, since=day) == 'create_time>="2026-11-21T00:00:00+00:00"'

@@ -1,0 +1,124 @@
+"""A job as it is submitted again: what stays, what changes, and what is said of the difference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.jobs.run_spec import RunRequest, job_of
+from holdfast.cli.jobs.spec_changes import LABELS_MOST, RERUN_OF, Changes, again, differences
+from holdfast.errors import InvalidInput
+from holdfast.v1 import job_pb2, spec_pb2
+
+
+def of_run(
+    *command: str, gpus: int = 2, replicas: int = 1, name: str = "", cwd: str = "/jobs"
+) -> job_pb2.CustomJob:
+    """A job of ``holdfast run``, as the controller shows it."""
+    request = RunRequest(
+        command or ("python", "train.py"), gpus=gpus, replicas=replicas, name=name, env=("LR=0.1",)
+    )
+    job = job_of(request, {"PATH": "/bin"}, cwd)
+    job.id, job.owner, job.state, job.project = "train-abc", "ann", job_pb2.JOB_STATE_FAILED, "vision"
+    job.labels["team"] = "nlp"
+    job.annotations["note"] = "first"
+    job.workers.add(name="workerpool0-0")
+    for pool in job.job_spec.worker_pool_specs:
+        pool.process_spec.secret_env.add(name="KEY", secret="wandb")
+    return job
+
+
+def test_without_changes_it_is_the_same_job_with_a_label_of_the_first() -> None:
+    old = of_run()
+    new = again(old, Changes(), {})
+    assert new.job_spec == old.job_spec
+    assert (new.display_name, new.project, dict(new.annotations)) == (old.display_name, "vision", {"note": "first"})
+    assert dict(new.labels) == {"team": "nlp", RERUN_OF: "train-abc"}
+    assert not (new.id or new.state or new.owner or new.workers)
+    assert differences(old, new) == []
+
+
+def test_a_rerun_of_a_rerun_names_the_one_it_was_made_of() -> None:
+    new = again(of_run(), Changes(), {})
+    new.id = "train-def"
+    assert again(new, Changes(), {}).labels[RERUN_OF] == "train-def"
+
+
+def test_a_job_with_as_many_labels_as_there_may_be_can_be_submitted_again() -> None:
+    old = of_run()
+    for number in range(LABELS_MOST - 1):
+        old.labels[f"k{number}"] = ""
+    assert again(old, Changes(), {}).labels == old.labels
+
+
+def test_changes_are_made_in_every_pool_and_said_once() -> None:
+    old = of_run(replicas=3)
+    new = again(old, Changes(("python", "train.py", "--lr", "$X"), env=("LR=0.2", "NEW="), gpus=4, cpus=8), {})
+    for pool in new.job_spec.worker_pool_specs:
+        assert (pool.machine_spec.accelerator_count, pool.processes_per_worker) == (4, 4)
+        assert list(pool.process_spec.command)[-1] == "$$X"
+        assert [each.name for each in pool.process_spec.secret_env] == ["KEY"]
+    assert sorted(differences(old, new)) == [
+        "machineSpec.acceleratorCount: 2 → 4",
+        "machineSpec.cpuCount: not set → 8",
+        "name: python train.py → python train.py --lr $X",
+        "processSpec.command: python train.py → python train.py --lr $X",
+        "processSpec.env.LR: 0.1 → 0.2",
+        "processSpec.env.NEW: not set → ",
+        "processesPerWorker: 2 → 4",
+    ]
+
+
+def test_a_name_that_was_chosen_stays_with_another_command() -> None:
+    assert again(of_run(name="mine"), Changes(("true",)), {}).display_name == "mine"
+    assert again(of_run(name="mine"), Changes(("true",), name="other"), {}).display_name == "other"
+
+
+def test_a_launcher_still_starts_once_a_worker(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("torchrun train.py\n")
+    for command in (("torchrun", "train.py"), ("bash", "run.sh")):
+        new = again(of_run(*command, gpus=1, cwd=str(tmp_path)), Changes(gpus=4), {})
+        assert new.job_spec.worker_pool_specs[0].processes_per_worker == 1
+
+
+def test_ranks_that_were_not_one_for_each_gpu_stay_as_many() -> None:
+    old = of_run(gpus=8)
+    old.job_spec.worker_pool_specs[0].processes_per_worker = 2
+    assert again(old, Changes(gpus=4), {}).job_spec.worker_pool_specs[0].processes_per_worker == 2
+    new = again(old, Changes(gpus=4, processes_per_worker=1), {})
+    assert new.job_spec.worker_pool_specs[0].processes_per_worker == 1
+
+
+def test_a_variable_takes_the_place_of_a_secret_of_its_name() -> None:
+    (pool,) = again(of_run(), Changes(env=("KEY=x",)), {}).job_spec.worker_pool_specs
+    assert not pool.process_spec.secret_env
+    assert {each.name: each.value for each in pool.process_spec.env}["KEY"] == "x"
+
+
+def test_a_module_has_no_command_to_change() -> None:
+    old = job_pb2.CustomJob(id="a")
+    old.job_spec.worker_pool_specs.add(python_package_spec=spec_pb2.PythonPackageSpec(python_module="pkg.train"))
+    with pytest.raises(InvalidInput, match=r"pythonPackageSpec: runs the Python module pkg\.train"):
+        again(old, Changes(("true",)), {})
+
+
+def test_a_variable_of_the_contract_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="RANK"):
+        again(of_run(), Changes(env=("RANK=3",)), {})
+
+
+def test_a_receiver_whose_url_is_not_kept_is_left_out() -> None:
+    old = of_run()
+    old.job_spec.notifications.add(url="https://hooks.example/***")
+    old.job_spec.notifications.add(channel="team")
+    (kept,) = again(old, Changes(), {}).job_spec.notifications
+    assert kept.channel == "team"
+
+
+def test_a_change_in_one_of_several_pools_names_it() -> None:
+    old = of_run(replicas=2)
+    new = again(old, Changes(), {})
+    new.job_spec.worker_pool_specs[1].machine_spec.cpu_count = 3
+    assert differences(old, new) == ["workerPoolSpecs[1].machineSpec.cpuCount: not set → 3"]
