@@ -117,8 +117,11 @@ def test_waiting_for_several_says_how_each_ended(cluster: DevCluster, sweep: dic
 
 def test_waiting_outlives_a_restart_of_the_controller(cluster: DevCluster) -> None:
     over = cluster.dir.parent / "over"
-    job = cluster.detach("--max-restarts", "0", "--", "sh", "-c", f"until [ -e {over} ]; do sleep 0.1; done; exit 5")
+    job = cluster.detach(
+        "--max-restarts", "0", "--", "sh", "-c", f"until [ -e {over} ]; do sleep 0.1; done; exit 5"
+    )
     with cluster.typing("wait", job) as waiting:
+        waiting.says("waiting for 1 job")
         cluster.reach(job, "RUNNING")
         cluster.kill_controller()
         waiting.says("waiting for the controller")

@@ -100,9 +100,10 @@ def _give_command(task: Task, kind: str, command: Sequence[str], index: int) -> 
 
 def _give_variable(task: Task, name: str, value: str) -> None:
     """Sets the variable in place of any that the ranks found there, a secret's included."""
-    for variables in (task.env, task.secret_env):
-        for index in reversed([index for index, each in enumerate(variables) if each.name == name]):
-            del variables[index]
+    for index in reversed([index for index, each in enumerate(task.env) if each.name == name]):
+        del task.env[index]
+    for index in reversed([index for index, each in enumerate(task.secret_env) if each.name == name]):
+        del task.secret_env[index]
     task.env.add(name=name, value=value)
 
 

@@ -50,9 +50,13 @@ async def _all_ended(
 ) -> int:
     import anyio
 
+    from holdfast.client import TERMINAL
+
     console = Console()
     on_link = console.on_link()
     ended: list[job_pb2.CustomJob] = []
+    if active := sum(job.state not in TERMINAL for job in jobs):
+        console.note(f"waiting for {'1 job' if active == 1 else f'{active} jobs'} …")
     with anyio.move_on_after(timeout) as waited:
         async with anyio.create_task_group() as tasks:
 

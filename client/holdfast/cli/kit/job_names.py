@@ -47,15 +47,13 @@ async def job_of(client: Client, word: str) -> job_pb2.CustomJob:
 
 
 async def _meant(client: Client, word: str, unknown: NotFound) -> str:
-    for filter, means in (
-        (f"name={quoted(word)}", lambda job: job.display_name == word),
-        (f"id:{word}*" if _ID.fullmatch(word) else "", lambda job: job.id.startswith(word)),
-    ):
+    of_name = f"name={quoted(word)}"
+    for filter in (of_name, f"id:{word}*") if _ID.fullmatch(word) else (of_name,):
         try:
-            listed = await client.newest_jobs(SHOWN + 1, filter) if filter else []
+            listed = await client.newest_jobs(SHOWN + 1, filter)
         except InvalidInput:
             break  # a controller that is older than filters by id
-        found = [job for job in listed if means(job)]
+        found = [job for job in listed if job.display_name == word or job.id.startswith(word)]
         if len(found) == 1:
             return found[0].id
         if found:

@@ -23,7 +23,7 @@ MAX_DEPTH = 20
 MAX_TERMS = 64
 
 _HELP = (
-    'use id:train*, state=RUNNING, name:"TRAIN*", owner=NAME, project=NAME, labels.KEY=VALUE, labels.KEY:*,'
+    'use state=RUNNING, id:train*, name:"TRAIN*", owner=NAME, project=NAME, labels.KEY=VALUE, labels.KEY:*,'
     ' create_time>"2026-01-31T08:00:00Z" or active=true, joined by AND, OR and NOT'
 )
 _OPERATOR = re.compile(r"!=|<=|>=|[=<>:]")
