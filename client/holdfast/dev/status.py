@@ -66,7 +66,7 @@ def status(directory: Path) -> Status:
 
 
 def _asked(layout: Layout, cluster: Cluster, running: dict[str, Process]) -> tuple[dict[str, str], dict[str, int]]:
-    """What keeps each daemon from being ready, and the jobs that have not ended, by state."""
+    """Each daemon that is not ready and why, and the number of jobs that have not ended, by state."""
     dead = {name: "not running" for name in cluster.daemons if name not in running}
     if CONTROLLER in dead:
         return dead, {}

@@ -198,7 +198,7 @@ def test_the_dev_cluster_says_whether_it_runs(tmp_path_factory: pytest.TempPathF
 
 
 def answering(cluster: DevCluster, keys: bytes, *words: str) -> tuple[str, int]:
-    """What the command line says on a terminal of its own where ``keys`` answer its question, and its status."""
+    """Run the command line on a terminal of its own where ``keys`` answer its question; its words and status."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(cluster.env)

@@ -30,7 +30,7 @@ _ABSENT = "not set"
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a rerun changes, as the user gave it; ``None`` and what is empty leave the job as it was."""
+    """Changes of a rerun, as the user gave them; ``None`` and empty values leave the job as it was."""
 
     command: tuple[str, ...] = ()
     name: str = ""
