@@ -18,6 +18,14 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.host} freed {event.place}"
         case ev.GpuCondemned():
             return f"{event.host} {event.gpu} condemned: {event.fault.cause}"
+        case ev.HostCheckFailed():
+            return f"{event.host} {event.check} fails ({event.status.name})"
+        case ev.HostCheckPassed():
+            return f"{event.host} {event.check} passes"
+        case ev.ControllerCheckFailed():
+            return f"{event.check} fails ({event.status.name})"
+        case ev.ControllerCheckPassed():
+            return f"{event.check} passes"
         case ev.GpuCleared():
             return f"{event.host} {event.gpu} cleared by {event.by}: {event.why}"
         case (
@@ -33,6 +41,7 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             | ev.HostFenced()
             | ev.HostRemoved()
             | ev.HostShutdownBegan()
+            | ev.AgentStopped()
             | ev.MaintenancePlanned()
             | ev.MaintenanceBegan()
             | ev.MaintenanceEnded()

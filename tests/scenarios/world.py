@@ -155,6 +155,7 @@ class World:
         *,
         boot: str = "",
         labels: dict[str, str] | None = None,
+        version: str = "1",
     ) -> list[str]:
         """A hello, first or again. ``places`` are what the agent knows."""
         self.labels[host] = self.labels.get(host, {}) if labels is None else labels
@@ -169,7 +170,7 @@ class World:
                 self._session,
                 f"10.0.0.{host[-1]}",
                 self.boots[host],
-                "1",
+                version,
                 found,
                 tuple(places),
                 labels=self.labels.get(host, {}),

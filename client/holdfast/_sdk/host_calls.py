@@ -33,6 +33,19 @@ class HostCalls(Calling):
         request = host_pb2.GetHostRequest(name=name)
         return (await self._unary(self._hosts.GetHost, request)).host
 
+    async def list_host_events(
+        self, name: str, *, since: float | None = None, newest: int | None = None
+    ) -> list[host_pb2.ListedHostEvent]:
+        """The history of a host, oldest first: all ``since`` then (epoch seconds), or so many of the ``newest``."""
+        request = host_pb2.ListHostEventsRequest(name=name)
+        if since is not None:
+            request.since.FromNanoseconds(round(since * 1e9))
+        if newest is not None:
+            request.newest, request.page_size = True, newest
+            return list((await self._unary(self._hosts.ListHostEvents, request)).events)
+        pages = self._pages(self._hosts.ListHostEvents, request)
+        return [event async for page in pages for event in page.events]
+
     async def watch_hosts(self, *, on_link: LinkCallback | None = None) -> AsyncGenerator[host_pb2.Host]:
         """Every host at first, then each one whenever it changes; all of them again after an outage. Never ends."""
         outage = Outage(on_link)

@@ -38,9 +38,10 @@ _ORDER = {
     " outcome note step",
     "Recovery": "attempt generation startedAt endedAt startType endReason endRelatedTask endRecover lost phases"
     " related",
-    "Host": "name state cordoned cordonReason cordonedBy cordonedSince maintenance strangeWork inDoubt draining"
-    " drained goingDown drainDeadline labels address agentVersion refused bootId lastSeen cpuCount cpuReserved"
-    " memoryBytes memoryReservedBytes workers maxWorkers gpuProblem accounts accountsProblem containers"
+    "Host": "name state cordoned cordonReason cordonedBy cordonedSince maintenance failedChecks strangeWork inDoubt"
+    " draining drained goingDown goingDownSince agentStoppedAt silentSince drainDeadline labels address"
+    " agentVersion refused bootId lastSeen cpuCount cpuReserved memoryBytes memoryReservedBytes workers maxWorkers"
+    " gpuProblem accounts accountsProblem containers"
     " containersProblem gpus jobIds",
     "Gpu": "uuid index model memoryBytes problem jobId faults",
 }
@@ -108,10 +109,20 @@ def event(message: job_pb2.WatchJobResponse) -> Json:
     }
 
 
-def _kind(message: job_pb2.JobEvent) -> Json | None:
+def _kind(message: job_pb2.JobEvent | host_pb2.HostEvent) -> Json | None:
     """The fields of whichever kind it is, and that kind's name, such as ``rank_exited``; null where it is new."""
     kind = message.WhichOneof("kind")
     return {"kind": kind, **_printed(getattr(message, kind))} if kind is not None else None
+
+
+def host_event(message: host_pb2.ListedHostEvent) -> Json:
+    """One entry of a host's history."""
+    return {
+        "cursor": message.cursor,
+        "time": message.time.ToJsonString() if message.HasField("time") else None,
+        "message": message.message,
+        "event": _kind(message.event),
+    }
 
 
 def host(message: host_pb2.Host) -> Json:

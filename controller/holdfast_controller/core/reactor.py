@@ -15,7 +15,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hangs import hangs
 from holdfast_controller.core.hangs.unkillable import on_stuck
 from holdfast_controller.core.hangs.watch_cache import forget_ended
-from holdfast_controller.core.hosts import maintenance, resumption, sessions
+from holdfast_controller.core.hosts import checks, maintenance, resumption, sessions
 from holdfast_controller.core.hosts.removal import on_host_removal
 from holdfast_controller.core.hosts.shutdown import on_going_down
 from holdfast_controller.core.lifecycle import (
@@ -149,6 +149,8 @@ class Reactor:
                 if job_id in self.cluster.jobs:
                     at, kind = step.now.wall, Notice(notice)
                     step.emit(ev.NotificationGivenUp(job_id=job_id, at=at, notice=kind, to=to, reason=reason))
+            case commands.ControllerChecked():
+                checks.on_controller_checked(step, incoming)
             case commands.CertificateEnds(certificate, ends_at):
                 step.emit(ev.CertificateEnding(at=step.now.wall, certificate=certificate, ends_at=ends_at))
             case commands.EvidenceArrived():
@@ -161,6 +163,8 @@ class Reactor:
             case (
                 commands.HostBeat()
                 | commands.ShutdownAnnounced()
+                | commands.AgentStopping()
+                | commands.ChecksReported()
                 | commands.WorkerReported()
                 | commands.ExitReported()
                 | commands.FeaturesReported()
@@ -176,6 +180,8 @@ class Reactor:
         step: Step,
         message: commands.HostBeat
         | commands.ShutdownAnnounced
+        | commands.AgentStopping
+        | commands.ChecksReported
         | commands.WorkerReported
         | commands.ExitReported
         | commands.FeaturesReported,
@@ -185,6 +191,10 @@ class Reactor:
                 sessions.on_beat(step, message)
             case commands.ShutdownAnnounced():
                 on_going_down(step, message)
+            case commands.AgentStopping():
+                step.emit(ev.AgentStopped(host=message.host, at=step.now.wall))
+            case commands.ChecksReported():
+                checks.on_checks(step, message)
             case commands.WorkerReported():
                 self._on_place(step, message.host, message.report)
             case commands.ExitReported():

@@ -180,9 +180,12 @@ class Driver:
         )
         return found
 
-    async def history(self, entity: str, after: int, limit: int) -> list[Record]:
-        """Events of an entity after a sequence, oldest first; at most ``limit`` entries."""
-        records: list[Record] = await asyncio.wrap_future(self.store.call(self.store.read, entity, after, limit))
+    async def history(
+        self, entity: str, after: int, limit: int, *, since: float = 0.0, before: int | None = None
+    ) -> list[Record]:
+        """Events of an entity; at most ``limit`` entries. See ``Store.read``."""
+        read = self.store.call(self.store.read, entity, after, limit, since=since, before=before)
+        records: list[Record] = await asyncio.wrap_future(read)
         return records
 
     def register(self, host: str, session: int, outbox: Outbox) -> None:

@@ -44,6 +44,7 @@ HangService/GetHangEvidence             -    -        D       U    +      N     
 HangService/RecordSamples               -    -        D       U    +      N         +     +     D    D      +
 HostService/ListHosts                   -    -        D       U    +      +         +     +     D    D      +
 HostService/GetHost                     -    -        D       U    +      +         +     +     D    D      +
+HostService/ListHostEvents              -    -        D       U    +      +         +     +     D    D      +
 HostService/WatchHosts                  -    -        D       U    +      +         +     +     D    D      +
 HostService/Cordon                      -    -        D       U    D      D         D     D     D    D      +
 HostService/Uncordon                    -    -        D       U    D      D         D     D     D    D      +

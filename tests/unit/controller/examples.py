@@ -11,7 +11,7 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hang import HangOutcome
-from holdfast_controller.core.model.host import Gpu, GpuFault, Host, Inventory, Maintenance, Place
+from holdfast_controller.core.model.host import CheckStatus, Gpu, GpuFault, Host, Inventory, Maintenance, Place
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.placement import Rendezvous
@@ -248,8 +248,20 @@ HOST_EVENTS: list[ev.HostEvent] = [
         why="put back into service",
     ),
     ev.HostLost(host="h2", at=Wall(0.5), silent_s=75.2),
-    ev.HostReturned(host="h2", at=Wall(0.6)),
+    ev.HostReturned(host="h2", at=Wall(0.6), silent_since=Wall(-74.7)),
     ev.HostShutdownBegan(host="h2", at=Wall(0.6)),
+    ev.AgentStopped(host="h2", at=Wall(0.61)),
+    ev.HostCheckFailed(
+        host="h2",
+        at=Wall(0.62),
+        check="disk.state_dir",
+        status=CheckStatus.ERROR,
+        saw="/var/lib/holdfast has 3 MiB free of the 1024 MiB that it must have",
+        why="No worker starts here.",
+        fix=("du -xh --max-depth=2 /var/lib/holdfast",),
+        keeps_work_away=True,
+    ),
+    ev.HostCheckPassed(host="h2", at=Wall(0.63), check="disk.state_dir"),
     ev.HostDraining(host="h2", at=Wall(0.7), reason="upgrade", by="ann", deadline=Wall(600.0), at_checkpoint=True),
     ev.HostDrained(host="h2", at=Wall(0.72)),
     ev.HostUncordoned(host="h2", at=Wall(0.75), by="ann"),
@@ -331,6 +343,10 @@ RESTORED: list[ev.Event] = [
     ev.ReconciliationEnded(at=Wall(48.0)),
     ev.CertificateEnding(at=Wall(49.0), certificate="ca", ends_at=Wall(86_449.0)),
     ev.MostHostsSilent(at=Wall(50.0), silent=7, hosts=8),
+    ev.ControllerCheckFailed(
+        at=Wall(51.0), check="disk.state_dir", status=CheckStatus.WARNING, saw="/var/lib/holdfast has 2 GiB free"
+    ),
+    ev.ControllerCheckPassed(at=Wall(52.0), check="disk.state_dir"),
 ]
 DELETED: list[ev.JobEvent] = [
     ev.JobSubmitted(

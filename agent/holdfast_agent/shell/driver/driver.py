@@ -264,8 +264,10 @@ class Driver:
         self.feed(ev.Disconnected())
 
     def heartbeat(self) -> agent_pb2.Heartbeat:
-        """The next heartbeat to send, with the GPUs' state."""
-        return self.parts.gpus.heartbeat()
+        """The next heartbeat to send, with the GPUs' state and this host's clock."""
+        beat = self.parts.gpus.heartbeat()
+        beat.sent_at.FromNanoseconds(time.time_ns())
+        return beat
 
     def on_gpus(self, names: dict[str, str]) -> None:
         """The host's GPUs were read: UUID to what CUDA calls each."""

@@ -352,6 +352,9 @@ async def _end_on_signal(
             if supervisor.present and await anyio.to_thread.run_sync(host_shutdown.is_under_way):
                 log.info("host.shutdown_started")
                 await driver.wind_down()
+            else:
+                stopping = agent_pb2.SessionRequest(agent_stopping=agent_pb2.AgentStopping())
+                await driver.parts.link.end(stopping)
             scope.cancel()
             return
 

@@ -31,6 +31,8 @@ RETRY_MAX_S = 5.0
 UNSENT_MAX = 20_000
 """Messages that wait; beyond that the session is given up, since a new one sends everything again."""
 HEARTBEAT_DEFAULT_S = 5.0
+LAST_WORD_S = 1.0
+"""For the last message of a session, and the controller's end of it; the agent ends after that in any case."""
 UNANSWERED_BEATS = 4
 """So many heartbeats without a word from the controller, and the session is given up for a new one."""
 
@@ -87,6 +89,8 @@ class Link:
         self._unsent: deque[agent_pb2.SessionRequest] = deque()
         self._wake = asyncio.Event()
         self._open = False
+        self._ending = False
+        self._closed = anyio.Event()
         self._heard_s = 0.0
         self._refusal = ""
         self._answered = False
@@ -111,6 +115,18 @@ class Link:
                 self._beats.append(now_s())
             self.send(agent_pb2.SessionRequest(heartbeat=self._listener.heartbeat()))
 
+    async def end(self, last: agent_pb2.SessionRequest) -> None:
+        """Send ``last`` after all else, and let the controller close the session; nothing while there is none.
+
+        Returns within ``LAST_WORD_S``, whether it has arrived or not. No other session is begun.
+        """
+        if not self.send(last):
+            return
+        self._ending = True
+        self._wake.set()
+        with anyio.move_on_after(LAST_WORD_S):
+            await self._closed.wait()
+
     def stood_still(self, for_s: float) -> None:
         """Count no silence of the controller for a time in which this agent read nothing."""
         self._heard_s += for_s
@@ -124,6 +140,9 @@ class Link:
                     backoff.reset()
             except ConfigError as error:
                 log.warning("tls.unreadable", error=str(error))
+            if self._ending:
+                self._closed.set()
+                return
             await anyio.sleep(backoff.failed())
 
     async def _session(self) -> bool:
@@ -202,6 +221,9 @@ class Link:
                     hit("agent.write.before")
                     await call.write(self._unsent.popleft())
                     hit("agent.write.after")
+                if self._ending:
+                    await call.done_writing()
+                    return  # what the controller says until it closes the session is still read
                 self._wake.clear()
                 await self._wake.wait()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:

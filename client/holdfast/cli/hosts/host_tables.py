@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast._base.printable import one_line
 from holdfast._sdk.json_view import state_name
+from holdfast.cli.hosts.host_history import recent_events
 from holdfast.cli.hosts.maintenance_table import in_words
 from holdfast.cli.kit.console import OUT, coloured, say, styled
 from holdfast.cli.kit.durations import age, clock
@@ -39,13 +40,16 @@ def write_hosts(hosts: Sequence[host_pb2.Host], now: float, *, wide: bool) -> No
     for host in hosts:
         jobs = ", ".join(host.job_ids) or "-"
         more = [host.address, host.agent_version, _labels(host) or "-", jobs] if wide else []
-        lines.append([*_cells(host, now), *more, _remark(host)])
+        lines.append([*_cells(host, now), *more, _remark(host, now)])
     write([*_COLUMNS, *extra, _LAST], lines)
 
 
-def write_host(host: host_pb2.Host, now: float, *, wide: bool) -> None:
-    """The page of one host on stdout."""
-    say(*page(host, now, wide=wide, width=terminal_width(), colour=coloured(OUT)))
+def write_host(host: host_pb2.Host, recent: Sequence[host_pb2.ListedHostEvent], now: float, *, wide: bool) -> None:
+    """The page of one host, and its newest events, on stdout."""
+    width, colour = terminal_width(), coloured(OUT)
+    say(*page(host, now, wide=wide, width=width, colour=colour))
+    if recent:
+        say("", *recent_events(host.name, recent, width=width, colour=colour))
 
 
 def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colour: bool) -> Iterator[str]:
@@ -53,7 +57,7 @@ def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colo
     state, inventory = state_cell(host), host.inventory
     yield styled(one_line(host.name), "1", colour=colour) + "  " + styled(state.text, state.style, colour=colour)
     facts = [
-        ("remark", _remark(host)),
+        ("remark", _remark(host, now)),
         ("seen", f"{age(now - host.last_seen.seconds)} ago" if host.HasField("last_seen") else "never"),
         ("address", host.address),
         ("agent", host.agent_version),
@@ -65,7 +69,7 @@ def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colo
         ("cordon", _cordon(host, now)),
         *(("repair", line) for line in repairs(host)),
         ("drain", _drain(host, now)),
-        ("planned", in_words(host, now)),
+        *(("check", line) for line in failed_checks(host)),
         ("unknown", _strange(host)),
         ("labels", _labels(host)),
         *([("boot", host.boot_id)] if wide else []),
@@ -110,7 +114,7 @@ def host_line(host: host_pb2.Host, now: float) -> str:
         f"{one_line(host.name):<16}",
         styled(f"{state.text:<14}", state.style, colour=colour),
         f"{host.workers} workers{gpus}",
-        one_line(_remark(host)),
+        one_line(_remark(host, now)),
     )
     return "  ".join(parts).rstrip()
 
@@ -156,12 +160,34 @@ def repairs(host: host_pb2.Host) -> list[str]:
     ]
 
 
-def _remark(host: host_pb2.Host) -> str:
+def failed_checks(host: host_pb2.Host) -> list[str]:
+    """Each check of the host that fails, and how to fix it."""
+    return [
+        f"{failed.check}: {failed.saw}" + (f"; try: {failed.fix[0]}" if failed.fix else "")
+        for failed in host.failed_checks
+    ]
+
+
+def _silence(host: host_pb2.Host, now: float) -> str:
+    """Why nothing is heard from a host, and since when; empty while it is."""
+    if host.HasField("going_down_since") and host.state != host_pb2.HOST_STATE_READY:
+        return f"shut down at {clock(host.going_down_since.seconds, now)}"
+    if host.HasField("agent_stopped_at"):
+        return f"its agent was stopped at {clock(host.agent_stopped_at.seconds, now)}"
+    return f"silent since {clock(host.silent_since.seconds, now)}" if host.HasField("silent_since") else ""
+
+
+def _remark(host: host_pb2.Host, now: float) -> str:
     bad = [f"GPU {gpu.index}: {gpu.problem}" for gpu in host.inventory.gpus if gpu.problem]
     bad = [words for words in bad if words not in host.cordon_reason]
     unreconciled = "has yet to say what it runs, after a restore" if host.in_doubt else ""
-    known = (host.refused, host.throttled, unreconciled, host.cordon_reason, host.inventory.gpu_problem, *bad)
-    return "; ".join(filter(None, (*known, f"runs unknown work: {_strange(host)}" if host.strange_work else "")))
+    failed = [f"{each.check}: {each.saw}" for each in host.failed_checks]
+    failed = [words for words in failed if words not in host.cordon_reason]
+    planned = f"maintenance {words}" if (words := in_words(host, now)) else ""
+    reason = "" if host.maintenance.begun and host.cordon_reason == host.maintenance.reason else host.cordon_reason
+    unknown = f"runs unknown work: {_strange(host)}" if host.strange_work else ""
+    known = (host.refused, _silence(host, now), host.throttled, unreconciled, planned, reason)
+    return "; ".join(filter(None, (*known, host.inventory.gpu_problem, *bad, *failed, unknown)))
 
 
 def _cordon(host: host_pb2.Host, now: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -15,7 +16,8 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import json_line, output_option, show_list, show_one
-from holdfast.cli.kit.parameters import duration
+from holdfast.cli.kit.parameters import duration, moment
+from holdfast.errors import WrongState
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -54,12 +56,20 @@ def list_(output: str) -> None:
 @click.argument("name")
 @output_option
 def show(name: str, output: str) -> None:
-    """Show one host with its GPUs."""
+    """Show one host with its GPUs and its newest events."""
 
-    async def work(client: Client) -> host_pb2.Host:
-        return await client.get_host(name)
+    async def work(client: Client) -> tuple[host_pb2.Host, list[host_pb2.ListedHostEvent]]:
+        host = await client.get_host(name)
+        if output not in ("table", "wide"):
+            return host, []
+        try:
+            from holdfast.cli.hosts.host_history import RECENT
 
-    found = with_client(work)
+            return host, await client.list_host_events(name, newest=RECENT)
+        except WrongState:
+            return host, []  # the controller is of an older release
+
+    found, recent = with_client(work)
     from holdfast._sdk import json_view
     from holdfast.cli.hosts.host_tables import write_host
 
@@ -68,7 +78,38 @@ def show(name: str, output: str) -> None:
         output,
         view=json_view.host,
         name=lambda host: host.name,
-        page=lambda host, wide: write_host(host, time.time(), wide=wide),
+        page=lambda host, wide: write_host(host, recent, time.time(), wide=wide),
+    )
+
+
+@host.command()
+@click.argument("name")
+@click.option("--since", type=moment, metavar="TIME", help="Only what is newer: 12h, or 2026-11-21T04:00:00Z.")
+@output_option
+def events(name: str, since: float | datetime.datetime | None, output: str) -> None:
+    """List what has happened to a host.
+
+    When it joined, was lost, returned, booted or shut down, who cordoned, drained or fenced it and why, its
+    maintenance, its faulty GPUs and its failed checks: all that the controller keeps, 90 days unless set otherwise.
+    """
+    if isinstance(since, datetime.datetime):
+        start: float | None = since.timestamp()
+    else:
+        start = None if since is None else time.time() - since
+
+    async def work(client: Client) -> list[host_pb2.ListedHostEvent]:
+        return await client.list_host_events(name, since=start)
+
+    history = with_client(work)
+    from holdfast._sdk import json_view
+    from holdfast.cli.hosts.host_history import kind_of, write_events
+
+    show_list(
+        history,
+        output,
+        view=json_view.host_event,
+        name=kind_of,
+        table=lambda found, wide: write_events(found, wide=wide),
     )
 
 

@@ -81,6 +81,7 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.HangService/RecordSamples": _LOOK,
     "holdfast.v1.HostService/ListHosts": _LOOK_AROUND,
     "holdfast.v1.HostService/GetHost": _LOOK_AROUND,
+    "holdfast.v1.HostService/ListHostEvents": _LOOK_AROUND,
     "holdfast.v1.HostService/WatchHosts": _LOOK_AROUND,
     "holdfast.v1.HostService/Cordon": _ADMIN,
     "holdfast.v1.HostService/Uncordon": _ADMIN,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.host import CheckStatus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,4 +29,24 @@ class MostHostsSilent:
     hosts: int
 
 
-ClusterNews = CertificateEnding | MostHostsSilent
+@dataclass(frozen=True, kw_only=True)
+class ControllerCheckFailed:
+    """A check of the controller's machine fails, or fails in a worse way. ``fix`` is lines to type or write."""
+
+    at: Wall
+    check: str
+    status: CheckStatus
+    saw: str
+    why: str = ""
+    fix: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerCheckPassed:
+    """A check of the controller's machine that failed passes again."""
+
+    at: Wall
+    check: str
+
+
+ClusterNews = CertificateEnding | MostHostsSilent | ControllerCheckFailed | ControllerCheckPassed

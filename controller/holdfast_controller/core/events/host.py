@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.host import GpuFault, Inventory, Maintenance
+from holdfast_controller.core.model.clock import NEVER, Wall
+from holdfast_controller.core.model.host import CheckStatus, GpuFault, Inventory, Maintenance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,13 @@ class HostJoined:
     agent_version: str
     inventory: Inventory
     labels: dict[str, str] = field(default_factory=dict)
+    known: bool = False
+    """It had joined before."""
+    rebooted: bool = False
+    previous_version: str = ""
+    """Of its agent; empty where that is the same."""
+    agent_stopped_at: Wall = NEVER
+    """When its agent had been stopped before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +113,10 @@ class HostLost:
     host: str
     at: Wall
     silent_s: float
+    shut_down_at: Wall = NEVER
+    """When it had said that it shuts down."""
+    agent_stopped_at: Wall = NEVER
+    """When its agent had said that it is stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +125,7 @@ class HostReturned:
 
     host: str
     at: Wall
+    silent_since: Wall = NEVER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +143,37 @@ class HostShutdownBegan:
 
     host: str
     at: Wall
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentStopped:
+    """The agent of a host was stopped in an orderly way; the host goes on, and what runs there runs on."""
+
+    host: str
+    at: Wall
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostCheckFailed:
+    """A check of a host fails, or fails in a worse way than before. ``fix`` is lines to type or write."""
+
+    host: str
+    at: Wall
+    check: str
+    status: CheckStatus
+    saw: str
+    why: str = ""
+    fix: tuple[str, ...] = ()
+    keeps_work_away: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostCheckPassed:
+    """A check of a host that failed passes again."""
+
+    host: str
+    at: Wall
+    check: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +245,9 @@ HostEvent = (
     | HostReturned
     | HostRemoved
     | HostShutdownBegan
+    | AgentStopped
+    | HostCheckFailed
+    | HostCheckPassed
     | MaintenancePlanned
     | MaintenanceBegan
     | MaintenanceEnded

@@ -23,6 +23,8 @@ from holdfast_controller.core.events.access import TokenUsed as TokenUsed
 from holdfast_controller.core.events.access import UserRemoved as UserRemoved
 from holdfast_controller.core.events.cluster import CertificateEnding as CertificateEnding
 from holdfast_controller.core.events.cluster import ClusterNews as ClusterNews
+from holdfast_controller.core.events.cluster import ControllerCheckFailed as ControllerCheckFailed
+from holdfast_controller.core.events.cluster import ControllerCheckPassed as ControllerCheckPassed
 from holdfast_controller.core.events.cluster import MostHostsSilent as MostHostsSilent
 from holdfast_controller.core.events.hang import HangDiagnosed as HangDiagnosed
 from holdfast_controller.core.events.hang import HangJudged as HangJudged
@@ -30,8 +32,11 @@ from holdfast_controller.core.events.hang import HangNoticed as HangNoticed
 from holdfast_controller.core.events.hang import HangOver as HangOver
 from holdfast_controller.core.events.hang import HangStuck as HangStuck
 from holdfast_controller.core.events.hang import JobHeld as JobHeld
+from holdfast_controller.core.events.host import AgentStopped as AgentStopped
 from holdfast_controller.core.events.host import GpuCleared as GpuCleared
 from holdfast_controller.core.events.host import GpuCondemned as GpuCondemned
+from holdfast_controller.core.events.host import HostCheckFailed as HostCheckFailed
+from holdfast_controller.core.events.host import HostCheckPassed as HostCheckPassed
 from holdfast_controller.core.events.host import HostCordoned as HostCordoned
 from holdfast_controller.core.events.host import HostDrained as HostDrained
 from holdfast_controller.core.events.host import HostDraining as HostDraining
@@ -530,5 +535,13 @@ JobEvent = (
     | JobUnsure
     | JobCleared
 )
-ClusterEvent = CommonCauseNoticed | ClusterRestored | ReconciliationEnded | CertificateEnding | MostHostsSilent
+ClusterEvent = (
+    CommonCauseNoticed
+    | ClusterRestored
+    | ReconciliationEnded
+    | CertificateEnding
+    | MostHostsSilent
+    | ControllerCheckFailed
+    | ControllerCheckPassed
+)
 Event = JobEvent | HostEvent | OrphanEvent | PeopleEvent | ClusterEvent

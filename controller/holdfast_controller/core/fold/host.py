@@ -9,9 +9,9 @@ from holdfast._base.identity import Kind
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.access import make_void
 from holdfast_controller.core.fold.allocation import let_go
-from holdfast_controller.core.model.clock import NEVER
+from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import CondemnedGpu, Host, Inventory
+from holdfast_controller.core.model.host import CondemnedGpu, FailedCheck, Host, Inventory
 
 SELF = "holdfast"
 """Who does what no person asked for."""
@@ -35,7 +35,11 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
                     labels=event.labels,
                 )
             else:
-                host.going_down = host.going_down and host.boot_id == event.boot_id
+                if host.boot_id != event.boot_id:
+                    host.going_down, host.going_down_since = False, NEVER
+                if host.agent_version != event.agent_version:
+                    host.failed_checks.clear()  # another release may look at other things, or tell of none
+                host.agent_stopped_at = NEVER
                 host.address, host.boot_id = event.address, event.boot_id
                 host.agent_version, host.inventory = event.agent_version, event.inventory
                 host.labels, host.refused = event.labels, ""
@@ -66,7 +70,7 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
                 host.maintenance = None
             host.draining, host.drain_deadline, host.drain_at_checkpoint = False, None, False
             host.drain_since, host.drained = NEVER, False
-            host.going_down = False
+            host.going_down, host.going_down_since = False, NEVER
             cluster.draining.discard(event.host)
         case ev.HostDraining():
             host = cluster.hosts[event.host]
@@ -83,9 +87,11 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
         case ev.HostPlaceFreed():
             let_go(cluster, cluster.hosts[event.host], event.place)
         case ev.HostLost():
-            cluster.hosts[event.host].lost = True
+            host = cluster.hosts[event.host]
+            host.lost, host.silent_since = True, Wall(event.at - event.silent_s)
         case ev.HostReturned():
-            cluster.hosts[event.host].lost = False
+            host = cluster.hosts[event.host]
+            host.lost, host.silent_since = False, NEVER
         case ev.HostRemoved():
             cluster.hosts.pop(event.host, None)
             cluster.draining.discard(event.host)
@@ -93,7 +99,14 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
             cluster.can_fit.clear()
             make_void(cluster.people, Kind.HOST, event.host, event.at)
         case ev.HostShutdownBegan():
-            cluster.hosts[event.host].going_down = True
+            host = cluster.hosts[event.host]
+            host.going_down, host.going_down_since = True, event.at
+        case ev.AgentStopped():
+            cluster.hosts[event.host].agent_stopped_at = event.at
+        case ev.HostCheckFailed():
+            _note_failed_check(cluster.hosts[event.host].failed_checks, event)
+        case ev.HostCheckPassed():
+            cluster.hosts[event.host].failed_checks.pop(event.check, None)
         case ev.MaintenancePlanned():
             cluster.hosts[event.host].maintenance = event.maintenance
         case ev.MaintenanceBegan():
@@ -104,6 +117,26 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
             cluster.hosts[event.host].maintenance = None
         case _:
             assert_never(event)
+
+
+def fold_controller_check(cluster: Cluster, event: ev.ControllerCheckFailed | ev.ControllerCheckPassed) -> None:
+    """Apply an event of the controller's own checks."""
+    match event:
+        case ev.ControllerCheckFailed():
+            _note_failed_check(cluster.failed_checks, event)
+        case ev.ControllerCheckPassed():
+            cluster.failed_checks.pop(event.check, None)
+        case _:
+            assert_never(event)
+
+
+def _note_failed_check(known: dict[str, FailedCheck], event: ev.HostCheckFailed | ev.ControllerCheckFailed) -> None:
+    """A check that only fails in another way has failed since it began to."""
+    since = known[event.check].since if event.check in known else event.at
+    keeps_work_away = isinstance(event, ev.HostCheckFailed) and event.keeps_work_away
+    known[event.check] = FailedCheck(
+        event.check, event.status, event.saw, event.why, event.fix, since, keeps_work_away
+    )
 
 
 def _clear_gpu(host: Host, event: ev.GpuCleared) -> None:

@@ -21,7 +21,7 @@ from holdfast_controller.core.fold.attempt import (
     release_reserved,
 )
 from holdfast_controller.core.fold.hang import close_hang, fold_hang
-from holdfast_controller.core.fold.host import fold_host
+from holdfast_controller.core.fold.host import fold_controller_check, fold_host
 from holdfast_controller.core.fold.restore import (
     fold_cluster_reconciliation,
     fold_job_reconciliation,
@@ -58,6 +58,9 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             | ev.HostReturned()
             | ev.HostRemoved()
             | ev.HostShutdownBegan()
+            | ev.AgentStopped()
+            | ev.HostCheckFailed()
+            | ev.HostCheckPassed()
             | ev.MaintenancePlanned()
             | ev.MaintenanceBegan()
             | ev.MaintenanceEnded()
@@ -78,6 +81,8 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             _submitted(cluster, event)
         case ev.CommonCauseNoticed() | ev.CertificateEnding() | ev.MostHostsSilent():
             pass
+        case ev.ControllerCheckFailed() | ev.ControllerCheckPassed():
+            fold_controller_check(cluster, event)
         case ev.ClusterRestored() | ev.ReconciliationEnded():
             fold_cluster_reconciliation(cluster, event)
         case ev.OrphanFound() | ev.OrphanExited() | ev.OrphanStopRequested() | ev.OrphanGone():

@@ -5,12 +5,13 @@ from __future__ import annotations
 from holdfast.errors import WrongState
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hosts import gpu_faults
+from holdfast_controller.core.hosts.checks import on_clock
 from holdfast_controller.core.lifecycle.drain import set_timers
 from holdfast_controller.core.lifecycle.exits import lose_workers, on_place_vanished
 from holdfast_controller.core.lifecycle.lost_hosts import go_on_without
 from holdfast_controller.core.lifecycle.stop import settle
 from holdfast_controller.core.model import lease
-from holdfast_controller.core.model.clock import Mono
+from holdfast_controller.core.model.clock import NEVER, Mono
 from holdfast_controller.core.model.host import Host, Liveness, Presence
 from holdfast_controller.core.model.job import Job, Unreconciled
 from holdfast_controller.core.model.throttling import HOUR_S
@@ -46,9 +47,10 @@ def on_connected(step: Step, hello: HostConnected) -> None:
     presence.session = hello.session
     presence.forgetting.clear()
     presence.silent_peers.clear()
+    presence.clock_behind_s.clear()
     known = step.cluster.hosts.get(hello.host)
-    rebooted = known is not None and known.boot_id != hello.boot_id
-    if known is None or known.refused or _news(known, hello):
+    rebooted = known is not None and known.boot_id not in ("", hello.boot_id)
+    if known is None or known.refused or known.agent_stopped_at or _news(known, hello):
         step.emit(
             ev.HostJoined(
                 host=hello.host,
@@ -58,6 +60,10 @@ def on_connected(step: Step, hello: HostConnected) -> None:
                 agent_version=hello.agent_version,
                 inventory=hello.inventory,
                 labels=hello.labels,
+                known=known is not None and bool(known.boot_id),
+                rebooted=rebooted,
+                previous_version=_previous_version(known, hello),
+                agent_stopped_at=known.agent_stopped_at if known is not None else NEVER,
             )
         )
     gpu_faults.compare(step, step.cluster.hosts[hello.host], rebooted=rebooted)
@@ -103,6 +109,10 @@ def on_refused(step: Step, refused: HostTurnedAway) -> None:
     _is_known(step, name)
 
 
+def _previous_version(known: Host | None, hello: HostConnected) -> str:
+    return known.agent_version if known is not None and known.agent_version != hello.agent_version else ""
+
+
 def _news(known: Host, hello: HostConnected) -> bool:
     now = (known.address, known.boot_id, known.agent_version, known.inventory, known.labels)
     return now != (hello.address, hello.boot_id, hello.agent_version, hello.inventory, hello.labels)
@@ -131,6 +141,8 @@ def on_over_rate(step: Step, over: HostOverRate) -> None:
 def on_beat(step: Step, beat: HostBeat) -> None:
     """Renew a host's lease, and apply its inventory where that has changed."""
     host = step.cluster.hosts.get(beat.host)
+    if host is not None and beat.sent_at:
+        on_clock(step, host, beat.sent_at)
     if host is not None and beat.inventory is not None and beat.inventory != host.inventory:
         step.emit(
             ev.HostJoined(
@@ -141,6 +153,7 @@ def on_beat(step: Step, beat: HostBeat) -> None:
                 agent_version=host.agent_version,
                 inventory=beat.inventory,
                 labels=host.labels,
+                known=True,
             )
         )
         gpu_faults.compare(step, host)
@@ -161,7 +174,7 @@ def heard(step: Step, name: str) -> None:
         _watch(step, name, presence)
     host = step.cluster.hosts.get(name)
     if host is not None and host.lost:
-        step.emit(ev.HostReturned(host=name, at=step.now.wall))
+        step.emit(ev.HostReturned(host=name, at=step.now.wall, silent_since=host.silent_since))
 
 
 def _is_known(step: Step, name: str) -> None:
@@ -264,7 +277,15 @@ def _lose(step: Step, name: str, silent_s: float) -> None:
     host = step.cluster.hosts.get(name)
     if host is None or host.lost:
         return
-    step.emit(ev.HostLost(host=name, at=step.now.wall, silent_s=silent_s))
+    step.emit(
+        ev.HostLost(
+            host=name,
+            at=step.now.wall,
+            silent_s=silent_s,
+            shut_down_at=host.going_down_since if host.going_down else NEVER,
+            agent_stopped_at=host.agent_stopped_at,
+        )
+    )
     for job in _jobs_on(step, name):
         if job.unreconciled is None:
             go_on_without(step, job, name)

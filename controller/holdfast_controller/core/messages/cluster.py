@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.messages.host import gpu_problems
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.host import Inventory
@@ -29,6 +30,10 @@ CLUSTER_TELLING: tuple[type[ev.Event], ...] = (
     ev.ReconciliationEnded,
     ev.CertificateEnding,
     ev.MostHostsSilent,
+    ev.HostCheckFailed,
+    ev.HostCheckPassed,
+    ev.ControllerCheckFailed,
+    ev.ControllerCheckPassed,
 )
 """Types of events that admins may be notified of."""
 _HOST = "host/"
@@ -89,15 +94,21 @@ def news_of(event: ev.Event, sentence: str) -> News | None:
             return News(ClusterNotice.CERTIFICATE, f"certificate/{event.certificate}", sentence)
         case ev.MostHostsSilent():
             return News(ClusterNotice.HOSTS_SILENT, "cluster/hosts", sentence)
+        case ev.HostCheckFailed():
+            return News(ClusterNotice.CHECK_FAILED, f"host/{event.host}/check/{event.check}", sentence)
+        case ev.HostCheckPassed():
+            return News(ClusterNotice.CHECK_PASSED, f"host/{event.host}/check/{event.check}", sentence)
+        case ev.ControllerCheckFailed():
+            return News(ClusterNotice.CHECK_FAILED, f"controller/check/{event.check}", sentence)
+        case ev.ControllerCheckPassed():
+            return News(ClusterNotice.CHECK_PASSED, f"controller/check/{event.check}", sentence)
         case _:
             return None
 
 
 def _gpus(host: str, inventory: Inventory) -> News:
     subject = f"host/{host}/gpus"
-    bad = [f"GPU {gpu.index}: {gpu.problem}" for gpu in inventory.gpus if gpu.problem]
-    if inventory.gpu_problem:
-        bad.insert(0, inventory.gpu_problem)
+    bad = gpu_problems(inventory)
     if not bad:
         return News(ClusterNotice.GPU_RECOVERED, subject, f"{host}: its GPUs are well again", answers=True)
     more = f" and {len(bad) - GPUS_SHOWN} more" if len(bad) > GPUS_SHOWN else ""
@@ -119,6 +130,10 @@ def cluster_news_message(event: ev.ClusterNews) -> str:
         case ev.MostHostsSilent():
             silent = f"{event.silent} of {event.hosts} hosts are silent at once"
             return f"{silent}: likelier the network's or the controller's fault, so none is given up"
+        case ev.ControllerCheckFailed():
+            return f"the controller's {event.check}: {event.saw}"
+        case ev.ControllerCheckPassed():
+            return f"the controller's {event.check} is well again"
         case _:
             assert_never(event)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import assert_never
 
-from holdfast._base.xids import Repair
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.access import access_message
 from holdfast_controller.core.messages.cluster import cluster_news_message
-from holdfast_controller.core.messages.maintenance import maintenance_ahead, maintenance_message
+from holdfast_controller.core.messages.host import host_message
+from holdfast_controller.core.messages.maintenance import maintenance_ahead
 from holdfast_controller.core.messages.restore import (
     cluster_reconciliation_message,
     job_reconciliation_message,
@@ -24,43 +24,6 @@ from holdfast_controller.core.model.recovery import Budget, EndReason, Related, 
 def message_of(event: ev.Event, job: Job | None) -> str:
     """The sentence for ``event``; ``job`` is in the state right after it."""
     match event:
-        case ev.HostJoined():
-            gpus = f", {_count(len(event.inventory.gpus), 'GPU')}" if event.inventory.gpus else ""
-            return f"{event.host} joined from {event.address} with {_count(event.inventory.cpus, 'core')}{gpus}"
-        case ev.GpuCondemned():
-            what = "it" if event.fault.repair is Repair.RESET else "its host"
-            need = "a reset of the GPU" if event.fault.repair is Repair.RESET else "a reboot"
-            return f"{event.host} GPU {event.index}: {event.fault.cause}; {what} gets no new work before {need}"
-        case ev.GpuCleared():
-            how = event.why if event.by == "holdfast" else f"{event.why} by {event.by}"
-            return f"{event.host} GPU {event.index}: {', '.join(event.causes)} is over: {how}"
-        case ev.HostRefused():
-            return f"{event.host} refused: {event.problem}"
-        case ev.HostThrottled():
-            most = f"{event.per_hour_bytes >> 20} MiB an hour"
-            return f"{event.host} throttled: its {event.kind} messages exceed {most}"
-        case ev.HostCordoned():
-            return f"{event.host} cordoned by {event.by}" + (f": {event.reason}" if event.reason else "")
-        case ev.HostUncordoned():
-            return f"{event.host} uncordoned by {event.by}"
-        case ev.HostDraining():
-            until = "; remaining work is moved at the deadline" if event.deadline is not None else ""
-            why = f": {event.reason}" if event.reason else ""
-            return f"{event.host} is being drained by {event.by}{until}{why}"
-        case ev.HostDrained():
-            return f"{event.host} is drained: no work is left on it"
-        case ev.HostFenced():
-            return f"{event.host} fenced by {event.by}: nothing runs there any more" + (
-                f" ({event.reason})" if event.reason else ""
-            )
-        case ev.HostPlaceFreed():
-            return f"{event.host}: every process of {event.place} is proven gone, its share is free again"
-        case ev.HostLost():
-            return f"{event.host} lost: silent for {event.silent_s:.0f} s"
-        case ev.HostReturned():
-            return f"{event.host} is back"
-        case ev.HostRemoved():
-            return f"{event.host} removed by {event.by}; its certificates are void"
         case (
             ev.RoleGranted()
             | ev.RoleTaken()
@@ -72,10 +35,30 @@ def message_of(event: ev.Event, job: Job | None) -> str:
             | ev.SecretRemoved()
         ):
             return access_message(event)
-        case ev.MaintenancePlanned() | ev.MaintenanceBegan() | ev.MaintenanceEnded():
-            return maintenance_message(event)
-        case ev.HostShutdownBegan():
-            return f"{event.host} shuts down; its work moves elsewhere"
+        case (
+            ev.HostJoined()
+            | ev.HostRefused()
+            | ev.HostThrottled()
+            | ev.HostCordoned()
+            | ev.HostUncordoned()
+            | ev.HostDraining()
+            | ev.HostDrained()
+            | ev.HostFenced()
+            | ev.HostPlaceFreed()
+            | ev.HostLost()
+            | ev.HostReturned()
+            | ev.HostRemoved()
+            | ev.HostShutdownBegan()
+            | ev.AgentStopped()
+            | ev.HostCheckFailed()
+            | ev.HostCheckPassed()
+            | ev.MaintenancePlanned()
+            | ev.MaintenanceBegan()
+            | ev.MaintenanceEnded()
+            | ev.GpuCondemned()
+            | ev.GpuCleared()
+        ):
+            return host_message(event)
         case ev.ClusterRestored() | ev.ReconciliationEnded():
             return cluster_reconciliation_message(event)
         case ev.OrphanFound() | ev.OrphanExited() | ev.OrphanStopRequested() | ev.OrphanGone():
@@ -83,7 +66,9 @@ def message_of(event: ev.Event, job: Job | None) -> str:
         case ev.CommonCauseNoticed():
             where = f" (shared hosts: {_listing(list(event.hosts))})" if event.hosts and not event.mount else ""
             return f"common cause of {_listing(list(event.jobs))}{where}: {event.sentence}"
-        case ev.CertificateEnding() | ev.MostHostsSilent():
+        case (
+            ev.CertificateEnding() | ev.MostHostsSilent() | ev.ControllerCheckFailed() | ev.ControllerCheckPassed()
+        ):
             return cluster_news_message(event)
         case _:
             return _job_sentence(event, job)

@@ -13,7 +13,7 @@ from holdfast.hang.judge.state import JobWatch
 from holdfast_controller.core.model.clock import BOOT, ClockTrust, Mono, Wall
 from holdfast_controller.core.model.free_capacity import FreeCapacity
 from holdfast_controller.core.model.hang import KeptWatch, SharedCause
-from holdfast_controller.core.model.host import Host, Presence
+from holdfast_controller.core.model.host import FailedCheck, Host, Presence
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.purged import PurgedJobs
 from holdfast_controller.core.model.queue import Queue
@@ -70,6 +70,8 @@ class Cluster:
     """No host is declared lost before this time, since most were silent just now."""
     mass_silence: bool = False
     """Most hosts are silent, and that was recorded."""
+    failed_checks: dict[str, FailedCheck] = field(default_factory=dict)
+    """Of the controller's own machine, by name."""
     clock_trust: ClockTrust = field(default_factory=ClockTrust)
     elapsed_backoffs: dict[str, Wall] = field(default_factory=dict)
     """By job: the ``not_before`` that has passed on the monotonic clock, whatever the wall clock says."""

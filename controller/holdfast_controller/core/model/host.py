@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import enum
+from collections import deque
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from holdfast._base.xids import Repair
 from holdfast_controller.core.model.clock import BOOT, NEVER, Mono, Wall
+
+CLOCK_WINDOW = 6
+"""Heartbeats over which a host's clock is compared with ours: half a minute."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,28 @@ class Orphan:
     since: Wall
 
 
+class CheckStatus(enum.Enum):
+    """How much a failed check matters."""
+
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+@dataclass(frozen=True)
+class FailedCheck:
+    """A check of a machine that fails. ``since`` is wall clock; ``fix`` is lines to type or write."""
+
+    check: str
+    """Its name, such as ``disk.state_dir``."""
+    status: CheckStatus
+    saw: str
+    why: str
+    fix: tuple[str, ...]
+    since: Wall
+    keeps_work_away: bool = False
+    """The host gets no new work until the check passes."""
+
+
 @dataclass(frozen=True)
 class CondemnedGpu:
     """A GPU that gets no new work, with what is known against it, the oldest first."""
@@ -151,6 +177,13 @@ class Host:
     """By kind of message: when it was last found to have more stored than it may. Wall clock."""
     going_down: bool = False
     """Its agent has announced a shutdown in this boot."""
+    going_down_since: Wall = NEVER
+    agent_stopped_at: Wall = NEVER
+    """When its agent was stopped in an orderly way; NEVER while one runs, and where it ended without a word."""
+    silent_since: Wall = NEVER
+    """While it is lost: when it was last heard."""
+    failed_checks: dict[str, FailedCheck] = field(default_factory=dict)
+    """By name."""
     allocations: dict[str, Allocation] = field(default_factory=dict)
     """By ``JOB/WORKER_INDEX``."""
     unreconciled: bool = False
@@ -172,9 +205,14 @@ class Host:
         return next((gpu for gpu in self.condemned.values() if gpu.repair is Repair.REBOOT), None)
 
     @property
+    def unfit(self) -> FailedCheck | None:
+        """The first failed check that keeps new work off the host; None without one."""
+        return next((failed for failed in self.failed_checks.values() if failed.keeps_work_away), None)
+
+    @property
     def takes_work(self) -> bool:
         """Whether this host may get new work, as far as the log knows."""
-        return not self.cordoned and not self.going_down and self.to_reboot is None
+        return not self.cordoned and not self.going_down and self.to_reboot is None and self.unfit is None
 
     def gpu_problems(self) -> dict[str, str]:
         """Problem of each GPU that isn't well, by UUID."""
@@ -216,6 +254,8 @@ class Presence:
     liveness: Liveness = Liveness.SUSPECT
     forgetting: set[str] = field(default_factory=set)
     """Shares whose workers this session was asked to forget and has not confirmed."""
+    clock_behind_s: deque[float] = field(default_factory=lambda: deque(maxlen=CLOCK_WINDOW))
+    """By how much the host's clock seemed behind ours, of its newest heartbeats."""
     silent_peers: dict[str, frozenset[tuple[int, int]]] = field(default_factory=dict)
     """By share: (worker index, generation) of the job's workers that the worker here hears nothing more of."""
 

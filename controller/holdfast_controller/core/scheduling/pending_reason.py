@@ -81,6 +81,7 @@ class QueueView:
             for gpu in host.condemned.values()
             if job.gang.gpus or host.to_reboot is not None
         ]
+        faulty += [f"{host.name} {host.unfit.check}: {host.unfit.saw}" for host in hosts if host.unfit is not None]
         more = f" and {len(faulty) - 2} more" if len(faulty) > 2 else ""
         return f"; out of service: {', '.join(faulty[:2])}{more}" if faulty else ""
 

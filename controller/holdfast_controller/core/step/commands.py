@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from holdfast._session.reports import WorkerReport
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import WorkerFeatures
-from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.exits import ExitReported as ExitReported
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.model.host import Inventory
+from holdfast_controller.core.model.host import FailedCheck, Inventory
 from holdfast_controller.core.step.access_commands import AccessCommand as AccessCommand
 from holdfast_controller.core.step.access_commands import AccountsAsked as AccountsAsked
 from holdfast_controller.core.step.access_commands import EnrolAsked as EnrolAsked
@@ -205,11 +205,12 @@ class HostDisconnected:
 
 @dataclass(frozen=True)
 class HostBeat:
-    """A host's heartbeat, with its ``inventory`` where that has changed."""
+    """A host's heartbeat, with its ``inventory`` where that has changed. ``sent_at`` is the host's clock."""
 
     host: str
     session: int
     inventory: Inventory | None = None
+    sent_at: Wall = NEVER
 
 
 @dataclass(frozen=True)
@@ -343,6 +344,30 @@ class StoodStill:
 
 
 @dataclass(frozen=True)
+class AgentStopping:
+    """A host's agent says that it is stopped, and its host goes on."""
+
+    host: str
+    session: int
+
+
+@dataclass(frozen=True)
+class ChecksReported:
+    """All checks of a host that fail at present, by its agent."""
+
+    host: str
+    session: int
+    failed: tuple[FailedCheck, ...]
+
+
+@dataclass(frozen=True)
+class ControllerChecked:
+    """All checks of the controller's machine that fail at present."""
+
+    failed: tuple[FailedCheck, ...]
+
+
+@dataclass(frozen=True)
 class ShutdownAnnounced:
     """A host's agent says that the host shuts down."""
 
@@ -370,6 +395,9 @@ Input = (
     | HostDisconnected
     | HostBeat
     | ShutdownAnnounced
+    | AgentStopping
+    | ChecksReported
+    | ControllerChecked
     | WorkerReported
     | ExitReported
     | FeaturesReported

@@ -9,7 +9,7 @@ from itertools import islice
 
 from holdfast_controller.core.model.clock import Now, Wall, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.host import FailedCheck, Host
 from holdfast_controller.core.model.quota import Quotas
 from holdfast_controller.core.model.throttling import throttled_in_words
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
@@ -30,6 +30,9 @@ class Kind(enum.Enum):
     HOST_SILENT = "HOST_SILENT"
     HOST_REFUSED = "HOST_REFUSED"
     HOST_THROTTLED = "HOST_THROTTLED"
+    CHECK = "CHECK"
+    ORPHANS = "STRANGE_WORK"
+    UNRECONCILED = "UNRECONCILED"
     QUARANTINED = "WITHHELD"
     GPU_FAULT = "GPU_FAULT"
     HANG = "HANG"
@@ -92,12 +95,11 @@ def _hosts(cluster: Cluster, found: Overview, now: Now) -> Iterator[Alert]:
                 left = (
                     f"; jobs that wait for it are moved by: holdfast host fence {name}" if host.allocations else ""
                 )
-                yield Alert(
-                    Kind.HOST_LOST, subject, f"nothing is heard from it, and its lease is over{left}", since
-                )
+                since = host.silent_since or since
+                yield Alert(Kind.HOST_LOST, subject, f"{_silence(host)}, and its lease is over{left}", since)
             case HostState.SILENT:
                 lost = f"; lost at {time_of_day(cluster.presence_of(name).lost_at)} unless it returns"
-                yield Alert(Kind.HOST_SILENT, subject, f"nothing is heard from it{lost}", since)
+                yield Alert(Kind.HOST_SILENT, subject, f"{_silence(host)}{lost}", since)
             case HostState.REFUSED:
                 yield Alert(Kind.HOST_REFUSED, subject, host.refused)
             case HostState.GOING_DOWN | HostState.DRAINED | HostState.DRAINING | HostState.CORDONED:
@@ -109,15 +111,45 @@ def _hosts(cluster: Cluster, found: Overview, now: Now) -> Iterator[Alert]:
             whose = "1 worker" if shares == 1 else f"{shares} workers"
             message = f"what {whose} held there is withheld until it is proven empty"
             yield Alert(Kind.QUARANTINED, subject, message)
+        if host.orphans:
+            yield _orphans(host, subject)
+        if host.unreconciled and name not in cluster.reported_hosts:
+            yield Alert(Kind.UNRECONCILED, subject, "has yet to say what it runs, after the restore from a backup")
+        if not host.lost:
+            yield from (_failed_check(failed, subject) for failed in host.failed_checks.values())
         if throttled := throttled_in_words(host, now.wall):
             yield Alert(Kind.HOST_THROTTLED, subject, throttled, max(host.throttled.values()))
         if host.faulty:
             yield Alert(Kind.GPU_FAULT, subject, _gpu_fault(host))
 
 
+def _silence(host: Host) -> str:
+    """Why nothing is heard from a host, as far as that is known."""
+    if host.going_down:
+        return f"it shut down at {time_of_day(host.going_down_since)}, and has not come back"
+    if host.agent_stopped_at:
+        return f"its agent was stopped at {time_of_day(host.agent_stopped_at)}"
+    return "nothing is heard from it"
+
+
+def _orphans(host: Host, subject: str) -> Alert:
+    jobs = list(dict.fromkeys(orphan.job for orphan in host.orphans.values()))
+    more = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
+    stop = f"let it end, or: holdfast host stop-orphans {host.name} {jobs[0]}"
+    message = f"runs work that the controller doesn't know: {jobs[0]}{more}; {stop}"
+    return Alert(Kind.ORPHANS, subject, message, min(orphan.since for orphan in host.orphans.values()))
+
+
+def _failed_check(failed: FailedCheck, subject: str) -> Alert:
+    kept = "; it gets no new work until that is over" if failed.keeps_work_away else ""
+    fix = f"; try: {failed.fix[0]}" if failed.fix else ""
+    return Alert(Kind.CHECK, subject, f"{failed.check}: {failed.saw}{kept}{fix}", failed.since)
+
+
 def _kept_from_work(host: Host, state: HostState) -> str:
-    word = state.value.replace("_", " ")
-    return f"{word}: {host.cordon_reason}" if host.cordon_reason else word
+    word, unfit = state.value.replace("_", " "), host.unfit
+    reason = host.cordon_reason or (f"{unfit.check}: {unfit.saw}" if unfit is not None else "")
+    return f"{word}: {reason}" if reason else word
 
 
 def _gpu_fault(host: Host) -> str:
@@ -164,6 +196,7 @@ def _cluster(cluster: Cluster, found: Overview, controller: ControllerStatus, no
             yield Alert(Kind.CERTIFICATE, "controller", f"the {name} certificate has ended", Wall(ends))
         elif left_s < CERTIFICATE_S:
             yield Alert(Kind.CERTIFICATE, "controller", f"the {name} certificate ends in {left_s / 3600:.0f} h")
+    yield from (_failed_check(failed, "controller") for failed in cluster.failed_checks.values())
     if controller.receivers_failing:
         receivers = (
             "1 receiver" if controller.receivers_failing == 1 else f"{controller.receivers_failing} receivers"

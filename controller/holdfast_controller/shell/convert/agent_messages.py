@@ -9,7 +9,7 @@ from holdfast._session.assignment import Assignment, Phase
 from holdfast._session.reports import WorkerId
 from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.host import Gpu, GpuFault, Inventory
+from holdfast_controller.core.model.host import CheckStatus, FailedCheck, Gpu, GpuFault, Inventory
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step.actions import StopOrphan
 
@@ -45,6 +45,20 @@ def inventory(message: host_pb2.Inventory) -> Inventory:
         why_none,
         no_accounts,
         message.gives_secrets,
+    )
+
+
+def failed_check(message: host_pb2.FailedCheck) -> FailedCheck:
+    """Convert a failed check of a host. One of a status that is not known yet is a warning."""
+    status = CheckStatus.ERROR if message.status == host_pb2.CHECK_STATUS_ERROR else CheckStatus.WARNING
+    return FailedCheck(
+        message.check,
+        status,
+        message.saw,
+        message.why,
+        tuple(message.fix),
+        Wall(seconds(message.since)),
+        message.keeps_work_away,
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from holdfast._base.proto_time import duration
 from holdfast.v1 import host_pb2
 from holdfast_controller.core.fold.host import SELF
+from holdfast_controller.core.model.clock import NEVER
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import CondemnedGpu, Host, Maintenance
+from holdfast_controller.core.model.host import CondemnedGpu, FailedCheck, GpuFault, Host, Maintenance
 from holdfast_controller.core.model.throttling import throttled_in_words
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 
@@ -21,10 +22,12 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
     reasons = [host.cordon_reason] if host.cordon_reason else []
     if reboot is not None:
         reasons.append(f"GPU {reboot.index}: {reboot.in_words}")
+    if host.unfit is not None:
+        reasons.append(f"{host.unfit.check}: {host.unfit.saw}")
     message = host_pb2.Host(
         name=host.name,
         state=host_pb2.HostState.Value(f"HOST_STATE_{'LOST' if host.lost else presence.liveness.name}"),
-        cordoned=host.cordoned or reboot is not None,
+        cordoned=host.cordoned or reboot is not None or host.unfit is not None,
         cordon_reason="; ".join(reasons),
         inventory=host_pb2.Inventory(
             cpu_count=host.inventory.cpus,
@@ -61,7 +64,7 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
         refused=host.refused,
         going_down=host.going_down,
         throttled=throttled_in_words(host, presence.last_seen_wall),
-        cordoned_by=host.cordoned_by or (SELF if reboot is not None else ""),
+        cordoned_by=host.cordoned_by or (SELF if reboot is not None or host.unfit is not None else ""),
         in_doubt=host.unreconciled and host.name not in cluster.reported_hosts,
         strange_work=[
             host_pb2.StrangeWork(
@@ -73,12 +76,20 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
             )
             for _, orphan in sorted(host.orphans.items())
         ],
+        failed_checks=[failed_check_to_proto(failed) for _, failed in sorted(host.failed_checks.items())],
     )
-    since = host.cordoned_since or (reboot.faults[0].since if reboot is not None else None)
-    if since:
-        message.cordoned_since.CopyFrom(timestamp(since))
+    since = host.cordoned_since or (reboot.faults[0].since if reboot is not None else NEVER)
+    since = since or (host.unfit.since if host.unfit is not None else NEVER)
+    for field, moment in (
+        (message.cordoned_since, since),
+        (message.going_down_since, host.going_down_since),
+        (message.agent_stopped_at, host.agent_stopped_at),
+        (message.silent_since, host.silent_since),
+    ):
+        if moment:
+            field.CopyFrom(timestamp(moment))
     if host.maintenance is not None:
-        message.maintenance.CopyFrom(_maintenance(host.maintenance))
+        message.maintenance.CopyFrom(maintenance_to_proto(host.maintenance))
     if host.drain_deadline is not None:
         message.drain_deadline.CopyFrom(timestamp(host.drain_deadline))
     if presence.last_seen_wall:
@@ -87,18 +98,34 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
 
 
 def _faults(condemned: CondemnedGpu | None) -> list[host_pb2.GpuFault]:
-    return [
-        host_pb2.GpuFault(
-            cause=fault.cause,
-            repair=host_pb2.GpuRepair.Value(f"GPU_REPAIR_{fault.repair.name}"),
-            since=timestamp(fault.since),
-            count=fault.count,
-        )
-        for fault in (condemned.faults if condemned is not None else ())
-    ]
+    return [fault_to_proto(fault) for fault in (condemned.faults if condemned is not None else ())]
 
 
-def _maintenance(plan: Maintenance) -> host_pb2.Maintenance:
+def fault_to_proto(fault: GpuFault) -> host_pb2.GpuFault:
+    """A fault of a GPU."""
+    return host_pb2.GpuFault(
+        cause=fault.cause,
+        repair=host_pb2.GpuRepair.Value(f"GPU_REPAIR_{fault.repair.name}"),
+        since=timestamp(fault.since),
+        count=fault.count,
+    )
+
+
+def failed_check_to_proto(failed: FailedCheck) -> host_pb2.FailedCheck:
+    """A check that fails."""
+    return host_pb2.FailedCheck(
+        check=failed.check,
+        status=host_pb2.CheckStatus.Value(f"CHECK_STATUS_{failed.status.name}"),
+        saw=failed.saw,
+        why=failed.why,
+        fix=failed.fix,
+        since=timestamp(failed.since),
+        keeps_work_away=failed.keeps_work_away,
+    )
+
+
+def maintenance_to_proto(plan: Maintenance) -> host_pb2.Maintenance:
+    """A maintenance window."""
     message = host_pb2.Maintenance(
         start=timestamp(plan.start),
         reason=plan.reason,

@@ -43,7 +43,9 @@ _MOOD = {
     ClusterNotice.HOST_REFUSED.name: "warning",
     ClusterNotice.HOST_THROTTLED.name: "warning",
     ClusterNotice.HOST_SHUTDOWN.name: "warning",
+    ClusterNotice.CHECK_FAILED.name: "warning",
     ClusterNotice.HOST_RETURNED.name: "success",
+    ClusterNotice.CHECK_PASSED.name: "success",
     ClusterNotice.GPU_RECOVERED.name: "success",
 }
 

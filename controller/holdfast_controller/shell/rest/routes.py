@@ -64,6 +64,7 @@ def routes(calls: Calls) -> list[Route]:
         Route("/v1/status", _bounded(gate.status), methods=["GET"]),
         Route("/v1/hosts", _bounded(gate.list_hosts), methods=["GET"]),
         Route("/v1/hosts/{name}", _bounded(gate.get_host), methods=["GET"]),
+        Route("/v1/hosts/{name}/events", _bounded(gate.host_events), methods=["GET"]),
     ]
 
 
@@ -166,12 +167,7 @@ class Gate:
             follow=body.truth(given, "follow"),
             tail_lines=tail,
         )
-        if since := body.single(given, "since"):
-            try:
-                message.since.FromJsonString(since)
-            except ValueError:
-                fix = "such as 2026-01-31T08:00:00Z"
-                raise InvalidInput([Violation("since", "must be a time", fix)]) from None
+        _set_since(message, given)
         await self._check_project(request)
         form = streams.logs_form(request, message)
         return await streams.response(request, self._calls, f"{JOBS}StreamLogs", message, context_of(request), form)
@@ -200,6 +196,19 @@ class Gate:
         found = await self._one(request, f"{HOSTS}GetHost", message)
         return Json(json_view.host(found.host))
 
+    async def host_events(self, request: Request) -> Response:
+        given = body.parameters(request, ("since", "pageSize", "pageToken", "newest"))
+        message = host_pb2.ListHostEventsRequest(
+            name=request.path_params["name"],
+            page_size=body.whole(given, "pageSize") or 0,
+            page_token=body.single(given, "pageToken"),
+            newest=body.truth(given, "newest"),
+        )
+        _set_since(message, given)
+        found = await self._one(request, f"{HOSTS}ListHostEvents", message)
+        events = await _all(found.events, json_view.host_event)
+        return await _json(found, lambda: {"events": events, "nextPageToken": found.next_page_token})
+
     async def _job(self, request: Request) -> job_pb2.CustomJob:
         """The job that the address names. Raises ``NotFound`` for one of another project too."""
         message = job_pb2.GetJobRequest(id=request.path_params["id"])
@@ -216,6 +225,17 @@ class Gate:
 
     async def _one(self, request: Request, method: str, message: Message) -> Any:
         return await self._calls.one(method, message, context_of(request))
+
+
+def _set_since(
+    message: job_pb2.StreamLogsRequest | host_pb2.ListHostEventsRequest, given: dict[str, list[str]]
+) -> None:
+    if since := body.single(given, "since"):
+        try:
+            message.since.FromJsonString(since)
+        except ValueError:
+            fix = "such as 2026-01-31T08:00:00Z"
+            raise InvalidInput([Violation("since", "must be a time", fix)]) from None
 
 
 async def _all(messages: Iterable[M], printed: Callable[[M], T]) -> list[T]:

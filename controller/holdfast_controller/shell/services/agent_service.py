@@ -12,17 +12,20 @@ import grpc
 
 from holdfast import __version__
 from holdfast._base.failpoints import hit
-from holdfast._base.proto_time import duration
+from holdfast._base.proto_time import duration, seconds
 from holdfast._daemon import log
 from holdfast._session import codec, protocol
 from holdfast._session.protocol import Speaker
 from holdfast.errors import InvalidInput, TooMany, Violation
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.model.throttling import MessageKind
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.commands import (
+    AgentStopping,
     ArchiveReported,
+    ChecksReported,
     ExitReported,
     HostBeat,
     HostDisconnected,
@@ -208,11 +211,15 @@ def input_of(host: str, session: int, message: agent_pb2.SessionRequest) -> Inpu
             return ExitReported(host, session, codec.exit_report_from_proto(message.exit_report))
         case "heartbeat":
             beat = message.heartbeat
-            return HostBeat(
-                host, session, agent_messages.inventory(beat.inventory) if beat.HasField("inventory") else None
-            )
+            news = agent_messages.inventory(beat.inventory) if beat.HasField("inventory") else None
+            return HostBeat(host, session, news, Wall(seconds(beat.sent_at)))
         case "going_down":
             return ShutdownAnnounced(host, session)
+        case "agent_stopping":
+            return AgentStopping(host, session)
+        case "check_report":
+            failed = tuple(map(agent_messages.failed_check, message.check_report.failed))
+            return ChecksReported(host, session, failed)
         case "features":
             return features_from_proto.features(host, session, message.features)
         case "archive":

@@ -34,6 +34,8 @@ _KINDS = {
     "heartbeat": MessageKind.INVENTORY,
     "worker_report": MessageKind.WORKER,
     "going_down": MessageKind.WORKER,
+    "agent_stopping": MessageKind.WORKER,
+    "check_report": MessageKind.HELLO,
     "exit_report": MessageKind.EXIT,
     "features": MessageKind.PROGRESS,
     "archive": MessageKind.ARCHIVE,

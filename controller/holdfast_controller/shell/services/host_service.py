@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from typing import cast
 
 from holdfast._base.printable import one_line
 from holdfast._base.proto_time import seconds
 from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast.v1 import host_pb2, host_pb2_grpc
+from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.step.commands import (
@@ -20,10 +22,20 @@ from holdfast_controller.core.step.commands import (
     UncordonAsked,
 )
 from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
-from holdfast_controller.shell.calls.slices import paged
+from holdfast_controller.shell.calls.slices import Page, paged
+from holdfast_controller.shell.convert.host_event_to_proto import event_to_proto
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
+from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services.host_pictures import HostPictures
+from holdfast_controller.shell.store import codec
+from holdfast_controller.shell.store.records import Record
+
+_PAGE, _PAGE_MOST = 100, 1_000
+_BEYOND = 1 << 62
+"""Beyond every sequence."""
+ROUNDING_S = 1e-6
+"""A time that was listed is found again, though a float does not hold its nanoseconds."""
 
 
 class HostService(host_pb2_grpc.HostServiceServicer):
@@ -46,6 +58,34 @@ class HostService(host_pb2_grpc.HostServiceServicer):
     @unary
     async def GetHost(self, request: host_pb2.GetHostRequest, context: Context) -> host_pb2.GetHostResponse:
         return host_pb2.GetHostResponse(host=await self._host(request.name))
+
+    @unary
+    async def ListHostEvents(
+        self, request: host_pb2.ListHostEventsRequest, context: Context
+    ) -> host_pb2.ListHostEventsResponse:
+        self._find(request.name)
+        await self._driver.settled()
+        found, more = await self._history(request)
+        events = found[::-1] if request.newest else found
+        return host_pb2.ListHostEventsResponse(events=events, next_page_token=more)
+
+    async def _history(self, request: host_pb2.ListHostEventsRequest) -> tuple[list[host_pb2.ListedHostEvent], str]:
+        """A page of a host's history in the order in which it is read, and the token of the next one."""
+        entity, since = f"host/{request.name}", seconds(request.since) - ROUNDING_S
+        place, most = _place(request.page_token), min(request.page_size or _PAGE, _PAGE_MOST)
+        found: list[host_pb2.ListedHostEvent] = []
+        page = Page(most)
+        while True:
+            after, before = (0, place or _BEYOND) if request.newest else (place, None)
+            records = await self._driver.history(entity, after, most + 1, since=since, before=before)
+            if not records:
+                return found, ""
+            for record in records:
+                listed = _listed(record)
+                if not page.takes(listed):
+                    return found, str(found[-1].cursor)
+                found.append(listed)
+            place = records[-1].sequence
 
     @streaming
     async def WatchHosts(
@@ -129,13 +169,32 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         )
         return host_pb2.CancelMaintenanceResponse(host=await self._host(name))
 
-    async def _host(self, name: str) -> host_pb2.Host:
+    def _find(self, name: str) -> Host:
         host = self._driver.cluster.hosts.get(name)
         if host is None:
             raise NotFound(f"There is no host {name!r}.", fix="See: holdfast host list")
-        picture = host_to_proto(self._driver.cluster, host)
+        return host
+
+    async def _host(self, name: str) -> host_pb2.Host:
+        picture = host_to_proto(self._driver.cluster, self._find(name))
         await self._driver.settled()
         return picture
+
+
+def _place(page_token: str) -> int:
+    if page_token and not (page_token.isascii() and page_token.isdecimal() and len(page_token) < 19):
+        raise InvalidInput([Violation("pageToken", f"{page_token!r} is not one of ours", "list again without")])
+    return int(page_token or 0)
+
+
+def _listed(record: Record) -> host_pb2.ListedHostEvent:
+    event = codec.load_event(record.type, record.version, record.payload)
+    return host_pb2.ListedHostEvent(
+        cursor=record.sequence,
+        time=timestamp(record.at),
+        message=record.message,
+        event=event_to_proto(cast("ev.HostEvent | ev.OrphanEvent", event)),
+    )
 
 
 def _window(request: host_pb2.CordonRequest | host_pb2.DrainRequest) -> tuple[Wall | None, Wall | None]:

@@ -225,14 +225,21 @@ class Store:
         with self._failing("cannot be read"), self._db.begin():
             return sweep.waits(self._db, self.snapshot_sequence)
 
-    def read(self, entity: str, after: int, limit: int) -> list[Record]:
-        """The entity's history after a sequence, oldest first: as many entries as ``READ_BYTES`` hold, at least one."""
+    def read(
+        self, entity: str, after: int, limit: int, *, since: float = 0.0, before: int | None = None
+    ) -> list[Record]:
+        """The entity's history after a sequence, oldest first: as many entries as ``READ_BYTES`` hold, at least one.
+
+        Only what happened ``since`` (wall clock). With ``before`` the newest first, of those before that sequence.
+        """
         query = (
             sa.select(events)
-            .where(events.c.entity == entity, events.c.sequence > after)
-            .order_by(events.c.sequence)
+            .where(events.c.entity == entity, events.c.sequence > after, events.c.at >= since)
+            .order_by(events.c.sequence if before is None else events.c.sequence.desc())
             .limit(limit)
         )
+        if before is not None:
+            query = query.where(events.c.sequence < before)
         found: list[Record] = []
         size = 0
         with self._failing("cannot be read"), self._db.begin():

@@ -101,10 +101,10 @@ async def test_a_lost_host_is_told_by_mail_and_webhook_and_so_is_its_return(
     (lost,) = [body for body in hook.got if body["event"] == "HOST_LOST"]
     assert lost["schema"] == "holdfast.cluster-notification.v1" and lost["cluster"] == "test"
     assert lost["items"][0]["subject"] == "host/host-0"
-    assert lost["message"].startswith("host-0 lost: silent for ")
+    assert lost["message"].startswith("host-0 lost: silent since ")
     assert hook.headers[0]["idempotency-key"] == hook.got[0]["id"]
     first, second = mail.texts()
-    assert "HOST_LOST: host-0 lost: silent for" in first and "HOST_RETURNED: host-0 is back" in second
+    assert "HOST_LOST: host-0 lost: silent since" in first and "HOST_RETURNED: host-0 is back" in second
     assert "host-0 lost" in str(mail.mails[0]["Subject"]) and set(mail.recipients) == {"ops@lab.test"}
     assert jobs_only.got == []
 

@@ -1,0 +1,105 @@
+"""Checks that machines make of themselves, and their clocks: what fails is recorded once, and once that it is over.
+
+A host reports all of its failed checks whenever that set changes, so the newest report is all that counts; its agent
+waits until a check has passed for a while before it reports that, so no check flaps. Clocks are compared here: each
+heartbeat says what its host's clock shows. A message may be late but never early, so of a window of heartbeats the
+least difference counts.
+"""
+
+from __future__ import annotations
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.messages.maintenance import span
+from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.host import CLOCK_WINDOW, CheckStatus, FailedCheck, Host
+from holdfast_controller.core.step.commands import ChecksReported, ControllerChecked
+from holdfast_controller.core.step.step import Step
+
+CLOCK = "time.controller"
+"""Judged here; the doctor has a check of the same name."""
+APART_S, TOGETHER_S = 2.0, 1.0
+"""A clock is wrong that differs by more in a whole window, and right again below the lower bound."""
+FAR_APART_S = 300.0
+"""Certificates are made valid from so long before their issue; beyond that fresh ones seem not to have begun."""
+MOST = 64
+"""Failed checks that are kept of a host: more than the doctor has."""
+
+
+def on_checks(step: Step, told: ChecksReported) -> None:
+    """Record which of a host's checks fail now that did not before, and which pass again."""
+    host = step.cluster.hosts[told.host]
+    found = {failed.check: failed for failed in told.failed[:MOST] if failed.check != CLOCK}
+    unfit = host.unfit is not None
+    for check in [name for name in host.failed_checks if name not in found and name != CLOCK]:
+        step.emit(ev.HostCheckPassed(host=host.name, at=step.now.wall, check=check))
+    for failed in found.values():
+        if _is_news(failed, host.failed_checks):
+            _fail(step, host, failed)
+    step.capacity_freed |= unfit and host.unfit is None
+
+
+def on_clock(step: Step, host: Host, sent_at: Wall) -> None:
+    """Compare the clock of a host, as its heartbeat shows it, with ours."""
+    window = step.cluster.presence_of(host.name).clock_behind_s
+    window.append(step.now.wall - sent_at)
+    if len(window) < CLOCK_WINDOW:
+        return
+    behind_s = min(window, key=abs)
+    known = host.failed_checks.get(CLOCK)
+    if abs(behind_s) < TOGETHER_S and known is not None:
+        step.emit(ev.HostCheckPassed(host=host.name, at=step.now.wall, check=CLOCK))
+    elif abs(behind_s) > APART_S:
+        failed = _wrong_clock(behind_s, step.now.wall)
+        if _is_news(failed, host.failed_checks):
+            _fail(step, host, failed)
+
+
+def on_controller_checked(step: Step, checked: ControllerChecked) -> None:
+    """Record which checks of the controller fail now that did not before, and which pass again."""
+    known = step.cluster.failed_checks
+    found = {failed.check: failed for failed in checked.failed}
+    for check in [name for name in known if name not in found]:
+        step.emit(ev.ControllerCheckPassed(at=step.now.wall, check=check))
+    for failed in found.values():
+        if _is_news(failed, known):
+            step.emit(
+                ev.ControllerCheckFailed(
+                    at=step.now.wall,
+                    check=failed.check,
+                    status=failed.status,
+                    saw=failed.saw,
+                    why=failed.why,
+                    fix=failed.fix,
+                )
+            )
+
+
+def _is_news(failed: FailedCheck, known: dict[str, FailedCheck]) -> bool:
+    """Whether it fails for the first time, or not as it did: other figures alone are no news."""
+    before = known.get(failed.check)
+    return before is None or (before.status, before.keeps_work_away) != (failed.status, failed.keeps_work_away)
+
+
+def _fail(step: Step, host: Host, failed: FailedCheck) -> None:
+    step.emit(
+        ev.HostCheckFailed(
+            host=host.name,
+            at=step.now.wall,
+            check=failed.check,
+            status=failed.status,
+            saw=failed.saw,
+            why=failed.why,
+            fix=failed.fix,
+            keeps_work_away=failed.keeps_work_away,
+        )
+    )
+
+
+def _wrong_clock(behind_s: float, now: Wall) -> FailedCheck:
+    way = "behind" if behind_s > 0 else "ahead of"
+    if abs(behind_s) >= FAR_APART_S:
+        status, why = CheckStatus.ERROR, "Fresh certificates seem not to have begun, or to have ended."
+    else:
+        status, why = CheckStatus.WARNING, "Times in logs and tables of several hosts don't match."
+    saw = f"its clock is {span(abs(behind_s))} {way} the controller's"
+    return FailedCheck(CLOCK, status, saw, why, ("timedatectl set-ntp true",), now)

@@ -1,0 +1,107 @@
+"""Events of hosts in words; see ``message_of``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from holdfast._base.xids import Repair
+from holdfast_controller.core.events import host as ev
+from holdfast_controller.core.messages.maintenance import maintenance_message, span
+from holdfast_controller.core.model.clock import Wall, time_of_day
+
+if TYPE_CHECKING:
+    from holdfast_controller.core.model.host import Inventory
+
+
+def host_message(event: ev.HostEvent) -> str:
+    """The sentence for an event of a host."""
+    match event:
+        case ev.HostJoined():
+            return _joined(event)
+        case ev.GpuCondemned():
+            what = "it" if event.fault.repair is Repair.RESET else "its host"
+            need = "a reset of the GPU" if event.fault.repair is Repair.RESET else "a reboot"
+            return f"{event.host} GPU {event.index}: {event.fault.cause}; {what} gets no new work before {need}"
+        case ev.GpuCleared():
+            how = event.why if event.by == "holdfast" else f"{event.why} by {event.by}"
+            return f"{event.host} GPU {event.index}: {', '.join(event.causes)} is over: {how}"
+        case ev.HostRefused():
+            return f"{event.host} refused: {event.problem}"
+        case ev.HostThrottled():
+            most = f"{event.per_hour_bytes >> 20} MiB an hour"
+            return f"{event.host} throttled: its {event.kind} messages exceed {most}"
+        case ev.HostCordoned():
+            return f"{event.host} cordoned by {event.by}" + (f": {event.reason}" if event.reason else "")
+        case ev.HostUncordoned():
+            return f"{event.host} uncordoned by {event.by}"
+        case ev.HostDraining():
+            until = "; remaining work is moved at the deadline" if event.deadline is not None else ""
+            why = f": {event.reason}" if event.reason else ""
+            return f"{event.host} is being drained by {event.by}{until}{why}"
+        case ev.HostDrained():
+            return f"{event.host} is drained: no work is left on it"
+        case ev.HostFenced():
+            return f"{event.host} fenced by {event.by}: nothing runs there any more" + (
+                f" ({event.reason})" if event.reason else ""
+            )
+        case ev.HostPlaceFreed():
+            return f"{event.host}: every process of {event.place} is proven gone, its share is free again"
+        case ev.HostLost():
+            return f"{event.host} lost: {_silence(event)}, decided lost at {time_of_day(event.at)}"
+        case ev.HostReturned():
+            after = f" after {span(event.at - event.silent_since)}" if event.silent_since else ""
+            return f"{event.host} is back{after}"
+        case ev.HostRemoved():
+            return f"{event.host} removed by {event.by}; its certificates are void"
+        case ev.HostShutdownBegan():
+            return f"{event.host} shuts down; its work moves elsewhere"
+        case ev.AgentStopped():
+            return f"the agent of {event.host} was stopped; what runs there runs on"
+        case ev.HostCheckFailed():
+            kept = "; it gets no new work until that is over" if event.keeps_work_away else ""
+            return f"{event.host} {event.check}: {event.saw}{kept}"
+        case ev.HostCheckPassed():
+            return f"{event.host} {event.check} is well again"
+        case ev.MaintenancePlanned() | ev.MaintenanceBegan() | ev.MaintenanceEnded():
+            return maintenance_message(event)
+        case _:
+            assert_never(event)
+
+
+def _joined(event: ev.HostJoined) -> str:
+    has = _resources(event.inventory)
+    if not event.known:
+        return f"{event.host} joined from {event.address} with {has}"
+    news = []
+    if event.rebooted:
+        news.append("has booted again")
+    if event.previous_version:
+        news.append(f"runs agent {event.agent_version} instead of {event.previous_version}")
+    if event.agent_stopped_at and not event.rebooted:
+        news.append(f"has an agent again after {span(event.at - event.agent_stopped_at)}")
+    bad = "; ".join(gpu_problems(event.inventory))
+    return f"{event.host} {', '.join(news) or f'now has {has} at {event.address}'}" + (f"; {bad}" if bad else "")
+
+
+def gpu_problems(inventory: Inventory) -> list[str]:
+    """What is wrong with a host's GPUs, such as "GPU 3: vanished", in index order."""
+    bad = [f"GPU {gpu.index}: {gpu.problem}" for gpu in inventory.gpus if gpu.problem]
+    return [inventory.gpu_problem, *bad] if inventory.gpu_problem else bad
+
+
+def _resources(inventory: Inventory) -> str:
+    gpus = f", {_count(len(inventory.gpus), 'GPU')}" if inventory.gpus else ""
+    return f"{_count(inventory.cpus, 'core')}{gpus}"
+
+
+def _silence(event: ev.HostLost) -> str:
+    """Why nothing is heard, and since when."""
+    if event.shut_down_at:
+        return f"it shut down at {time_of_day(event.shut_down_at)}"
+    if event.agent_stopped_at:
+        return f"its agent was stopped at {time_of_day(event.agent_stopped_at)}"
+    return f"silent since {time_of_day(Wall(event.at - event.silent_s))}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
