@@ -223,7 +223,8 @@ async def agent(tmp_path: Path, controller: Controller, settings: dict[str, Any]
     started.start()
     yield started
     if started.process is not None:
-        assert started.kill(signal.SIGTERM) == 0, (tmp_path / "agent.log").read_text()
+        # In a thread: the controller of the tests hears its last word meanwhile.
+        assert await asyncio.to_thread(started.kill, signal.SIGTERM) == 0, (tmp_path / "agent.log").read_text()
     await _end_workers(started)
     if os.geteuid() == 0:
         find(config.load(tmp_path / "agent.toml")).leave()

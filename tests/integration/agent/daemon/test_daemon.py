@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -67,6 +68,30 @@ async def test_sigterm_ends_the_agent_at_once(agent: Agent, controller: Controll
     began = time.monotonic()
     assert agent.kill(signal.SIGTERM) == 0
     assert time.monotonic() - began < 2.0
+
+
+async def test_stopped_agent_says_so_last_of_all(agent: Agent, controller: Controller) -> None:
+    await controller.connected()
+    await launch(controller, SLEEP)
+    await controller.state("RUNNING")
+    assert await asyncio.to_thread(agent.kill, signal.SIGTERM) == 0
+    said = [message.WhichOneof("message") for message in controller.heard]
+    assert said[-1] == "agent_stopping" and said.count("agent_stopping") == 1
+    assert "going_down" not in said
+
+
+async def test_killed_agent_says_nothing(agent: Agent, controller: Controller) -> None:
+    await controller.connected()
+    await asyncio.to_thread(agent.kill, signal.SIGKILL)
+    assert "agent_stopping" not in [message.WhichOneof("message") for message in controller.heard]
+
+
+async def test_agent_that_hears_nothing_from_its_controller_ends_all_the_same(
+    agent: Agent, controller: Controller
+) -> None:
+    await controller.connected()
+    await controller.stop()
+    assert await asyncio.to_thread(agent.kill, signal.SIGTERM) == 0
 
 
 async def test_session_that_nobody_serves_any_more_is_given_up_for_a_new_one(
