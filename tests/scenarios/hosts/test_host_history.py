@@ -7,7 +7,7 @@ from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.job import message_of
-from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.clock import NEVER, Mono, Now, Wall
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.views.alerts import ControllerStatus, alerts
 from holdfast_controller.core.views.overview import overview
@@ -65,7 +65,7 @@ def test_a_host_that_shut_down_is_not_called_silent(world: World) -> None:
     assert [line for line in attention(world) if "host-0 it shut down at " in line]
     world.join("host-0", boot="boot-2")
     assert history(world)[2:] == ["host-0 has booted again", "host-0 is back after 2 min"]
-    assert world.cluster.hosts["host-0"].going_down_since == 0
+    assert world.cluster.hosts["host-0"].going_down_since == NEVER
 
 
 def test_a_stopped_agent_is_not_called_silent(world: World) -> None:
