@@ -84,7 +84,7 @@ def _joined(event: ev.HostJoined) -> str:
 
 
 def gpu_problems(inventory: Inventory) -> list[str]:
-    """What is wrong with a host's GPUs, such as "GPU 3: vanished", in index order."""
+    """The problems of a host's GPUs, such as "GPU 3: vanished", in index order."""
     bad = [f"GPU {gpu.index}: {gpu.problem}" for gpu in inventory.gpus if gpu.problem]
     return [inventory.gpu_problem, *bad] if inventory.gpu_problem else bad
 
