@@ -14,7 +14,7 @@ from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.exits import ExitReported as ExitReported
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.model.host import FailedCheck, Inventory
+from holdfast_controller.core.model.host import Inventory
 from holdfast_controller.core.step.access_commands import AccessCommand as AccessCommand
 from holdfast_controller.core.step.access_commands import AccountsAsked as AccountsAsked
 from holdfast_controller.core.step.access_commands import EnrolAsked as EnrolAsked
@@ -24,6 +24,10 @@ from holdfast_controller.core.step.access_commands import SecretGiven as SecretG
 from holdfast_controller.core.step.access_commands import SecretRemovalAsked as SecretRemovalAsked
 from holdfast_controller.core.step.access_commands import TokenAsked as TokenAsked
 from holdfast_controller.core.step.access_commands import UserRemovalAsked as UserRemovalAsked
+from holdfast_controller.core.step.host_commands import AgentStopping as AgentStopping
+from holdfast_controller.core.step.host_commands import ChecksReported as ChecksReported
+from holdfast_controller.core.step.host_commands import ControllerChecked as ControllerChecked
+from holdfast_controller.core.step.host_commands import ShutdownAnnounced as ShutdownAnnounced
 
 
 @dataclass(frozen=True)
@@ -341,38 +345,6 @@ class StoodStill:
     """For so many seconds, until now, the controller ran nothing and so heard nothing."""
 
     for_s: float
-
-
-@dataclass(frozen=True)
-class AgentStopping:
-    """A host's agent says that it is stopped, and its host goes on."""
-
-    host: str
-    session: int
-
-
-@dataclass(frozen=True)
-class ChecksReported:
-    """All checks of a host that fail at present, by its agent."""
-
-    host: str
-    session: int
-    failed: tuple[FailedCheck, ...]
-
-
-@dataclass(frozen=True)
-class ControllerChecked:
-    """All checks of the controller's machine that fail at present."""
-
-    failed: tuple[FailedCheck, ...]
-
-
-@dataclass(frozen=True)
-class ShutdownAnnounced:
-    """A host's agent says that the host shuts down."""
-
-    host: str
-    session: int
 
 
 Input = (

@@ -1,0 +1,39 @@
+"""Inputs of the reactor that machines send of themselves: their checks, and that they end; see ``commands``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast_controller.core.model.host import FailedCheck
+
+
+@dataclass(frozen=True)
+class AgentStopping:
+    """A host's agent says that it is stopped, and its host goes on."""
+
+    host: str
+    session: int
+
+
+@dataclass(frozen=True)
+class ChecksReported:
+    """All checks of a host that fail at present, by its agent."""
+
+    host: str
+    session: int
+    failed: tuple[FailedCheck, ...]
+
+
+@dataclass(frozen=True)
+class ControllerChecked:
+    """All checks of the controller's machine that fail at present."""
+
+    failed: tuple[FailedCheck, ...]
+
+
+@dataclass(frozen=True)
+class ShutdownAnnounced:
+    """A host's agent says that the host shuts down."""
+
+    host: str
+    session: int
