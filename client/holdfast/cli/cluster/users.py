@@ -142,6 +142,8 @@ def login(controller: str, token: str, ca_hash: str, directory: Path | None) -> 
     until = time.strftime("%Y-%m-%d", time.localtime(done.ends_at))
     console.note(f"you are {done.name} of the cluster {done.cluster}; the certificate lasts until {until}")
     console.note(f"settings are in {done.settings}")
+    if (named := os.environ.get(settings.VARIABLE)) and Path(named).absolute() != done.settings:
+        console.warning(f"{settings.VARIABLE} names {named}, which counts instead. To be {done.name}: unset it.")
 
 
 @click.command()

@@ -65,6 +65,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
         return 1
     taken = datetime.datetime.fromtimestamp(done.taken_at).astimezone()
+    admins = tomllib.loads(targets.settings.read_text()).get("admins") or ["NAME"]
     people = ", ".join(sorted(cluster.people.roles)) or "none"
     going = sum(not job.terminal for job in cluster.jobs.values())
     print(  # noqa: T201
@@ -76,6 +77,7 @@ def main(argv: Sequence[str]) -> int:
             hosts=len(cluster.hosts),
             people=people,
             settings=targets.settings,
+            admin=admins[0],
         )
     )
     return 0
@@ -262,4 +264,5 @@ _NEXT = """The cluster {cluster} is back as it was at {taken}: {jobs} jobs, {goi
 2. Start this one:                holdfast-controller --config {settings}
 3. See what hosts say they run:   holdfast host list       and what jobs wait for: holdfast ps
 4. Check who may do what; rights that were taken away since the backup are back: holdfast user list
-   Users now: {people}"""
+   Users now: {people}
+5. Without your own files:        holdfast-controller admin {admin} --config {settings}"""

@@ -38,7 +38,8 @@ def main(argv: Sequence[str]) -> int:
     except HoldfastError as error:
         print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    print(f"{options.name} is in {folder}: mkdir -p ~/.config/holdfast && mv {folder}/* ~/.config/holdfast/")  # noqa: T201
+    print(f"To be {options.name} here: export HOLDFAST_CONFIG={folder}/client.toml")  # noqa: T201
+    print(f"Elsewhere: copy {folder} there, as ~/.config/holdfast")  # noqa: T201
     return 0
 
 

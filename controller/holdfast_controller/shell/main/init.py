@@ -122,6 +122,6 @@ _NEXT = """The cluster {cluster} is made. Keep {ca}/ca.key secret, and a copy of
 The hash of its CA: {hash}
 
 1. Start the controller:   {start}
-2. Be its first admin:     mkdir -p ~/.config/holdfast && mv {admin}/* ~/.config/holdfast/
+2. Be its first admin:     export HOLDFAST_CONFIG={admin}/client.toml
 3. Have a host join:       holdfast host token create      and paste the line that it prints on the host
 4. Have others use it:     holdfast user add NAME          then: holdfast user token NAME"""
