@@ -27,7 +27,8 @@ HERE = {r"gpu-\[\d\d-16\]|gpu-07|\bHOST\b": "gpu-01", r"ctl\.lab": "ctl"}
 
 def printed_line(said: str, program: str) -> str:
     """The last line to paste that a command has printed, without its program and address."""
-    return re.findall(rf"^{program} \S+ --token (\S+ --ca-hash \S+)$", said, re.M)[-1]
+    lines: list[str] = re.findall(rf"^{program} \S+ --token (\S+ --ca-hash \S+)$", said, re.M)
+    return lines[-1]
 
 
 def test_every_line_of_the_pages_for_admins(tmp_path: Path) -> None:
@@ -143,9 +144,8 @@ def replaced_and_rotated(machine: Typist, page: Page) -> None:
 
 def nothing_is_left_untyped(pages: list[Page]) -> None:
     """Beside what ``ELSEWHERE`` names, and lines that differ from typed ones in the machine's name or a comment."""
-    left = {_bare(line) for page in pages for line in page.untyped()} - {
-        _bare(line) for page in pages for line in page.typed
-    }
+    typed = {_bare(line) for page in pages for line in page.typed}
+    left = {_bare(line) for page in pages for line in page.untyped()} - typed
     assert sorted(line for line in left if not any(re.search(pattern, line) for pattern in ELSEWHERE)) == []
     assert [pattern for pattern in ELSEWHERE if not any(re.search(pattern, line) for line in left)] == []
 

@@ -35,6 +35,11 @@ def test_no_file_says_what_to_do(tmp_path: Path) -> None:
     assert str(tmp_path / ".config/holdfast/client.toml") in missing.value.message
     with pytest.raises(ConfigError, match="HOLDFAST_CONFIG names"):
         settings.find({"HOLDFAST_CONFIG": str(tmp_path / "gone.toml")})
+    (tmp_path / "holdfast").mkdir()
+    (tmp_path / "holdfast/client.toml").write_text(TOML)
+    with pytest.raises(ConfigError) as moved:
+        settings.find({"HOLDFAST_CONFIG": str(tmp_path / "gone.toml"), "XDG_CONFIG_HOME": str(tmp_path)})
+    assert moved.value.fix == f"To use {tmp_path}/holdfast/client.toml: unset HOLDFAST_CONFIG"
 
 
 def test_paths_count_from_the_file(tmp_path: Path) -> None:
