@@ -22,7 +22,6 @@ from typing import IO, cast
 from holdfast._base import config
 from holdfast._base.version import __version__
 from holdfast._daemon.instance_lock import only_one
-from holdfast._security.enrolment import files
 from holdfast._security.pki import NEXT_KEY
 from holdfast.bundles import is_digest
 from holdfast.errors import ConfigError, HoldfastError, StoreError, WrongState
@@ -244,11 +243,11 @@ def _schema(copy: Path) -> str:
 def _replacing(target: Path) -> Iterator[IO[bytes]]:
     """A file that has its name, and is on disk, only once it is complete; readable by its owner only.
 
-    A folder that isn't there is made, for its owner only.
+    Its folder is made where it isn't there, for its owner only; those above it aren't.
     """
-    files.folder(target.absolute().parent, 0o700)
     fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
+        target.absolute().parent.mkdir(0o700, exist_ok=True)
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(handle, "wb") as file:
