@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = [
     "ERRORS_BY_REASON",
@@ -20,6 +21,7 @@ __all__ = [
     "HoldfastError",
     "InvalidInput",
     "InvalidSpec",
+    "JobFailed",
     "MissingPackages",
     "NeverFits",
     "NotFound",
@@ -29,6 +31,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "Violation",
+    "WaitTimeout",
     "WrongState",
     "WrongVersion",
 ]
@@ -140,6 +143,22 @@ class DeadlineExceeded(HoldfastError):
     """No answer came within the time allowed."""
 
     reason = "DEADLINE_EXCEEDED"
+
+
+class WaitTimeout(HoldfastError, TimeoutError):
+    """A job has not ended within the time given to ``wait``. It goes on; the message says how to wait again."""
+
+    reason = "WAIT_TIMEOUT"
+
+
+class JobFailed(HoldfastError):
+    """A job did not succeed, and its result was checked. ``result`` is the ``holdfast.Result``."""
+
+    reason = "JOB_FAILED"
+
+    def __init__(self, message: str, *, fix: str = "", result: Any = None) -> None:
+        super().__init__(message, fix=fix)
+        self.result = result
 
 
 class BundleRefused(HoldfastError):

@@ -44,9 +44,13 @@ def find(environ: Mapping[str, str] = os.environ, system_wide: Path = SYSTEM_WID
     for path in places:
         if path.is_file():
             return path
+    here = Path(".holdfast-dev/client.toml").absolute()
     raise ConfigError(
         "No cluster is configured: there is neither " + " nor ".join(str(p) for p in places) + ".",
-        fix="Start one on this machine with `holdfast dev start`, or ask your cluster's admin for a client.toml.",
+        fix=f"Use the dev cluster of this folder: export {VARIABLE}={here}"
+        if here.is_file()
+        else "Log in with the line `holdfast login …` that your cluster's admin gives you"
+        " (holdfast user token NAME), or start a cluster on this machine: holdfast dev start",
     )
 
 

@@ -65,10 +65,13 @@ def code_name(error: HoldfastError) -> str:
     return str(code_pb2.Code.Name(CODES.get(type(error), code_pb2.INTERNAL)))
 
 
-def from_rpc_error(error: grpc.RpcError, *, endpoint: str = "", within_s: float = 0.0) -> HoldfastError:
+def from_rpc_error(
+    error: grpc.RpcError, *, endpoint: str = "", within_s: float = 0.0, start: str = ""
+) -> HoldfastError:
     """The error that the other side raised, or what gRPC itself says of the link to ``endpoint``.
 
-    ``within_s`` is the call's deadline, where it has one.
+    ``within_s`` is the call's deadline, where it has one; ``start`` the command that starts the other side, where the
+    caller may do so.
     """
     code: grpc.StatusCode = error.code()
     message: str = error.details() or code.name
@@ -80,7 +83,7 @@ def from_rpc_error(error: grpc.RpcError, *, endpoint: str = "", within_s: float 
     where = f" at {endpoint}" if endpoint else ""
     match code:
         case grpc.StatusCode.UNAVAILABLE:
-            return _unreachable(message, where)
+            return _unreachable(message, where, start)
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             time = f"within {within_s:g} s" if within_s else "in time"
             return errors.DeadlineExceeded(f"The controller{where} did not answer {time}.", fix=OVERLOADED)
@@ -156,7 +159,7 @@ def is_mute(error: grpc.RpcError) -> bool:
     return error.code() is grpc.StatusCode.UNAVAILABLE and any(sign in message for sign in _MUTE)
 
 
-def _unreachable(message: str, where: str) -> HoldfastError:
+def _unreachable(message: str, where: str, start: str) -> HoldfastError:
     lowered = message.lower()
     if any(sign in lowered for sign in _MUTE):
         return errors.Unavailable(f"What listens{where} takes connections, but does not answer.", fix=OVERLOADED)
@@ -182,5 +185,6 @@ def _unreachable(message: str, where: str) -> HoldfastError:
             fix="Check that it is a controller, and that it accepts this certificate (client.toml: cert, key).",
         )
     return errors.Unavailable(
-        f"No controller answers{where}.", fix="Check the address, and that holdfast-controller runs there."
+        f"No controller answers{where}.",
+        fix=f"Start it: {start}" if start else "Check the address, and that holdfast-controller runs there.",
     )

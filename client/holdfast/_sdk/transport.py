@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import uuid
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, TypeVar
@@ -89,7 +90,7 @@ class Calling:
             await anyio.lowlevel.checkpoint_if_cancelled()
             raise
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error, endpoint=self.settings.controller, within_s=CALL_TIMEOUT_S) from error
+            raise self._said(error, CALL_TIMEOUT_S) from error
 
     async def _pages(self, method: grpc.aio.UnaryUnaryMultiCallable[Any, T], request: Any) -> AsyncGenerator[T]:
         """Every page of a list; a controller of release 0.1 sends one page with everything."""
@@ -110,15 +111,25 @@ class Calling:
             await anyio.lowlevel.checkpoint_if_cancelled()
             raise
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error, endpoint=self.settings.controller) from error
+            raise self._said(error) from error
         finally:
             call.cancel()
+
+    def _said(self, error: grpc.aio.AioRpcError, within_s: float = 0.0) -> HoldfastError:
+        start = _start_command(self.settings)
+        return from_rpc_error(error, endpoint=self.settings.controller, within_s=within_s, start=start)
 
     async def _wait(self, outage: Outage, error: HoldfastError) -> None:
         """Sit out one failure of a stream; raises ``error`` when waiting is of no use."""
         if not is_away(error):
             raise error
         await anyio.sleep(outage.failed(error))
+
+
+def _start_command(settings: ClientSettings) -> str:
+    """The command that starts the controller again where it is a dev cluster's; else empty."""
+    folder = settings.ca.parent.parent
+    return f"holdfast dev start --dir {shlex.quote(str(folder))}" if (folder / "dev.toml").is_file() else ""
 
 
 def fresh_id() -> str:

@@ -1,0 +1,391 @@
+"""``holdfast.AsyncClient``: submit jobs, wait for them and read what they print, in asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import os
+import time
+import warnings
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar, Unpack
+
+from holdfast import client as sdk
+from holdfast import settings
+from holdfast._api.job_view import JobView
+from holdfast._api.log_lines import LogLines
+from holdfast._api.results import Event, Host, LogLine, Result, event_of, host_of, result_of
+from holdfast._api.submission import Arguments, Duration, JobSource, guessing, job_from, seconds_of
+from holdfast._base.proto_time import timestamp
+from holdfast._sdk import json_view
+from holdfast._sdk.reconnect import Outage, is_away
+from holdfast.cli.jobs.packaging import packing
+from holdfast.cli.kit.job_filters import job_filter
+from holdfast.cli.kit.job_names import job_of, on_job
+from holdfast.errors import HoldfastError, InvalidInput, Violation, WaitTimeout, WrongState
+from holdfast.v1 import job_pb2
+
+if TYPE_CHECKING:
+    from holdfast._sdk.reconnect import LinkCallback
+
+T = TypeVar("T")
+Settings = settings.ClientSettings | str | os.PathLike[str] | None
+
+
+class AsyncClient:
+    """A cluster, from asyncio. Finds it as the command line does; ``settings`` is another ``client.toml``.
+
+    Connects with the first call. Use it as ``async with holdfast.AsyncClient() as client``, or call ``close`` at the
+    end; all calls are made from one event loop. Calls raise ``holdfast.errors.HoldfastError``; each error says what to
+    do. Making one raises ``ConfigError`` where no cluster is known.
+
+    A job is named by its id, the beginning of it, its display name, or the ``AsyncJob`` that another call gave.
+    """
+
+    def __init__(self, settings: Settings = None) -> None:
+        self._settings = load(settings)
+        self._calls: sdk.Client | None = None
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    async def __aenter__(self) -> AsyncClient:
+        await self.calls()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._settings.controller}{' closed' if self._closed else ''}>"
+
+    async def close(self) -> None:
+        """Close the connection; calls that are going on fail. Jobs don't notice. More than once does no harm."""
+        self._closed = True
+        calls, self._calls = self._calls, None
+        if calls is not None:
+            await calls.__aexit__(None, None, None)
+            # The frames of an error may hold it for long, and with the channel gRPC's threads and sockets.
+            vars(calls).clear()
+
+    async def calls(self) -> sdk.Client:
+        """Every call of the API, with its messages: secrets, users, hangs, draining of hosts. Raises ``WrongState``."""
+        if self._closed:
+            raise WrongState("The client is closed.", fix="Make another: holdfast.AsyncClient()")
+        async with self._opening:
+            if self._calls is None:
+                self._calls = await sdk.Client(self._settings).__aenter__()
+            return self._calls
+
+    # Jobs
+
+    @guessing
+    async def submit(self, job: JobSource | None = None, **asked: Unpack[Arguments]) -> AsyncJob:
+        """Submit a job; it survives power loss once this returns. Raises ``InvalidInput`` that lists what is wrong.
+
+        ``job`` and all other arguments are those of ``holdfast.Client.submit``.
+        """
+        said: list[str] = []
+        created = await self._submit(job, asked, said.append)
+        for sentence in said:
+            warnings.warn(sentence, stacklevel=2)
+        return AsyncJob(self, created)
+
+    async def _submit(
+        self, job: JobSource | None, asked: Arguments, on_warning: Callable[[str], None]
+    ) -> job_pb2.CustomJob:
+        calls = await self.calls()
+        with packing() as packed:
+            message = await asyncio.to_thread(job_from, job, asked, packed)
+            for bundle in packed.bundles:
+                await calls.upload_bundle(bundle)
+        return await calls.create_job(message, request_id=asked.get("request_id"), on_warning=on_warning)
+
+    async def job(self, job: str | JobView) -> AsyncJob:
+        """The job as it is now, with its workers. Raises ``NotFound`` for none, and for a name of several."""
+        return AsyncJob(self, await job_of(await self.calls(), word_of(job)))
+
+    @guessing
+    async def jobs(
+        self,
+        *,
+        name: str | None = None,
+        state: str | Iterable[str] = (),
+        owner: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        active: bool = False,
+        since: Duration | datetime.datetime | None = None,
+        limit: int | None = None,
+    ) -> list[AsyncJob]:
+        """Jobs that match all of these, in the order of their submission, without their workers.
+
+        ``name`` is a part of the display name, or a pattern with ``*``; ``state`` is one or several words such as
+        ``RUNNING``; ``active`` leaves out what has ended; ``since`` is a time, or how long ago at most; ``limit``
+        keeps the newest so many. Raises ``InvalidInput`` for a state that there isn't.
+        """
+        found = await self._list(name, state, owner, labels, active, since, limit)
+        return [AsyncJob(self, message) for message in found]
+
+    async def _list(
+        self,
+        name: str | None,
+        state: str | Iterable[str],
+        owner: str | None,
+        labels: Mapping[str, str] | None,
+        active: bool,
+        since: Duration | datetime.datetime | None,
+        limit: int | None,
+    ) -> list[job_pb2.CustomJob]:
+        states = [state] if isinstance(state, str) else list(state)
+        _check_states(states)
+        filter = job_filter(
+            now=time.time(),
+            name=name,
+            since=_aware(since) if isinstance(since, datetime.datetime) else seconds_of("since", since),
+            label=(labels or {}).items(),
+            state=states,
+            owner=owner,
+            active=active,
+        )
+        calls = await self.calls()
+        if limit is not None:
+            return await calls.newest_jobs(limit, filter)
+        return [message async for message in calls.list_jobs(filter)]
+
+    async def wait(self, job: str | JobView, timeout: Duration | None = None) -> Result:
+        """Wait until the job has ended, however often the controller restarts meanwhile.
+
+        Raises ``WaitTimeout``, a ``TimeoutError``, after ``timeout``; the job goes on. Leaving early ends no job.
+        """
+        return result_of(await self._ended(job, timeout))
+
+    async def _ended(self, job: str | JobView, timeout: Duration | None) -> job_pb2.CustomJob:
+        seconds = seconds_of("timeout", timeout)
+        try:
+            async with asyncio.timeout(seconds):
+                calls, message = await self._found(job)
+                if message.state not in sdk.TERMINAL:
+                    async with contextlib.aclosing(calls.watch_job(message.id, message.cursor)) as events:
+                        async for _ in events:
+                            pass
+                return await _patiently(lambda: calls.get_job(message.id))
+        except TimeoutError:
+            word = word_of(job)
+            fix = f"It goes on: wait again, or end it with client.cancel({word!r})."
+            raise WaitTimeout(f"Job {word} has not ended within {seconds:g} s.", fix=fix) from None
+
+    async def _found(self, job: str | JobView) -> tuple[sdk.Client, job_pb2.CustomJob]:
+        """The job, for a call that goes on over an outage. Only where it was seen before, one may go on already."""
+        calls = await self.calls()
+        if isinstance(job, JobView):
+            return calls, await _patiently(lambda: calls.get_job(job.id))
+        return calls, await job_of(calls, job)
+
+    async def logs(
+        self,
+        job: str | JobView,
+        *,
+        follow: bool = False,
+        ranks: int | Iterable[int] = (),
+        workers: str | Iterable[str] = (),
+        generation: int | None = None,
+        tail: int | None = None,
+        since: Duration | datetime.datetime | None = None,
+        on_link: LinkCallback | None = None,
+    ) -> AsyncGenerator[LogLine]:
+        """Lines that the job's ranks have printed, each rank's in order; with ``follow`` until the job has ended.
+
+        Without ``ranks`` or ``workers`` of all. ``generation`` counts launches from 1; the newest unless given, and
+        with ``follow`` those after it too. ``tail`` is in lines of each stream. Goes on over a restart of the
+        controller; ``on_link`` is called with the error, and with None when it is back.
+        """
+        async for lines in self._log_batches(job, follow, ranks, workers, generation, tail, since, on_link):
+            for line in lines:
+                yield line
+
+    async def _log_batches(
+        self,
+        job: str | JobView,
+        follow: bool,
+        ranks: int | Iterable[int],
+        workers: str | Iterable[str],
+        generation: int | None,
+        tail: int | None,
+        since: Duration | datetime.datetime | None,
+        on_link: LinkCallback | None,
+    ) -> AsyncGenerator[list[LogLine]]:
+        calls, message = await self._found(job)
+        if isinstance(since, datetime.datetime):
+            at: float | None = _aware(since).timestamp()
+        else:
+            ago = seconds_of("since", since)
+            at = None if ago is None else time.time() - ago
+        chunks = calls.stream_logs(
+            message.id,
+            workers=[workers] if isinstance(workers, str) else list(workers),
+            ranks=[ranks] if isinstance(ranks, int) else list(ranks),
+            generation=generation or 0,
+            follow=follow,
+            tail_lines=tail,
+            since=None if at is None else timestamp(at),
+            on_link=on_link,
+        )
+        lines = LogLines()
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
+                if whole := lines.take(chunk):
+                    yield whole
+        if rest := lines.finish():
+            yield rest
+
+    async def events(
+        self,
+        job: str | JobView,
+        *,
+        follow: bool = False,
+        after: int = 0,
+        on_link: LinkCallback | None = None,
+    ) -> AsyncGenerator[Event]:
+        """What has happened to the job so far; with ``follow`` also what happens until it has ended.
+
+        ``after`` is the cursor of the last event that is known already. None is missed or given twice, also over a
+        restart of the controller.
+        """
+        calls, message = await self._found(job)
+        if not follow and message.cursor <= after:
+            return
+        async with contextlib.aclosing(calls.watch_job(message.id, after, on_link=on_link)) as history:
+            async for event in history:
+                yield event_of(event)
+                if not follow and event.cursor >= message.cursor:
+                    return
+
+    async def cancel(self, job: str | JobView) -> AsyncJob:
+        """Ask for the job's end: SIGTERM, and SIGKILL after its grace. Returns before its ranks are gone."""
+        calls = await self.calls()
+        return AsyncJob(self, (await on_job(calls, word_of(job), calls.cancel_job))[1])
+
+    async def restart(self, job: str | JobView) -> AsyncJob:
+        """Stop the gang and launch it again on the same hosts. Raises ``WrongState`` where it doesn't run."""
+        calls = await self.calls()
+        return AsyncJob(self, (await on_job(calls, word_of(job), calls.restart_job))[1])
+
+    async def pause(self, job: str | JobView) -> AsyncJob:
+        """Stop the gang and free its hosts until ``resume``; returns before that is done."""
+        calls = await self.calls()
+        return AsyncJob(self, (await on_job(calls, word_of(job), calls.pause_job))[1])
+
+    async def resume(self, job: str | JobView) -> AsyncJob:
+        """Queue a paused job again. Raises ``WrongState`` for one that isn't paused."""
+        calls = await self.calls()
+        return AsyncJob(self, (await on_job(calls, word_of(job), calls.resume_job))[1])
+
+    async def delete(self, job: str | JobView) -> None:
+        """Delete an ended job for good, its output on hosts too. Raises ``WrongState`` for one that has not ended."""
+        calls = await self.calls()
+        await on_job(calls, word_of(job), calls.delete_job)
+
+    # Hosts
+
+    async def hosts(self) -> list[Host]:
+        """All hosts of the cluster, by name."""
+        return [host_of(each) for each in await (await self.calls()).list_hosts()]
+
+
+class AsyncJob(JobView):
+    """A job of an ``AsyncClient``: what was known of it when it was last asked for, and what can be done with it."""
+
+    def __init__(self, client: AsyncClient, message: job_pb2.CustomJob) -> None:
+        super().__init__(message)
+        self._client = client
+
+    async def refresh(self) -> AsyncJob:
+        """Ask for the job again; this same object, as it is now."""
+        self._message = (await self._client.job(self))._message
+        return self
+
+    async def wait(self, timeout: Duration | None = None) -> Result:
+        """Wait for the end, as ``AsyncClient.wait``; the object shows the ended job then."""
+        self._message = await self._client._ended(self, timeout)
+        return result_of(self._message)
+
+    def logs(
+        self,
+        *,
+        follow: bool = False,
+        ranks: int | Iterable[int] = (),
+        workers: str | Iterable[str] = (),
+        generation: int | None = None,
+        tail: int | None = None,
+        since: Duration | datetime.datetime | None = None,
+    ) -> AsyncIterator[LogLine]:
+        """Lines that its ranks have printed, as ``AsyncClient.logs``."""
+        return self._client.logs(
+            self,
+            follow=follow,
+            ranks=ranks,
+            workers=workers,
+            generation=generation,
+            tail=tail,
+            since=since,
+        )
+
+    def events(self, *, follow: bool = False, after: int = 0) -> AsyncIterator[Event]:
+        """Events of its history, as ``AsyncClient.events``."""
+        return self._client.events(self, follow=follow, after=after)
+
+    async def cancel(self) -> AsyncJob:
+        """Ask for its end; returns before its ranks are gone."""
+        self._message = (await self._client.cancel(self))._message
+        return self
+
+    async def restart(self) -> AsyncJob:
+        """Stop the gang and launch it again on the same hosts."""
+        self._message = (await self._client.restart(self))._message
+        return self
+
+
+def load(given: Settings) -> settings.ClientSettings:
+    """The settings to use. Raises ``ConfigError``."""
+    return given if isinstance(given, settings.ClientSettings) else settings.load(Path(given) if given else None)
+
+
+def word_of(job: str | JobView) -> str:
+    """The word by which the controller finds the job."""
+    if isinstance(job, JobView):
+        return job.id
+    if not isinstance(job, str):
+        raise TypeError(f"{job!r:.80} is no job: give its id, its name, or a job that another call gave")
+    return job
+
+
+async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """The answer, however long the controller takes to come back."""
+    outage = Outage()
+    while True:
+        try:
+            return await call()
+        except HoldfastError as error:
+            if not is_away(error):
+                raise
+            await asyncio.sleep(outage.failed(error))
+
+
+def _check_states(states: list[str]) -> None:
+    known = [json_view.state_name(name) for name in job_pb2.JobState.keys()[1:]]
+    for each in states:
+        if each.upper().removeprefix("JOB_STATE_") not in known:
+            close = get_close_matches(each.upper(), known, n=1)
+            fix = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            problem = f"{each!r:.80} is no state of a job"
+            raise InvalidInput([Violation("state", problem, fix)], what="The call of jobs")
+
+
+def _aware(moment: datetime.datetime) -> datetime.datetime:
+    """The time with its zone; one without is the caller's local time."""
+    return moment.astimezone(datetime.UTC)

@@ -1,0 +1,130 @@
+"""A job as the Python API shows it: one picture, read-only, with a line that says how it is."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast._api.results import Failure, failure_of, state_of
+from holdfast._base.printable import one_line
+from holdfast._base.proto_time import seconds
+from holdfast._sdk import json_view
+from holdfast.cli.jobs.gang import gpus_of, ranks_of
+from holdfast.cli.kit.durations import span
+from holdfast.client import TERMINAL
+from holdfast.v1 import job_pb2
+
+
+class JobView:
+    """What was known of a job when it was last asked for; ``refresh`` asks again. Times are in UTC."""
+
+    def __init__(self, message: job_pb2.CustomJob) -> None:
+        self._message = message
+
+    @property
+    def id(self) -> str:
+        """The id by which every command and call knows the job."""
+        return self._message.id
+
+    @property
+    def name(self) -> str:
+        """The display name; several jobs may share it."""
+        return self._message.display_name
+
+    @property
+    def state(self) -> str:
+        """A word such as ``QUEUED``, ``PENDING``, ``RUNNING``, ``SUCCEEDED`` or ``FAILED``."""
+        return state_of(self._message)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job has come to its end, whichever."""
+        return self._message.state in TERMINAL
+
+    @property
+    def owner(self) -> str:
+        """Name of the user who submitted it."""
+        return self._message.owner
+
+    @property
+    def project(self) -> str:
+        """The project that its resources are counted for."""
+        return self._message.project or "default"
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels to find it by."""
+        return dict(self._message.labels)
+
+    @property
+    def ranks(self) -> int:
+        """Processes of the whole job."""
+        return len(ranks_of(self._message.job_spec))
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole job."""
+        return gpus_of(self._message.job_spec)
+
+    @property
+    def generation(self) -> int:
+        """Launches of the gang so far: 1 is the first, each restart adds one, 0 is before the first."""
+        return self._message.generation
+
+    @property
+    def wait_reason(self) -> str:
+        """Why it isn't running; empty while it is."""
+        return self._message.wait_reason
+
+    @property
+    def health(self) -> str:
+        """What the hang detector says at present; empty where it has nothing to say."""
+        return self._message.health
+
+    @property
+    def error(self) -> Failure | None:
+        """Why it ended without success; None while it runs, and where it succeeded."""
+        return failure_of(self._message)
+
+    @property
+    def created_at(self) -> datetime.datetime:
+        """The time of its submission."""
+        return self._message.create_time.ToDatetime(datetime.UTC)
+
+    @property
+    def started_at(self) -> datetime.datetime | None:
+        """The time of its first launch; None before it."""
+        known = self._message.HasField("start_time")
+        return self._message.start_time.ToDatetime(datetime.UTC) if known else None
+
+    @property
+    def ended_at(self) -> datetime.datetime | None:
+        """The time of its end; None before it."""
+        known = self._message.HasField("end_time")
+        return self._message.end_time.ToDatetime(datetime.UTC) if known else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job as ``holdfast job show -o json`` prints it, with its workers where they are known."""
+        return json_view.job(self._message)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {' '.join(_summary(self._message, time.time()))}>"
+
+
+def _summary(job: job_pb2.CustomJob, now: float) -> list[str]:
+    gpus, ranks = gpus_of(job.job_spec), len(ranks_of(job.job_spec))
+    size = _count(gpus, "GPU") if gpus else _count(ranks, "rank")
+    words = [job.id, state_of(job), repr(one_line(job.display_name, 40)), size]
+    if job.HasField("start_time"):
+        end = seconds(job.end_time) if job.HasField("end_time") else now
+        words.append(f"for {span(max(0.0, end - seconds(job.start_time)))}")
+    if job.generation > 1:
+        words.append(f"restarts={job.generation - 1}")
+    why = job.error.message if job.HasField("error") else job.wait_reason
+    return [*words, f"({one_line(why, 80)})"] if why else words
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
