@@ -1,4 +1,4 @@
-"""The program on the page about Python does what the page says."""
+"""The program with messages on the page about Python does what the page says; the others run in tests/e2e."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[3] / "docs/users/python.md"
 
 
 async def run(controller: FakeController, tmp_path: Path) -> subprocess.CompletedProcess[bytes]:
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    *_, program = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     config = controller.write_settings(tmp_path / "client.toml")
     env = {"PATH": os.environ["PATH"], "HOLDFAST_CONFIG": str(config), "HOME": str(tmp_path)}
     with anyio.fail_after(60):
