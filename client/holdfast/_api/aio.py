@@ -251,7 +251,7 @@ class AsyncClient:
         after: int = 0,
         on_link: LinkCallback | None = None,
     ) -> AsyncGenerator[Event]:
-        """What has happened to the job so far; with ``follow`` also what happens until it has ended.
+        """Events of the job so far; with ``follow`` also those to come, until it has ended.
 
         ``after`` is the cursor of the last event that is known already. None is missed or given twice, also over a
         restart of the controller.
@@ -298,7 +298,7 @@ class AsyncClient:
 
 
 class AsyncJob(JobView):
-    """A job of an ``AsyncClient``: what was known of it when it was last asked for, and what can be done with it."""
+    """A job of an ``AsyncClient``: its state when it was last asked for, and calls that act on it."""
 
     def __init__(self, client: AsyncClient, message: job_pb2.CustomJob) -> None:
         super().__init__(message)

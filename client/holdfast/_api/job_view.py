@@ -18,7 +18,7 @@ from holdfast.v1 import job_pb2
 
 
 class JobView:
-    """What was known of a job when it was last asked for; ``refresh`` asks again. Times are in UTC."""
+    """A job as it was when it was last asked for; ``refresh`` asks again. Times are in UTC."""
 
     def __init__(self, message: job_pb2.CustomJob) -> None:
         self._message = message
@@ -80,7 +80,7 @@ class JobView:
 
     @property
     def health(self) -> str:
-        """What the hang detector says at present; empty where it has nothing to say."""
+        """A sentence of the hang detector; empty where it has nothing to say."""
         return self._message.health
 
     @property

@@ -216,7 +216,7 @@ def seconds_of(name: str, value: Duration | None) -> float | None:
 
 @contextlib.contextmanager
 def _names_of_arguments() -> Iterator[None]:
-    """What is raised inside names options of the command line; ours are the same words with underscores."""
+    """Errors raised inside name options of the command line; ours are the same words with underscores."""
     try:
         yield
     except InvalidInput as error:

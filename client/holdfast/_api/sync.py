@@ -144,7 +144,7 @@ class Client:
         after: int = 0,
         on_link: LinkCallback | None = None,
     ) -> Iterator[Event]:
-        """What has happened to the job so far; with ``follow`` also what happens until it has ended.
+        """Events of the job so far; with ``follow`` also those to come, until it has ended.
 
         ``after`` is the cursor of the last event that is known already. None is missed or given twice, also over a
         restart of the controller.
@@ -181,7 +181,7 @@ class Client:
 
 
 class Job(JobView):
-    """A job of a ``Client``: what was known of it when it was last asked for, and what can be done with it."""
+    """A job of a ``Client``: its state when it was last asked for, and calls that act on it."""
 
     def __init__(self, client: Client, message: job_pb2.CustomJob) -> None:
         super().__init__(message)
