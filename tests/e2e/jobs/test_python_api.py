@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.e2e.cli_cluster import DevCluster, until
@@ -94,10 +95,10 @@ def test_a_command_is_followed_to_its_end(client: holdfast.Client) -> None:
 
 @pytest.mark.parametrize("kind", ["yaml", "json", "dict", "bare"])
 def test_a_job_file_and_its_content_are_submitted(client: holdfast.Client, tmp_path: Path, kind: str) -> None:
-    bare = {"workerPoolSpecs": [{"replicaCount": 1, "processSpec": {"command": ["echo", "$(WHO)"]}}]}
-    bare["workerPoolSpecs"][0]["processSpec"]["env"] = [{"name": "WHO", "value": kind}]  # type: ignore[index]
+    task = {"command": ["echo", "$(WHO)"], "env": [{"name": "WHO", "value": kind}]}
+    bare = {"workerPoolSpecs": [{"replicaCount": 1, "processSpec": task}]}
     whole = {"displayName": f"of-{kind}", "jobSpec": bare, "labels": {"x": "1"}}
-    given: dict[str, object] | Path = bare if kind == "bare" else whole
+    given: Any = bare if kind == "bare" else whole
     if kind in ("yaml", "json"):  # all JSON is YAML
         given = tmp_path / f"of-{kind}.{kind}"
         given.write_text(json.dumps(whole))
