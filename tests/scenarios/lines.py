@@ -165,6 +165,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
         case ev.OutputArchived():
             index = cluster.jobs[event.job_id].gang.index_by_name[event.worker]
             return f"{event.job_id} archives w{index}: {event.problem or 'done'}"
+        case ev.ProgressRecorded():
+            return f"{event.job_id} progress of g{event.generation}"
         case ev.NotificationGivenUp():
             return f"{event.job_id} gave up telling {event.to}: {event.reason}"
         case ev.JobEnded():

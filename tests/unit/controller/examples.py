@@ -10,6 +10,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.model.goodput import Category, Interval, Progress, Reached
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.host import CheckStatus, Gpu, GpuFault, Host, Inventory, Maintenance, Place
 from holdfast_controller.core.model.job import Job, Leaving
@@ -70,6 +71,22 @@ JOB_EVENTS: list[ev.JobEvent] = [
         started={0: Started(7, (8, 9)), 1: Started(10, (11,)), 2: Started(0, ())},
     ),
     ev.RankExited(job_id="a", at=Wall(6.0), worker="workerpool0-0", exit=EXIT),
+    ev.ProgressRecorded(
+        job_id="a",
+        at=Wall(6.5),
+        generation=1,
+        progress=Progress(
+            since=5000,
+            until=6500,
+            began=5200,
+            moved=6400,
+            first=Reached(5200, 1.0),
+            last=Reached(6400, 7.0),
+            resumed=0.0,
+            saved=(Reached(6000, 5.0),),
+            apart=(Interval(5900, 6000, Category.SAVE),),
+        ),
+    ),
     ev.LateExitFound(job_id="a", at=Wall(7.0), worker="workerpool0-0", exit=EXIT),
     ev.RestartDecided(
         job_id="a",

@@ -68,6 +68,7 @@ from holdfast_controller.core.events.restore import ReconciliationEnded as Recon
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.goodput import Progress
 from holdfast_controller.core.model.host import Place
 from holdfast_controller.core.model.job import Leaving
 from holdfast_controller.core.model.job_state import JobState
@@ -492,6 +493,16 @@ class CommonCauseNoticed:
     """Those that wait for it, else those that all of the jobs share."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProgressRecorded:
+    """The progress of a generation, as its agents reported it until the decision that ends it."""
+
+    job_id: str
+    at: Wall
+    generation: int
+    progress: Progress
+
+
 JobEvent = (
     JobSubmitted
     | JobQueued
@@ -521,6 +532,7 @@ JobEvent = (
     | HangOver
     | JobHeld
     | CaughtUp
+    | ProgressRecorded
     | WorldApart
     | PrimaryCompleted
     | CancelRequested

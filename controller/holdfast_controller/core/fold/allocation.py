@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast_controller.core.goodput.fold import on_hold, on_let_go, on_upgrade
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.free_capacity import FreeCapacity
 from holdfast_controller.core.model.host import Allocation, Host
@@ -11,22 +13,24 @@ from holdfast_controller.core.model.queue import Queue
 from holdfast_controller.core.model.quota import Holdings
 
 
-def hold(cluster: Cluster, host: Host, key: str, share: Allocation) -> None:
+def hold(cluster: Cluster, host: Host, key: str, share: Allocation, at: Wall) -> None:
     """A worker holds a share of a host, in place of what it may have held there before."""
-    let_go(cluster, host, key)
+    let_go(cluster, host, key, at)
     host.allocations[key] = share
     _note_change(cluster, host)
     job = _job(cluster, key)
     cluster.holdings.take(job.gang.project, job.id, len(share.gpus))
+    on_hold(job, _index(key), host, share, at)
 
 
-def let_go(cluster: Cluster, host: Host, key: str) -> None:
+def let_go(cluster: Cluster, host: Host, key: str, at: Wall) -> None:
     """A worker holds nothing on a host any more."""
     share = host.allocations.pop(key, None)
     if share is not None:
         _note_change(cluster, host)
         job = _job(cluster, key)
         cluster.holdings.give_back(job.gang.project, job.id, len(share.gpus))
+        on_let_go(cluster, job, _index(key), host, at)
 
 
 def recount(cluster: Cluster) -> None:
@@ -42,6 +46,8 @@ def recount(cluster: Cluster) -> None:
         for key, share in host.allocations.items():
             job = _job(cluster, key)
             cluster.holdings.take(job.gang.project, job.id, len(share.gpus))
+            if key not in host.quarantined:
+                on_upgrade(job, _index(key), host, share)
 
 
 def _note_change(cluster: Cluster, host: Host) -> None:
@@ -51,3 +57,7 @@ def _note_change(cluster: Cluster, host: Host) -> None:
 
 def _job(cluster: Cluster, key: str) -> Job:
     return cluster.jobs[key.rpartition("/")[0]]
+
+
+def _index(key: str) -> int:
+    return int(key.rpartition("/")[2])

@@ -41,7 +41,7 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
             job.state = checked(job.state, JobState.PAUSED)
             job.vacating = None
             close_recoveries(job, event.at)
-            release_reserved(cluster, job)
+            release_reserved(cluster, job, event.at)
             job.phase = Paused(placement_attempts=job.placement_attempts, excluded=job.excluded)
             cluster.runtime.pop(job.id, None)
         case ev.JobResumed():
@@ -154,14 +154,14 @@ def leave_queue(cluster: Cluster, job: Job) -> None:
     cluster.suspects.pop(job.id, None)
 
 
-def release(cluster: Cluster, job: Job, index: int) -> None:
+def release(cluster: Cluster, job: Job, index: int, at: Wall) -> None:
     """Give back what a worker held on its host."""
     host = cluster.hosts.get(job.places[index].host)
     if host is not None:  # else it was removed while the job was unreconciled
-        let_go(cluster, host, place_key(job.id, index))
+        let_go(cluster, host, place_key(job.id, index), at)
 
 
-def release_reserved(cluster: Cluster, job: Job) -> None:
+def release_reserved(cluster: Cluster, job: Job, at: Wall) -> None:
     """Give back what was reserved, though empty, for the next attempt; call it before the job leaves ``Queued``."""
     for index in job.reserved & job.placement.emptied:
-        release(cluster, job, index)
+        release(cluster, job, index, at)

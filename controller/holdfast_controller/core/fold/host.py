@@ -85,7 +85,7 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
             cluster.hosts[event.host].unreconciled = False
             # What follows for the places there are events of their jobs.
         case ev.HostPlaceFreed():
-            let_go(cluster, cluster.hosts[event.host], event.place)
+            let_go(cluster, cluster.hosts[event.host], event.place, event.at)
         case ev.HostLost():
             host = cluster.hosts[event.host]
             host.lost, host.silent_since = True, Wall(event.at - event.silent_s)

@@ -27,6 +27,7 @@ from holdfast_controller.core.fold.restore import (
     fold_job_reconciliation,
     fold_orphan,
 )
+from holdfast_controller.core.goodput import fold as goodput
 from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Allocation, place_key
@@ -93,6 +94,7 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             job.cursor = cluster.sequence
             job.updated_at = event.at
             _fold_job(cluster, job, event)
+            goodput.take(cluster, job, event)
 
 
 def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
@@ -121,6 +123,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
     match event:
         case ev.JobSubmitted() | ev.NotificationGivenUp() | ev.PreparationNoted() | ev.MaintenanceAhead():
             pass
+        case ev.ProgressRecorded():
+            pass  # for the ledger
         case ev.JobQueued():
             _queued(job, event)
         case ev.JobPlaced():
@@ -171,7 +175,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             close_hang(job, event.at, _ENDED[event.outcome])
             close_recoveries(job, event.at)
             leave_queue(cluster, job)
-            release_reserved(cluster, job)
+            release_reserved(cluster, job, event.at)
             job.phase = Ending(outcome=event.outcome, error=event.error)
         case ev.OutputArchived():
             job.unarchived.pop(event.worker, None)
@@ -181,14 +185,14 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             index = job.gang.index_by_name[event.worker]
             job.placement.emptied.add(index)
             if job.outcome is not None or index not in job.reserved:
-                release(cluster, job, index)
+                release(cluster, job, index, event.at)
         case ev.WorkerFenced():
             index = job.gang.index_by_name[event.worker]
             job.placement.emptied.add(index)
             if isinstance(job.phase, Queued):
                 job.phase = replace(job.phase, reserved=job.phase.reserved - {index})
             if event.vouched:
-                release(cluster, job, index)
+                release(cluster, job, index, event.at)
             else:
                 job.placement.fenced.add(index)
         case ev.JobEnded():
@@ -241,7 +245,7 @@ def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
     job.state = checked(job.state, JobState.PENDING)
     if job.generation and not job.launched:
         job.unlaunched.add(job.generation)
-    release_reserved(cluster, job)
+    release_reserved(cluster, job, event.at)
     job.phase = Placed()
     job.vacating = None
     job.placement = Placement(event.attempt, event.places)
@@ -253,7 +257,7 @@ def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
     for member, place in zip(job.gang.members, event.places, strict=True):
         pool = job.gang.pool_of(member)
         share = Allocation(pool.cpus, pool.memory_mb, place.gpus)
-        hold(cluster, cluster.hosts[place.host], place_key(job.id, member.index), share)
+        hold(cluster, cluster.hosts[place.host], place_key(job.id, member.index), share, event.at)
 
 
 def _started(cluster: Cluster, job: Job, event: ev.GangStarted) -> None:

@@ -7,6 +7,7 @@ from typing import assert_never
 from holdfast_controller.core.events import restore as ev
 from holdfast_controller.core.fold.allocation import hold, let_go
 from holdfast_controller.core.fold.attempt import leave_queue, release_reserved
+from holdfast_controller.core.goodput.fold import take_restore
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Allocation, Orphan, place_key
 from holdfast_controller.core.model.job import Job, Unreconciled
@@ -34,6 +35,7 @@ def fold_cluster_reconciliation(cluster: Cluster, event: ev.ClusterReconciliatio
             for job in cluster.jobs.values():
                 if job.outcome is None and not job.terminal:
                     job.unreconciled, job.cursor = Unreconciled.OPEN, cluster.sequence
+                    take_restore(job, event)
             tokens = cluster.people.tokens
             cluster.people.tokens = {digest: token for digest, token in tokens.items() if token.used_by}
         case ev.ReconciliationEnded():
@@ -77,11 +79,11 @@ def _found(cluster: Cluster, job: Job, event: ev.JobFound) -> None:
         _skip(job, min(event.generations))
     for host in cluster.hosts.values():
         for member in job.gang.members:
-            let_go(cluster, host, place_key(job.id, member.index))
+            let_go(cluster, host, place_key(job.id, member.index), event.at)
             if host.orphans.pop(f"{job.id}/{member.name}", None) is not None:
                 cluster.free_capacity.changed(host.name)
                 cluster.dirty_hosts.add(host.name)
-    release_reserved(cluster, job)
+    release_reserved(cluster, job, event.at)
     leave_queue(cluster, job)
     while job.state in _ON_THE_WAY:
         job.state = checked(job.state, _ON_THE_WAY[job.state])
@@ -105,7 +107,7 @@ def _found(cluster: Cluster, job: Job, event: ev.JobFound) -> None:
     for member, place in zip(job.gang.members, event.places, strict=True):
         pool = job.gang.pool_of(member)
         share = Allocation(pool.cpus, pool.memory_mb, place.gpus)
-        hold(cluster, cluster.hosts[place.host], place_key(job.id, member.index), share)
+        hold(cluster, cluster.hosts[place.host], place_key(job.id, member.index), share, event.at)
 
 
 def fold_orphan(cluster: Cluster, event: ev.OrphanEvent) -> None:

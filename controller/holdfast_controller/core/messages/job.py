@@ -151,6 +151,10 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
             )
         case ev.CaughtUp():
             return f"generation {event.generation} is back at step {event.step:g}"
+        case ev.ProgressRecorded():
+            last = event.progress.last
+            reached = f"had reached step {last.step:g}" if last is not None else "reported no step"
+            return f"generation {event.generation} {reached}"
         case ev.PrimaryCompleted():
             grace_s = job.gang.end_grace_s
             return f"primary completed; the others {f'have {grace_s:g} s to finish' if grace_s else 'are stopped'}"

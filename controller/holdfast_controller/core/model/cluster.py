@@ -12,6 +12,7 @@ from holdfast.hang.judge.common_cause import SuspectJob
 from holdfast.hang.judge.state import JobWatch
 from holdfast_controller.core.model.clock import BOOT, ClockTrust, Mono, Wall
 from holdfast_controller.core.model.free_capacity import FreeCapacity
+from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import KeptWatch, SharedCause
 from holdfast_controller.core.model.host import FailedCheck, Host, Presence
 from holdfast_controller.core.model.job import Job
@@ -83,6 +84,8 @@ class Cluster:
     suspects: dict[str, SuspectJob] = field(default_factory=dict)
     shared_causes: list[SharedCause] = field(default_factory=list)
     people: People = field(default_factory=People)
+    bookings: Bookings = field(default_factory=Bookings)
+    """Entries of the goodput ledger that the next commit keeps."""
     gaps: list[tuple[int, int]] = field(default_factory=list)
     """For each restore from a backup: the last event that is left of what was before, and the first after it."""
     found: dict[str, dict[int, dict[str, WorkerReport]]] = field(default_factory=dict)

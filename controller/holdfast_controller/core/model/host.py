@@ -9,6 +9,7 @@ from functools import cached_property
 
 from holdfast._base.xids import Repair
 from holdfast_controller.core.model.clock import BOOT, NEVER, Mono, Wall
+from holdfast_controller.core.model.goodput import Quarantined
 
 CLOCK_WINDOW = 6
 """Heartbeats over which a host's clock is compared with ours: half a minute."""
@@ -186,6 +187,8 @@ class Host:
     """By name."""
     allocations: dict[str, Allocation] = field(default_factory=dict)
     """By ``JOB/WORKER_INDEX``."""
+    quarantined: dict[str, Quarantined] = field(default_factory=dict)
+    """By ``JOB/WORKER_INDEX``: shares that their jobs have left and that are not proven empty, for the ledger."""
     unreconciled: bool = False
     """The log was restored from a backup, and not every host has reported its workers yet."""
     orphans: dict[str, Orphan] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from holdfast_controller.core.model.budgets import Budgets, Recovery
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Strategy
+from holdfast_controller.core.model.goodput import JobLedger
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.host import Place
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
@@ -111,6 +112,8 @@ class Job:
     """Records of generations below this may have been lost with the log."""
     exits: dict[int, dict[int, Exit]] = field(default_factory=dict)
     """Terminal records by generation and rank."""
+    ledger: JobLedger | None = None
+    """Use of its GPUs' time; None before its first share, and after its end."""
     late_exits: list[Exit] = field(default_factory=list)
     unarchived: dict[str, str] = field(default_factory=dict)
     """By worker: why its output is not in the base output directory."""

@@ -90,6 +90,11 @@ def event_to_proto(event: ev.JobEvent, gang: Gang) -> job_pb2.JobEvent:
             return _Event(world_apart=apart)
         case ev.CaughtUp():
             return _Event(caught_up=_Event.CaughtUp(generation=event.generation, step=event.step))
+        case ev.ProgressRecorded():
+            last = event.progress.last
+            step = last.step if last is not None else None
+            recorded = _Event.ProgressRecorded(generation=event.generation, last_step=step)
+            return _Event(progress_recorded=recorded)
         case ev.PrimaryCompleted():
             return _Event(primary_completed=_Event.PrimaryCompleted())
         case ev.CancelRequested():

@@ -1,0 +1,91 @@
+"""Work of a generation: what its reported progress makes of its time, and which of it was kept."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from holdfast_controller.core.goodput.causes import DECLARED_IDLE, FIRST_START, OLDER_SAVE, WORK
+from holdfast_controller.core.goodput.tape import recut
+from holdfast_controller.core.model.goodput import Category, JobLedger, Progress, Tape, Unsettled
+
+RAN = frozenset({Category.RAN})
+UNSAVED = frozenset({Category.TRAIN_UNSAVED})
+KEPT = frozenset({Category.TRAIN})
+
+
+def record(ledger: JobLedger, progress: Progress) -> None:
+    """Take in the progress of the newest generation; that of the one before is kept or lost by it."""
+    ledger.steps |= progress.first is not None
+    ledger.saves |= bool(progress.saved)
+    ledger.progress |= progress.began is not None
+    if ledger.unsettled is not None and ledger.unsettled.cause:
+        resumed_at = progress.first.step if progress.first is not None else None
+        resolve(ledger, progress.resumed if progress.resumed is not None else resumed_at)
+    if progress.began is None:
+        return
+    for tape in ledger.live:
+        _cut(ledger, tape, progress, progress.began)
+    ledger.unsettled = Unsettled(progress)
+
+
+def _cut(ledger: JobLedger, tape: Tape, progress: Progress, began: int) -> None:
+    now, number = ledger.clock, ledger.interruption
+    start, until = min(progress.since, now), min(progress.until, now)
+    recut(tape, start, min(began, now), Category.WARM_UP, ledger.cause or FIRST_START, number, only=RAN)
+    for apart in progress.apart:
+        cause = DECLARED_IDLE if apart.category is Category.PAUSE else WORK
+        recut(tape, max(apart.start, start), min(apart.end, until), apart.category, cause, number, only=RAN)
+    saved = progress.saved[-1].at if progress.saved else began
+    recut(tape, start, min(saved, until), Category.TRAIN, WORK, number, only=RAN)
+    recut(tape, start, until, Category.TRAIN_UNSAVED, WORK, number, only=RAN)
+
+
+def resolve(ledger: JobLedger, step: float | None) -> None:
+    """The job goes on from ``step``: earlier work is kept, later work is lost; None: that is not known."""
+    unsettled = ledger.unsettled
+    if unsettled is None:
+        return
+    ledger.unsettled = None
+    progress, now = unsettled.progress, ledger.clock
+    start, until = min(progress.since, now), min(progress.until, now)
+    kept_until = None if step is None else reached_at(progress, step)
+    for tape in (*ledger.live, *ledger.gone):
+        if kept_until is None:
+            recut(tape, start, until, Category.RAN, WORK, only=UNSAVED)
+            continue
+        cut = min(max(kept_until, start), until)
+        recut(tape, start, cut, Category.TRAIN, WORK, only=UNSAVED)
+        recut(tape, cut, until, Category.LOST, unsettled.cause, only=UNSAVED)
+        recut(tape, cut, until, Category.LOST, OLDER_SAVE, only=KEPT)
+
+
+def resolve_at_end(ledger: JobLedger, *, succeeded: bool, cause: str) -> None:
+    """The job ends: its unsaved work is kept by its success, and else lost where its saves were seen."""
+    unsettled, now = ledger.unsettled, ledger.clock
+    ledger.unsettled = None
+    if unsettled is None:
+        return
+    category, why = Category.RAN, WORK
+    if succeeded and not unsettled.cause:
+        category = Category.TRAIN
+    elif not succeeded and ledger.steps and ledger.saves:
+        category, why = Category.LOST, unsettled.cause or cause
+    for tape in (*ledger.live, *ledger.gone):
+        recut(tape, 0, now, category, why, only=UNSAVED)
+
+
+def reached_at(progress: Progress, step: float) -> int | None:
+    """When a generation had reached a step, between what was reported; None where it reported no steps."""
+    if progress.first is None or progress.last is None:
+        return None
+    if step >= progress.last.step:
+        return progress.until
+    if step < progress.first.step:
+        return progress.since
+    points = [progress.first, *(saved for saved in progress.saved if saved.step >= 0), progress.last]
+    points.sort(key=lambda point: point.at)
+    for low, high in pairwise(points):
+        if low.step <= step < high.step:
+            share = (step - low.step) / (high.step - low.step)
+            return low.at + round(share * (high.at - low.at))
+    return progress.last.at

@@ -1,0 +1,203 @@
+"""The goodput ledger of one job: what its GPUs spent their time on, from ``hold`` to ``let_go``.
+
+A tape is the time of workers that have the same history. Its spans cover that time without a gap, and whatever is
+learned later moves a boundary or a name, so the sums of a tape never change. Spans that can't change any more are
+added to ``sums`` and leave the tape. All times are integers: milliseconds since the epoch, non-decreasing for a job.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class Category(enum.Enum):
+    """Use of an allocated GPU's time. Every millisecond is in exactly one. Values are stored and sent."""
+
+    PREPARE = "prepare"
+    INSTALL = "install"
+    LAUNCH = "launch"
+    WARM_UP = "warm_up"
+    TRAIN = "train"
+    TRAIN_UNSAVED = "train_unsaved"
+    LOST = "lost"
+    SAVE = "save"
+    EVALUATE = "evaluate"
+    PAUSE = "pause"
+    STALL = "stall"
+    DETECT = "detect"
+    DIAGNOSE = "diagnose"
+    STOP = "stop"
+    BACK_OFF = "back_off"
+    HELD = "held"
+    RELAUNCH = "relaunch"
+    WIND_DOWN = "wind_down"
+    UNSEEN = "unseen"
+    RAN = "ran"
+    QUARANTINE = "quarantine"
+
+
+class Payer(enum.Enum):
+    """Who or what a category's time is charged to. Values are stored and sent."""
+
+    JOB = "job"
+    PROGRAM = "program"
+    HARDWARE = "hardware"
+    NETWORK = "network"
+    OPERATOR = "operator"
+    SCHEDULER = "scheduler"
+    USER = "user"
+    HOLDFAST = "holdfast"
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class Span:
+    """A stretch of a tape; ``end`` is None while it goes on. ``interruption`` counts those of the job; 0: none."""
+
+    start: int
+    end: int | None
+    category: Category
+    cause: str
+    interruption: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A worker's share as the ledger weighs it: its GPUs, or the worker's ranks in a job without GPUs."""
+
+    host: str
+    model: str
+    weight: int
+
+
+@dataclass(slots=True)
+class Tape:
+    """Time of workers that have the same history; ``members`` by worker index."""
+
+    members: dict[int, Seat]
+    spans: list[Span]
+    weight: int
+    shared: bool = False
+    """``members`` is referred to by a ``Usage``: it is copied before it changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A stretch of a generation in which it did something else than train."""
+
+    start: int
+    end: int
+    category: Category
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A step of the program, and when it was reached."""
+
+    at: int
+    step: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Progress of one generation as its agents reported it, from ``since`` to ``until``.
+
+    ``first`` and ``last`` are None where no step was reported; ``began`` and ``moved`` are the first and the last
+    sign of progress of any kind. ``saved`` are completed saves, the oldest first; their step is -1 where unknown.
+    ``resumed`` is the step that the program says it resumed from.
+    """
+
+    since: int
+    until: int
+    began: int | None = None
+    moved: int | None = None
+    first: Reached | None = None
+    last: Reached | None = None
+    resumed: float | None = None
+    saved: tuple[Reached, ...] = ()
+    apart: tuple[Interval, ...] = ()
+    """Saves that training waited for, evaluations, declared idle time: disjoint, in order."""
+
+
+@dataclass(slots=True)
+class Unsettled:
+    """Work of the newest generation that reported steps: how much of it is kept, the next one will show."""
+
+    progress: Progress
+    cause: str = ""
+    """Cause of what ended the generation; empty while it runs."""
+
+
+@dataclass(slots=True)
+class JobLedger:
+    """The ledger of a job that has not ended. Weights are GPUs, or ranks in a job without any."""
+
+    since: int
+    """When its first share was held, or the ledger began."""
+    clock: int
+    """Time of its newest event."""
+    complete: bool = True
+    """Whether the ledger is as old as the job; False where it began with an upgrade of the controller."""
+    live: list[Tape] = field(default_factory=list)
+    gone: list[Tape] = field(default_factory=list)
+    """Tapes that have ended, with spans that may yet change."""
+    sums: dict[str, int] = field(default_factory=dict)
+    """Settled time, weight x ms, by ``DAY|category|cause``; DAY counts UTC days since the epoch."""
+    cause: str = ""
+    """Of the newest interruption; empty before the first."""
+    interruption: int = 0
+    unsettled: Unsettled | None = None
+    hang_since: int | None = None
+    """Start of the open hang."""
+    failed_at: int | None = None
+    """First failing exit of the generation."""
+    failure: str = ""
+    """Its reason."""
+    emptied_at: int | None = None
+    """Newest exit since the last interruption."""
+    not_before: int | None = None
+    """Until then the next launch waits, whatever is ready."""
+    steps: bool = False
+    saves: bool = False
+    progress: bool = False
+    """Whether steps, saves, any progress was reported in the job's life."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A share that its job has left and its host still holds. ``since`` in ms."""
+
+    since: int
+    seat: Seat
+    ranks: bool
+    """The weight is in ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Settled time of some workers of a job, to be booked by day: ``ms`` by ``DAY|category|cause``, unweighted."""
+
+    project: str
+    owner: str
+    ranks: bool
+    """Weights are ranks: the job has no GPUs."""
+    members: dict[int, Seat]
+    ms: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """The closing statement of a job's ledger."""
+
+    job_id: str
+    ledger: JobLedger
+    ended: int
+
+
+@dataclass(slots=True)
+class Bookings:
+    """Bookings that the events since the last commit have caused: not part of the state, but of the next commit."""
+
+    usage: list[Usage] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
