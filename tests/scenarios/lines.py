@@ -216,6 +216,8 @@ def action_line(action: act.Action, cluster: Cluster) -> str:
             return f"> keep the answer to {action.by}'s {action.request_id}"
         case act.KeepWatch():
             return f"> keep the watch of {action.job_id}"
+        case act.KeepProgress():
+            return f"> keep the progress of {action.job_id}"
         case act.AccessChanged():
             return f"> {action.party} may do otherwise"
         case act.Note():

@@ -414,7 +414,7 @@ class World:
             assert entry.sequence == number
             assert entry.message
         self._keep([action for action in decision.actions if isinstance(action, act.KeepWatch)])
-        actions = tuple(action for action in decision.actions if not isinstance(action, act.KeepWatch))
+        actions = tuple(a for a in decision.actions if not isinstance(a, act.KeepWatch | act.KeepProgress))
         self.sent += actions
         self._check_actions(actions)
         if decision.entries or self._replayed is None:
@@ -422,9 +422,8 @@ class World:
             self._check_log(before)
             self._replayed = self._replay()
         assert durable(self._replayed) == durable(self.cluster), "something durable changed without an event"
-        return [line(entry.event, self.cluster) for entry in decision.entries] + [
-            action_line(a, self.cluster) for a in actions
-        ]
+        shown = [entry.event for entry in decision.entries if not isinstance(entry.event, ev.ProgressRecorded)]
+        return [line(event, self.cluster) for event in shown] + [action_line(a, self.cluster) for a in actions]
 
     def _keep(self, actions: Iterable[act.KeepWatch]) -> None:
         """As the store does: written at once, told to nobody."""

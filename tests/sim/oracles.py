@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tests.sim.cluster.database import Record
 from tests.sim.cluster.processes import Process
 from tests.sim.engine import Violation
+from tests.sim.goodput import GoodputOracle
 from tests.sim.ledger import JobAccount, Ledger
 
 from holdfast._session.reports import Exit, ExitReason, WorkerId, WorkerReport
@@ -42,6 +43,7 @@ class Oracles:
     def __init__(self, world: World) -> None:
         self.world = world
         self.ledger = Ledger()
+        self.goodput = GoodputOracle(check)
         self.spawned: set[tuple[str, int, int]] = set()
         self.statuses: dict[tuple[str, int, int], int] = {}
         self.prepared: set[tuple[str, WorkerId, int]] = set()
@@ -67,6 +69,7 @@ class Oracles:
         for record in records:
             self.logged.append((self.world.engine.now, record.words))
             self.ledger.take(record, check)
+            self.goodput.take(record.event)
             match record.event:
                 case ev.GangLaunched(job_id=job_id, at=_, generation=generation, rendezvous=rendezvous):
                     self._all_prepared(job_id, generation, rendezvous.ports)

@@ -18,8 +18,10 @@ from typing import assert_never
 from holdfast._base.failpoints import hit
 from holdfast._daemon import log
 from holdfast.errors import Unavailable
+from holdfast_controller.core.hangs.progress import wake_progress
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.goodput import ProgressWatch
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
@@ -91,8 +93,9 @@ class Driver:
         kept: dict[str, KeptWatch] | None = None,
         observers: Observers | None = None,
         late_s: Callable[[], float] = lambda: 0.0,
+        progress: dict[str, ProgressWatch] | None = None,
     ) -> None:
-        """Give every lease a full term, resume the stored hang watches, and arm the timers.
+        """Give every lease a full term, resume the stored hang watches and progress, and arm the timers.
 
         Call it once, before the first ``feed`` and before ``run``. ``late_s`` says for how long the event loop has
         been held just now, before ``stood_still`` is called for it.
@@ -100,6 +103,7 @@ class Driver:
         self._observers = observers or Observers()
         self._late_s = late_s
         self.reactor.resume(now(), kept)
+        wake_progress(self.cluster, progress or {}, now())
         self._arm()
 
     def feed(self, incoming: Input) -> list[Record]:
@@ -222,9 +226,10 @@ class Driver:
             self._dirty.update(record.entity for record in records)
             snapshot = self._due_snapshot()
             kept = [a for decision in batch for a in decision.actions if isinstance(a, act.Kept)]
+            bookings = [decision.bookings for decision in batch if decision.bookings.some]
             if records or kept:
                 began = time.perf_counter()
-                await asyncio.wrap_future(self.store.call(self.store.commit, records, kept))
+                await asyncio.wrap_future(self.store.call(self.store.commit, records, kept, bookings))
                 self._observers.committed(batch, time.perf_counter() - began)
                 self.stored.on_committed(batch)
             self._publish(records)
@@ -267,7 +272,7 @@ class Driver:
                     caller.set_exception(error)
             case act.Note(event, fields):
                 log.warning(event, **dict(fields))
-            case act.KeepEvidence() | act.KeepWatch() | act.KeepAnswer():
+            case act.KeepEvidence() | act.KeepWatch() | act.KeepProgress() | act.KeepAnswer():
                 pass  # it is in the commit
             case act.ForgetJob():
                 self.to_sweep.set()

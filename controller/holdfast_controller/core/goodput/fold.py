@@ -170,7 +170,7 @@ def _launch(ledger: JobLedger, tape: Tape) -> None:
 
 
 def _on_started(_: Cluster, job: Job, ledger: JobLedger, __: ev.GangStarted) -> None:
-    ledger.failed_at, ledger.failure = None, ""
+    ledger.failed_at, ledger.failure, ledger.started_at = None, "", ledger.clock
     if job.outcome is None and job.vacating is None:
         _all(ledger, ledger.live, Category.RAN, causes.WORK)
 
@@ -326,11 +326,12 @@ def _on_ended(cluster: Cluster, job: Job, ledger: JobLedger, _: ev.JobEnded) -> 
         for index in list(tape.members):
             _quarantine(cluster, job, ledger, index)
     _settle(cluster, job, ledger, ledger.clock)
-    cluster.bookings.statements.append(Statement(job.id, ledger, ledger.clock))
+    cluster.bookings.statements.append(Statement(job.id, ledger, ledger.clock, not job.gang.gpus))
     job.ledger = None
 
 
 def _on_found(_: Cluster, __: Job, ledger: JobLedger, ___: ev.JobFound) -> None:
+    ledger.started_at = ledger.clock
     _all(ledger, ledger.live, Category.RAN, causes.WORK)
 
 

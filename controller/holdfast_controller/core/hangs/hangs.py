@@ -28,6 +28,7 @@ from holdfast_controller.core.hangs.common_cause import (
 )
 from holdfast_controller.core.hangs.evidence import counts_of, keep, take_again, take_evidence, take_in
 from holdfast_controller.core.hangs.features import of_member, vectors_of
+from holdfast_controller.core.hangs.progress import note_progress
 from holdfast_controller.core.hangs.restart import act, highest_step, hosts_of, revised
 from holdfast_controller.core.hangs.suspects import note_suspect, shared_cause
 from holdfast_controller.core.hangs.watch_cache import keep_watch
@@ -66,6 +67,7 @@ def on_features(step: Step, reported: FeaturesReported) -> None:
     take_again(step, job, runtime, index)
     _note_catching_up(step, job, reported.features.output.step)
     _note_world_apart(step, job, vector)
+    note_progress(step, job, index, runtime.features[index])
     if step.cluster.draining:
         drain.on_progress(step, job)
     if _is_judged(job):

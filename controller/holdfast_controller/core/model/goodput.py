@@ -121,6 +121,29 @@ class Progress:
 
 
 @dataclass(slots=True)
+class ProgressWatch:
+    """Progress of the running generation so far; times in ms on the wall clock."""
+
+    generation: int
+    since: int = 0
+    """Nothing is known of the time before; 0: it is as old as its generation."""
+    newest: int = 0
+    """Time of the newest vector."""
+    began: int | None = None
+    moved: int | None = None
+    first: Reached | None = None
+    last: Reached | None = None
+    resumed: float | None = None
+    saved: list[Reached] = field(default_factory=list)
+    apart: list[Interval] = field(default_factory=list)
+    doing: dict[int, Category] = field(default_factory=dict)
+    """By worker: what it does instead of training."""
+    doing_since: int = 0
+    writing: dict[int, Reached] = field(default_factory=dict)
+    """By worker: when it began to write a checkpoint, and at which step."""
+
+
+@dataclass(slots=True)
 class Unsettled:
     """Work of the newest generation that reported steps: how much of it is kept, the next one will show."""
 
@@ -137,6 +160,8 @@ class JobLedger:
     """When its first share was held, or the ledger began."""
     clock: int
     """Time of its newest event."""
+    started_at: int | None = None
+    """When all ranks of the newest generation ran."""
     complete: bool = True
     """Whether the ledger is as old as the job; False where it began with an upgrade of the controller."""
     live: list[Tape] = field(default_factory=list)
@@ -193,6 +218,8 @@ class Statement:
     job_id: str
     ledger: JobLedger
     ended: int
+    ranks: bool
+    """Its sums are rank-ms: the job has no GPUs."""
 
 
 @dataclass(slots=True)
@@ -201,3 +228,8 @@ class Bookings:
 
     usage: list[Usage] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
+
+    @property
+    def some(self) -> bool:
+        """Whether there is anything to keep."""
+        return bool(self.usage or self.statements)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from holdfast._session.assignment import Rendezvous
 from holdfast._session.reports import WorkerReport
 from holdfast.hang.pipeline.features import WorkerFeatures
+from holdfast_controller.core.model.clock import Mono
+from holdfast_controller.core.model.goodput import ProgressWatch
 from holdfast_controller.core.model.hang import Dump, Standstill
 
 
@@ -49,6 +51,10 @@ class Runtime:
     counts: Standstill | None = None
     """Collective counts that the last dumps have found differing and frozen."""
     health: str = ""
+    progress: ProgressWatch | None = None
+    """Of this generation, for the goodput ledger."""
+    progress_kept_at: Mono | None = None
+    """When it was last written down."""
 
     def forget(self, worker: int) -> None:
         """Drop all reports of a worker that is relaunched."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from holdfast._session.assignment import Assignment
 from holdfast.errors import HoldfastError
 from holdfast_controller.core.model.cluster import Answer
+from holdfast_controller.core.model.goodput import ProgressWatch
 from holdfast_controller.core.model.hang import KeptWatch
 
 
@@ -126,6 +127,14 @@ class KeepWatch:
 
 
 @dataclass(frozen=True)
+class KeepProgress:
+    """Store the progress of a job's running generation, in the same commit."""
+
+    job_id: str
+    watch: ProgressWatch
+
+
+@dataclass(frozen=True)
 class KeepAnswer:
     """Store the answer to a request id, in the same commit."""
 
@@ -171,7 +180,7 @@ class Note:
 
 ToHost = Welcome | Assign | StopOrphan | DeleteOutput | AckExit | CloseSession
 """Actions that are messages of a host's session."""
-Kept = KeepEvidence | KeepWatch | KeepAnswer | KeepSecret | ForgetJob
+Kept = KeepEvidence | KeepWatch | KeepProgress | KeepAnswer | KeepSecret | ForgetJob
 """Actions that are part of the commit itself."""
 Action = (
     Reply

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast._session.assignment import Phase
-from holdfast_controller.core.events.job import Event
+from holdfast_controller.core.events.job import AttemptEnded, Event, JobEnding, ProgressRecorded, RestartDecided
 from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.goodput.progress import recorded
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
@@ -20,6 +22,7 @@ from holdfast_controller.core.step.actions import Action, Assign
 from holdfast_controller.core.step.assignment import desired
 from holdfast_controller.core.step.timers import Timers
 
+ENDS_OF_GENERATIONS = (RestartDecided, AttemptEnded, JobEnding)
 STATE_NAMES = {state: state.name for state in JobState}
 """``name`` of an enum is a property, and each event asks for it."""
 
@@ -64,6 +67,8 @@ class Decision:
 
     entries: tuple[Entry, ...]
     actions: tuple[Action, ...]
+    bookings: Bookings = field(default_factory=Bookings)
+    """Entries of the goodput ledger, kept in the same commit."""
 
 
 @dataclass
@@ -80,11 +85,30 @@ class Step:
     capacity_freed: bool = False
 
     def emit(self, event: Event) -> None:
-        """Fold an event into the state and append it to the log."""
+        """Fold an event into the state and append it to the log, after the progress of a generation that it ends."""
+        if isinstance(event, ENDS_OF_GENERATIONS):
+            self._record_progress(event)
+        self._append(event)
+
+    def _append(self, event: Event) -> None:
         fold(self.cluster, event)
         job = self.cluster.jobs.get(getattr(event, "job_id", ""))
         state = STATE_NAMES[job.state] if job is not None else ""
         self.entries.append(Entry(self.cluster.sequence, event, state, message_of(event, job)))
+
+    def _record_progress(self, event: RestartDecided | AttemptEnded | JobEnding) -> None:
+        runtime, job = self.cluster.runtime.get(event.job_id), self.cluster.jobs[event.job_id]
+        watch = runtime.progress if runtime is not None else None
+        ledger = job.ledger
+        one_of_many = isinstance(event, RestartDecided) and event.worker is not None
+        if runtime is None or watch is None or ledger is None or ledger.started_at is None or one_of_many:
+            return
+        runtime.progress = None
+        until = max(round(event.at * 1000), ledger.clock)
+        progress = recorded(watch, max(ledger.started_at, watch.since), until)
+        if progress is not None:
+            generation = watch.generation
+            self._append(ProgressRecorded(job_id=job.id, at=event.at, generation=generation, progress=progress))
 
     def do(self, action: Action) -> None:
         """Perform ``action`` once this step's events are durable."""
@@ -109,4 +133,5 @@ class Step:
 
     def decision(self) -> Decision:
         """The entries and actions that were decided so far."""
-        return Decision(tuple(self.entries), tuple(self.actions))
+        bookings, self.cluster.bookings = self.cluster.bookings, Bookings()
+        return Decision(tuple(self.entries), tuple(self.actions), bookings)

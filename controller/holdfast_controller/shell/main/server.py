@@ -156,7 +156,9 @@ async def serve(
             access_changed=guard.access_changed,
             secret_kept=vault.keep,
         )
-        driver.start(await asyncio.wrap_future(store.call(store.kept_watches)), observers, watch.late_s)
+        watches = await asyncio.wrap_future(store.call(store.kept_watches))
+        progress = await asyncio.wrap_future(store.call(store.kept_progress))
+        driver.start(watches, observers, watch.late_s, progress)
         local = LocalCalls(store, config.state_dir, enrolling.rotation)
         await local.start()
         await server.start()

@@ -99,6 +99,46 @@ deleted_jobs = Table(
 """Jobs that were deleted. ``purged``: the log's position by which nothing more happens to it, 0 before; ``swept``:
 nothing else of it is in the store."""
 
+progress = Table(
+    "progress",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("payload", Text, nullable=False),
+    Column("checksum", Integer, nullable=False),
+)
+"""Progress of running generations for the goodput ledger, by job: a cache, which may be lost."""
+
+statements = Table(
+    "statements",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("ended", Integer, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("checksum", Integer, nullable=False),
+)
+"""Closing statements of the goodput ledger by job, JSON; ``ended`` is in ms since the epoch."""
+
+
+def _days(name: str, *dimensions: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("day", Integer, primary_key=True),
+        *(Column(dimension, Text, primary_key=True) for dimension in dimensions),
+        Column("model", Text, primary_key=True),
+        Column("ranks", Boolean, primary_key=True),
+        Column("category", Text, primary_key=True),
+        Column("payer", Text, primary_key=True),
+        Column("ms", Integer, nullable=False),
+        sqlite_with_rowid=False,
+    )
+
+
+host_days = _days("host_days", "host")
+"""Settled time of the goodput ledger by UTC day (counted since the epoch) and host, in GPU-ms, or rank-ms."""
+owner_days = _days("owner_days", "project", "owner")
+"""The same by project and owner. No job is named in it, so it outlives its jobs."""
+
 secrets = Table(
     "secrets",
     metadata,

@@ -25,18 +25,28 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import message_of
-from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.goodput import Bookings, ProgressWatch
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
-from holdfast_controller.core.step.actions import ForgetJob, KeepAnswer, KeepEvidence, KeepSecret, KeepWatch, Kept
-from holdfast_controller.shell.store import codec, high_water, kept_rows, sweep
+from holdfast_controller.core.step.actions import (
+    ForgetJob,
+    KeepAnswer,
+    KeepEvidence,
+    KeepProgress,
+    KeepSecret,
+    KeepWatch,
+    Kept,
+)
+from holdfast_controller.shell.store import codec, high_water, kept_rows, ledger_rows, sweep
 from holdfast_controller.shell.store.faults import RESTORE, Damaged, failing, inode
 from holdfast_controller.shell.store.migrate import migrate
 from holdfast_controller.shell.store.records import INSERT, Record, checksum, row_of, sql
 from holdfast_controller.shell.store.schema import events, meta, snapshots
 from holdfast_controller.shell.store.sqlite_engine import sqlite_engine
 
+BOOKED_AT_ONCE = 1_000
 READ_BYTES = 1 << 20
 """Of one portion of a history."""
 P = ParamSpec("P")
@@ -154,7 +164,9 @@ class Store:
         with self._db.begin():
             return bytes.fromhex(self._meta("secret_key") or "")
 
-    def commit(self, records: Sequence[Record], kept: Sequence[Kept] = ()) -> None:
+    def commit(
+        self, records: Sequence[Record], kept: Sequence[Kept] = (), bookings: Sequence[Bookings] = ()
+    ) -> None:
         """Append ``records``, which go on where the log ends, and keep what is to be. On disk when this returns.
 
         Raises ``Deposed`` when another controller has begun a newer epoch, ``StoreError`` when it can't be done.
@@ -172,12 +184,16 @@ class Store:
                         kept_rows.write_evidence(self._db, piece)
                     case KeepWatch():
                         kept_rows.write_watch(self._db, piece)
+                    case KeepProgress():
+                        ledger_rows.write_progress(self._db, piece)
                     case KeepSecret():
                         kept_rows.write_secret(self._db, piece)
                     case ForgetJob():
                         sweep.note(self._db, piece, expected.stop - 1)
             if new := [piece for piece in kept if isinstance(piece, KeepAnswer)]:
                 kept_rows.write_answers(self._driver, new)
+            if bookings:
+                ledger_rows.book(self._driver, bookings)
             hit("controller.commit.written")
         with self._failing("cannot be written"):
             hit("controller.commit.after")
@@ -187,6 +203,11 @@ class Store:
         """States of the hang detector, by job. A record that can't be read is left out, and noted."""
         with self._failing("cannot be read"), self._db.begin():
             return kept_rows.read_watches(self._db)
+
+    def kept_progress(self) -> dict[str, ProgressWatch]:
+        """Progress of running generations, by job. A record that can't be read is left out, and noted."""
+        with self.transaction() as database:
+            return ledger_rows.read_progress(database)
 
     def snapshot(self, sequence: int, entities: Sequence[tuple[str, str]]) -> None:
         """Replace the snapshots of ``entities`` (name, payload), as of ``sequence``; an empty payload drops one."""
@@ -348,14 +369,29 @@ class Store:
             recount(cluster)
             cluster.sequence = self.snapshot_sequence = int(self._meta("snapshot_sequence") or 0)
             cluster.gaps = self._gaps(cluster.sequence)
+            whole, begins = cluster.sequence == 0, ledger_rows.ledger_since(self._db) is None
             query = sa.select(events).where(events.c.sequence > cluster.sequence).order_by(events.c.sequence)
+            newest = NEVER
             for row in self._db.execute(query):
                 record = self._record(row)
+                newest = Wall(max(newest, record.at))
                 restored = record.type == ev.ClusterRestored.__name__
                 if record.sequence != cluster.sequence + 1 and not restored:
                     raise Damaged(f"The store {self.path} lacks event {cluster.sequence + 1}.", fix=RESTORE)
                 fold(cluster, self._event(record))
+                if len(cluster.bookings.usage) >= BOOKED_AT_ONCE:
+                    self._book_history(cluster, begins=begins)
+            self._book_history(cluster, begins=begins)
+            if begins:
+                newest = max([newest, *(job.updated_at for job in cluster.jobs.values())])
+                self._set_meta(ledger_rows.SINCE, "0" if whole else str(round(newest * 1000)))
         return cluster
+
+    def _book_history(self, cluster: Cluster, *, begins: bool) -> None:
+        """Book what an earlier release's log says of GPUs' time; what was committed with its events is booked."""
+        if begins:
+            ledger_rows.book(self._driver, [cluster.bookings])
+        cluster.bookings = Bookings()
 
     def _rewrite_snapshots(self, entities: Sequence[Any]) -> None:
         """Bring snapshots of another build to the layout of this one, all of them or none."""

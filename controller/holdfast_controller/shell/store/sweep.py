@@ -20,8 +20,10 @@ from holdfast_controller.shell.store.schema import (
     events,
     evidence,
     meta,
+    progress,
     samples,
     snapshots,
+    statements,
     watches,
 )
 
@@ -107,7 +109,8 @@ def _sweep_blobs(database: sa.Connection, job: str) -> bool:
         gone = sa.delete(table).where(rowid.in_(chosen))
         if database.execute(gone).rowcount:
             return True
-    return bool(database.execute(sa.delete(watches).where(watches.c.job == job)).rowcount)
+    rows = [database.execute(sa.delete(t).where(t.c.job == job)).rowcount for t in (watches, progress, statements)]
+    return any(rows)
 
 
 def _events_of(entity: str, upto: int) -> sa.Select[tuple[int]]:

@@ -38,12 +38,12 @@ class HeldStore(Store):
         self.batches: list[list[str]] = []
         self.failure: Exception | None = None
 
-    def commit(self, records: Any, kept: Any = ()) -> None:
+    def commit(self, records: Any, kept: Any = (), bookings: Any = ()) -> None:
         self.committing.set()
         assert self.gate.wait(20)
         if self.failure is not None:
             raise self.failure
-        super().commit(records, kept)
+        super().commit(records, kept, bookings)
         self.batches.append([record.type for record in records])
 
 

@@ -1,0 +1,165 @@
+"""Progress of a running generation, gathered from its workers' vectors until the decision that ends it.
+
+What is gathered is bounded, whatever agents report: the oldest intervals are merged, keeping their length, and the
+oldest saves are thinned out. A step that falls is not believed before the next generation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.hang.pipeline.features import WorkerFeatures
+from holdfast_controller.core.model.clock import Mono, Now
+from holdfast_controller.core.model.goodput import Category, Interval, Progress, ProgressWatch, Reached
+
+MOST_SAVES = 32
+MOST_INTERVALS = 64
+SAVE_FROM_MS = 10_000
+"""A checkpoint that is written while no step is reported for longer than this, or two steps, is waited for."""
+_APART = (Category.PAUSE, Category.SAVE, Category.EVALUATE)
+"""Where several workers do several of these, the first counts."""
+
+
+def observe(watch: ProgressWatch, index: int, vector: WorkerFeatures, now: Now) -> bool:
+    """Take in a worker's newest vector, on our clock; whether there is news that should outlive the controller."""
+    at = max(watch.newest, _ms(vector.at_s, now))
+    watch.newest = at
+    news = _note_step(watch, vector, at, now)
+    news |= _note_saves(watch, index, vector, at, now)
+    output = vector.output
+    doing = None
+    if vector.declared_idle:
+        doing = Category.PAUSE
+    elif output.phase == "save":
+        doing = Category.SAVE
+    elif output.phase == "evaluate":
+        doing = Category.EVALUATE
+    before = _doing(watch)
+    watch.doing.pop(index, None)
+    if doing is not None:
+        watch.doing[index] = doing
+    after = _doing(watch)
+    if before is not after:
+        if before is not None:
+            _add(watch, Interval(watch.doing_since, at, before))
+        watch.doing_since = at
+    return news or before is not after
+
+
+def recorded(watch: ProgressWatch, since: int, until: int) -> Progress | None:
+    """The progress from ``since`` to ``until``; None where there is none to tell of."""
+    doing = _doing(watch)
+    apart = list(watch.apart)
+    if doing is not None and watch.doing_since < until:
+        apart.append(Interval(watch.doing_since, until, doing))
+    if watch.began is None and not apart:
+        return None
+    return Progress(
+        since=since,
+        until=until,
+        began=watch.began,
+        moved=watch.moved,
+        first=watch.first,
+        last=watch.last,
+        resumed=watch.resumed,
+        saved=tuple(watch.saved),
+        apart=tuple(interval for interval in apart if interval.start < interval.end),
+    )
+
+
+def _ms(at_s: float, now: Now) -> int:
+    return round(min(now.wall_of(Mono(at_s)), now.wall) * 1000)
+
+
+def _doing(watch: ProgressWatch) -> Category | None:
+    doing = set(watch.doing.values())
+    return next((category for category in _APART if category in doing), None)
+
+
+def _note_step(watch: ProgressWatch, vector: WorkerFeatures, at: int, now: Now) -> bool:
+    output = vector.output
+    moved = at if output.last_progress_s is None else min(_ms(output.last_progress_s, now), at)
+    if output.last_progress_s is not None:
+        watch.began = moved if watch.began is None else watch.began
+        watch.moved = max(watch.moved or moved, moved)
+    if output.resumed_step is not None:
+        watch.resumed = output.resumed_step
+    step = output.step if output.step is not None else output.bar_step
+    if step is None:
+        return False
+    reached = Reached(moved, step)
+    if watch.first is None:
+        watch.first = watch.last = reached
+        # Lines before the first step are no steps.
+        watch.began = watch.moved = moved
+        return True
+    if watch.last is None or step > watch.last.step:
+        watch.last = reached
+        watch.moved = max(watch.moved or moved, moved)
+    return False
+
+
+def _note_saves(watch: ProgressWatch, index: int, vector: WorkerFeatures, at: int, now: Now) -> bool:
+    """Note a save that the program calls complete, or a checkpoint file that has grown and is closed."""
+    output = vector.output
+    if output.saved_step is not None:
+        newest = watch.saved[-1].step if watch.saved else None
+        if newest is None or output.saved_step > newest:
+            _save(watch, Reached(_reached_at(watch, output.saved_step, at), output.saved_step))
+            return True
+        return False
+    opened = watch.writing.get(index)
+    if output.checkpoint_open:
+        if opened is None:
+            watch.writing[index] = Reached(at, watch.last.step if watch.last is not None else -1.0)
+        return False
+    if opened is None:
+        return False
+    del watch.writing[index]
+    grew = at if output.last_checkpoint_s is None else max(_ms(output.last_checkpoint_s, now), opened.at)
+    still_since = max(opened.at, watch.moved or opened.at) if watch.moved is None or watch.moved <= grew else grew
+    if grew - still_since > max(SAVE_FROM_MS, 2 * _step_ms(watch)) and not output.phase:
+        _add(watch, Interval(still_since, grew, Category.SAVE))
+    if not watch.writing:
+        _save(watch, Reached(max(opened.at, watch.saved[-1].at if watch.saved else 0), opened.step))
+    return True
+
+
+def _reached_at(watch: ProgressWatch, step: float, at: int) -> int:
+    """When a step was reached that may lie some steps back, by the mean time of a step."""
+    if watch.last is None or step >= watch.last.step:
+        return at
+    back = round((watch.last.step - step) * _step_ms(watch))
+    return max(watch.last.at - back, watch.saved[-1].at if watch.saved else watch.began or 0)
+
+
+def _step_ms(watch: ProgressWatch) -> int:
+    if watch.first is None or watch.last is None or watch.last.step <= watch.first.step:
+        return 0
+    return round((watch.last.at - watch.first.at) / (watch.last.step - watch.first.step))
+
+
+def _save(watch: ProgressWatch, saved: Reached) -> None:
+    watch.saved.append(saved)
+    if len(watch.saved) > MOST_SAVES:
+        watch.saved[:] = [*watch.saved[:-1:2], watch.saved[-1]]
+
+
+def _add(watch: ProgressWatch, interval: Interval) -> None:
+    if watch.apart and interval.start < watch.apart[-1].end:
+        interval = replace(interval, start=watch.apart[-1].end)
+    if interval.start >= interval.end:
+        return
+    watch.apart.append(interval)
+    if len(watch.apart) <= MOST_INTERVALS:
+        return
+    first = watch.apart[0]
+    for index in range(1, len(watch.apart)):
+        other = watch.apart[index]
+        if other.category is first.category:
+            length = first.end - first.start + other.end - other.start
+            # As far back as the one before it allows: intervals stay disjoint.
+            start = max(other.end - length, watch.apart[index - 1].end if index > 1 else first.start)
+            watch.apart[index] = replace(other, start=start)
+            break
+    del watch.apart[0]

@@ -1,0 +1,142 @@
+"""Rows of the goodput ledger: what each commit books by day, and the statements of ended jobs.
+
+Each function runs within a transaction of its caller's.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import TypeAdapter
+
+from holdfast._daemon import log
+from holdfast_controller.core.goodput.causes import payer_of
+from holdfast_controller.core.model.goodput import Bookings, ProgressWatch, Statement, Usage
+from holdfast_controller.core.step.actions import KeepProgress
+from holdfast_controller.shell.store.records import checksum
+from holdfast_controller.shell.store.schema import host_days, meta, owner_days, progress, statements
+
+SINCE = "ledger_since"
+"""Key in ``meta``: the ms since the epoch from which the days are complete; 0: the whole log was folded."""
+_PROGRESS = TypeAdapter(ProgressWatch)
+_BOOK = (
+    "INSERT INTO {table} ({names}, model, ranks, category, payer, day, ms) VALUES ({marks}, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT DO UPDATE SET ms = ms + excluded.ms"
+)
+_BOOK_HOST = _BOOK.format(table="host_days", names="host", marks="?")
+_BOOK_OWNER = _BOOK.format(table="owner_days", names="project, owner", marks="?, ?")
+
+
+@dataclass(frozen=True)
+class ClosedLedger:
+    """The ledger of an ended job as it is kept: GPU-ms (``ranks``: rank-ms) by ``DAY|category|cause``."""
+
+    ranks: bool
+    since: int
+    ended: int
+    complete: bool
+    steps: bool
+    saves: bool
+    progress: bool
+    interruptions: int
+    sums: dict[str, int]
+
+
+def closed(statement: Statement) -> ClosedLedger:
+    """What is kept of a statement."""
+    ledger = statement.ledger
+    return ClosedLedger(
+        statement.ranks,
+        ledger.since,
+        statement.ended,
+        ledger.complete,
+        ledger.steps,
+        ledger.saves,
+        ledger.progress,
+        ledger.interruption,
+        dict(sorted(ledger.sums.items())),
+    )
+
+
+def book(driver: sqlite3.Connection, bookings: Sequence[Bookings]) -> None:
+    """Add settled time to its days, and keep the statements."""
+    hosts: Counter[tuple[Any, ...]] = Counter()
+    owners: Counter[tuple[Any, ...]] = Counter()
+    for each in bookings:
+        for usage in each.usage:
+            _add_up(usage, hosts, owners)
+        for statement in each.statements:
+            payload = json.dumps(asdict(closed(statement)), separators=(",", ":"))
+            row = (statement.job_id, statement.ended, payload, checksum(statement.job_id, statement.ended, payload))
+            driver.execute("INSERT OR REPLACE INTO statements VALUES (?, ?, ?, ?)", row)
+            driver.execute("DELETE FROM progress WHERE job = ?", (statement.job_id,))
+    driver.executemany(_BOOK_HOST, [(*key, ms) for key, ms in hosts.items()])
+    driver.executemany(_BOOK_OWNER, [(*key, ms) for key, ms in owners.items()])
+
+
+def _add_up(usage: Usage, hosts: Counter[tuple[Any, ...]], owners: Counter[tuple[Any, ...]]) -> None:
+    weights: Counter[tuple[str, str]] = Counter()
+    models: Counter[str] = Counter()
+    for seat in usage.members.values():
+        weights[seat.host, seat.model] += seat.weight
+        models[seat.model] += seat.weight
+    for key, ms in usage.ms.items():
+        day, category, cause = key.split("|")
+        what = (usage.ranks, category, payer_of(cause).value, int(day))
+        for (host, model), weight in weights.items():
+            if weight:
+                hosts[host, model, *what] += ms * weight
+        for model, weight in models.items():
+            if weight and usage.owner:
+                owners[usage.project, usage.owner, model, *what] += ms * weight
+
+
+def read_statement(database: sa.Connection, job: str) -> ClosedLedger | None:
+    """The closing statement of a job; None where there is none, or not the one that was written."""
+    row = database.execute(sa.select(statements).where(statements.c.job == job)).first()
+    if row is None:
+        return None
+    if row.checksum != checksum(row.job, row.ended, row.payload):
+        log.warning("store.statement_damaged", job=job)
+        return None
+    return ClosedLedger(**json.loads(row.payload))
+
+
+def read_days(database: sa.Connection, *, by_host: bool, since: int, until: int) -> list[Any]:
+    """Rows of the days from ``since`` to before ``until``, summed over them."""
+    table = host_days if by_host else owner_days
+    key = [column for column in table.columns if column.name not in ("day", "ms")]
+    query = sa.select(*key, sa.func.sum(table.c.ms).label("ms"))
+    return list(database.execute(query.where(table.c.day >= since, table.c.day < until).group_by(*key)))
+
+
+def write_progress(database: sa.Connection, piece: KeepProgress) -> None:
+    """Keep the progress of a running generation."""
+    payload = _PROGRESS.dump_json(piece.watch).decode()
+    row = {"job": piece.job_id, "payload": payload, "checksum": checksum(piece.job_id, payload)}
+    database.execute(sa.insert(progress).prefix_with("OR REPLACE"), row)
+
+
+def read_progress(database: sa.Connection) -> dict[str, ProgressWatch]:
+    """Progress of running generations, by job; what can't be read is left out."""
+    found: dict[str, ProgressWatch] = {}
+    for row in database.execute(sa.select(progress)):
+        try:
+            if row.checksum != checksum(row.job, row.payload):
+                raise ValueError("its checksum is another")
+            found[row.job] = _PROGRESS.validate_json(row.payload)
+        except ValueError as error:
+            log.warning("store.progress_left_out", job=row.job, error=str(error))
+    return found
+
+
+def ledger_since(database: sa.Connection) -> int | None:
+    """From when on the days are complete, in ms; None before the first start of a controller that keeps a ledger."""
+    value = database.execute(sa.select(meta.c.value).where(meta.c.key == SINCE)).scalar()
+    return None if value is None else int(value)

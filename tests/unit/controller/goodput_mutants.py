@@ -1,0 +1,68 @@
+"""Mutants of the goodput ledger: each changes its source in one place, and some story must fail then.
+
+A mutant is (module, text, its replacement); the text occurs once in the module.
+"""
+
+from __future__ import annotations
+
+MUTANTS: tuple[tuple[str, str, str], ...] = (
+    ("fold", "ledger.clock = max(ledger.clock, milliseconds(at))", "ledger.clock = milliseconds(at)"),
+    ("fold", "return round(at * 1000)", "return int(at) * 1000"),
+    ("fold", "return Seat(host.name, model, len(share.gpus))", "return Seat(host.name, model, 1)"),
+    (
+        "fold",
+        'return Seat(host.name, "", gang.members[index].processes)',
+        'return Seat(host.name, "", len(share.gpus))',
+    ),
+    ("fold", "        _advance(job.ledger, at)\n        end(", "        end("),
+    ("fold", "max(quarantined.since, milliseconds(at))", "quarantined.since"),
+    ("fold", "        end(job.ledger, index)\n", "        pass\n"),
+    ("fold", "    if not event.vouched:\n", "    if event.vouched:\n"),
+    ("fold", "Category.RELAUNCH if ledger.interruption else Category.LAUNCH", "Category.LAUNCH"),
+    ("fold", "    ledger.interruption += 1\n", ""),
+    ("fold", "until = min(until, ledger.unsettled.progress.since)", "pass"),
+    ("fold", "failed_at = max(failed_at, ledger.unsettled.progress.moved or 0)", "pass"),
+    ("fold", "diagnosed_at = max(failed_at, now - round(event.diagnose_s * 1000))", "diagnosed_at = now"),
+    ("fold", "if span.interruption == ledger.interruption and span.cause == before:", "if False:"),
+    ("fold", "span.interruption == ledger.interruption and span.cause == before", "span.cause != before"),
+    ("fold", "EndReason.HANG.value, only=_HANG)", "EndReason.HANG.value, only=RUNNING)"),
+    ("fold", "until = min(ledger.not_before, ledger.clock)", "until = ledger.not_before"),
+    ("fold", "Category.BACK_OFF, ledger.cause", "Category.STOP, ledger.cause"),
+    ("fold", "_all(ledger, [tape], Category.HELD", "_all(ledger, ledger.live, Category.HELD"),
+    ("fold", "    job.ledger = None\n", "    pass\n"),
+    ("fold", "since = min(milliseconds(event.taken_at), ledger.clock)", "since = ledger.clock"),
+    ("fold", "    _settle(cluster, job, ledger, ledger.clock)\n    cluster.bookings", "    cluster.bookings"),
+    ("fold", "        tape.shared = True\n", ""),
+    ("fold", "    if moved and tape.weight:\n", "    if False:\n"),
+    ("fold", "    if event.since is not None and ledger.hang_since is not None:\n", "    if False:\n"),
+    ("tape", "newest.weight += seat.weight\n", "pass\n"),
+    (
+        "tape",
+        "    seat = _own(tape).pop(index)\n    tape.weight -= seat.weight\n",
+        "    seat = tape.members[index]\n",
+    ),
+    ("tape", "    tape.weight -= seat.weight\n", ""),
+    ("tape", "spans, seat.weight)", "spans[-1:], seat.weight)"),
+    ("tape", "    if span.start == at:\n        span.category", "    if False:\n        span.category"),
+    ("tape", "        if low > span.start:\n", "        if False:\n"),
+    ("tape", "if span.end is None or high < span.end:", "if span.end is not None and high < span.end:"),
+    ("tape", "low = max(start, span.start)", "low = start"),
+    ("tape", "if span.category not in only or low >= high:", "if low >= high:"),
+    ("tape", "ledger.sums.get(key, 0) + ms * tape.weight", "ledger.sums.get(key, 0) + ms"),
+    (
+        "tape",
+        "ledger.sums[key] = ledger.sums.get(key, 0) + ms * tape.weight",
+        "ledger.sums[key] = ms * tape.weight",
+    ),
+    ("tape", "high = min(end, (day + 1) * DAY_MS)", "high = end"),
+    ("tape", "    if tape.spans:\n        ledger.gone.append(tape)\n", ""),
+    ("tape", "        tape.members, tape.shared = dict(tape.members), False\n", "        tape.shared = False\n"),
+    ("work", "    kept_until = None if step is None else reached_at(progress, step)", "    kept_until = until"),
+    ("work", "recut(tape, cut, until, Category.LOST, OLDER_SAVE, only=KEPT)", "pass"),
+    ("work", "progress.resumed if progress.resumed is not None else resumed_at", "resumed_at"),
+    ("work", "    if succeeded and not unsettled.cause:\n        category", "    if False:\n        category"),
+    ("work", "elif not succeeded and ledger.steps and ledger.saves:", "elif not succeeded and ledger.steps:"),
+    ("work", "saved = progress.saved[-1].at if progress.saved else began", "saved = until"),
+    ("work", "DECLARED_IDLE if apart.category is Category.PAUSE else WORK", "WORK"),
+    ("work", "return low.at + round(share * (high.at - low.at))", "return high.at"),
+)
