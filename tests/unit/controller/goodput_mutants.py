@@ -6,17 +6,17 @@ A mutant is (module, text, its replacement); the text occurs once in the module.
 from __future__ import annotations
 
 MUTANTS: tuple[tuple[str, str, str], ...] = (
-    ("fold", "ledger.clock = max(ledger.clock, milliseconds(at))", "ledger.clock = milliseconds(at)"),
-    ("fold", "return round(at * 1000)", "return int(at) * 1000"),
-    ("fold", "return Seat(host.name, model, len(share.gpus))", "return Seat(host.name, model, 1)"),
+    ("tape", "ledger.clock = max(ledger.clock, milliseconds(at))", "ledger.clock = milliseconds(at)"),
+    ("tape", "return round(at * 1000)", "return int(at) * 1000"),
+    ("shares", "return Seat(host.name, model, len(share.gpus))", "return Seat(host.name, model, 1)"),
     (
-        "fold",
+        "shares",
         'return Seat(host.name, "", gang.members[index].processes)',
         'return Seat(host.name, "", len(share.gpus))',
     ),
-    ("fold", "        _advance(job.ledger, at)\n        end(", "        end("),
-    ("fold", "max(quarantined.since, milliseconds(at))", "quarantined.since"),
-    ("fold", "        end(job.ledger, index)\n", "        pass\n"),
+    ("shares", "        advance(job.ledger, at)\n        end(", "        end("),
+    ("shares", "max(quarantined.since, milliseconds(at))", "quarantined.since"),
+    ("shares", "        end(job.ledger, index)\n", "        pass\n"),
     ("fold", "    if not event.vouched:\n", "    if event.vouched:\n"),
     ("fold", "Category.RELAUNCH if ledger.interruption else Category.LAUNCH", "Category.LAUNCH"),
     ("fold", "    ledger.interruption += 1\n", ""),

@@ -1,5 +1,7 @@
 """Stories for the goodput ledger: events of one job, and the seconds that each category of its time must have.
 
+Longer than 400 lines because it is one list of stories.
+
 Each runs under the simulation's oracle, which adds allocations up by itself after every event.
 """
 

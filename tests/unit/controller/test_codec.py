@@ -237,6 +237,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "generation 1 launched, rank 0 at 10.0.0.1:20001",
         "generation 1 is running",
         "workerpool0-0 rank 0 killed by signal 11",
+        "generation 1 had reached step 7",
         "late exit report for workerpool0-0 rank 0: killed by signal 11",
         "restarting in place as generation 2: workerpool0-0 rank 0 (SIGNALED), restart 1 of 5",
         "first to fail was workerpool1-0 rank 2 (NONZERO_EXIT)",

@@ -13,10 +13,10 @@ from tests.unit.controller.goodput_stories import STORIES
 
 from holdfast_controller.core.fold import allocation, restore
 from holdfast_controller.core.fold import job as job_fold
-from holdfast_controller.core.goodput import fold, tape, work
+from holdfast_controller.core.goodput import fold, shares, tape, work
 
-MODULES: dict[str, ModuleType] = {"fold": fold, "tape": tape, "work": work}
-USERS = (fold, tape, work, allocation, job_fold, restore)
+MODULES: dict[str, ModuleType] = {"fold": fold, "shares": shares, "tape": tape, "work": work}
+USERS = (fold, shares, tape, work, allocation, job_fold, restore)
 
 
 @contextmanager

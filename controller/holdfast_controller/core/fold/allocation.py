@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_controller.core.goodput.fold import on_hold, on_let_go, on_upgrade
+from holdfast_controller.core.goodput.shares import on_hold, on_let_go, on_upgrade
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.free_capacity import FreeCapacity

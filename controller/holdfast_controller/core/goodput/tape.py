@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.goodput import Category, JobLedger, Seat, Span, Tape
 
 DAY_MS = 86_400_000
+
+
+def milliseconds(at: Wall) -> int:
+    """A wall-clock time as the ledger counts it."""
+    return round(at * 1000)
+
+
+def advance(ledger: JobLedger, at: Wall) -> None:
+    """Set the job's clock on, never back."""
+    ledger.clock = max(ledger.clock, milliseconds(at))
 
 
 def begin(ledger: JobLedger, index: int, seat: Seat, category: Category, cause: str) -> None:

@@ -38,7 +38,7 @@ class Category(enum.Enum):
 
 
 class Payer(enum.Enum):
-    """Who or what a category's time is charged to. Values are stored and sent."""
+    """The party that time is charged to. Values are stored and sent."""
 
     JOB = "job"
     PROGRAM = "program"

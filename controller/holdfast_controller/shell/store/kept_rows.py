@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from typing import assert_never
 
 import sqlalchemy as sa
 
 from holdfast._daemon import log
 from holdfast_controller.core.model.cluster import Answer
 from holdfast_controller.core.model.hang import KeptWatch
-from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence, KeepSecret, KeepWatch
+from holdfast_controller.core.step.actions import (
+    ForgetJob,
+    KeepAnswer,
+    KeepEvidence,
+    KeepProgress,
+    KeepSecret,
+    KeepWatch,
+    Kept,
+)
 from holdfast_controller.core.step.idempotency import KEPT_ANSWERS
-from holdfast_controller.shell.store import codec
+from holdfast_controller.shell.store import codec, ledger_rows, sweep
 from holdfast_controller.shell.store.records import checksum
 from holdfast_controller.shell.store.schema import answers, dumps, evidence, samples, secrets, watches
 
@@ -27,6 +36,28 @@ EVIDENCE_BYTES = 64 << 20
 
 SAMPLES_HANGS, SAMPLES_BYTES = 5, 16 << 20
 """The same of samples, and of dumps of flight recorders: a rank's take some tens of KiB each."""
+
+
+def write(database: sa.Connection, driver: sqlite3.Connection, kept: Sequence[Kept], sequence: int) -> None:
+    """Keep what the commit that reaches ``sequence`` of the log is to keep beside it."""
+    for piece in kept:
+        match piece:
+            case KeepEvidence():
+                write_evidence(database, piece)
+            case KeepWatch():
+                write_watch(database, piece)
+            case KeepProgress():
+                ledger_rows.write_progress(database, piece)
+            case KeepSecret():
+                write_secret(database, piece)
+            case ForgetJob():
+                sweep.note(database, piece, sequence)
+            case KeepAnswer():
+                pass  # all at once
+            case _:
+                assert_never(piece)
+    if new := [piece for piece in kept if isinstance(piece, KeepAnswer)]:
+        write_answers(driver, new)
 
 
 def write_evidence(database: sa.Connection, piece: KeepEvidence) -> None:

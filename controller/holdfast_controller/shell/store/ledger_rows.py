@@ -17,11 +17,14 @@ from pydantic import TypeAdapter
 
 from holdfast._daemon import log
 from holdfast_controller.core.goodput.causes import payer_of
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Bookings, ProgressWatch, Statement, Usage
 from holdfast_controller.core.step.actions import KeepProgress
 from holdfast_controller.shell.store.records import checksum
 from holdfast_controller.shell.store.schema import host_days, meta, owner_days, progress, statements
 
+BOOKED_AT_ONCE = 1_000
+"""Settled tapes of a log that is read from its beginning that are booked together."""
 SINCE = "ledger_since"
 """Key in ``meta``: the ms since the epoch from which the days are complete; 0: the whole log was folded."""
 _PROGRESS = TypeAdapter(ProgressWatch)
@@ -49,7 +52,7 @@ class ClosedLedger:
 
 
 def closed(statement: Statement) -> ClosedLedger:
-    """What is kept of a statement."""
+    """The part of a statement that is kept."""
     ledger = statement.ledger
     return ClosedLedger(
         statement.ranks,
@@ -78,6 +81,13 @@ def book(driver: sqlite3.Connection, bookings: Sequence[Bookings]) -> None:
             driver.execute("DELETE FROM progress WHERE job = ?", (statement.job_id,))
     driver.executemany(_BOOK_HOST, [(*key, ms) for key, ms in hosts.items()])
     driver.executemany(_BOOK_OWNER, [(*key, ms) for key, ms in owners.items()])
+
+
+def book_history(driver: sqlite3.Connection, cluster: Cluster, *, begins: bool) -> None:
+    """Book what the log says where the ledger ``begins``; else that was committed with the log's events."""
+    if begins:
+        book(driver, [cluster.bookings])
+    cluster.bookings = Bookings()
 
 
 def _add_up(usage: Usage, hosts: Counter[tuple[Any, ...]], owners: Counter[tuple[Any, ...]]) -> None:

@@ -30,15 +30,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Bookings, ProgressWatch
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
-from holdfast_controller.core.step.actions import (
-    ForgetJob,
-    KeepAnswer,
-    KeepEvidence,
-    KeepProgress,
-    KeepSecret,
-    KeepWatch,
-    Kept,
-)
+from holdfast_controller.core.step.actions import Kept
 from holdfast_controller.shell.store import codec, high_water, kept_rows, ledger_rows, sweep
 from holdfast_controller.shell.store.faults import RESTORE, Damaged, failing, inode
 from holdfast_controller.shell.store.migrate import migrate
@@ -46,7 +38,6 @@ from holdfast_controller.shell.store.records import INSERT, Record, checksum, ro
 from holdfast_controller.shell.store.schema import events, meta, snapshots
 from holdfast_controller.shell.store.sqlite_engine import sqlite_engine
 
-BOOKED_AT_ONCE = 1_000
 READ_BYTES = 1 << 20
 """Of one portion of a history."""
 P = ParamSpec("P")
@@ -178,20 +169,7 @@ class Store:
             hit("controller.commit.before")
             if records:
                 self._driver.executemany(INSERT, map(row_of, records))
-            for piece in kept:
-                match piece:
-                    case KeepEvidence():
-                        kept_rows.write_evidence(self._db, piece)
-                    case KeepWatch():
-                        kept_rows.write_watch(self._db, piece)
-                    case KeepProgress():
-                        ledger_rows.write_progress(self._db, piece)
-                    case KeepSecret():
-                        kept_rows.write_secret(self._db, piece)
-                    case ForgetJob():
-                        sweep.note(self._db, piece, expected.stop - 1)
-            if new := [piece for piece in kept if isinstance(piece, KeepAnswer)]:
-                kept_rows.write_answers(self._driver, new)
+            kept_rows.write(self._db, self._driver, kept, expected.stop - 1)
             if bookings:
                 ledger_rows.book(self._driver, bookings)
             hit("controller.commit.written")
@@ -379,19 +357,13 @@ class Store:
                 if record.sequence != cluster.sequence + 1 and not restored:
                     raise Damaged(f"The store {self.path} lacks event {cluster.sequence + 1}.", fix=RESTORE)
                 fold(cluster, self._event(record))
-                if len(cluster.bookings.usage) >= BOOKED_AT_ONCE:
-                    self._book_history(cluster, begins=begins)
-            self._book_history(cluster, begins=begins)
+                if len(cluster.bookings.usage) >= ledger_rows.BOOKED_AT_ONCE:
+                    ledger_rows.book_history(self._driver, cluster, begins=begins)
+            ledger_rows.book_history(self._driver, cluster, begins=begins)
             if begins:
                 newest = max([newest, *(job.updated_at for job in cluster.jobs.values())])
                 self._set_meta(ledger_rows.SINCE, "0" if whole else str(round(newest * 1000)))
         return cluster
-
-    def _book_history(self, cluster: Cluster, *, begins: bool) -> None:
-        """Book what an earlier release's log says of GPUs' time; what was committed with its events is booked."""
-        if begins:
-            ledger_rows.book(self._driver, [cluster.bookings])
-        cluster.bookings = Bookings()
 
     def _rewrite_snapshots(self, entities: Sequence[Any]) -> None:
         """Bring snapshots of another build to the layout of this one, all of them or none."""
