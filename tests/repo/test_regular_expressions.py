@@ -30,10 +30,7 @@ NOT_LINEAR = {
     ("holdfast.hang.pipeline.log_progress", "_OPAQUE"): "of a line's first 512 characters",
     ("holdfast.hang.pipeline.step_count", "_BAR"): "of a line's first 512 characters",
     ("holdfast_controller.core.lifecycle.exit_blame", "_LOST_PEER"): "60 characters at most after each beginning",
-    (
-        "holdfast_controller.core.lifecycle.exit_blame",
-        "_RAISED",
-    ): "only because the end of a line is read as nothing",
+    ("holdfast_controller.core.model.exits", "_RAISED"): "only because the end of a line is read as nothing",
     ("holdfast_controller.core.lifecycle.failure_policy", "_FIGURES"): "each word's beginning looks ahead once",
     ("holdfast_controller.core.lifecycle.failure_policy", "_FATAL_FOR_GPU"): "of lines of 4,096 characters",
     ("holdfast_agent.core.launch.pip_config", "_CREDENTIALS"): "a search begins behind :// and ends at the next /",

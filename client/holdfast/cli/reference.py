@@ -19,7 +19,9 @@ Data goes to stdout, everything for people along the way to stderr. Colour only 
 `$XDG_CONFIG_HOME/holdfast/client.toml`, else `/etc/holdfast/client.toml`.
 
 On a terminal the ranks' output has its colours and progress bars, and nothing else that drives the terminal. Into a
-file or a pipe it goes byte for byte.
+file or a pipe the output of one rank goes byte for byte. With several in view, lines are whole and begin with their
+worker and rank; progress bars are redrawn in place below them, and go into a file or a pipe as a line every few
+seconds, and as they were last. With `--tail` a bar is one line, however often it was drawn.
 
 | exit status | of `run` and `submit --wait` |
 |---|---|

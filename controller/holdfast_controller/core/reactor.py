@@ -27,7 +27,7 @@ from holdfast_controller.core.lifecycle import (
     output_archive,
     warning_signal,
 )
-from holdfast_controller.core.lifecycle.launch import launch, on_prepared, on_preparing, on_running
+from holdfast_controller.core.lifecycle.launch import end_backoff, launch, on_prepared, on_preparing, on_running
 from holdfast_controller.core.lifecycle.stop import on_cancel, on_empty, on_timeout, restartable
 from holdfast_controller.core.model.clock import Mono, Now
 from holdfast_controller.core.model.cluster import Cluster
@@ -281,7 +281,9 @@ class Reactor:
 
     def _on_restart_asked(self, step: Step, asked: commands.RestartAsked) -> None:
         job = restartable(step, asked)
-        if job is not None:
+        if job is None:
+            return
+        if not end_backoff(step, job):
             exits.restart_gang(
                 step,
                 job,
@@ -289,7 +291,7 @@ class Reactor:
                 related=Related(user=asked.by),
                 failed_at=step.now.wall,
             )
-            step.do(Reply(asked.token, job.id))
+        step.do(Reply(asked.token, job.id))
 
     def _on_time(self, step: Step) -> None:
         first = self.timers.next_due()

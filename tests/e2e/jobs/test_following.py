@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -62,3 +64,61 @@ def test_output_is_whole_though_the_controller_was_killed(cluster: DevCluster) -
         assert typed.process.wait(60) == 0
         assert typed.out.read_text().splitlines() == [f"step {step}" for step in range(80)]
         assert typed.err.read_text().count("the controller is back") == 1
+
+
+def test_a_rank_out_of_view_that_fails_says_why_before_its_exit_and_little_else(cluster: DevCluster) -> None:
+    code = (
+        "import os, sys, time\n"
+        "for step in range(68): print('step', step, flush=True)\n"
+        "if os.environ['RANK'] == '1': raise ValueError('no such shard')\n"
+        "time.sleep(600)\n"
+    )
+    args = ("--gpus", "2", "--max-restarts", "0", "--", sys.executable, "-c", code)
+    result = cluster.holdfast("run", *args, check=False)
+    of_rank_1 = [line for line in result.stdout.splitlines() if "r1]" in line]
+    assert of_rank_1 == [f"[workerpool0-0 r1] step {step}" for step in range(58, 68)]
+    said = result.stderr.splitlines()
+    end = said.index("holdfast: workerpool0-0 rank 1 exited with code 1; it raised ValueError: no such shard")
+    assert said.index("[workerpool0-0 r1] ValueError: no such shard") < end
+    assert any(re.search(r"more of it: +holdfast logs \S+ --rank 1 --generation 1", line) for line in said[:end])
+    assert any("failed after" in line and "ValueError: no such shard" in line for line in said[end:])
+    job = cluster.ask(lambda client: client.newest_jobs(1))[0]
+    page = cluster.holdfast("job", "show", job.id).stdout
+    assert "exited with code 1; it raised ValueError: no such shard" in page
+    assert "Termination reason: Error. ValueError: no such shard" in " ".join(page.split())
+
+
+def test_what_a_rank_in_view_printed_comes_before_its_exit(cluster: DevCluster, tmp_path: Path) -> None:
+    both = tmp_path / "both"
+    code = "import sys; sys.stderr.write('x' * 500_000 + '\\nlast words\\n'); sys.exit(3)"
+    command = [sys.executable, "-m", "holdfast", "run", "--max-restarts", "0", "--", sys.executable, "-c", code]
+    with both.open("wb") as file:
+        done = subprocess.run(command, env=cluster.env, stdout=file, stderr=file, timeout=60)
+    assert done.returncode == 3
+    lines = both.read_text().splitlines()
+    assert lines.index("last words") < lines.index("holdfast: workerpool0-0 rank 0 exited with code 3")
+
+
+BAR = """
+import sys, time
+for step in range(300):
+    sys.stderr.write(f"\\r{step:4d}/300|####")
+    sys.stderr.flush()
+    time.sleep(0.05)
+sys.stderr.write("\\r 300/300|####\\n")
+"""
+
+
+def test_bars_of_several_ranks_are_seen_while_they_go_on(cluster: DevCluster) -> None:
+    with cluster.typing("run", "--gpus", "2", "--all", "--", sys.executable, "-c", BAR) as typed:
+        until(lambda: typed.err.read_bytes().count(b"/300|####\n") >= 2, what="for the first state of both bars")
+        assert b"300/300" not in typed.err.read_bytes()
+        assert typed.process.wait(60) == 0
+    bars = [line for line in typed.err.read_text().splitlines() if "|####" in line]
+    assert len(bars) < 20
+    assert {line for line in bars if "300/300" in line} == {
+        f"[workerpool0-0 r{rank}]  300/300|####" for rank in (0, 1)
+    }
+    job = cluster.ask(lambda client: client.newest_jobs(1))[0]
+    last = cluster.holdfast("logs", "--rank", "0", "--tail", "1", job.id)
+    assert (last.stdout, last.stderr) == ("", " 300/300|####\n")

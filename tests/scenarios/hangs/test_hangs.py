@@ -21,6 +21,8 @@ from holdfast.hang.judge.finding import Rule
 from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.hang.tuning import Action
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason, RankName, Recover, StartType
@@ -28,6 +30,27 @@ from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.timers import JobTimer
 
 # --- The ladder, as it should be ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("action", "held", "follows"),
+    [
+        (Action.RESTART, False, "relaunched in 30 s unless it moves; now by: holdfast job restart a"),
+        (Action.RESTART, True, "relaunched in 59 min unless it moves; now by: holdfast job restart a"),
+        (
+            Action.NOTIFY,
+            False,
+            "nothing is done about it without --restart-on-hang; relaunch it with: holdfast job restart a",
+        ),
+    ],
+)
+def test_notice_says_when_it_is_acted_on_and_what_does_that_now(action: Action, held: bool, follows: str) -> None:
+    program = training(action=action)
+    if held:
+        program.world.hold("a", 3600.0)
+    program.stands_still(40)
+    (noticed,) = (event for event in program.world.log if isinstance(event, ev.HangNoticed))
+    assert message_of(noticed, job_of(program)).endswith(f"; {follows}")
 
 
 def test_gang_that_goes_still_is_noticed_looked_into_and_relaunched_in_place(program: Training) -> None:

@@ -56,9 +56,24 @@ def test_restart_is_under_way_until_it_waits_for_its_time_only() -> None:
     world.report("a", 0, "PREPARED")
     assert why(world) == "restarting in place on host-1"
     world.report("a", 1, "PREPARED")
-    assert why(world) == "backs off after a failure"
+    assert why(world) == "backs off after a failure until 13:48:30 UTC; at once by: holdfast job restart a"
     world.wait(11, beating=["host-0", "host-1", "host-2"])
     assert why(world) == "starting on host-0, host-1"
+
+
+def test_restart_by_a_user_ends_the_back_off() -> None:
+    world = running(wanted=BACKS_OFF)
+    fail(world)
+    for index in (0, 1):
+        world.report("a", index, "PREPARED")
+    assert "at once by: holdfast job restart a" in why(world)
+    assert world.restart("a")[0] == "a launched g2"
+    assert why(world) == "starting on host-0, host-1"
+    world.run("a")
+    fail(world)
+    assert world.restart("a")[0].startswith("a restarts as g4"), "its old ranks are still being stopped"
+    world.run("a")
+    assert (world.cluster.jobs["a"].generation, why(world)) == (4, "")
 
 
 def test_pause_names_the_hosts_that_it_waits_for_and_then_the_way_on() -> None:
@@ -80,6 +95,7 @@ def test_retry_that_waits_for_its_time_says_so_in_the_same_words() -> None:
         fail(world)
         assert why(world).startswith("being placed again; waits for its workers to be gone from host-")
         world.empty("a")
-        assert why(world) == f"backs off after {failures}"
+        assert why(world).startswith(f"backs off after {failures} until 13:")
+        assert "holdfast" not in why(world), "a queued job can't be restarted in place"
         world.wait(11, beating=["host-0", "host-1", "host-2"])
     assert world.cluster.jobs["a"].state is JobState.QUEUED

@@ -108,11 +108,23 @@ def test_back_off_holds_only_that_worker_back() -> None:
     world.run("a")
     assert world.exit("a", 1, 7)[-1] == "> host-1 PREPARE a w1 g2"
     assert world.report("a", 1, "PREPARED") == []
-    assert wait_reason(world.cluster, job_of(world), []) == "workerpool1-0 alone: backs off after a failure"
+    told = "workerpool1-0 alone: backs off after a failure until 13:48:30 UTC; at once by: holdfast job restart a"
+    assert wait_reason(world.cluster, job_of(world), []) == told
     assert world.wait(9, beating=["host-0", "host-1", "host-2"]) == []
     told = world.wait(2, beating=["host-0", "host-1", "host-2"])
     assert told == ["a launched w1 g2", "> host-1 RUN a w1 g2"]
     assert world.report("a", 1, "RUNNING") == ["a started w1 g2"]
+
+
+def test_back_off_of_one_worker_ends_when_a_user_says_so() -> None:
+    world = World(hosts=3)
+    world.submit("a", alone(backoff_s=10.0))
+    world.run("a")
+    world.exit("a", 1, 7)
+    world.report("a", 1, "PREPARED")
+    assert world.restart("a") == ["a launched w1 g2", "> reply a", "> host-1 RUN a w1 g2"]
+    assert world.report("a", 1, "RUNNING") == ["a started w1 g2"]
+    assert world.wait(11, beating=["host-0", "host-1", "host-2"]) == [], "its time comes to nothing"
 
 
 def test_port_that_is_gone_takes_a_restart_of_the_gang(world: World) -> None:

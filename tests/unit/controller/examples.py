@@ -120,6 +120,7 @@ JOB_EVENTS: list[ev.JobEvent] = [
         suspects=(),
         hosts=(),
         step=700.0,
+        acts_at=Wall(38.75),
     ),
     ev.HangDiagnosed(
         job_id="a",

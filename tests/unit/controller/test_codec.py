@@ -241,20 +241,24 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "late exit report for workerpool0-0 rank 0: killed by signal 11",
         "restarting in place as generation 2: workerpool0-0 rank 0 (SIGNALED), restart 1 of 5",
         "first to fail was workerpool1-0 rank 2 (NONZERO_EXIT)",
-        "action on hangs turned off by bob",
+        "action on hangs turned off by bob until 02:30:00 UTC, or: holdfast job hang-action a on",
         "action on hangs turned on by ann",
-        "possible hang (GPUS_IDLE): no rank has moved for 31 s",
+        "possible hang (GPUS_IDLE): no rank has moved for 31 s;"
+        " nothing is done about it without --restart-on-hang; relaunch it with: holdfast job restart a",
         "stack dumps: workerpool1-0 rank 2 is in x.py:1 `get`",
-        "hang confirmed, not acted on: the job is held for 12 s more",
+        "hang confirmed, not acted on: the job is held for 12 s more; do so with: holdfast job restart a",
         "hang confirmed; with --restart-on-hang the gang would be relaunched in place now; EXTERNAL_WAIT: no rank of 4"
-        " has moved for 600 s; workerpool1-0 rank 2 waits for a file (/data/x)",
+        " has moved for 600 s; workerpool1-0 rank 2 waits for a file (/data/x); do so with: holdfast job restart a",
         "no longer hangs: last progress 0 s ago",
-        "possible hang (GPUS_SPIN): 3 GPUs spin; suspected: workerpool1-0 rank 2",
+        "possible hang (GPUS_SPIN): 3 GPUs spin; suspected: workerpool1-0 rank 2;"
+        " nothing is done about it without --restart-on-hang; relaunch it with: holdfast job restart a",
         "stack dumps: none could be taken",
         "hang confirmed, relaunching in place: h1 was suspect in hang 1 too",
         "restarting in place as generation 3: workerpool1-0 rank 2 (HANG), hang restart 1 of 3 in a row",
-        "cannot restart yet: processes of workerpool0-0 on h1 survive SIGKILL: pid 8 outlives KILL (state D)",
-        "possible hang (SILENCE): nothing new was printed for 31 min",
+        "cannot restart yet: processes of workerpool0-0 on h1 survive SIGKILL: pid 8 outlives KILL (state D);"
+        " it goes on by itself once they are gone, or by: holdfast host fence h1",
+        "possible hang (SILENCE): nothing new was printed for 31 min;"
+        " nothing is done about it without --restart-on-hang; relaunch it with: holdfast job restart a",
         "hang confirmed, but no hang restarts are left",
         "restarting workerpool1-0 alone in place as generation 4:"
         " workerpool1-0 rank 2 (NONZERO_EXIT), restart 2 of 5",

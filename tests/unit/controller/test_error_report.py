@@ -7,8 +7,9 @@ from tests.unit.controller.examples import job
 
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.lifecycle.error_report import error_of
-from holdfast_controller.core.lifecycle.exit_blame import Blame, blame, exception
+from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
 from holdfast_controller.core.lifecycle.root_cause import first_failure
+from holdfast_controller.core.model.exits import exception
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.job import Job
 

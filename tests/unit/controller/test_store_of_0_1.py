@@ -70,6 +70,8 @@ def shown(cluster: Cluster) -> dict[str, dict[str, Any]]:
             message.error.ClearField(name)
         for hang in message.hangs:
             hang.rule = NUMBERS[Rule(hang.rule)]
+        for exit_ in (exit_ for worker in message.workers for exit_ in worker.exits):
+            exit_.ClearField("raised")
         view = json_format.MessageToDict(message)
         if not (job.terminal and job.error):
             view.pop("error", None)

@@ -84,9 +84,8 @@ def _reason(exit_: job_pb2.Exit) -> str:
 
 
 def _text(exit_: job_pb2.Exit) -> str:
-    """The message, and the bare fact in front of it where the message does not tell it."""
+    """The message, with the bare fact in front of it and the exception behind it where it does not tell them."""
     fact, number = exit_in_words(exit_), exit_.signal or exit_.exit_code
-    if not exit_.message:
-        return fact
     told = not (exit_.HasField("signal") or exit_.HasField("exit_code")) or str(number) in exit_.message
-    return exit_.message if told else f"{fact}: {exit_.message}"
+    text = exit_.message if exit_.message and told else ": ".join(filter(None, (fact, exit_.message)))
+    return text if not exit_.raised or exit_.raised in text else f"{text}; it raised {exit_.raised}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
+from collections.abc import AsyncGenerator
 from types import FrameType
 from typing import Any
 
@@ -18,6 +19,7 @@ from anyio.lowlevel import current_token
 
 from holdfast.cli.jobs import event_lines
 from holdfast.cli.jobs.gang import ranks_of
+from holdfast.cli.jobs.last_words import LastWords
 from holdfast.cli.jobs.rank_output import RankOutput
 from holdfast.cli.jobs.waiting import patiently
 from holdfast.cli.kit import exit_status
@@ -28,8 +30,8 @@ from holdfast.v1 import job_pb2
 
 DRAIN_S = 15.0
 """How long the rest of the output may take once the job has ended."""
-FAILED_TAIL_LINES = 200
-"""Of the first rank that fails; the rest is in the logs."""
+LAST_WORDS_S = 5.0
+"""How long the output of a rank that has failed may take to be shown before its exit is."""
 
 
 async def follow(client: Client, job: job_pb2.CustomJob, console: Console, *, show_all: bool) -> int:
@@ -50,8 +52,8 @@ class _Follower:
         """By rank: the event that records how it failed last."""
         self._explained: set[tuple[int, int]] = set()
         self._problems: list[job_pb2.StreamLogsResponse] = []
-        self._reading = 0
-        self._read_one = anyio.Event()
+        self._reading = False
+        self._read_all = anyio.Event()
 
     async def run(self) -> int:
         started = time.monotonic()
@@ -59,14 +61,14 @@ class _Follower:
         complete, waited_s = False, 0.0
         async with anyio.create_task_group() as tasks:
             with _Detached(self._job.id, self._console, tasks.cancel_scope) as detached:
-                # From the first generation on: the gang may have been relaunched before the stream opens.
-                self._read(tasks, self._ranks, follow=True, generation=1)
-                await self._watch(tasks)
+                tasks.start_soon(self._keep_bars_current)
+                self._read(tasks, self._ranks)
+                await self._watch()
                 last = await patiently(self._client, self._job.id, self._on_link)
                 waited_s = time.monotonic() - started
                 # Where nothing ever ran, hosts would look for output in vain first.
                 with anyio.move_on_after(0 if event_lines.nothing_ran(last) else DRAIN_S):
-                    await self._everything_read()
+                    await self._read_all.wait()
                     complete = True
                 tasks.cancel_scope.cancel()
         if last is None:
@@ -87,7 +89,7 @@ class _Follower:
             if (problem.generation, problem.rank) not in silent:
                 self._output.show(problem)
 
-    async def _watch(self, tasks: anyio.abc.TaskGroup) -> None:
+    async def _watch(self) -> None:
         """Print the job's events until it has ended."""
         events = self._client.watch_job(self._job.id, on_link=self._on_link)
         async with contextlib.aclosing(events):
@@ -95,12 +97,12 @@ class _Follower:
                 if event_lines.is_failure(event):
                     self._failures[event.event.rank_exited.exit.rank] = event
                 if (rank := event_lines.blamed_rank(event)) is not None:
-                    self._explain(tasks, rank, event)
+                    await self._explain(rank, event)
                 if sentence := event_lines.sentence(event):
                     self._console.note(sentence)
 
-    def _explain(self, tasks: anyio.abc.TaskGroup, rank: int, event: job_pb2.WatchJobResponse) -> None:
-        """Show how the rank ended that is the cause of what follows, and what it printed last."""
+    async def _explain(self, rank: int, event: job_pb2.WatchJobResponse) -> None:
+        """Show what the rank printed last that is the cause of what follows, and then how it ended."""
         failure = self._failures.get(rank)
         if failure is None:
             return
@@ -108,28 +110,46 @@ class _Follower:
         if (exit_.generation, rank) in self._explained or event_lines.is_in_farewell(event, exit_):
             return
         self._explained.add((exit_.generation, rank))
+        in_view = not self._ranks or rank in self._ranks
+        with anyio.move_on_after(LAST_WORDS_S), contextlib.suppress(HoldfastError, OutputClosed):
+            await (self._shown_to_its_end if in_view else self._show_last_words)(rank, exit_.generation)
         self._console.note(failure.message)
-        if self._ranks and rank not in self._ranks:
-            self._output.several()
-            self._read(tasks, (rank,), generation=exit_.generation, tail=FAILED_TAIL_LINES)
 
-    def _read(
-        self,
-        tasks: anyio.abc.TaskGroup,
-        ranks: tuple[int, ...],
-        *,
-        follow: bool = False,
-        generation: int = 0,
-        tail: int | None = None,
-    ) -> None:
+    async def _show_last_words(self, rank: int, generation: int) -> None:
+        """Show the last lines of a rank that is not in view, and where the rest is."""
+        said = LastWords()
+        async with contextlib.aclosing(self._last_lines(rank, generation, said.MOST_LINES)) as chunks:
+            async for chunk in chunks:
+                if chunk.problem:
+                    self._problems.append(chunk)
+                elif chunk.note:
+                    self._output.show(chunk)
+                else:
+                    said.add(chunk)
+        self._output.several()
+        for chunk in said.chunks():
+            self._output.show(chunk)
+        if said.shortened and len(self._explained) == 1:
+            self._console.note(f"more of it:  holdfast logs {self._job.id} --rank {rank} --generation {generation}")
+
+    async def _shown_to_its_end(self, rank: int, generation: int) -> None:
+        """Wait until all is shown that a rank in view has printed."""
+        async with contextlib.aclosing(self._last_lines(rank, generation, 1)) as chunks:
+            async for chunk in chunks:
+                end = chunk.offset + len(chunk.data)
+                while self._reading and self._output.shown_to(chunk) < end:
+                    await self._output.fed()
+
+    def _last_lines(self, rank: int, generation: int, lines: int) -> AsyncGenerator[job_pb2.StreamLogsResponse]:
+        return self._client.stream_logs(
+            self._job.id, ranks=(rank,), generation=generation, tail_lines=lines, on_link=self._on_link
+        )
+
+    def _read(self, tasks: anyio.abc.TaskGroup, ranks: tuple[int, ...]) -> None:
         async def read() -> None:
+            # From the first generation on: the gang may have been relaunched before the stream opens.
             chunks = self._client.stream_logs(
-                self._job.id,
-                ranks=ranks,
-                follow=follow,
-                generation=generation,
-                tail_lines=tail,
-                on_link=self._on_link,
+                self._job.id, ranks=ranks, follow=True, generation=1, on_link=self._on_link
             )
             try:
                 async with contextlib.aclosing(chunks):
@@ -142,17 +162,16 @@ class _Follower:
                 pass  # the exit status may still be wanted
             except HoldfastError as error:
                 self._console.note(f"the output can't be shown: {error}")
-            self._reading -= 1
-            self._read_one.set()
+            self._reading = False
+            self._read_all.set()
+            self._output.wake()
 
-        self._reading += 1
+        self._reading = True
         tasks.start_soon(read)
 
-    async def _everything_read(self) -> None:
-        """Wait until no stream of output is left: a blamed rank's may have opened after all others had ended."""
-        while self._reading:
-            self._read_one = anyio.Event()
-            await self._read_one.wait()
+    async def _keep_bars_current(self) -> None:
+        with contextlib.suppress(OutputClosed):
+            await self._output.keep_bars_current()
 
 
 class _Detached:

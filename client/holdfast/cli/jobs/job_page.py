@@ -11,6 +11,7 @@ from holdfast._base.proto_time import seconds
 from holdfast._sdk.json_view import state_name
 from holdfast.cli.hangs.hang_page import newest_hang, outcome_cell
 from holdfast.cli.jobs import exit_table, recovery_table
+from holdfast.cli.jobs.event_lines import end_of
 from holdfast.cli.jobs.gang import gpus_of, ranks_of
 from holdfast.cli.jobs.job_tables import project_of, ran, reason, state_cell
 from holdfast.cli.kit.console import OUT, coloured, say, styled
@@ -200,7 +201,7 @@ def _error(job: job_pb2.CustomJob, *, width: int | None, colour: bool) -> Iterat
     yield ""
     failed = job.state != job_pb2.JOB_STATE_CANCELLED
     yield styled("Error" if failed else "End", "1;31" if failed else "1", colour=colour)
-    message = one_line(job.error.message) or reason(job)
+    message = one_line(end_of(job)) or reason(job)
     yield from textwrap.wrap(message, width or 1_000_000, initial_indent="  ", subsequent_indent="  ")
     if job.error.details:
         yield ""

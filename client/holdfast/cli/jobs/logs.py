@@ -55,6 +55,8 @@ def logs(
     """
 
     async def work(client: Client) -> None:
+        import anyio
+
         from holdfast.cli.jobs.gang import chosen, ranks_of
         from holdfast.cli.jobs.rank_output import RankOutput
 
@@ -63,7 +65,7 @@ def logs(
         console = Console()
         if not job.generation:
             console.note(f"job {job.id} has not started yet" + (f": {job.wait_reason}" if job.wait_reason else "."))
-        output = RankOutput(console, many=len(ranks) > 1)
+        output = RankOutput(console, many=len(ranks) > 1, tail=tail is not None)
         chunks = client.stream_logs(
             job.id,
             workers=worker,
@@ -74,10 +76,15 @@ def logs(
             since=_stamp(since),
             on_link=console.on_link(),
         )
-        async with contextlib.aclosing(chunks):
-            async for chunk in chunks:
-                output.show(chunk)
-        output.finish()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(output.keep_bars_current)
+                async with contextlib.aclosing(chunks):
+                    async for chunk in chunks:
+                        output.show(chunk)
+                tasks.cancel_scope.cancel()
+        finally:
+            output.finish()
 
     try:
         with_client(work)

@@ -3,62 +3,42 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable
+
+import anyio
 
 from holdfast._base.printable import StreamFilter, one_line
+from holdfast.cli.jobs.progress_bars import BarKey, OpenLine, ProgressBars
 from holdfast.cli.kit.console import ERR, OUT, Console, coloured, styled
 from holdfast.v1 import job_pb2
 
-LONGEST_LINE_BYTES = 64 * 1024
-"""A longer line is shown in pieces: a program that never ends its line must not fill our memory."""
-
 _COLOURS = ("36", "33", "35", "32", "34", "91", "96", "93", "95", "92", "94")
-
-_Key = tuple[str, int, int]
-
-
-@dataclass(slots=True)
-class _Line:
-    """The line that one stream has begun."""
-
-    generation: int
-    parts: list[bytes] = field(default_factory=list)
-    size: int = 0
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """The lines that are complete now, each with its end."""
-        head, newline, rest = data.rpartition(b"\n")
-        if not newline:
-            self.parts.append(data)
-            self.size += len(data)
-            return [self.take() + b"\n"] if self.size > LONGEST_LINE_BYTES else []
-        lines = [line + b"\n" for line in (self.take() + head).split(b"\n")]
-        if rest:
-            self.parts, self.size = [rest], len(rest)
-        return lines
-
-    def take(self) -> bytes:
-        """The unfinished line, taken out."""
-        begun = b"".join(self.parts)
-        self.parts, self.size = [], 0
-        return begun
 
 
 class RankOutput:
     """Shows chunks of logs on stdout and stderr.
 
-    With ``many`` ranks in view each line carries ``[worker rRANK]`` and lines are never mixed; with one, bytes
-    pass as they are, progress bars and all. To a terminal goes nothing that would drive it, but for colours.
+    With ``many`` ranks in view each line carries ``[worker rRANK]``, lines are never mixed, and of a progress bar the
+    newest state is shown while ``keep_bars_current`` runs; with one, bytes pass as they are, but with ``tail`` a bar is
+    shown as among many: it is one line, however often it was drawn. To a terminal goes nothing that would drive it,
+    but for colours and what redraws a bar.
     """
 
-    def __init__(self, console: Console, *, many: bool) -> None:
+    def __init__(
+        self, console: Console, *, many: bool, tail: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._console = console
         self._many = many
-        self._lines: dict[_Key, _Line] = {}
-        self._next: dict[tuple[_Key, int], int] = {}
+        self._tail = tail
+        self._clock = clock
+        self._lines: dict[BarKey, OpenLine] = {}
+        self._next: dict[tuple[BarKey, int], int] = {}
         self._told: set[tuple[str, int, int, str]] = set()
         self._colour = {fd: coloured(fd) for fd in (OUT, ERR)}
         self._terminal = {fd: os.isatty(fd) for fd in (OUT, ERR)}
+        self._bars = ProgressBars(console, self._prefix, lambda fd, key, line: self._write(fd, key, [line]))
+        self._fed = anyio.Event()
 
     def several(self) -> None:
         """Prefix lines with their rank from now on."""
@@ -72,34 +52,72 @@ class RankOutput:
         key = (chunk.worker, chunk.rank, int(chunk.stream))
         self._tell_gap(key, chunk)
         fd = ERR if chunk.stream == job_pb2.LOG_STREAM_STDERR else OUT
-        if not self._many:
+        if self._many or self._tail:
+            self._show_lines(key, fd, chunk)
+        else:
             self._console.data(fd, chunk.data)
-            return
-        line = self._lines.get(key)
-        if line is None or line.generation != chunk.generation:
-            self._end(key)
-            line = self._lines[key] = _Line(chunk.generation)
-        self._write(fd, chunk.worker, chunk.rank, line.feed(chunk.data))
+        self.wake()
+
+    def shown_to(self, chunk: job_pb2.StreamLogsResponse) -> int:
+        """The byte up to which the chunk's stream has been shown; 0 if nothing of it has."""
+        return self._next.get(((chunk.worker, chunk.rank, int(chunk.stream)), chunk.generation), 0)
+
+    async def fed(self) -> None:
+        """Wait for the next chunk, or for ``wake``."""
+        await self._fed.wait()
+
+    def wake(self) -> None:
+        """End the wait of all that wait for a chunk."""
+        self._fed.set()
+        self._fed = anyio.Event()
+
+    async def keep_bars_current(self) -> None:
+        """Show what progress bars come to, until cancelled. Raises ``OutputClosed`` if stdout was closed."""
+        while True:
+            wait_s = self._bars.show(self._clock())
+            if wait_s is None:
+                await self.fed()
+            else:
+                await anyio.sleep(wait_s)
 
     def finish(self) -> None:
         """Show what was begun and never ended."""
         for key in list(self._lines):
             self._end(key)
+        self._console.end_live()
         self._console.end_style()
 
-    def _end(self, key: _Key) -> None:
-        line = self._lines.pop(key, None)
-        if line is not None and (rest := line.take()):
-            worker, rank, stream = key
-            self._write(ERR if stream == job_pb2.LOG_STREAM_STDERR else OUT, worker, rank, [rest + b"\n"])
+    def _show_lines(self, key: BarKey, fd: int, chunk: job_pb2.StreamLogsResponse) -> None:
+        line = self._lines.get(key)
+        if line is None or line.generation != chunk.generation:
+            self._end(key)
+            line = self._lines[key] = OpenLine(chunk.generation)
+        lines = line.feed(chunk.data)
+        self._bars.update(key, fd, line.state(), self._clock())
+        self._write(fd, key, lines)
+        if not self._many and not line.state():
+            self._console.data(fd, line.take())
 
-    def _write(self, fd: int, worker: str, rank: int, lines: list[bytes]) -> None:
-        style = _COLOURS[rank % len(_COLOURS)]
-        prefix = styled(f"[{one_line(worker)} r{rank}]", style, colour=self._colour[fd]).encode() + b" "
-        data = b"".join(prefix + _last_state(line, terminal=self._terminal[fd]) for line in lines)
+    def _end(self, key: BarKey) -> None:
+        line = self._lines.pop(key, None)
+        if line is None:
+            return
+        fd = ERR if key[2] == job_pb2.LOG_STREAM_STDERR else OUT
+        self._bars.update(key, fd, b"", self._clock())
+        if rest := line.take():
+            self._write(fd, key, [rest + b"\n"])
+
+    def _write(self, fd: int, key: BarKey, lines: list[bytes]) -> None:
+        style = _COLOURS[key[1] % len(_COLOURS)]
+        prefix = self._prefix(key).rstrip()
+        start = styled(prefix, style, colour=self._colour[fd]).encode() + b" " if prefix else b""
+        data = b"".join(start + (_plain(line) if start and self._terminal[fd] else line) for line in lines)
         # The rank that was alone in view may have left a line open.
-        start = b"\n" if data and self._console.mid_line(fd) else b""
-        self._console.data(fd, start + data)
+        begin = b"\n" if data and self._many and self._console.mid_line(fd) else b""
+        self._console.data(fd, begin + data)
+
+    def _prefix(self, key: BarKey) -> str:
+        return f"[{one_line(key[0])} r{key[1]}] " if self._many else ""
 
     def _tell_problem(self, chunk: job_pb2.StreamLogsResponse) -> None:
         """Print a problem or a note once for both streams of a rank."""
@@ -109,7 +127,7 @@ class RankOutput:
             self._told.add(told)
             self._console.note(f"{chunk.worker} rank {chunk.rank}: {text}")
 
-    def _tell_gap(self, key: _Key, chunk: job_pb2.StreamLogsResponse) -> None:
+    def _tell_gap(self, key: BarKey, chunk: job_pb2.StreamLogsResponse) -> None:
         expected = self._next.get((key, chunk.generation))
         if expected is not None and chunk.offset > expected:
             lost = chunk.offset - expected
@@ -117,13 +135,8 @@ class RankOutput:
         self._next[key, chunk.generation] = chunk.offset + len(chunk.data)
 
 
-def _last_state(line: bytes, *, terminal: bool) -> bytes:
-    """The line; on a terminal only a progress bar's last state, in colours that end with it.
-
-    What moves the cursor would overwrite the prefix.
-    """
-    if not terminal:
-        return line
+def _plain(line: bytes) -> bytes:
+    """The line in colours that end with it. What moves the cursor would overwrite the prefix."""
     shown = StreamFilter(plain=True)
-    data = shown.feed(line.rstrip(b"\r\n").rpartition(b"\r")[2])
+    data = shown.feed(line.rstrip(b"\r\n"))
     return data + (b"\x1b[0m\n" if shown.styled else b"\n")

@@ -77,6 +77,8 @@ def run(
 
     Write -- before COMMAND. It runs in the current directory, which must exist on the hosts, or with --package in a
     copy of a folder that need not.
+
+    Shows the output of rank 0, and the last lines of the rank that fails first; --all shows that of every rank.
     """
     if requirements and package is None:
         raise click.UsageError("--requirements goes with --package.")

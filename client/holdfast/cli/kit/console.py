@@ -19,7 +19,10 @@ from holdfast._base.printable import StreamFilter, one_line, styled_line
 from holdfast.errors import HoldfastError, InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast._sdk.reconnect import LinkCallback
+    from holdfast.cli.kit.live_lines import LiveLines
 
 OUT = 1
 ERR = 2
@@ -76,6 +79,7 @@ class Console:
         self._colour = coloured(ERR)
         self._away = False
         self._filters = {fd: StreamFilter() for fd in (OUT, ERR) if os.isatty(fd)}
+        self._live: dict[tuple[int, int] | int, LiveLines] = {}
 
     def data(self, fd: int, data: bytes) -> None:
         """Write bytes as they are; to a terminal without what would drive it. Raises ``OutputClosed`` if stdout was
@@ -85,8 +89,11 @@ class Console:
     def _write(self, fd: int, data: bytes) -> None:
         if not data:
             return
+        shown = data
+        if live := self._live.get(self._device[fd]):
+            shown = live.erase() + data + (live.draw() if data.endswith(b"\n") else b"")
         try:
-            _write_all(fd, data)
+            _write_all(fd, shown)
         except BrokenPipeError as error:
             if fd == OUT:
                 raise OutputClosed from error
@@ -95,6 +102,23 @@ class Console:
             self._mid_line.discard(self._device[fd])
         else:
             self._mid_line.add(self._device[fd])
+
+    def live(self, fd: int, lines: Sequence[str]) -> None:
+        """Keep these lines, in place of those before, below all that is written to the terminal ``fd``."""
+        from holdfast.cli.kit.live_lines import LiveLines
+
+        if lines and self.mid_line(fd):
+            self._write(fd, b"\n")
+        live = self._live.setdefault(self._device[fd], LiveLines(fd))
+        with contextlib.suppress(BrokenPipeError, OSError):
+            _write_all(fd, live.change(lines))
+
+    def end_live(self) -> None:
+        """Erase the lines that are kept below all else."""
+        for fd in (OUT, ERR):
+            if live := self._live.pop(self._device[fd], None):
+                with contextlib.suppress(BrokenPipeError, OSError):
+                    _write_all(fd, live.erase())
 
     def end_style(self) -> None:
         """Leave the colours that a rank's output has left on."""
@@ -118,6 +142,7 @@ class Console:
 
     def end_line(self) -> None:
         """Leave the line on which a terminal has echoed ^C."""
+        self.end_live()
         if os.isatty(ERR):
             self._mid_line.add(self._device[ERR])
 

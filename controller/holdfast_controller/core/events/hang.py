@@ -23,6 +23,8 @@ class HangNoticed:
     suspects: tuple[RankName, ...]
     hosts: tuple[str, ...]
     step: float | None = None
+    acts_at: Wall | None = None
+    """When it would be acted on, if it still hangs then; None where that is never."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ recorded again; a hang that was notified stays open until progress is seen.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from holdfast.hang.evidence.stacks import Diagnosis
@@ -253,6 +254,7 @@ def _tell(step: Step, job: Job, runtime: Runtime, finding: Finding) -> None:
             suspects=ranks_named(finding.suspects),
             hosts=hosts_of(job, ranks_named(finding.suspects)),
             step=highest_step(runtime),
+            acts_at=step.now.wall_of(Mono(finding.act_at_s)) if finding.act_at_s < math.inf else None,
         )
     )
     note_hang(step, job)

@@ -11,9 +11,7 @@ import enum
 import re
 
 from holdfast._session.reports import Exit, ExitReason
-
-OURS = frozenset({ExitReason.STOPPED, ExitReason.HANG_KILLED, ExitReason.NOT_STARTED, ExitReason.LOST_RECORD})
-"""Ends that we brought about, or that tell nothing of themselves."""
+from holdfast_controller.core.model.exits import OURS, raised_by
 
 
 class Blame(enum.Enum):
@@ -40,30 +38,8 @@ _LOST_PEER = re.compile(
 )
 """Words of torch.distributed, gloo, NCCL, MPI and plain sockets for "the other side is gone"."""
 
-_RAISED = re.compile(r"^(?:\[rank\d+\]:\s*)?(?P<kind>[A-Za-z_][\w.]*)(?::\s|$)(?P<text>.*)")
-"""The last line of a Python traceback: ``ValueError: no such key``; torch puts ``[rank3]:`` before it."""
-
-_NAMES = re.compile(r"(Error|Exception|Interrupt|Exit|Warning|Timeout|Iteration|Abort|Failure)$")
 _TRACEBACK = "Traceback (most recent call last)"
 _TOLD_TO_END = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "SignalException"})
-
-
-def exception(tail: tuple[str, ...]) -> str:
-    """The Python exception that a rank's last lines end with, such as "ValueError: no such key"; empty without one.
-
-    The traceback's head need not be among the lines, since long ones are cut.
-    """
-    found = ""
-    for line in tail:
-        match = _RAISED.match(line.rstrip())
-        if match and _NAMES.search(match["kind"].rpartition(".")[2]):
-            found = line.rstrip().removeprefix(line[: match.start("kind")])
-    return found
-
-
-def raised_by(exit_: Exit) -> str:
-    """The exception that a rank ended with: the recorded one, or else the one that it printed."""
-    return exit_.raised or exception(exit_.stderr_tail)
 
 
 def blame(exit_: Exit) -> Blame:

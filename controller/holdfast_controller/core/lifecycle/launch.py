@@ -66,6 +66,15 @@ def launch(step: Step, job: Job, *, due: bool = False) -> None:
     step.touch(job)
 
 
+def end_backoff(step: Step, job: Job) -> bool:
+    """Launch at once what only waits for its back-off; whether there was anything that did."""
+    waits = bool(job.launch.deferred) or not job.launched
+    if waits:
+        step.timers.clear((JobTimer.LAUNCH, job.id))
+        launch(step, job, due=True)
+    return waits and job.launched and not job.launch.deferred
+
+
 def _waits(step: Step, job: Job) -> bool:
     """Whether the next launch has to wait; then a timer is set for it, for as long as its backoff may be."""
     wait_s = min((job.not_before or 0.0) - step.now.wall, job.gang.retries.backoff_limit_s)

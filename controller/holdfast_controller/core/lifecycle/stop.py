@@ -105,12 +105,15 @@ def on_cancel(step: Step, asked: CancelAsked) -> None:
 
 
 def restartable(step: Step, asked: RestartAsked) -> Job | None:
-    """The job, if its gang may be relaunched now; else None, after refusing the call."""
+    """The job, if its gang may be relaunched now, or waits to be; else None, after refusing the call."""
     job = find_job(step, asked.token, asked.job_id)
     if job is None:
         return None
-    if job.state is not JobState.RUNNING or job.stopping or not job.launched:
+    launched = job.launched or job.not_before is not None
+    if job.state is not JobState.RUNNING or job.stopping or not launched:
         state = "ending" if job.outcome is not None and not job.terminal else job.state.name
+        if job.state is JobState.RUNNING and not job.stopping:
+            state = "being relaunched"
         problem = f"The job {job.id} is {state}; only a RUNNING job can be restarted in place."
         fix = "Submit it again." if job.terminal else "Wait until it runs."
         step.do(Refuse(asked.token, WrongState(problem, fix=fix)))

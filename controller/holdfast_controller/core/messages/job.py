@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import assert_never
 
+from holdfast._session.reports import Exit
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.access import access_message
 from holdfast_controller.core.messages.cluster import cluster_news_message
+from holdfast_controller.core.messages.hang import hang_message
 from holdfast_controller.core.messages.host import host_message
 from holdfast_controller.core.messages.maintenance import maintenance_ahead
 from holdfast_controller.core.messages.restore import (
@@ -15,7 +17,7 @@ from holdfast_controller.core.messages.restore import (
     job_reconciliation_message,
     orphan_message,
 )
-from holdfast_controller.core.model.hang import HangOutcome
+from holdfast_controller.core.model.exits import shown_raised
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
 from holdfast_controller.core.model.recovery import Budget, EndReason, Related, related_in_words
@@ -97,13 +99,14 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
         case ev.GangStarted():
             return f"generation {event.generation} is running"
         case ev.RankExited():
-            return f"{_rank(event.worker, event.exit.rank)} {event.exit.message or event.exit.reason.name}"
+            return f"{_rank(event.worker, event.exit.rank)} {_exit(event.exit)}"
         case ev.LateExitFound():
             return f"late exit report for {_rank(event.worker, event.exit.rank)}: {event.exit.message}"
         case ev.RestartDecided():
             whom = "" if event.worker is None else f" {job.gang.members[event.worker].name} alone"
             when = f"{event.generation}{_pause(event)}"
-            return f"restarting{whom} in place as generation {when}: {_restart_cause(event, job)}"
+            now = f"; at once by: holdfast job restart {job.id}" if _pause(event) else ""
+            return f"restarting{whom} in place as generation {when}: {_restart_cause(event, job)}{now}"
         case ev.WorkerLaunched():
             return f"{event.worker} launched as generation {event.generation}"
         case ev.WorkerStarted():
@@ -129,21 +132,10 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
             return f"{event.worker} fenced: {why}"
         case ev.CauseFound():
             return f"first to fail was {_cause(event.related, event.end_reason)}"
-        case ev.HangNoticed():
-            whom = f"; suspected: {' and '.join(map(str, event.suspects))}" if event.suspects else ""
-            return f"possible hang ({event.rule.value}): {event.sentence}{whom}"
-        case ev.HangDiagnosed():
-            return f"stack dumps: {event.stacks or 'none could be taken'}{_found_by(event)}"
-        case ev.HangJudged():
-            return _JUDGED[event.outcome] + (f": {event.note}" if event.note else "") + _found_by(event)
-        case ev.HangStuck():
-            why = f": {event.why}" if event.why else ""
-            return f"cannot restart yet: processes of {event.worker} on {event.host} survive SIGKILL{why}"
-        case ev.HangOver():
-            return f"no longer hangs: {event.note}"
-        case ev.JobHeld():
-            held = event.until is not None
-            return f"action on hangs turned {'off' if held else 'on'} by {event.by}"
+        case (
+            ev.HangNoticed() | ev.HangDiagnosed() | ev.HangJudged() | ev.HangStuck() | ev.HangOver() | ev.JobHeld()
+        ):
+            return hang_message(event, job)
         case ev.WorldApart():
             return (
                 f"{event.worker} trains apart from the rest of the job: {event.processes} processes there are a whole "
@@ -161,7 +153,9 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
         case ev.CancelRequested():
             return f"cancelled by {event.by}"
         case ev.JobEnding():
-            return f"ending as {event.outcome.name}" + (f": {event.error.message}" if event.error else "")
+            error = event.error
+            why = " ".join(filter(None, (error.message, error.raised))) if error else ""
+            return f"ending as {event.outcome.name}" + (f": {why}" if why else "")
         case ev.OutputArchived():
             if event.problem:
                 return f"output of {event.worker} not archived: {event.problem}"
@@ -181,19 +175,6 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
 
 
 _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 10: "SIGUSR1", 12: "SIGUSR2", 15: "SIGTERM"}
-
-
-def _found_by(event: ev.HangDiagnosed | ev.HangJudged) -> str:
-    """The rule that finds the hang by now, where it is another one."""
-    return f"; {event.rule.value}: {event.sentence}" if event.rule is not None else ""
-
-
-_JUDGED = {
-    HangOutcome.RESTARTED: "hang confirmed, relaunching in place",
-    HangOutcome.WOULD_RESTART: "hang confirmed; with --restart-on-hang the gang would be relaunched in place now",
-    HangOutcome.SUPPRESSED: "hang confirmed, not acted on",
-    HangOutcome.BUDGET_SPENT: "hang confirmed, but no hang restarts are left",
-}
 
 
 def _attempt_ended(event: ev.AttemptEnded, job: Job) -> str:
@@ -232,6 +213,12 @@ def _restart_cause(event: ev.RestartDecided, job: Job) -> str:
         return cause
     used, budget = job.budgets.spent.worker_restarts[event.charged], job.gang.max_worker_restarts
     return f"{cause}, restart {used} of {budget}"
+
+
+def _exit(exit_: Exit) -> str:
+    """How a rank ended, and what it raised, unless the message says that already."""
+    text, raised = exit_.message or exit_.reason.name, shown_raised(exit_)
+    return text if not raised or raised in text else f"{text}; it raised {raised}"
 
 
 def _rank(worker: str, rank: int) -> str:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from holdfast._session.reports import ExitReport
+from holdfast._session.reports import Exit, ExitReason, ExitReport
+
+OURS = frozenset({ExitReason.STOPPED, ExitReason.HANG_KILLED, ExitReason.NOT_STARTED, ExitReason.LOST_RECORD})
+"""Ends that we brought about, or that tell nothing of themselves."""
+
+_RAISED = re.compile(r"^(?:\[rank\d+\]:\s*)?(?P<kind>[A-Za-z_][\w.]*)(?::\s|$)(?P<text>.*)")
+"""The last line of a Python traceback: ``ValueError: no such key``; torch puts ``[rank3]:`` before it."""
+
+_NAMES = re.compile(r"(Error|Exception|Interrupt|Exit|Warning|Timeout|Iteration|Abort|Failure)$")
 
 
 @dataclass(frozen=True)
@@ -30,3 +39,26 @@ class JobError:
     """The exception that the rank ended with, such as ``ValueError: bad batch``."""
     why_final: str = ""
     """Why it isn't tried again, where that is no spent budget; a sentence."""
+
+
+def exception(tail: tuple[str, ...]) -> str:
+    """The Python exception that a rank's last lines end with, such as "ValueError: no such key"; empty without one.
+
+    The traceback's head need not be among the lines, since long ones are cut.
+    """
+    found = ""
+    for line in tail:
+        match = _RAISED.match(line.rstrip())
+        if match and _NAMES.search(match["kind"].rpartition(".")[2]):
+            found = line.rstrip().removeprefix(line[: match.start("kind")])
+    return found
+
+
+def raised_by(exit_: Exit) -> str:
+    """The exception that a rank ended with: the recorded one, or else the one that it printed."""
+    return exit_.raised or exception(exit_.stderr_tail)
+
+
+def shown_raised(exit_: Exit) -> str:
+    """The exception that explains a rank's end; empty where it finished, or was stopped by us and recorded none."""
+    return exit_.raised or ("" if exit_.ok or exit_.reason in OURS else exception(exit_.stderr_tail))

@@ -209,7 +209,9 @@ def _worker_alone(job: Job) -> str:
 
 def _backs_off(job: Job) -> str:
     times = "a failure" if job.budgets.spent.failures == 1 else f"{job.budgets.spent.failures} failures in a row"
-    return f"backs off after {times}"
+    until = f" until {time_of_day(job.not_before)}" if job.not_before is not None else ""
+    now = f"; at once by: holdfast job restart {job.id}" if job.state is JobState.RUNNING else ""
+    return f"backs off after {times}{until}{now}"
 
 
 def _queued(job: Job, queue_view: QueueView) -> str:

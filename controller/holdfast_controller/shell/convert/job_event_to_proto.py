@@ -174,6 +174,7 @@ def _of_hang(
                 suspects=rank_names_to_proto(event.suspects),
                 hosts=event.hosts,
                 step=event.step,
+                act_time=_maybe(event.acts_at),
             )
             return _Event(hang_noticed=noticed)
         case ev.HangDiagnosed():

@@ -13,7 +13,7 @@ from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
 from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.exits import JobError
+from holdfast_controller.core.model.exits import JobError, shown_raised
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.job import Job, WorkerState
@@ -168,7 +168,8 @@ def health_of(cluster: Cluster, job: Job) -> str:
 def exit_to_proto(exit_: Exit, late: Exit | None = None) -> job_pb2.Exit:
     """How a rank ended, with a later truth if there is one."""
     message = codec.exit_to_proto(exit_)
-    if not exit_.raised:
+    message.raised = shown_raised(exit_)
+    if not message.raised:
         message.ClearField("raised")  # absent where there is nothing to say, as a code or a signal is
     if exit_.end_time:
         message.end_time.CopyFrom(timestamp(exit_.end_time))  # to the microsecond, as all times of the API

@@ -172,7 +172,9 @@ async def test_hold_is_shown_and_ended(controller: Controller, jobs: Any, hangs:
         events = jobs.WatchJob(job_pb2.WatchJobRequest(id=name), timeout=WITHIN_S)
         told = [(await events.read()).message for _ in range(freed.cursor - 1)]
         events.cancel()
-    assert told[-2:] == ["action on hangs turned off by ann", "action on hangs turned on by ann"]
+    assert told[-2].startswith("action on hangs turned off by ann until ")
+    assert told[-2].endswith(f" UTC, or: holdfast job hang-action {name} on")
+    assert told[-1] == "action on hangs turned on by ann"
 
 
 @pytest.mark.parametrize("duration", [{"seconds": -1}, {"nanos": -1}, {"seconds": 30 * 86_400, "nanos": 1}])

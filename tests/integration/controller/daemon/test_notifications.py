@@ -197,7 +197,10 @@ async def test_a_history_that_nobody_was_told_of_is_told_by_the_next_controller(
             dispatcher.cancel()
         assert hook.events().count("HANGED") == 3 and set(hook.events()) == set(kinds)
         hanged = hook.got[hook.events().index("HANGED")]
-        assert hanged["message"] == "possible hang (GPUS_IDLE): no rank has moved for 31 s"
+        assert hanged["message"] == (
+            "possible hang (GPUS_IDLE): no rank has moved for 31 s; nothing is done about it without"
+            " --restart-on-hang; relaunch it with: holdfast job restart a"
+        )
         assert [body["id"] for body in hook.got] == sorted({body["id"] for body in hook.got}, key=_number)
     finally:
         await asyncio.to_thread(store.close)
