@@ -108,8 +108,8 @@ def test_back_off_holds_only_that_worker_back() -> None:
     world.run("a")
     assert world.exit("a", 1, 7)[-1] == "> host-1 PREPARE a w1 g2"
     assert world.report("a", 1, "PREPARED") == []
-    told = "workerpool1-0 alone: backs off after a failure until 13:48:30 UTC; at once by: holdfast job restart a"
-    assert wait_reason(world.cluster, job_of(world), []) == told
+    reason = "workerpool1-0 alone: backs off after a failure until 13:48:30 UTC; at once by: holdfast job restart a"
+    assert wait_reason(world.cluster, job_of(world), []) == reason
     assert world.wait(9, beating=["host-0", "host-1", "host-2"]) == []
     told = world.wait(2, beating=["host-0", "host-1", "host-2"])
     assert told == ["a launched w1 g2", "> host-1 RUN a w1 g2"]
