@@ -203,6 +203,9 @@ def fish(name: str, parsers: Parsers) -> str:
     """Completion for fish."""
     lines = [f"# Completion of {name}, drawn from its parser."]
     lines.append(f"complete -c {name} -n __fish_use_subcommand -a '{' '.join(_first(parsers))}'")
+    for group in dict.fromkeys(words.partition(" ")[0] for words in parsers if " " in words):
+        inner = " ".join(words.partition(" ")[2] for words in parsers if words.startswith(f"{group} "))
+        lines.append(f"complete -c {name} -n '__fish_seen_subcommand_from {group}' -a '{inner}'")
     for words, parser in parsers.items():
         when = " ".join(f"__fish_seen_subcommand_from {word};" for word in words.split()) if words else ""
         for option in _options(parser) if words else ():

@@ -209,7 +209,12 @@ PROGRAMS = {"py-spy", "pystack"}
 def imported(entries: Iterable[str]) -> set[str]:
     """Other projects' packages that these import, and whatever of ours they import."""
     graph = grimp.build_graph(
-        "holdfast", "holdfast_controller", "holdfast_agent", include_external_packages=True, cache_dir=None
+        "holdfast",
+        "holdfast_controller",
+        "holdfast_agent",
+        include_external_packages=True,
+        exclude_type_checking_imports=True,
+        cache_dir=None,
     )
     seen: set[str] = set()
     found = {module for entry in entries for module in (entry, *graph.find_descendants(entry))}
