@@ -12,6 +12,7 @@ from holdfast._base.printable import one_line
 from holdfast._base.proto_time import seconds
 from holdfast._sdk import json_view
 from holdfast.cli.jobs.gang import gpus_of, ranks_of
+from holdfast.cli.jobs.job_tables import steps
 from holdfast.cli.kit.durations import span
 from holdfast.client import TERMINAL
 from holdfast.v1 import job_pb2
@@ -74,6 +75,21 @@ class JobView:
         return self._message.generation
 
     @property
+    def step(self) -> int | None:
+        """The step that its training has reached; None where none is known, and once the job has ended."""
+        return int(self._message.step) if self._message.HasField("step") else None
+
+    @property
+    def step_total(self) -> int | None:
+        """The steps that its training takes in all; None where that isn't known."""
+        return int(self._message.step_total) if self._message.HasField("step_total") else None
+
+    @property
+    def phase(self) -> str:
+        """One of ``train``, ``evaluate`` and ``save``, where the program says so; else empty."""
+        return self._message.phase
+
+    @property
     def wait_reason(self) -> str:
         """Why it isn't running; empty while it is."""
         return self._message.wait_reason
@@ -120,6 +136,8 @@ def _summary(job: job_pb2.CustomJob, now: float) -> list[str]:
     if job.HasField("start_time"):
         end = seconds(job.end_time) if job.HasField("end_time") else now
         words.append(f"for {span(max(0.0, end - seconds(job.start_time)))}")
+    if progress := steps(job):
+        words.append(f"step {progress}")
     if job.generation > 1:
         words.append(f"restarts={job.generation - 1}")
     why = job.error.message if job.HasField("error") else job.wait_reason

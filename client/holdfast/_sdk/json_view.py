@@ -32,8 +32,8 @@ Json = dict[str, Any]
 
 _ORDER = {
     "CustomJob": "id name displayName jobSpec labels annotations project owner account state createTime startTime"
-    " endTime updateTime error attempt generation waitReason workers recoveries hangs heldUntil health"
-    " archiveProblems",
+    " endTime updateTime error attempt generation waitReason step stepTotal phase savedStep workers recoveries"
+    " hangs heldUntil health archiveProblems",
     "Hang": "number generation since noticedAt diagnosedAt judgedAt rule sentence suspects suspectRanks stacks"
     " outcome note step",
     "Recovery": "attempt generation startedAt endedAt startType endReason endRelatedTask endRecover lost phases"
@@ -47,7 +47,7 @@ _ORDER = {
 }
 """By message: its keys, where not all are printed or in another order than declared."""
 _NULL_WHEN_ZERO = ("Worker.shimPid", "Rank.pid")
-_INT64_FIELDS = ("replicaCount", "memoryMb")
+_INT64_FIELDS = ("replicaCount", "memoryMb", "progressTotal")
 
 
 def job(message: job_pb2.CustomJob, *, workers: bool = True) -> Json:
@@ -69,11 +69,11 @@ def job(message: job_pb2.CustomJob, *, workers: bool = True) -> Json:
 def spec(message: spec_pb2.CustomJobSpec) -> Json:
     """A job spec with camelCase keys, as a job file may hold it. What is unset is left out."""
     view: Json = json_format.MessageToDict(message)
-    for pool in view.get("workerPoolSpecs", ()):
-        for holder in (pool, pool.get("machineSpec", {})):
-            for name in _INT64_FIELDS:
-                if name in holder:
-                    holder[name] = int(holder[name])
+    pools = view.get("workerPoolSpecs", ())
+    for holder in (view, *pools, *(pool.get("machineSpec", {}) for pool in pools)):
+        for name in _INT64_FIELDS:
+            if name in holder:
+                holder[name] = int(holder[name])
     return view
 
 

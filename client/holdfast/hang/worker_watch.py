@@ -61,6 +61,7 @@ class WorkerWatch:
             checkpoint_open=sample.files.checkpoint_open,
             reported=self.reported,
             step_total=bar[1] if bar else self.count.total_beside(self.step),
+            step_fell=self.count.fell_from is not None,
             phase=_phase(said),
             saved_step=_highest(one.saved for one in said),
             resumed_step=_highest(one.resumed for one in said),

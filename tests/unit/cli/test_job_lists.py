@@ -43,6 +43,16 @@ def test_a_column_shows_once_a_job_has_something_to_say_in_it() -> None:
     assert [row[6:9] for row in rows] == [["vision", "1", "2"], ["default", "3", "1"]]
 
 
+def test_steps_are_shown_where_any_job_has_one() -> None:
+    known = a_job(step=1200.0, step_total=5000.0, phase="evaluate", saved_step=1000.0)
+    columns, rows = table([known, a_job(step=7.0), a_job()], NOW, wide=False)
+    at = [column.title for column in columns].index("STEP")
+    assert [row[at] for row in rows] == ["1200/5000", "7", "-"]
+    assert titles(known) == [*USUAL[:-2], "STEP", *USUAL[-2:]]
+    assert "step        1200/5000 (24 %), evaluates, saved at 1000" in [line.strip() for line in lines_of(known)]
+    assert not [line for line in lines_of(a_job()) if line.strip().startswith("step")]
+
+
 @pytest.mark.parametrize(
     ("reasons", "words"),
     [

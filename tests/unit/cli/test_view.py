@@ -106,6 +106,10 @@ def test_a_job_in_full() -> None:
         "attempt": 1,
         "generation": 2,
         "waitReason": "starting",
+        "step": None,
+        "stepTotal": None,
+        "phase": "",
+        "savedStep": None,
         "workers": [
             {
                 "name": "workerpool0-0",

@@ -65,6 +65,7 @@ vectors = st.builds(
         OutputFeatures,
         *(maybe, maybe, maybe, st.booleans(), st.booleans()),
         step_total=maybe,
+        step_fell=st.booleans(),
         phase=st.sampled_from(["", "train", "evaluate", "save"]),
         saved_step=maybe,
         resumed_step=maybe,

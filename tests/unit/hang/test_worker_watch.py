@@ -84,7 +84,7 @@ def test_a_step_that_falls_makes_the_total_unknown_until_it_is_exceeded() -> Non
     watch = WorkerWatch("host-0", 1)
     told(watch, RankProgress(0, 1, 99, total=100))
     fallen = told(watch, RankProgress(0, 2, 1, total=100))
-    assert (fallen.step, fallen.step_total) == (99.0, None)
+    assert (fallen.step, fallen.step_total, fallen.step_fell) == (99.0, None, True)
     assert told(watch, RankProgress(0, 3, 99, total=100)).step_total is None
     assert told(watch, RankProgress(0, 4, 100, total=100)).step_total == 100.0
 

@@ -148,7 +148,7 @@ def test_what_job_show_prints_can_be_submitted_again() -> None:
             job(quux=1),
             "jobSpec.quux: is no known field"
             " (fields here: workerPoolSpecs, scheduling, faultTolerance, successPolicy, baseOutputDirectory,"
-            " notifications, runAs)",
+            " notifications, runAs, progressTotal)",
         ),
         (
             job(gracePeriodd=5),

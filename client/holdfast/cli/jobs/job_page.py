@@ -13,7 +13,7 @@ from holdfast.cli.hangs.hang_page import newest_hang, outcome_cell
 from holdfast.cli.jobs import exit_table, recovery_table
 from holdfast.cli.jobs.event_lines import end_of
 from holdfast.cli.jobs.gang import gpus_of, ranks_of
-from holdfast.cli.jobs.job_tables import project_of, ran, reason, state_cell
+from holdfast.cli.jobs.job_tables import project_of, ran, reason, state_cell, steps
 from holdfast.cli.kit.console import OUT, coloured, say, styled
 from holdfast.cli.kit.durations import age, clock, local, span
 from holdfast.cli.kit.table import Cell, Column, Row, cut, render, terminal_width
@@ -81,6 +81,8 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
     asked = [_count(workers, "worker"), _count(ranks, "rank"), *([_count(gpus, "GPU")] if gpus else [])]
     yield "gang", ", ".join(asked)
     yield "launch", f"attempt {job.attempt}, generation {job.generation}" if job.generation else "not yet"
+    if job.HasField("step"):
+        yield "step", _steps(job)
     if job.health:
         yield "health", job.health
     if job.HasField("held_until") and job.held_until.seconds > now:
@@ -102,6 +104,13 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
         yield "labels", _pairs(job.labels)
     if job.annotations:
         yield "notes", _pairs(job.annotations)
+
+
+def _steps(job: job_pb2.CustomJob) -> str:
+    share = f" ({100 * job.step / job.step_total:.0f} %)" if job.step_total else ""
+    doing = {"evaluate": "evaluates", "save": "saves a checkpoint"}.get(job.phase, "")
+    saved = f"saved at {job.saved_step:.0f}" if job.HasField("saved_step") else ""
+    return ", ".join(filter(None, (f"{steps(job)}{share}", doing, saved)))
 
 
 def _scheduling(scheduling: spec_pb2.Scheduling) -> Iterator[tuple[str, str]]:

@@ -32,6 +32,7 @@ _COLUMNS = (
     Column("STATE"),
     Column("RANKS", right=True),
     Column("GPUS", right=True),
+    Column("STEP", right=True),
     Column("AGE", right=True),
     Column("REASON", give=True),
 )
@@ -45,8 +46,6 @@ _WIDE = (
     Column("RAN", right=True),
     _COLUMNS[-1],
 )
-_UNUSUAL = ("PROJECT", "PRIO", "ATT")
-"""Shown in the narrow table too, where a job has something else there than nearly all others."""
 
 
 def state_cell(state: int) -> Cell:
@@ -83,6 +82,7 @@ def _row(job: job_pb2.CustomJob, now: float) -> Row:
         state_cell(job.state),
         str(len(ranks_of(job.job_spec))),
         str(gpus_of(job.job_spec) or "-"),
+        steps(job) or "-",
         age(now - job.create_time.seconds),
     ]
     ran_for = span(ran_s) if ran_s is not None else "-"
@@ -98,6 +98,13 @@ def _row(job: job_pb2.CustomJob, now: float) -> Row:
     ]
 
 
+def steps(job: job_pb2.CustomJob) -> str:
+    """Steps that its training has done, of how many, such as ``1200/5000``; empty where none is known."""
+    if not job.HasField("step"):
+        return ""
+    return f"{job.step:.0f}/{job.step_total:.0f}" if job.HasField("step_total") else f"{job.step:.0f}"
+
+
 def project_of(job: job_pb2.CustomJob) -> str:
     """Project charged for the job; older controllers don't send it."""
     return job.project or "default"
@@ -110,7 +117,8 @@ def priority_of(job: job_pb2.CustomJob) -> int:
 
 def table(jobs: Sequence[job_pb2.CustomJob], now: float, *, wide: bool) -> tuple[list[Column], list[Row]]:
     """Columns, and a row a job in the order given. ``wide`` has all columns, else those that tell something."""
-    told = {
+    unusual = {
+        "STEP": any(job.HasField("step") for job in jobs),
         "PROJECT": any(project_of(job) != "default" for job in jobs),
         "PRIO": any(priority_of(job) != 1 for job in jobs),
         "ATT": any(job.attempt > 1 for job in jobs),
@@ -118,7 +126,7 @@ def table(jobs: Sequence[job_pb2.CustomJob], now: float, *, wide: bool) -> tuple
     shown = [
         index
         for index, column in enumerate(_WIDE)
-        if wide or column in _COLUMNS or (column.title in _UNUSUAL and told[column.title])
+        if unusual.get(column.title, column in _COLUMNS) or (wide and column.title != "STEP")
     ]
     rows = [_row(job, now) for job in jobs]
     return [_WIDE[index] for index in shown], [[row[index] for index in shown] for row in rows]

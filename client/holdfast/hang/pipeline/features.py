@@ -149,6 +149,8 @@ class OutputFeatures:
     # For display and for the account of a job's time only; no rule and no budget looks at what follows.
     # Steps in all; None where it isn't known.
     step_total: float | None = None
+    # The step has fallen without a word of a resumption: it is no count of the whole training's.
+    step_fell: bool = False
     # "train", "evaluate" or "save", as the program says; empty where it says nothing.
     phase: str = ""
     # Step of the newest checkpoint that the program calls complete, and of the one that it went on from.

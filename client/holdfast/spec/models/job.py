@@ -233,6 +233,8 @@ class JobSpec(Model):
     """Kept; ranks use their host's network."""
     run_as: Account = ""
     """Account of the hosts that ranks run as: one that an admin has mapped you to; the first of them when empty."""
+    progress_total: Annotated[int, Whole(0, 2**53, bits=64)] = 0
+    """Steps of the whole training, where the program doesn't say itself: shown beside the step it has reached."""
 
     @model_validator(mode="after")
     def _keeps_the_rules(self, info: ValidationInfo) -> JobSpec:
@@ -250,6 +252,7 @@ class JobFile(Model):
         {"id", "name", "owner", "state", "error", "create_time", "start_time", "end_time", "update_time", "cursor"}
         | {"attempt", "generation", "wait_reason", "workers", "recoveries", "web_access_uris", "account"}
         | {"hangs", "held_until", "health", "warnings", "archive_problems", "satisfies_pzs", "satisfies_pzi"}
+        | {"step", "step_total", "phase", "saved_step"}
     )
     """What ``job show`` prints beside the fields below: taken and ignored, so that its output can be submitted."""
 

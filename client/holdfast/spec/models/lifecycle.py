@@ -122,7 +122,7 @@ class HangDetection(Model):
     lone_work_timeout: Learned = None
     """How long one rank may work while all others wait."""
     step_pattern: Annotated[str, Text(max_chars=1024)] = ""
-    """Regular expression whose first group is the step in a line of output."""
+    """Regular expression whose first group is the step in a line of output, and whose second one, if any, the total."""
     external_timeout: Learned = None
     """How long all ranks may wait for something outside the job: a service, a file, a child's download."""
 

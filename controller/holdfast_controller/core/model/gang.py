@@ -152,6 +152,8 @@ class Gang:
     subscriptions: tuple[Subscription, ...] = ()
     output_uri: str = ""
     """Directory of the job's results (``baseOutputDirectory``); empty without one."""
+    progress_total: int = 0
+    """Steps of the whole training as the job file says; 0 where it doesn't. For display alone."""
 
     @cached_property
     def members(self) -> tuple[Member, ...]:

@@ -71,6 +71,7 @@ def gang_of(
         warning=_warning(scheduling.warning_signal),
         subscriptions=subscriptions_of(spec),
         output_uri=spec.base_output_directory.output_uri_prefix if spec.base_output_directory else "",
+        progress_total=spec.progress_total,
     )
     return gang.running_as(spec.run_as) if spec.run_as else gang
 

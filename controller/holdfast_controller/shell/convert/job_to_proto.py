@@ -19,6 +19,7 @@ from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.job import Job, WorkerState
 from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
+from holdfast_controller.core.views.training import training_of
 from holdfast_controller.shell.convert.recovery_to_proto import (
     end_reason_to_proto,
     hang_outcome_to_proto,
@@ -43,6 +44,7 @@ def job_to_proto(
     queue_view: QueueView,
 ) -> job_pb2.CustomJob:
     """The job as users see it, without its workers; ``queue_view`` is for the reason it waits."""
+    training = training_of(cluster, job)
     message = job_pb2.CustomJob(
         id=job.id,
         display_name=job.display_name,
@@ -63,6 +65,10 @@ def job_to_proto(
         health=health_of(cluster, job),
         archive_problems=job.unarchived,
         account=job.gang.account,
+        step=training.step,
+        step_total=training.total,
+        phase=training.phase,
+        saved_step=training.saved_step,
     )
     if job.kms_key:
         message.encryption_spec.kms_key_name = job.kms_key
