@@ -14,7 +14,7 @@ from holdfast import __version__
 from holdfast._base import extras, umask
 from holdfast._daemon import log_file
 from holdfast._security import dns
-from holdfast.errors import ConfigError, HoldfastError, MissingPackages
+from holdfast.errors import HoldfastError, MissingPackages
 
 THREADS_END_S = 2.0
 COMMANDS = ("join", "doctor", "status", "upgrade")
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _left(daemon.run(config.load(options.config)))
     except HoldfastError as error:
         log_file.complain(f"holdfast-agent: {error}")
-        return _left(2 if isinstance(error, ConfigError) else 1)
+        return _left(getattr(error, "exit_status", 1))
 
 
 def _left(code: int) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 __all__ = [
     "ERRORS_BY_REASON",
     "AccountDenied",
+    "AddressUnavailable",
     "BundleRefused",
     "ConfigError",
     "CursorExpired",
@@ -183,6 +184,14 @@ class ConfigError(HoldfastError):
     """A configuration file, flag or variable is wrong. Names the file and the key."""
 
     reason = "CONFIG"
+    exit_status = 2
+    """Of a daemon that can't start for it: starting it again is of no use before the file is another one."""
+
+
+class AddressUnavailable(ConfigError):
+    """A port is taken, or an address or interface is not there. That may pass, so a daemon is started again."""
+
+    exit_status = 1
 
 
 class MissingPackages(HoldfastError):

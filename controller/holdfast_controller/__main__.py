@@ -33,7 +33,10 @@ COMMANDS = {
 
 
 def main() -> int:
-    """Run the controller; 0 after a stop that was asked for, 1 when it can't run, 78 when an admin has to act first."""
+    """Run the controller; 0 after a stop that was asked for, 1 when it can't run, 2 for wrong settings.
+
+    78 is for what an admin has to act on first.
+    """
     umask.close_to_others()
     parser = argparse.ArgumentParser(
         prog="holdfast-controller",

@@ -11,6 +11,7 @@ from pathlib import Path
 from holdfast._base import config
 from holdfast._base.accounts import NAME_RULE, is_account
 from holdfast._base.identity import Kind
+from holdfast._daemon import log
 from holdfast._daemon.metrics import listener
 from holdfast._security import certificate
 from holdfast.errors import ConfigError
@@ -121,6 +122,18 @@ class Config:
 def load(path: Path) -> Config:
     """Read and check the file. Raises ``ConfigError`` that names the file and the key."""
     loaded = config.load(Config, path)
+    try:
+        _check(loaded, path)
+    except ConfigError as error:
+        raise config.placed(error, path) from error
+    named = os.environ.get("HOLDFAST_SIMULATED_SIGNALS")
+    if named and loaded.simulated_signals is None:
+        loaded = replace(loaded, simulated_signals=Path(named))
+    return loaded
+
+
+def _check(loaded: Config, path: Path) -> None:
+    log.check_level(loaded.log_level)
     if not _NAME.fullmatch(loaded.name):
         raise ConfigError(f"{path}: name {loaded.name!r} may hold letters, digits, dot, dash and underscore only.")
     if not re.fullmatch(r"\d{1,5}-\d{1,5}", loaded.port_range):
@@ -133,10 +146,6 @@ def load(path: Path) -> Config:
         listener.parse(loaded.metrics_listen, f"{path}: metrics_listen")
     _check_accounts(loaded, path)
     _check_tables(loaded, path)
-    named = os.environ.get("HOLDFAST_SIMULATED_SIGNALS")
-    if named and loaded.simulated_signals is None:
-        loaded = replace(loaded, simulated_signals=Path(named))
-    return loaded
 
 
 def check_certificate(settings: Config) -> certificate.Certificate:

@@ -38,13 +38,54 @@ def load(cls: type[T], path: Path) -> T:
     Raises ``ConfigError`` that names the file, the key and what is expected.
     """
     try:
-        with path.open("rb") as file:
-            table = tomllib.load(file)
+        text = path.read_bytes().decode()
+        table = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
-    except tomllib.TOMLDecodeError as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
-    return from_table(cls, table, path)
+    try:
+        return from_table(cls, table, path)
+    except ConfigError as error:
+        raise placed(error, path) from error
+
+
+def placed(error: ConfigError, path: Path) -> ConfigError:
+    """The same problem with the file, and the line of the key that its text begins with, where the file has it."""
+    said = error.message.removeprefix(f"{path}: ")
+    try:
+        line = _line_of(path.read_text(), said)
+    except (OSError, UnicodeDecodeError):
+        line = 0
+    return type(error)(f"{path}:{line}: {said}" if line else f"{path}: {said}", fix=error.fix)
+
+
+def _line_of(text: str, said: str) -> int:
+    """Number of the line with the key that a message names first, counted from 1; 0 if there is none.
+
+    The key is written as ``quotas.llm.gpus``, ``notifications[1].url`` or ``[hooks] prolog``.
+    """
+    words = [word.strip("'\":,.") for word in said.removeprefix("unknown key ").split()[:2]]
+    if len(words) > 1 and words[0].startswith("["):
+        words[0] = f"{words[0].strip('[]')}.{words[1]}"
+    wanted = words[0].replace('"', "") if words else ""
+    table, found, count = "", {}, dict[str, int]()
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = line.split("#")[0].strip().replace('"', "")
+        if bare.startswith("[[") and bare.endswith("]]"):
+            name = bare.strip("[] ")
+            table = f"{name}[{count.setdefault(name, 0)}]"
+            count[name] += 1
+            found.setdefault(table, number)
+        elif bare.startswith("[") and bare.endswith("]"):
+            table = bare.strip("[] ")
+            found.setdefault(table, number)
+        elif "=" in bare:
+            key = bare.partition("=")[0].strip()
+            found.setdefault(f"{table}.{key}" if table else key, number)
+    while wanted and wanted not in found:
+        wanted = wanted[: max(wanted.rfind("."), wanted.rfind("["), 0)]
+    return found.get(wanted, 0)
 
 
 def from_table(cls: type[T], table: dict[str, Any], path: Path, within: str = "") -> T:

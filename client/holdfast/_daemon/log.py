@@ -30,8 +30,7 @@ def configure(level: str, handler: logging.Handler | None = None) -> None:
 
     Raises ``ConfigError`` for an unknown level.
     """
-    if level.lower() not in _LEVELS:
-        raise ConfigError(f"log_level: {level!r} is unknown.", fix=f"Write one of {', '.join(_LEVELS)}.")
+    check_level(level)
     handler = handler or logging.StreamHandler()
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
@@ -39,6 +38,18 @@ def configure(level: str, handler: logging.Handler | None = None) -> None:
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.getLogger("alembic").setLevel("WARNING")
+
+
+def check_level(level: str) -> None:
+    """Raises ``ConfigError`` for a level that is none."""
+    if level.lower() not in _LEVELS:
+        raise ConfigError(f"log_level: {level!r} is unknown.", fix=f"Write one of {', '.join(_LEVELS)}.")
+
+
+def set_level(level: str) -> None:
+    """From now on send records of ``level`` and above. Raises ``ConfigError``."""
+    check_level(level)
+    logging.getLogger().setLevel(level.upper())
 
 
 def debug(event: str, /, **fields: Any) -> None:

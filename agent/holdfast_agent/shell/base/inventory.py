@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from holdfast.errors import ConfigError
+from holdfast.errors import AddressUnavailable
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
@@ -76,12 +76,12 @@ def host_address(interface: str = "") -> str:
     addresses = psutil.net_if_addrs()
     if interface not in addresses:
         known = ", ".join(sorted(addresses))
-        raise ConfigError(f"This host has no network interface {interface!r}.", fix=f"Known: {known}.")
+        raise AddressUnavailable(f"This host has no network interface {interface!r}.", fix=f"Known: {known}.")
     for family in (socket.AF_INET, socket.AF_INET6):
         for found in addresses[interface]:
             if found.family == family and not found.address.lower().startswith("fe80:"):
                 return found.address
-    raise ConfigError(f"The network interface {interface!r} has no usable address.")
+    raise AddressUnavailable(f"The network interface {interface!r} has no usable address.")
 
 
 def _source_address(family: socket.AddressFamily, target: str) -> str:

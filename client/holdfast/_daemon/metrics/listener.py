@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._security.server_tls import server_context
 from holdfast._security.tls import TlsFiles
-from holdfast.errors import ConfigError
+from holdfast.errors import AddressUnavailable, ConfigError
 
 if TYPE_CHECKING:
     from holdfast._daemon.metrics.connection import Admits, Connection, Page
@@ -81,5 +81,5 @@ async def listen(
         )
     except OSError as error:
         problem = f"Cannot serve metrics on {address}: {error.strerror}."
-        raise ConfigError(problem, fix=f"Choose another {key}.") from error
+        raise AddressUnavailable(problem, fix=f"Choose another {key}.") from error
     return Listener(server, open_now)

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast._base.identity import NAME_RULE, is_name
+from holdfast._daemon import log
 from holdfast._daemon.metrics import listener
 from holdfast._security import server_names
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError
+from holdfast.hang.tuning import Action
 from holdfast.spec import DisconnectPolicy
 from holdfast_controller.core.model.quota import Quota
 from holdfast_controller.core.model.users import RunAs
@@ -83,6 +85,13 @@ class RetentionConfig:
             if getattr(self, name) < 0:
                 fix = "Write 0 for no limit, or more."
                 raise ConfigError(f"retention.{name} is {getattr(self, name):g}.", fix=fix)
+
+
+def _check_listen(key: str, address: str) -> None:
+    """Raises ``ConfigError`` for what is no HOST:PORT; the host may be empty, for all addresses."""
+    _, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"{key} is {address!r}.", fix="Write HOST:PORT, such as 0.0.0.0:7443.")
 
 
 LOST_TO_LEASE = 1.1
@@ -177,6 +186,19 @@ class ControllerConfig:
                 f"{problem} it must be above 0 and at most {longest:g} s.",
                 fix="A host that is cut off has to have stopped its work before that is started elsewhere.",
             )
+        log.check_level(self.log_level)
+        if self.log_file_mb < 1:
+            raise ConfigError(f"log_file_mb is {self.log_file_mb}.", fix="Write 1 or more.")
+        if self.hang_action not in Action.__members__:
+            raise ConfigError(
+                f"hang_action is {self.hang_action!r}.", fix=f"Write {' or '.join(Action.__members__)}."
+            )
+        for key in ("max_jobs", "waiting_jobs_per_user"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"{key} is {getattr(self, key)}.", fix="Write 1 or more.")
+        for key in ("listen", "enrolment_listen"):
+            if getattr(self, key):
+                _check_listen(key, getattr(self, key))
         if self.enrolment_listen and self.ca_directory is None:
             fix = "Name the folder of ca.pem and ca.key."
             raise ConfigError("enrolment_listen is set, and ca_directory is not.", fix=fix)

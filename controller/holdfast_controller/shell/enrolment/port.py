@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from holdfast._security import tls
-from holdfast.errors import ConfigError
+from holdfast.errors import AddressUnavailable
 from holdfast.v1 import enrolment_pb2_grpc
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.base.config import ControllerConfig
@@ -61,7 +61,7 @@ class Enrolling:
             port = self._server.add_secure_port(config.enrolment_listen, credentials)
         except RuntimeError as error:
             problem = f"Cannot listen on {config.enrolment_listen} (enrolment_listen)."
-            raise ConfigError(problem, fix="Check that the address is ours and the port is free.") from error
+            raise AddressUnavailable(problem, fix="Check that the address is ours and the port is free.") from error
         self.service.controller = f"{_reached_at(config, config.listen)}:{main_port}"
         self.service.address = f"{_reached_at(config, config.enrolment_listen)}:{port}"
 

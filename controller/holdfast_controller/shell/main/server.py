@@ -16,7 +16,7 @@ from holdfast._daemon import log
 from holdfast._daemon.loop_watch import LoopWatch
 from holdfast._daemon.sd_notify import Supervisor
 from holdfast._security import tls
-from holdfast.errors import ConfigError
+from holdfast.errors import AddressUnavailable
 from holdfast.hang.tuning import Action
 from holdfast.spec import DisconnectPolicy
 from holdfast.v1 import (
@@ -301,7 +301,7 @@ def _server(
         driver,
         transfers,
         config.cluster,
-        _default_action(config),
+        Action[config.hang_action],
         DisconnectPolicy[config.disconnect_policy],
         channels,
         bundles,
@@ -337,20 +337,11 @@ async def _listen_http(config: ControllerConfig, services: dict[str, object], gu
     return await listen(app, config.host, config.http_port, config.tls)
 
 
-def _default_action(config: ControllerConfig) -> Action:
-    try:
-        return Action[config.hang_action]
-    except KeyError:
-        raise ConfigError(
-            f"controller.toml: hang_action must be NOTIFY, RESTART or OFF, not {config.hang_action!r}."
-        ) from None
-
-
 def _listen(server: grpc.aio.Server, config: ControllerConfig) -> int:
     try:
         port = server.add_secure_port(config.listen, tls.server_credentials(config.tls))
     except RuntimeError as error:
-        raise ConfigError(
+        raise AddressUnavailable(
             f"Cannot listen on {config.listen}.", fix="Check that the address is ours and the port is free."
         ) from error
     return port

@@ -19,7 +19,7 @@ from holdfast._daemon import log
 from holdfast._security import server_names
 from holdfast._security.server_tls import server_context
 from holdfast._security.tls import TlsFiles
-from holdfast.errors import ConfigError
+from holdfast.errors import AddressUnavailable, ConfigError
 
 MAX_CONNECTIONS = 256
 HANDSHAKE_S = 10.0
@@ -74,7 +74,7 @@ async def listen(app: ASGIApp, host: str, port: int, files: TlsFiles) -> Listene
             lambda: _Protocol(config, state, {}), host, port, ssl=context, ssl_handshake_timeout=HANDSHAKE_S
         )
     except OSError as error:
-        raise ConfigError(
+        raise AddressUnavailable(
             f"Cannot serve HTTP on {host}:{port}: {error.strerror}.", fix="Choose another http_port."
         ) from error
     return Listener(server, state, server.sockets[0].getsockname()[1])
