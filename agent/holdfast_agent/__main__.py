@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import threading
 import time
@@ -34,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="the agent's settings (agent.toml)"
     )
+    parser.add_argument(
+        "--check", action="store_true", help="read the settings and all that they name, say what is wrong, and end"
+    )
     parser.add_argument("--version", action="version", version=f"holdfast-agent {__version__}")
     dns.as_the_machine_does()
     words = sys.argv[1:] if argv is None else list(argv)
@@ -52,11 +56,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return cli.main(words)
     # With it gRPC stops and starts its threads around each fork of ours, and aborts where no thread can be started.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    if options.check:
+        from holdfast_agent.shell.main import check
+
+        return check.main(options.config)
+    # It asks for settings to be read again, and must not end a daemon that can't do so yet.
+    signal.signal(signal.SIGHUP, lambda *_: None)
     from holdfast_agent.shell import config
     from holdfast_agent.shell.main import daemon  # gRPC is slow to import, --help is not
 
     try:
-        return _left(daemon.run(config.load(options.config)))
+        return _left(daemon.run(config.load(options.config), options.config))
     except HoldfastError as error:
         log_file.complain(f"holdfast-agent: {error}")
         return _left(getattr(error, "exit_status", 1))

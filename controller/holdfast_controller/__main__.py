@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import importlib
+import signal
 import sys
 from pathlib import Path
 
@@ -26,6 +27,7 @@ COMMANDS = {
     "restore": "holdfast_controller.shell.backup.restore",
     "accept-loss": "holdfast_controller.shell.backup.accept_loss",
     "notify": "holdfast_controller.shell.main.notify_cli",
+    "reload": "holdfast_controller.shell.main.reload_cli",
     "ca": "holdfast_controller.shell.main.rotation_cli",
     "rotate-secrets-key": "holdfast_controller.shell.secrets.secret_keys",
 }
@@ -45,6 +47,9 @@ def main() -> int:
     )
     usual = Path("/etc/holdfast/controller.toml")
     parser.add_argument("--config", type=Path, metavar="FILE", default=usual, help=f"[default: {usual}]")
+    parser.add_argument(
+        "--check", action="store_true", help="read the settings and all that they name, say what is wrong, and end"
+    )
     parser.add_argument("--version", action="version", version=f"holdfast-controller {__version__}")
     command = COMMANDS.get(sys.argv[1]) if len(sys.argv) > 1 else None
     options = parser.parse_args() if command is None else argparse.Namespace()
@@ -55,10 +60,14 @@ def main() -> int:
         return 1
     if command is not None:
         return int(importlib.import_module(command).main(sys.argv[2:]))
+    if options.check:
+        return int(importlib.import_module("holdfast_controller.shell.main.check").main(options.config))
     return _run(options.config)
 
 
 def _run(settings_file: Path) -> int:
+    # It asks for settings to be read again, and must not end a daemon that can't do so yet.
+    signal.signal(signal.SIGHUP, lambda *_: None)
     # Only now: they import what an installation of the client alone lacks.
     from holdfast_controller.shell.base.config import ControllerConfig
     from holdfast_controller.shell.main.server import serve
@@ -73,7 +82,7 @@ def _run(settings_file: Path) -> int:
         ):
             # All that is loaded stays: nothing is gained by looking for cycles in it while it is being loaded.
             gc.disable()
-            runner.run(serve(settings, on_ready=_on_ready))
+            runner.run(serve(settings, on_ready=_on_ready, file=settings_file))
     except* HoldfastError as group:
         for error in group.exceptions:
             log_file.complain(f"holdfast-controller: {error}")

@@ -19,6 +19,7 @@ from holdfast.errors import ConfigError
 
 T = TypeVar("T")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_UNQUOTED = str.maketrans("", "", "'\"")
 _UNIT_S = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -68,10 +69,10 @@ def _line_of(text: str, said: str) -> int:
     words = [word.strip("'\":,.") for word in said.removeprefix("unknown key ").split()[:2]]
     if len(words) > 1 and words[0].startswith("["):
         words[0] = f"{words[0].strip('[]')}.{words[1]}"
-    wanted = words[0].replace('"', "") if words else ""
-    table, found, count = "", {}, dict[str, int]()
+    wanted = words[0].translate(_UNQUOTED) if words else ""
+    table, found, count = "", dict[str, int](), dict[str, int]()
     for number, line in enumerate(text.splitlines(), 1):
-        bare = line.split("#")[0].strip().replace('"', "")
+        bare = line.split("#")[0].strip().translate(_UNQUOTED)
         if bare.startswith("[[") and bare.endswith("]]"):
             name = bare.strip("[] ")
             table = f"{name}[{count.setdefault(name, 0)}]"

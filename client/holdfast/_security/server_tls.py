@@ -37,7 +37,8 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
         context.load_cert_chain(files.cert, files.key)
         context.load_verify_locations(files.ca)
     except ssl.SSLError as error:
-        raise ConfigError(f"{files.cert}, its key or {files.ca} cannot be used: {error.reason}.") from error
+        problem = f"{files.cert}, its key {files.key} or {files.ca} cannot be used"
+        raise ConfigError(f"{problem}: {error.reason or error}.") from error
     context.verify_mode = ssl.CERT_REQUIRED
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -52,7 +52,7 @@ class Outbox:
     """The queues of all receivers."""
 
     def __init__(self, retry_for_s: float) -> None:
-        self._retry_for_s = retry_for_s
+        self.retry_for_s = retry_for_s
         self._queues: dict[str, _Queue] = {}
         self._count = 0
 
@@ -107,7 +107,7 @@ class Outbox:
         queue.failures += 1
         queue.not_before = now + wait_s(queue.failures, FIRST_PAUSE_S, LONGEST_PAUSE_S)
         given_up = []
-        while queue.waiting and (for_good or now - queue.waiting[0][0] >= self._retry_for_s):
+        while queue.waiting and (for_good or now - queue.waiting[0][0] >= self.retry_for_s):
             given_up.append(queue.waiting[0][1])
             self._drop_first(entry.sink, queue)
         return given_up

@@ -7,6 +7,7 @@ same results: there is no clock, no randomness and no I/O in here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 from holdfast._session.reports import ReportedState, WorkerReport
@@ -141,6 +142,10 @@ class Reactor:
                 self._on_time(step)
             case commands.StoodStill():
                 sessions.on_stood_still(step)
+            case commands.PoliciesChanged(policies):
+                self.policies = step.policies = replace(policies, leases=self.policies.leases)
+                # A quota that was raised lets jobs start, and one that was lowered is what others wait for now.
+                step.capacity_freed = True
             case commands.HoldAsked():
                 hangs.on_hold(step, incoming)
             case commands.Once():

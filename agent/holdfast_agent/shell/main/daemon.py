@@ -43,7 +43,7 @@ from holdfast_agent.shell.gpus.fault_file import FaultFile
 from holdfast_agent.shell.gpus.inventory import GpuWatch
 from holdfast_agent.shell.gpus.release import GpuFreeing
 from holdfast_agent.shell.hangs.feature_reporter import FeatureReporter
-from holdfast_agent.shell.main import host_shutdown
+from holdfast_agent.shell.main import host_shutdown, reload
 from holdfast_agent.shell.main.metrics import Metrics
 from holdfast_agent.shell.main.renewal import Renewal
 from holdfast_agent.shell.main.status_socket import LocalStatus
@@ -73,8 +73,8 @@ FIRST_GPU_READING_S = 3.0
 """A driver that takes longer to answer at first must not keep the host away from its controller."""
 
 
-def run(settings: Config) -> int:
-    """Run until SIGTERM or SIGINT; workers are left alone.
+def run(settings: Config, file: Path | None = None) -> int:
+    """Run until SIGTERM or SIGINT; workers are left alone. ``file`` holds the settings, to be read again upon SIGHUP.
 
     Raises ``ConfigError`` for what can't work, ``WrongState`` where another agent runs on the same state, and
     ``StoreError`` when what has to be durable can't be made so.
@@ -98,7 +98,7 @@ def run(settings: Config) -> int:
     options = {"use_uvloop": _has_uvloop()}
     with only_one(settings.state_dir, "agent"):
         try:
-            anyio.run(_main, settings, failures, backend="asyncio", backend_options=options)
+            anyio.run(_main, settings, file, failures, backend="asyncio", backend_options=options)
         except* StoreError as group:
             failures.insert(0, _first(group))
     if failures:
@@ -132,7 +132,7 @@ def _has_uvloop() -> bool:
     return True
 
 
-async def _main(settings: Config, failures: list[BaseException]) -> None:
+async def _main(settings: Config, file: Path | None, failures: list[BaseException]) -> None:
     supervisor = Supervisor()
     log.info("agent.started", version=__version__, host=settings.name, pid=os.getpid())
     facts = HostFacts(
@@ -165,6 +165,8 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
             watch = LoopWatch(lambda stall: link.stood_still(stall.seconds), beat_s=0.1)
             metrics = Metrics(settings, driver.meter, driver.gauges, driver.parts.shims.__len__, watch.series)
             tasks.start_soon(metrics.run)
+            if file is not None:
+                await tasks.start(reload.run, file, settings, functools.partial(_change, driver, metrics))
             tasks.start_soon(LocalStatus(settings.state_dir, settings.controller, driver).run)
             supervisor.tell(READY=1)
             log_file.ready()
@@ -180,6 +182,15 @@ async def _main(settings: Config, failures: list[BaseException]) -> None:
         with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
             await source.aclose()
     log.info("agent.stopped")
+
+
+def _change(driver: Driver, metrics: Metrics, settings: Config) -> None:
+    """Have the running parts follow settings that were read again; see ``reload.LIVE``."""
+    log.set_level(settings.log_level)
+    parts = driver.parts
+    parts.preparation.hooks, parts.preparation.fitness.minimums = settings.hooks, settings.checks
+    parts.peers.wanted = settings.checks.peer_names
+    metrics.readers = settings.metrics_readers
 
 
 def _assemble(

@@ -50,6 +50,8 @@ class Metrics:
         stalls: Series,
     ) -> None:
         self._settings = settings
+        self.readers = settings.metrics_readers
+        """Users who may read them over TLS."""
         self._meter = meter
         self._gauges = gauges
         self._shims = shims
@@ -97,8 +99,8 @@ class Metrics:
         """
         settings = self._settings
         cluster = certificate.read(settings.cert).identity.cluster
-        if (who.cluster, who.kind) != (cluster, Kind.USER) or who.name not in settings.metrics_readers:
-            readers = ", ".join(settings.metrics_readers) or "nobody"
+        if (who.cluster, who.kind) != (cluster, Kind.USER) or who.name not in self.readers:
+            readers = ", ".join(self.readers) or "nobody"
             raise Denied(f"{who} may not read this host's metrics.", fix=f"metrics_readers names {readers}.")
 
     def _read(self) -> Iterable[Series]:

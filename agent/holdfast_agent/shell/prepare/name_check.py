@@ -23,13 +23,13 @@ class Peers:
     """Knows the names that have resolved of late."""
 
     def __init__(self, *, wanted: bool = True) -> None:
-        self._wanted = wanted
+        self.wanted = wanted
         self._good: dict[str, float] = {}
         self._threads = anyio.CapacityLimiter(THREADS)
 
     def unproven(self, rendezvous: Rendezvous | None) -> list[str]:
         """Names of which nothing is known; addresses in figures need no proof."""
-        if rendezvous is None or not self._wanted:
+        if rendezvous is None or not self.wanted:
             return []
         ports = (address.rpartition(":")[0] for pool in rendezvous.pools for address in pool)
         names = dict.fromkeys(host for host in (rendezvous.master_address, *ports) if not _in_figures(host))

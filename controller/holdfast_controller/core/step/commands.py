@@ -28,6 +28,7 @@ from holdfast_controller.core.step.host_commands import AgentStopping as AgentSt
 from holdfast_controller.core.step.host_commands import ChecksReported as ChecksReported
 from holdfast_controller.core.step.host_commands import ControllerChecked as ControllerChecked
 from holdfast_controller.core.step.host_commands import ShutdownAnnounced as ShutdownAnnounced
+from holdfast_controller.core.step.step import Policies
 
 
 @dataclass(frozen=True)
@@ -347,6 +348,13 @@ class StoodStill:
     for_s: float
 
 
+@dataclass(frozen=True)
+class PoliciesChanged:
+    """An admin has changed settings of the core. Leases stay as they were at the start: hosts count by them."""
+
+    policies: Policies
+
+
 Input = (
     JobSubmission
     | CancelAsked
@@ -383,4 +391,5 @@ Input = (
     | AccessCommand
     | TimePassed
     | StoodStill
+    | PoliciesChanged
 )

@@ -2,7 +2,8 @@
 
 Only root and the user that the controller runs as are served. One call makes a copy of the store as of now. The
 controller makes it itself, with the connection that it writes with: SQLite before 3.51.3 can corrupt a WAL when two
-connections share a file. Commits wait meanwhile, about a second for each GB. The other one changes the CA.
+connections share a file. Commits wait meanwhile, about a second for each GB. Others change the CA, and have settings
+read again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +28,18 @@ SOCKET = "control.sock"
 COPY = "copy-store"
 ANSWER_WITHIN_S = 600.0
 _LINE_BYTES = 4096
+Reload = Callable[[], Awaitable[dict[str, Any]]]
+"""Reads the settings again; returns the answer."""
 _PEER = struct.Struct("3i")
 
 
 class LocalCalls:
     """The socket of one controller."""
 
-    def __init__(self, store: Store, directory: Path, rotation: Rotation | None = None) -> None:
-        self._store, self._directory, self._rotation = store, directory, rotation
+    def __init__(
+        self, store: Store, directory: Path, rotation: Rotation | None = None, reload: Reload | None = None
+    ) -> None:
+        self._store, self._directory, self._rotation, self._reload = store, directory, rotation, reload
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -74,6 +79,8 @@ class LocalCalls:
                 return await self._copy()
             if order["do"] == "ca" and self._rotation is not None:
                 return await self._rotation.answer(order)
+            if order["do"] == "reload" and self._reload is not None:
+                return await self._reload()
             if order["do"] == "ca":
                 return {"problem": "it issues no certificates: enrolment_listen and ca_directory are not set"}
         except HoldfastError as error:

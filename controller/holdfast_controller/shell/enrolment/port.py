@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import grpc
@@ -33,6 +34,7 @@ class Enrolling:
         self._server: grpc.aio.Server | None = None
         self.service: Enrolment | None = None
         self.rotation: Rotation | None = None
+        self._ports = (0, 0)
         if config.ca_directory is not None:
             # Only here: a controller without a CA needs no cryptography of its own.
             from holdfast_controller.shell.enrolment.authority import Authority
@@ -62,8 +64,31 @@ class Enrolling:
         except RuntimeError as error:
             problem = f"Cannot listen on {config.enrolment_listen} (enrolment_listen)."
             raise AddressUnavailable(problem, fix="Check that the address is ours and the port is free.") from error
-        self.service.controller = f"{_reached_at(config, config.listen)}:{main_port}"
-        self.service.address = f"{_reached_at(config, config.enrolment_listen)}:{port}"
+        self._ports = main_port, port
+        self._tell_addresses(self.service)
+
+    def _tell_addresses(self, service: Enrolment) -> None:
+        """Have lines for joining name where the controller is reached."""
+        config, (main_port, port) = self._config, self._ports
+        service.controller = f"{_reached_at(config, config.listen)}:{main_port}"
+        service.address = f"{_reached_at(config, config.enrolment_listen)}:{port}"
+
+    def change(self, config: ControllerConfig) -> Callable[[], Awaitable[object] | None]:
+        """Prepare new names, lifetimes and admins; what is returned makes them count. Raises ``ConfigError``."""
+        if self._authority is None:
+            return lambda: None
+        authority, names = self._authority, names_of(config)
+
+        def count() -> Awaitable[object]:
+            self._config = config
+            authority.serves, authority.lifetimes = names, config.certificates
+            if self.service is not None:
+                self._tell_addresses(self.service)
+            if self.rotation is not None:
+                self.rotation.admins = frozenset(config.admins)
+            return authority.look_at_own(config.tls)
+
+        return count
 
     async def start(self) -> None:
         """Serve enrolment on its port, once the controller's certificate names what callers may ask for."""

@@ -45,7 +45,7 @@ class Rotation:
         own: TlsFiles,
     ) -> None:
         self._authority, self._issued, self._cluster = authority, issued, cluster
-        self._admins, self._own = frozenset(admins), own
+        self.admins, self._own = frozenset(admins), own
         self._lock = asyncio.Lock()
 
     async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Rotation:
         known = await self._issued.all()
         people = self._cluster.people
         hosts = {f"host/{name}" for name in self._cluster.hosts.keys() | people.joined}
-        users = {f"user/{name}" for name in people.roles.keys() | self._admins}
+        users = {f"user/{name}" for name in people.roles.keys() | self.admins}
         newest = self._authority.ca_hash if stage is Stage.ISSUING else self._authority.trusted[-1]
 
         def ready(party: str) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
@@ -38,9 +39,6 @@ from holdfast.v1 import (
     secret_pb2_grpc,
 )
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.lease import LeasePolicy
-from holdfast_controller.core.model.users import RunAs
-from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.backup.admin_socket import LocalCalls
 from holdfast_controller.shell.base import audit_syslog
 from holdfast_controller.shell.base.audit import Audit
@@ -51,6 +49,7 @@ from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.enrolment.port import Enrolling
+from holdfast_controller.shell.main.reload import Settings, change_policies, change_receivers, policies_of
 from holdfast_controller.shell.main.store_upkeep import count_stored, note_position, upkeep
 from holdfast_controller.shell.notify import certificates
 from holdfast_controller.shell.notify.channels import Channels
@@ -109,28 +108,19 @@ async def serve(
     config: ControllerConfig,
     on_ready: Callable[[int], None] | None = None,
     on_http: Callable[[int], None] | None = None,
+    file: Path | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises ``StoreError`` or ``ConfigError`` when it can't start.
 
-    ``on_ready`` gets the port of gRPC; before it, ``on_http`` gets that of HTTP, if it is served.
+    ``on_ready`` gets the port of gRPC; before it, ``on_http`` gets that of HTTP, if it is served. ``file`` holds the
+    settings, which are read again upon SIGHUP.
     """
     supervisor = Supervisor()
     high_water.check_presence(config.database, config.secrets_key)
     store = Store(config.database)
     cluster = await asyncio.wrap_future(store.call(store.open))
     try:
-        policies = Policies(
-            leases=LeasePolicy(config.heartbeat_interval, config.suspect_after, config.lease, config.lost_after),
-            secret_key=await asyncio.wrap_future(store.call(store.secret_key)),
-            max_jobs=config.max_jobs,
-            waiting_jobs_per_user=config.waiting_jobs_per_user,
-            cluster_name=config.cluster,
-            quotas=config.limits,
-            admins=frozenset(config.admins),
-            run_as=RunAs(config.run_as),
-            keep_jobs_s=config.retention.jobs,
-            keep_jobs=config.retention.jobs_most,
-        )
+        policies = policies_of(config, await asyncio.wrap_future(store.call(store.secret_key)))
         kept = config.retention
         driver = Driver(store, cluster, policies, StoredBytes(cluster, kept.user_mb * MIB, kept.project_mb * MIB))
         vault = await open_vault(store, config.secrets_key)
@@ -144,7 +134,7 @@ async def serve(
         metrics = Metrics(config, driver, guard, audit, dispatcher, pacing, watch)
         whole = ClusterService(driver, metrics, dispatcher, config.cluster)
         transfers = Transfers()
-        server, health_servicer, services = _server(
+        server, health_servicer, jobs, services = _server(
             config, driver, transfers, channels, guard, audit, enrolling.service, whole, vault, pacing
         )
         port = _listen(server, config)
@@ -159,7 +149,9 @@ async def serve(
         watches = await asyncio.wrap_future(store.call(store.kept_watches))
         progress = await asyncio.wrap_future(store.call(store.kept_progress))
         driver.start(watches, observers, watch.late_s, progress)
-        local = LocalCalls(store, config.state_dir, enrolling.rotation)
+        changes = (change_policies(driver, guard), change_receivers(jobs, dispatcher), enrolling.change)
+        settings = Settings(config, file, changes)
+        local = LocalCalls(store, config.state_dir, enrolling.rotation, settings.reload)
         await local.start()
         await server.start()
         await enrolling.start()
@@ -185,7 +177,7 @@ async def serve(
         watch.start()
         try:
             await _run_until_told(
-                config, driver, server, web, dispatcher, guard, audit, enrolling, metrics, supervisor
+                settings, driver, server, web, dispatcher, guard, audit, enrolling, metrics, supervisor
             )
         finally:
             watch.stop()
@@ -195,7 +187,7 @@ async def serve(
 
 
 async def _run_until_told(
-    config: ControllerConfig,
+    settings: Settings,
     driver: Driver,
     server: grpc.aio.Server,
     web: Listener | None,
@@ -213,11 +205,12 @@ async def _run_until_told(
     try:
         async with asyncio.TaskGroup() as tasks:
             alive = supervisor.keep_telling(lambda: _status(driver.cluster))
-            ends = partial(_certificate_ends, driver, metrics, config.certificates.host)
-            watching = certificates.watch(driver, ends, config.certificates.host)
-            sweeping = upkeep(driver, config.retention.history)
+            ends = partial(_certificate_ends, driver, metrics, settings)
+            watching = certificates.watch(driver, ends, lambda: settings.config.certificates.host)
+            sweeping = upkeep(driver, lambda: settings.config.retention.history)
             works = (
                 driver.run(),
+                settings.run(),
                 sweeping,
                 note_position(driver),
                 count_stored(driver),
@@ -250,13 +243,13 @@ async def _run_until_told(
         await server.stop(None)
 
 
-async def _certificate_ends(driver: Driver, metrics: Metrics, host_s: float) -> dict[str, float]:
+async def _certificate_ends(driver: Driver, metrics: Metrics, settings: Settings) -> dict[str, float]:
     """Ends of the controller's certificates, and of those of hosts that are not lost: one that is off renews none."""
     ends = metrics.certificate_ends()
     for party, newest in (await IssuedCertificates(driver.store).all()).items():
         host = driver.cluster.hosts.get(party.removeprefix("host/"))
         if party.startswith("host/") and host is not None and not host.lost:
-            ends[party] = newest.issued_at + host_s
+            ends[party] = newest.issued_at + settings.config.certificates.host
     return ends
 
 
@@ -294,7 +287,7 @@ def _server(
     whole: ClusterService,
     vault: Vault,
     pacing: HostPacing,
-) -> tuple[grpc.aio.Server, health.aio.HealthServicer, dict[str, object]]:
+) -> tuple[grpc.aio.Server, health.aio.HealthServicer, JobService, dict[str, object]]:
     server = grpc.aio.server(interceptors=(guard,), options=OPTIONS)
     bundles = BundleStore(config.state_dir / "bundles", config.bundles)
     jobs = JobService(
@@ -322,7 +315,7 @@ def _server(
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     over_http = {"JobService": jobs, "HostService": hosts, "ClusterService": whole}
-    return server, health_servicer, {f"holdfast.v1.{name}": servicer for name, servicer in over_http.items()}
+    return server, health_servicer, jobs, {f"holdfast.v1.{name}": servicer for name, servicer in over_http.items()}
 
 
 async def _listen_http(config: ControllerConfig, services: dict[str, object], guard: Guard) -> Listener | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from holdfast._daemon import log
 from holdfast_controller.shell.driver import Driver, now
@@ -18,14 +19,14 @@ PAUSE_S = 0.05
 """Between two portions, each of which keeps commits waiting for some milliseconds."""
 
 
-async def upkeep(driver: Driver, history_s: float) -> None:
+async def upkeep(driver: Driver, history_s: Callable[[], float]) -> None:
     """Look every hour, and soon after a job was deleted, until cancelled.
 
-    ``history_s``: age up to which events of hosts, users and the cluster are kept; 0 for ever.
+    ``history_s`` gives the age up to which events of hosts, users and the cluster are kept; 0 for ever.
     """
     store = driver.store
     while True:
-        if await asyncio.wrap_future(store.call(store.sweep, _before(driver, history_s))):
+        if await asyncio.wrap_future(store.call(store.sweep, _before(driver, history_s()))):
             await asyncio.sleep(PAUSE_S)
             continue
         if await asyncio.wrap_future(store.call(store.waits_for_snapshot)):

@@ -53,7 +53,7 @@ class AllowedHosts:
             fix = (
                 'Write "hooks.example", "hooks.example:8443", "*.example", an address, or a network ("10.0.0.0/8").'
             )
-            raise ConfigError(f"controller.toml: {SETTING}: {entry!r} is no host.", fix=fix)
+            raise ConfigError(f"{SETTING}: {entry!r} is no host.", fix=fix)
         self._hosts.add((name.rstrip("."), port))
 
     def admits(self, url: str) -> bool:

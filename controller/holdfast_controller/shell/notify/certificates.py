@@ -15,11 +15,16 @@ EVERY_S = 3600.0
 _BATCH = 500
 
 
-async def watch(driver: Driver, ends: Callable[[], Awaitable[Mapping[str, float]]], host_s: float) -> None:
-    """Look every hour, until cancelled. ``ends`` gives the end of each certificate by its name, wall clock."""
+async def watch(
+    driver: Driver, ends: Callable[[], Awaitable[Mapping[str, float]]], host_s: Callable[[], float]
+) -> None:
+    """Look every hour, until cancelled. ``ends`` gives the end of each certificate by its name, wall clock.
+
+    ``host_s`` gives the life of hosts' certificates.
+    """
     sent = await _recorded(driver)
     while True:
-        for event in endings(await ends(), sent, now().wall, host_s):
+        for event in endings(await ends(), sent, now().wall, host_s()):
             driver.feed(CertificateEnds(event.certificate, event.ends_at))
             sent.append(event)
         await asyncio.sleep(EVERY_S)

@@ -44,16 +44,15 @@ class Channels:
         self._targets: dict[str, Target] = {}
         self._events: dict[str, frozenset[Notice]] = {}
         self._cluster_events: dict[str, frozenset[ClusterNotice]] = {}
-        for channel in channels:
-            self._add(channel)
+        for index, channel in enumerate(channels):
+            self._add(channel, f"notifications[{index}] {channel.name!r}")
 
     @classmethod
     def of(cls, config: ControllerConfig) -> Channels:
         """Read the channels of controller.toml. Raises ``ConfigError``."""
         return cls(config.notifications, config.notification_hosts)
 
-    def _add(self, channel: ChannelConfig) -> None:
-        where = f"controller.toml: notifications {channel.name!r}"
+    def _add(self, channel: ChannelConfig, where: str) -> None:
         if not _NAME.fullmatch(channel.name):
             raise ConfigError(f"{where}: a name has letters, digits, dots, dashes and underscores.")
         if channel.name in self._targets:

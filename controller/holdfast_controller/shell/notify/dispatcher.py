@@ -60,6 +60,11 @@ class Dispatcher:
         self.delivered = 0
         """Deliveries since the start."""
 
+    def change(self, channels: Channels, retry_for_s: float) -> None:
+        """From now on deliver to these receivers, and retry for so long."""
+        self._channels, self._outbox.retry_for_s = channels, retry_for_s
+        self._wake.set()
+
     @property
     def waiting(self) -> int:
         """Number of notifications not yet delivered."""

@@ -81,6 +81,10 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         self._transfers = transfers
         self._name = cluster_name
 
+    def change(self, hang_action: Action, disconnect_policy: DisconnectPolicy, channels: Channels) -> None:
+        """Set what holds for jobs from now on that don't say, and the receivers that they may name."""
+        self._hang_action, self._disconnect_policy, self._channels = hang_action, disconnect_policy, channels
+
     @unary
     async def CreateJob(self, request: job_pb2.CreateJobRequest, context: Context) -> job_pb2.CreateJobResponse:
         owner = caller_name(context)
