@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from holdfast import spec
-from holdfast.errors import ConfigError
-from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast._base import config
+from holdfast.errors import AddressUnavailable, ConfigError
+from holdfast_controller.shell.base.config import ControllerConfig, QuotaConfig
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
 
 
 def made(**changes: Any) -> ControllerConfig:
     values: dict[str, Any] = {"listen": ":1", "cluster": "c"}
     values |= dict.fromkeys(("state_dir", "ca", "cert", "key"), Path("x"))
-    return ControllerConfig(**values, **changes)
+    return ControllerConfig(**values | changes)
 
 
 def test_defaults_are_good() -> None:
@@ -64,3 +65,65 @@ def test_run_as_is_one_of_two_words() -> None:
     assert (made().run_as, made(run_as="same-name").run_as) == ("service", "same-name")
     with pytest.raises(ConfigError, match=r"run_as is 'root'. Write \"service\" .*, or \"same-name\""):
         made(run_as="root")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"log_level": "loud"}, r"log_level: 'loud' is unknown\. Write one of debug, info"),
+        ({"log_file_mb": 0}, "log_file_mb is 0. Write 1 or more"),
+        ({"hang_action": "KILL"}, "hang_action is 'KILL'. Write NOTIFY or RESTART or OFF"),
+        ({"max_jobs": 0}, "max_jobs is 0"),
+        ({"listen": "ctl.lab"}, r"listen is 'ctl\.lab'. Write HOST:PORT"),
+        ({"listen": ":70000"}, "listen is ':70000'"),
+        ({"advertise": "ctl lab"}, "advertise: 'ctl lab' is no host"),
+        ({"names": ("ok", "")}, "names: '' is no host"),
+        ({"quotas": {"llm": QuotaConfig(gpus=-1)}}, r"quotas\.llm\.gpus is -1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_as_the_settings_are_read(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        made(**changes)
+
+
+FILE = """# listen = 1
+max_jobs = 1
+
+[quotas."*"]
+gpus = 4
+[quotas.llm]
+running_jobs = 2 # gpus = 3
+
+[[notifications]]
+name = "a"
+[[notifications]]
+name = "b"
+url = "x"
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("listen is 1.", ""),
+        ("max_jobs must be a whole number", ":2"),
+        ("unknown key 'quotas.*.gpus'.", ":5"),
+        ("quotas.llm.gpus is -1.", ":6"),
+        ("quotas.llm.running_jobs is -1.", ":7"),
+        ("notifications[1].url must be text in quotes", ":13"),
+        ("notifications[1] 'b': its url is none.", ":11"),
+        ("notifications[0].service must be true", ":9"),
+        ("the key 'cluster' is missing.", ""),
+        ("", ""),
+    ],
+)
+def test_a_problem_gets_the_line_of_its_key(tmp_path: Path, said: str, line: str) -> None:
+    path = tmp_path / "controller.toml"
+    path.write_text(FILE)
+    for message in (said, f"{path}: {said}"):
+        assert str(config.placed(ConfigError(message, fix="Mend."), path)) == f"{path}{line}: {said} Mend."
+
+
+def test_an_address_that_may_come_yet_is_no_wrong_setting(tmp_path: Path) -> None:
+    placed = config.placed(AddressUnavailable("Cannot listen."), tmp_path / "none.toml")
+    assert (placed.exit_status, ConfigError("x").exit_status) == (1, 2)

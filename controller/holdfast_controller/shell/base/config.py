@@ -30,6 +30,13 @@ class QuotaConfig:
     running_jobs: int | None = None
     waiting_jobs: int | None = None
 
+    def check(self, where: str) -> None:
+        """Raises ``ConfigError`` for a limit below 0; ``where`` is the table's name."""
+        for name in ("gpus", "running_jobs", "waiting_jobs"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ConfigError(f"{where}.{name} is {value}.", fix="Write 0 or more, or leave it out.")
+
 
 @dataclass(frozen=True)
 class ChannelConfig:
@@ -186,6 +193,8 @@ class ControllerConfig:
                 f"{problem} it must be above 0 and at most {longest:g} s.",
                 fix="A host that is cut off has to have stopped its work before that is started elsewhere.",
             )
+        for project, quota in self.quotas.items():
+            quota.check(f"quotas.{project}")
         log.check_level(self.log_level)
         if self.log_file_mb < 1:
             raise ConfigError(f"log_file_mb is {self.log_file_mb}.", fix="Write 1 or more.")
@@ -227,14 +236,7 @@ class ControllerConfig:
 
     @property
     def limits(self) -> dict[str, Quota]:
-        """The quotas as the core takes them. Raises ``ConfigError`` for one that is below 0."""
-        for project, quota in self.quotas.items():
-            for name in ("gpus", "running_jobs", "waiting_jobs"):
-                value = getattr(quota, name)
-                if value is not None and value < 0:
-                    raise ConfigError(
-                        f"quotas.{project}.{name} is {value}.", fix="Write 0 or more, or leave it out."
-                    )
+        """The quotas as the core takes them."""
         return {
             project: Quota(quota.gpus, quota.running_jobs, quota.waiting_jobs)
             for project, quota in self.quotas.items()
