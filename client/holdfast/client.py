@@ -151,6 +151,19 @@ class Client(HostCalls, HangCalls):
                 on_warning(warning)
         return created.job
 
+    async def dry_run(
+        self, job: JobFile | job_pb2.CustomJob, *, on_warning: Callable[[str], None] | None = None
+    ) -> job_pb2.DryRunJobResponse:
+        """Check a job as if it were submitted now, and store nothing. Raises what ``create_job`` would raise.
+
+        ``on_warning`` gets the same sentences.
+        """
+        found = await self._unary(self._jobs.DryRunJob, job_pb2.DryRunJobRequest(job=as_proto(job)))
+        if on_warning is not None:
+            for warning in found.warnings:
+                on_warning(warning)
+        return found
+
     async def get_job(self, job_id: str) -> job_pb2.CustomJob:
         """The job with its workers. Raises ``NotFound``."""
         return (await self._unary(self._jobs.GetJob, job_pb2.GetJobRequest(id=job_id))).job

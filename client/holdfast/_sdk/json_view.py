@@ -66,6 +66,11 @@ def job(message: job_pb2.CustomJob, *, workers: bool = True) -> Json:
     return view
 
 
+def dry_run(message: job_pb2.DryRunJobResponse) -> Json:
+    """The fate of a job that was not submitted."""
+    return _printed(message)
+
+
 def spec(message: spec_pb2.CustomJobSpec) -> Json:
     """A job spec with camelCase keys, as a job file may hold it. What is unset is left out."""
     view: Json = json_format.MessageToDict(message)

@@ -171,6 +171,31 @@ def test_a_job_that_waits_for_its_quota_starts_once_it_is_raised(site: Site, set
     site.holdfast("etc/admin", "cancel", first)
 
 
+def test_a_dry_run_says_what_would_come_of_a_job(site: Site, settings: Path, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    pool = "{replicaCount: %d, machineSpec: {acceleratorCount: 1}, processSpec: {command: [sleep, '60']}}"
+    file.write_text(f"displayName: tried\njobSpec:\n  workerPoolSpecs: [{pool % 1}]\n")
+    dry = ("submit", "--dry-run", str(file))
+    said = site.holdfast("etc/admin", *dry).stdout.splitlines()
+    assert said[0] == "tried would start now:" and said[2].split() == ["workerpool0-0", "h1", "1"]
+    found = json.loads(site.holdfast("etc/admin", *dry, "-o", "json").stdout)
+    assert (found["starts"], found["waitReason"], found["workers"][0]["host"]) == (True, "", "h1")
+    settings.write_text(settings.read_text() + "[quotas.default]\ngpus = 1\n")
+    assert reload(site)[0] == 0
+    running = site.holdfast("etc/admin", "submit", str(file)).stdout.strip()
+    said = site.holdfast("etc/admin", *dry).stdout.splitlines()
+    assert said == ["tried would wait: over quota: project default uses 1 of its 1 GPUs; this job needs 1"]
+    file.write_text(f"jobSpec:\n  workerPoolSpecs: [{pool % 2}]\n")
+    done = site.holdfast("etc/admin", *dry, check=False)
+    assert done.returncode == 125 or done.returncode == 2, done
+    assert (
+        "more than one" in done.stderr or "may hold no more than 1" in done.stderr or "replicaCount" in done.stderr
+    )
+    site.holdfast("etc/admin", "cancel", running)
+    jobs = json.loads(site.holdfast("etc/admin", "job", "list", "-o", "json").stdout)
+    assert sum(job["displayName"] == "tried" for job in jobs) == 1
+
+
 def test_a_bad_file_changes_nothing_and_is_said_to(site: Site, settings: Path) -> None:
     text = settings.read_text()
     refused = len(events(site, "controller", "settings.refused"))

@@ -29,6 +29,7 @@ MEANING = {
 TABLE = """
                                         none wrong-ca unknown void viewer elsewhere other owner host host-b admin
 JobService/CreateJob                    -    -        D       U    D      D         +     +     D    D      +
+JobService/DryRunJob                    -    -        D       U    D      D         +     +     D    D      +
 JobService/GetJob                       -    -        D       U    +      N         +     +     D    D      +
 JobService/ListJobs                     -    -        D       U    +      +         +     +     D    D      +
 JobService/CancelJob                    -    -        D       U    D      N         D     +     D    D      +

@@ -10,13 +10,13 @@ from tests.scenarios.world import World, gang
 
 from holdfast.errors import HoldfastError, TooMany
 from holdfast_controller.core.model.quota import Quota
-from holdfast_controller.core.scheduling.submit import _refusal
+from holdfast_controller.core.scheduling import submit
 from holdfast_controller.core.step.commands import JobSubmission
 
 
 def refusal(world: World, project: str = "default", owner: str = "ann") -> HoldfastError | None:
     asked = JobSubmission(0, owner, "", "one-more", "one-more", {}, gang(1, project=project), "{}")
-    return _refusal(world.cluster, asked, world.policies)
+    return submit.refusal(world.cluster, asked, world.policies)
 
 
 def test_a_user_may_have_so_many_jobs_waiting_and_others_go_on() -> None:

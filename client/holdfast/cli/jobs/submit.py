@@ -13,9 +13,11 @@ from holdfast.cli.jobs.code_options import code_options
 from holdfast.cli.jobs.job_options import JobOptions, job_options
 from holdfast.cli.jobs.packaging import CodeOptions, Packed, bring_code, packing, pools_in, spec_in
 from holdfast.cli.jobs.reference_options import ReferenceOptions, reference_options, split_list
-from holdfast.cli.kit import exit_status
+from holdfast.cli.kit import exit_status, table
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
+from holdfast.cli.kit.output import PAGE_FORMATS, dump
+from holdfast.cli.kit.table import Column
 from holdfast.errors import InvalidSpec, Violation
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.v1 import job_pb2
 
 COMMAND_LINE = "The command line"
+_PLANNED = (Column("WORKER"), Column("HOST"), Column("GPUS"))
 _PACKAGES = ("pythonPackageSpec", "python_package_spec")
 
 
@@ -37,6 +40,10 @@ _PACKAGES = ("pythonPackageSpec", "python_package_spec")
     help="A pool, as another service's command has it, in place of those of --config; once for each pool.",
 )
 @click.option("--python-package-uris", default="", help="Packages of all pools with a python-module, with commas.")
+@click.option(
+    "--dry-run", is_flag=True, help="Check it on the controller, say where it would run, and store nothing."
+)
+@click.option("-o", "--output", type=click.Choice(PAGE_FORMATS), help="With --dry-run: format of what it says.")
 @click.option("--wait", is_flag=True, help="Show the job's output and exit as it does.")
 @click.option("--all", "show_all", is_flag=True, help="With --wait: show the output of all ranks.")
 @click.option("--name", "--display-name", help="Display name, in place of the file's.")
@@ -48,6 +55,8 @@ def submit(
     config: str | None,
     pools: tuple[str, ...],
     python_package_uris: str,
+    dry_run: bool,
+    output: str | None,
     wait: bool,
     show_all: bool,
     name: str | None,
@@ -63,13 +72,46 @@ def submit(
     if (file and (config or pools)) or not (file or config or pools or code):
         fix = "" if file else " For code alone, give --script or --python-module."
         raise click.UsageError(f"Give one of FILE, --config and --worker-pool-spec.{fix}")
+    if output and not dry_run:
+        raise click.UsageError("-o goes with --dry-run.")
+    if dry_run and wait:
+        raise click.UsageError("--wait does not go with --dry-run, which submits nothing.")
     with packing() as packed:
         job = _job_of(file or config or "", pools, python_package_uris, code, packed)
         if name:
             job.display_name = name
         options.apply(job)
         reference.apply(job, Console())
+        if dry_run:
+            sys.exit(with_client(_dry_run(job, output or "table")))
         sys.exit(with_client(_submission(job, packed, wait=wait, show_all=show_all)))
+
+
+def _dry_run(job: job_pb2.CustomJob, output: str) -> Callable[[Client], Awaitable[int]]:
+    async def work(client: Client) -> int:
+        console = Console()
+        found = await client.dry_run(job, on_warning=console.warning)
+        if output != "table":
+            from holdfast._sdk import json_view
+
+            dump(json_view.dry_run(found), output)
+            return exit_status.OK
+        if found.starts:
+            say(f"{job.display_name or 'The job'} would start now:")
+            table.write(
+                _PLANNED,
+                [(each.name, each.host, str(len(each.gpus)) if each.gpus else "-") for each in found.workers],
+            )
+        else:
+            behind = f", behind {found.ahead} in the queue" if found.ahead else ""
+            say(f"{job.display_name or 'The job'} would wait{behind}: {found.wait_reason}")
+        if found.gives_way:
+            say(f"These SPOT jobs would give way to it: {', '.join(found.gives_way)}")
+        if found.account:
+            say(f"Its ranks would run as {found.account}.")
+        return exit_status.OK
+
+    return work
 
 
 def _submission(

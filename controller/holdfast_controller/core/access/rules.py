@@ -65,6 +65,7 @@ _ANYONE = Rule(frozenset(), anyone=True)
 
 RULES: Mapping[str, Rule] = {
     "holdfast.v1.JobService/CreateJob": _user(Role.USER, Where.NEW_JOB, changes=True),
+    "holdfast.v1.JobService/DryRunJob": _user(Role.USER, Where.NEW_JOB),
     "holdfast.v1.JobService/GetJob": _LOOK,
     "holdfast.v1.JobService/ListJobs": _LOOK_AROUND,
     "holdfast.v1.JobService/CancelJob": _ACT,

@@ -28,17 +28,21 @@ _SINGLES = 64
 
 def make_room(step: Step, job: Job, hosts: list[Host]) -> None:
     """Preempt SPOT jobs if ``job`` then fits on ``hosts``, together with jobs that are stopping already."""
-    cluster = step.cluster
     if job.gang.strategy is Strategy.SPOT:
         return
-    admitted = may_have(job.gang, hosts)
-    trial = Trial(job, admitted, _leaving(cluster))
-    victims = [victim for victim in _young_first(cluster, job) if trial.is_there(victim.id)]
-    if not victims or trial.fits(()) or not trial.fits([victim.id for victim in victims]):
-        return
-    for victim in fewest(trial, victims):
+    for name in would_give_way(step.cluster, job, hosts):
+        victim = step.cluster.jobs[name]
         if not gives_notice(step, victim, EndReason.PREEMPTED, Related(job=job.id)):
             give_way(step, victim, Related(job=job.id))
+
+
+def would_give_way(cluster: Cluster, job: Job, hosts: list[Host]) -> list[str]:
+    """Ids of the SPOT jobs whose preemption makes room for ``job``; none where it fits without, or not even with it."""
+    trial = Trial(job, may_have(job.gang, hosts), _leaving(cluster))
+    victims = [victim for victim in _young_first(cluster, job) if trial.is_there(victim.id)]
+    if not victims or trial.fits(()) or not trial.fits([victim.id for victim in victims]):
+        return []
+    return [victim.id for victim in fewest(trial, victims)]
 
 
 def _young_first(cluster: Cluster, job: Job) -> list[Job]:

@@ -35,9 +35,9 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
         return
     if account != asked.gang.account:
         asked = replace(asked, gang=asked.gang.running_as(account))
-    refusal = _refusal(cluster, asked, step.policies)
-    if refusal is not None:
-        step.do(Refuse(asked.token, refusal))
+    refused = refusal(cluster, asked, step.policies)
+    if refused is not None:
+        step.do(Refuse(asked.token, refused))
         return
     step.emit(
         ev.JobSubmitted(
@@ -64,7 +64,8 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
         note_wait(step, job, queue_view.quota_lack(job), wait_reason(cluster, job, hosts, queue_view))
 
 
-def _refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> HoldfastError | None:
+def refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> HoldfastError | None:
+    """Why a job is not accepted; None where it is."""
     if asked.job_id in cluster.jobs or asked.job_id in cluster.purged:
         return InvalidInput([Violation("", f"the job id {asked.job_id} is taken", "submit again")])
     full = len(cluster.jobs) >= policies.max_jobs

@@ -36,7 +36,7 @@ def subject_of(method: str, request: Any) -> str:
         return f"{kind}/{getattr(request, kind) or '*'}"
     if not named:
         project = getattr(getattr(request, "job", None), "project", "")
-        return f"project/{project or DEFAULT_PROJECT}" if call == "CreateJob" else ""
+        return f"project/{project or DEFAULT_PROJECT}" if call in ("CreateJob", "DryRunJob") else ""
     if service.endswith(".SecretService"):
         # What is no name may be a value that was put in its place.
         holder = request.project or getattr(request, "user", "")

@@ -14,10 +14,11 @@ from holdfast_controller.core.lifecycle.recovery_phases import phases_of
 from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.exits import JobError, shown_raised
-from holdfast_controller.core.model.gang import Member
+from holdfast_controller.core.model.gang import Gang, Member
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.job import Job, WorkerState
 from holdfast_controller.core.model.recovery import related_in_words
+from holdfast_controller.core.scheduling.dry_run import DryRun
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.views.training import training_of
 from holdfast_controller.shell.convert.recovery_to_proto import (
@@ -87,6 +88,22 @@ def workers_to_proto(cluster: Cluster, job: Job, members: Sequence[Member]) -> l
     """Some of the workers of a job that has its places."""
     late = {(e.generation, e.rank): e for e in job.late_exits}
     return [_worker(cluster, job, member, late) for member in members]
+
+
+def dry_run_to_proto(found: DryRun, gang: Gang) -> job_pb2.DryRunJobResponse:
+    """The fate of a job that was not submitted."""
+    workers = [
+        job_pb2.PlannedWorker(name=member.name, host=place.host, gpus=place.gpus)
+        for member, place in zip(gang.members, found.places, strict=False)
+    ]
+    return job_pb2.DryRunJobResponse(
+        starts=bool(workers),
+        workers=workers,
+        wait_reason=found.wait_reason,
+        gives_way=found.gives_way,
+        ahead=found.ahead,
+        account=found.account,
+    )
 
 
 def error_to_proto(error: JobError) -> job_pb2.JobError:

@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _make(settings: ControllerConfig, file: Path, name: str, folder: Path) -> None:
     if name not in settings.admins:
-        fix = f"Write admins = {[*settings.admins, name]} there and start the controller again."
+        fix = f"Write admins = {[*settings.admins, name]} there, and: systemctl reload holdfast-controller"
         raise ConfigError(f"{name!r} is none of the admins in {file}.", fix=fix.replace("'", '"'))
     if settings.ca_directory is None:
         raise ConfigError(f"ca_directory is not set in {file}: the CA is elsewhere.", fix="Make it there.")

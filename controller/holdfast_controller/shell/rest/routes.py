@@ -83,7 +83,7 @@ class Gate:
         self._calls = calls
 
     async def create(self, request: Request) -> Response:
-        given = body.parameters(request, ("requestId",))
+        given = body.parameters(request, ("requestId", "validateOnly"))
         project = _project(request)
         job = await body.job(request)
         if project not in ("", ANY):
@@ -91,6 +91,10 @@ class Gate:
                 problem = f"is {job.project!r}, while the address names {project!r}"
                 raise InvalidInput([Violation("project", problem, "leave it out of the body")])
             job.project = project
+        only = body.truth(given, "validateOnly")
+        if only:
+            found = await self._one(request, f"{JOBS}DryRunJob", job_pb2.DryRunJobRequest(job=job))
+            return Json(json_view.dry_run(found))
         message = job_pb2.CreateJobRequest(request_id=body.single(given, "requestId"), job=job)
         made = await self._one(request, f"{JOBS}CreateJob", message)
         return Json(_printed(request, made.job) | {"warnings": list(made.warnings)})

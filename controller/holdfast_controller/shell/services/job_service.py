@@ -7,6 +7,7 @@ import contextlib
 import re
 import secrets
 from collections.abc import AsyncGenerator, Callable, Container
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import cast
 
@@ -21,6 +22,7 @@ from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.scheduling.dry_run import dry_run
 from holdfast_controller.core.step.commands import (
     CancelAsked,
     DeleteAsked,
@@ -42,8 +44,8 @@ from holdfast_controller.shell.calls.rpc import Context, caller_name, once, stre
 from holdfast_controller.shell.calls.slices import APART_BYTES, TURNS, Page, apart
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
 from holdfast_controller.shell.convert.job_event_to_proto import event_to_proto
-from holdfast_controller.shell.convert.job_to_proto import job_to_proto, timestamp
-from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.convert.job_to_proto import dry_run_to_proto, job_to_proto, timestamp
+from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.channels import Channels, without_secrets
 from holdfast_controller.shell.services.read_logs import LogReading
 from holdfast_controller.shell.services.spec_checks import check_code, check_secrets
@@ -88,39 +90,24 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     @unary
     async def CreateJob(self, request: job_pb2.CreateJobRequest, context: Context) -> job_pb2.CreateJobResponse:
         owner = caller_name(context)
-        large = request.job.ByteSize() > APART_BYTES
-        job_file = await apart(spec.job_from_proto, request.job) if large else spec.job_from_proto(request.job)
-        self._channels.check(job_file.job_spec)
-        self._driver.stored.check(owner, job_file.project)
-        await check_code(job_file.job_spec, self._bundles, owner)
-        holders = check_secrets(job_file.job_spec, self._driver.cluster.people, owner, job_file.project)
-        gang = gang_of(
-            job_file.job_spec,
-            self._hang_action,
-            disconnect_policy=self._disconnect_policy,
-            project=job_file.project,
-            holders=holders,
-        )
-        message, spec_json = await apart(_stored, job_file.job_spec) if large else _stored(job_file.job_spec)
-        know_spec(spec_json, message)
+        job_file, submitted = await self._submission(owner, request.job)
 
         def submission(token: int) -> JobSubmission:
-            return JobSubmission(
-                token=token,
-                owner=owner,
-                request_id=request.request_id,
-                job_id=_new_id(job_file.display_name, *self._taken()),
-                display_name=job_file.display_name,
-                labels=dict(job_file.labels),
-                gang=gang,
-                spec_json=spec_json,
-                annotations=dict(job_file.annotations),
-                kms_key=job_file.encryption_spec.kms_key_name if job_file.encryption_spec else "",
-            )
+            job_id = _new_id(job_file.display_name, *self._taken())
+            return replace(submitted, token=token, request_id=request.request_id, job_id=job_id)
 
         job_id = await self._driver.ask(once(owner, request, submission))
         warnings = map(str, spec.warnings(job_file))
         return job_pb2.CreateJobResponse(job=await committed_job(self._driver, job_id), warnings=warnings)
+
+    @unary
+    async def DryRunJob(self, request: job_pb2.DryRunJobRequest, context: Context) -> job_pb2.DryRunJobResponse:
+        job_file, submitted = await self._submission(caller_name(context), request.job, sent=False)
+        found = dry_run(self._driver.cluster, submitted, self._driver.reactor.policies, now())
+        await self._driver.settled()
+        answer = dry_run_to_proto(found, submitted.gang)
+        answer.warnings.extend(map(str, spec.warnings(job_file)))
+        return answer
 
     @unary
     async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.GetJobResponse:
@@ -231,6 +218,41 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         async with contextlib.aclosing(reading.chunks()) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+    async def _submission(
+        self, owner: str, wanted: job_pb2.CustomJob, *, sent: bool = True
+    ) -> tuple[spec.JobFile, JobSubmission]:
+        """A job as the core takes it, without an id. Raises ``InvalidSpec`` and what else refuses it before that.
+
+        Without ``sent`` its packaged code may be missing here.
+        """
+        large = wanted.ByteSize() > APART_BYTES
+        job_file = await apart(spec.job_from_proto, wanted) if large else spec.job_from_proto(wanted)
+        self._channels.check(job_file.job_spec)
+        self._driver.stored.check(owner, job_file.project)
+        await check_code(job_file.job_spec, self._bundles if sent else None, owner)
+        holders = check_secrets(job_file.job_spec, self._driver.cluster.people, owner, job_file.project)
+        gang = gang_of(
+            job_file.job_spec,
+            self._hang_action,
+            disconnect_policy=self._disconnect_policy,
+            project=job_file.project,
+            holders=holders,
+        )
+        message, spec_json = await apart(_stored, job_file.job_spec) if large else _stored(job_file.job_spec)
+        know_spec(spec_json, message)
+        return job_file, JobSubmission(
+            token=0,
+            owner=owner,
+            request_id="",
+            job_id="",
+            display_name=job_file.display_name,
+            labels=dict(job_file.labels),
+            gang=gang,
+            spec_json=spec_json,
+            annotations=dict(job_file.annotations),
+            kms_key=job_file.encryption_spec.kms_key_name if job_file.encryption_spec else "",
+        )
 
     def _taken(self) -> tuple[Container[str], ...]:
         """Ids of all jobs, also of those that were deleted, and of those that only hosts know after a restore."""

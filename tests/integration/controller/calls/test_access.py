@@ -91,7 +91,7 @@ def fields(call: str, job_id: str, queued: str) -> dict[str, Any]:
     """A request that goes as far as it can for a job that has ended, and stays, and hosts that aren't there."""
     service, _, name = call.partition("/")
     match service, name:
-        case _, "CreateJob":
+        case _, "CreateJob" | "DryRunJob":
             return {"job": job(project="vision")}
         case _, "DeleteJob":
             return {"id": queued}

@@ -56,6 +56,25 @@ async def test_what_changes_nothing_here_is_kept_and_warned_about(controller: Co
     assert kept.job_spec.service_account == "trainer@example.org"
 
 
+async def test_a_dry_run_says_where_a_job_would_run_and_stores_nothing(controller: Controller, jobs: Any) -> None:
+    async with controller.agent(gpus=2):
+        asked = job()
+        asked.job_spec.service_account = "trainer@example.org"
+        found = await jobs.DryRunJob(job_pb2.DryRunJobRequest(job=asked), timeout=WITHIN_S)
+        assert found.starts and [(each.name, each.host) for each in found.workers] == [("workerpool0-0", "host-0")]
+        assert list(found.workers[0].gpus) == ["host-0-0"]
+        assert [warning.partition(":")[0] for warning in found.warnings] == ["jobSpec.serviceAccount"]
+        assert not (await jobs.ListJobs(job_pb2.ListJobsRequest(), timeout=WITHIN_S)).jobs
+        assert (await create(jobs)).attempt == 1
+        assert (await create(jobs)).attempt == 1
+        found = await jobs.DryRunJob(job_pb2.DryRunJobRequest(job=job()), timeout=WITHIN_S)
+        assert not found.starts and not found.workers
+        assert found.wait_reason == "needs 1 NVIDIA_H100_80GB GPU on one host (0 free on the best)"
+        large = job_pb2.DryRunJobRequest(job=job(gpus=3))
+        _, error = await refusal(jobs.DryRunJob(large, timeout=WITHIN_S))
+        assert error.reason == "NEVER_FITS"
+
+
 async def test_job_goes_the_whole_way(controller: Controller, jobs: Any) -> None:
     async with controller.agent() as agent:
         made = await create(jobs, job("My train.py", labels={"team": "x"}))

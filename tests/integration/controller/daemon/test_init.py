@@ -52,7 +52,7 @@ def test_an_admin_who_has_lost_everything_gets_it_again(tmp_path: Path, capsys: 
     init(tmp_path)
     words = ["--config", str(tmp_path / "etc/controller.toml")]
     assert admin.main(["ann", *words]) == 0
-    assert f"ann is in {tmp_path}/etc/ann" in capsys.readouterr().out
+    assert f"copy {tmp_path}/etc/ann there" in capsys.readouterr().out
     again, first = load(tmp_path / "etc/ann/client.toml"), load(tmp_path / "etc/admin/client.toml")
     assert (again.controller, again.enrolment) == (first.controller, first.enrolment)
     assert certificate.read(again.cert).identity == certificate.read(first.cert).identity

@@ -1,0 +1,99 @@
+"""What would come of a submission now: everything that one goes through, without a change to the state.
+
+Jobs ahead in the queue wait because they don't fit now, or they would not be there: so it is enough to keep from
+the new job what they wait for, as a scheduling pass does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+from holdfast_controller.core.access.accounts import account_for
+from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
+from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.gang import Strategy
+from holdfast_controller.core.model.host import Host, Place
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.phase import Queued
+from holdfast_controller.core.model.quota import Ahead, lack
+from holdfast_controller.core.scheduling.backfill import Reservations
+from holdfast_controller.core.scheduling.placement import Plan, plan_job
+from holdfast_controller.core.scheduling.preempt import would_give_way
+from holdfast_controller.core.scheduling.schedule import PLANS_IN_VAIN, may_be_placed, schedulable_hosts
+from holdfast_controller.core.scheduling.submit import refusal
+from holdfast_controller.core.step.commands import JobSubmission
+from holdfast_controller.core.step.step import Policies
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """``places``, one for each worker, are empty where the job would wait; ``wait_reason`` says why, or is empty.
+
+    ``gives_way`` names SPOT jobs that would be stopped for it. ``account`` is empty where hosts choose it.
+    """
+
+    account: str
+    places: tuple[Place, ...] = ()
+    wait_reason: str = ""
+    gives_way: tuple[str, ...] = ()
+    ahead: int = 0
+    """Jobs that would be ahead of it in the queue."""
+
+
+def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now) -> DryRun:
+    """The fate of a submission. Raises the ``HoldfastError`` with which it would be refused."""
+    account = account_for(asked.owner, asked.gang.account, cluster.people, policies)
+    asked = replace(asked, gang=asked.gang.running_as(account))
+    if (problem := refusal(cluster, asked, policies)) is not None:
+        raise problem
+    job = _job_of(asked, cluster, now)
+    hosts, queue = schedulable_hosts(cluster), list(cluster.queue)
+    before = [other for name in queue if (other := cluster.jobs[name]).turn < job.turn]
+    reservations, ahead = Reservations(), defaultdict[str, Ahead](Ahead)
+    reserved: set[tuple[object, ...]] = set()
+    for other in before:
+        if not may_be_placed(cluster, other, now.wall):
+            continue
+        project = other.gang.project
+        over = lack(policies.quotas, cluster.holdings, other.id, other.gang, ahead[project])
+        ahead[project].charge(other.gang, cluster.holdings.gpus_by_job.get(other.id))
+        if not over and other.gang.shape not in reserved and len(reserved) < PLANS_IN_VAIN:
+            reserved.add(other.gang.shape)
+            reservations.reserve(other.gang, hosts)
+    made = DryRun(account, ahead=len(before))
+    if over := lack(policies.quotas, cluster.holdings, job.id, job.gang, ahead[job.gang.project]):
+        return replace(made, wait_reason=over)
+    if not cluster.hosts:
+        return replace(made, wait_reason="no host has joined yet")
+
+    def left(host: Host, without: frozenset[str]) -> HostCapacity:
+        return reservations.limit(capacity_of(host, without), host)
+
+    found = plan_job(job, hosts, left)
+    if isinstance(found, Plan):
+        return replace(made, places=found.places)
+    if not reserved and job.gang.strategy is not Strategy.SPOT:
+        made = replace(made, gives_way=tuple(would_give_way(cluster, job, hosts)))
+    behind = plan_job(job, hosts) if reserved else found
+    if isinstance(behind, Plan):
+        first = next(other.id for other in before if other.gang.shape in reserved)
+        return replace(made, wait_reason=f"what it needs is kept for {first}, which is ahead of it in the queue")
+    return replace(made, wait_reason=found.reason)
+
+
+def _job_of(asked: JobSubmission, cluster: Cluster, now: Now) -> Job:
+    """The job that would be submitted, as the last one so far."""
+    return Job(
+        id=asked.job_id,
+        owner=asked.owner,
+        request_id="",
+        display_name=asked.display_name,
+        labels=asked.labels,
+        gang=asked.gang,
+        spec_json=asked.spec_json,
+        created_at=now.wall,
+        number=cluster.sequence + 1,
+        phase=Queued(since=now.wall),
+    )
