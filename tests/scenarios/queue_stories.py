@@ -13,9 +13,9 @@ from holdfast_controller.core.step.step import Policies
 
 
 def policies(**quotas: Quota) -> Policies:
-    return Policies(
-        secret_key=b"k", cluster_name="lab", quotas={name.replace("any", "*"): q for name, q in quotas.items()}
-    )
+    """``any`` stands for "*", and ``user_ann`` for the quota of a user."""
+    named = {name.replace("user_", "user/").replace("any", "*"): quota for name, quota in quotas.items()}
+    return Policies(secret_key=b"k", cluster_name="lab", quotas=named)
 
 
 def job_of(world: World, name: str) -> Job:

@@ -202,4 +202,4 @@ def test_nothing_that_hosts_and_users_say_breaks_an_invariant(seed: int) -> None
     assert not world.cluster.watches
     assert not world.cluster.suspects
     assert not len(world.cluster.queue)
-    assert not world.cluster.holdings.by_project
+    assert not world.cluster.holdings.by_holder

@@ -129,7 +129,7 @@ def test_nobody_is_delayed_by_a_job_behind_it(seed: int) -> None:
     played = Play(story)
     cluster = played.reactor.cluster
     assert not cluster.queue, "somebody never started"
-    assert not cluster.holdings.by_project
+    assert not cluster.holdings.by_holder
     for name, overtaken in played.overtook.items():
         # Whoever waits for its project's quota leaves hosts to other projects by intent, and may then take others.
         by_quota = story.quotas and any(cluster.jobs[other].gang.project == "vision" for other in overtaken)

@@ -64,7 +64,7 @@ def test_job_that_waits_for_its_quota_does_not_expire(restarted: bool) -> None:
     world.submit("other", gang(1, priority=3))
     told = finish(world, "a")
     assert placed(told) == ["other placed g1 on host-0"]
-    assert "b queued: the quota of its project suffices now; waits for hosts" in told
+    assert "b queued: its quota suffices now; waits for hosts" in told
     if restarted:
         world.wait(300, beating=["host-0"])
         world.restart_controller(down_s=100)

@@ -40,7 +40,7 @@ def test_each_project_has_its_table_and_the_others_one_for_all(tmp_path: Path) -
     [
         (
             "[quotas.vision]\ngpuz = 8\n",
-            "unknown key 'quotas.vision.gpuz'. Did you mean gpus? Known keys: gpus, running_jobs, waiting_jobs.",
+            "unknown key 'quotas.vision.gpuz'. Did you mean gpus? Known keys: gpus, max_priority,",
         ),
         ('[quotas.vision]\ngpus = "8"\n', "quotas.vision.gpus must be a whole number, not '8'."),
         ("[quotas]\nvision = 8\n", "quotas.vision must be a table."),

@@ -19,7 +19,7 @@ def hold(cluster: Cluster, host: Host, key: str, share: Allocation, at: Wall) ->
     host.allocations[key] = share
     _note_change(cluster, host)
     job = _job(cluster, key)
-    cluster.holdings.take(job.gang.project, job.id, len(share.gpus))
+    cluster.holdings.take(job.owner, job.gang, job.id, len(share.gpus))
     on_hold(job, _index(key), host, share, at)
 
 
@@ -29,7 +29,7 @@ def let_go(cluster: Cluster, host: Host, key: str, at: Wall) -> None:
     if share is not None:
         _note_change(cluster, host)
         job = _job(cluster, key)
-        cluster.holdings.give_back(job.gang.project, job.id, len(share.gpus))
+        cluster.holdings.give_back(job.owner, job.gang, job.id, len(share.gpus))
         on_let_go(cluster, job, _index(key), host, at)
 
 
@@ -45,7 +45,7 @@ def recount(cluster: Cluster) -> None:
         cluster.free_capacity.changed(host.name)
         for key, share in host.allocations.items():
             job = _job(cluster, key)
-            cluster.holdings.take(job.gang.project, job.id, len(share.gpus))
+            cluster.holdings.take(job.owner, job.gang, job.id, len(share.gpus))
             if key not in host.quarantined:
                 on_upgrade(job, _index(key), host, share)
 

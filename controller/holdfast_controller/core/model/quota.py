@@ -1,45 +1,63 @@
-"""Quotas: how much of the cluster the jobs of one project may hold at once.
+"""Quotas: how much of the cluster the jobs of one project, or of one user, may hold at once.
 
 What counts is what is held: a job's share from its placement until its host has proven it empty, and what is kept
-for its next attempt. A job that waits for its project's quota delays no job outside the project; inside,
-those behind it can't use what it waits for.
+for its next attempt. A job counts for two holders, its project and its owner. One that waits for the quota of either
+delays no job of others; of the same holder, those behind it can't use what it waits for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.gang import Gang
 
-ANY_PROJECT = "*"
-"""The quota of projects that have none of their own."""
+ANY = "*"
+"""The quota of projects that have none of their own, and with ``USER`` before it that of users."""
+USER = "user/"
+"""Begins the key of a user's quota; no project has such a name."""
 
 
 @dataclass(frozen=True)
 class Quota:
-    """Limits of a project; None: none, but for ``waiting_jobs``, which has a default.
+    """Limits of a holder; None: none, but for ``waiting_jobs``, which has a default.
 
-    ``running_jobs`` counts jobs that hold anything, ``waiting_jobs`` those in the queue.
+    ``running_jobs`` counts jobs that hold anything, ``waiting_jobs`` those in the queue. A job may have a priority up to
+    ``max_priority``.
     """
 
     gpus: int | None = None
     running_jobs: int | None = None
     waiting_jobs: int | None = None
+    max_priority: int | None = None
 
 
 Quotas = Mapping[str, Quota]
-"""By project."""
+"""By holder: a project's name, or ``user/NAME``."""
 
 
-def quota_of(quotas: Quotas, project: str) -> Quota | None:
-    """The limits of a project, its own or everybody's; None where it has none."""
-    return quotas.get(project) or quotas.get(ANY_PROJECT)
+def holders(owner: str, gang: Gang) -> tuple[str, str]:
+    """Whose quotas a job counts for."""
+    return gang.project, USER + owner
+
+
+def quota_of(quotas: Quotas, holder: str) -> Quota | None:
+    """The limits of a holder, its own or everybody's; None where it has none."""
+    return quotas.get(holder) or quotas.get(USER + ANY if holder.startswith(USER) else ANY)
+
+
+def _limits(quotas: Quotas, owner: str, gang: Gang) -> Iterator[tuple[str, str, Quota]]:
+    """Holder, its name in words and its quota, for those of a job that have one."""
+    for holder in holders(owner, gang):
+        quota = quota_of(quotas, holder)
+        if quota is not None:
+            yield holder, f"user {owner}" if holder.startswith(USER) else f"project {holder}", quota
 
 
 @dataclass
 class Use:
-    """GPUs and running jobs that a project holds."""
+    """GPUs and running jobs that a holder holds."""
 
     gpus: int = 0
     jobs: dict[str, int] = field(default_factory=dict)
@@ -48,75 +66,88 @@ class Use:
 
 @dataclass
 class Holdings:
-    """Holdings by project and job; ``fold`` keeps them in step with the hosts' allocations."""
+    """Holdings by holder and job; ``fold`` keeps them in step with the hosts' allocations."""
 
-    by_project: dict[str, Use] = field(default_factory=dict)
+    by_holder: dict[str, Use] = field(default_factory=dict)
     gpus_by_job: dict[str, int] = field(default_factory=dict)
 
-    def take(self, project: str, job_id: str, gpus: int) -> None:
+    def take(self, owner: str, gang: Gang, job_id: str, gpus: int) -> None:
         """One share more is held."""
-        use = self.by_project.setdefault(project, Use())
-        use.gpus += gpus
-        use.jobs[job_id] = use.jobs.get(job_id, 0) + 1
+        for holder in holders(owner, gang):
+            use = self.by_holder.setdefault(holder, Use())
+            use.gpus += gpus
+            use.jobs[job_id] = use.jobs.get(job_id, 0) + 1
         self.gpus_by_job[job_id] = self.gpus_by_job.get(job_id, 0) + gpus
 
-    def give_back(self, project: str, job_id: str, gpus: int) -> None:
+    def give_back(self, owner: str, gang: Gang, job_id: str, gpus: int) -> None:
         """One share less is held."""
-        use = self.by_project[project]
-        use.gpus -= gpus
         self.gpus_by_job[job_id] -= gpus
-        use.jobs[job_id] -= 1
-        if not use.jobs[job_id]:
-            del use.jobs[job_id]
-            del self.gpus_by_job[job_id]
-        if not use.jobs:
-            del self.by_project[project]
+        for holder in holders(owner, gang):
+            use = self.by_holder[holder]
+            use.gpus -= gpus
+            use.jobs[job_id] -= 1
+            if not use.jobs[job_id]:
+                del use.jobs[job_id]
+                self.gpus_by_job.pop(job_id, None)
+            if not use.jobs:
+                del self.by_holder[holder]
 
 
 @dataclass(slots=True)
 class Ahead:
-    """GPUs and jobs that a project's jobs ahead of another one wait for."""
+    """GPUs and jobs that a holder's jobs ahead of another one wait for."""
 
     gpus: int = 0
     jobs: int = 0
 
-    def charge(self, gang: Gang, held: int | None) -> None:
+
+class Waiting:
+    """By holder: what its jobs wait for that a pass over the queue has come by so far."""
+
+    def __init__(self) -> None:
+        self.ahead: defaultdict[str, Ahead] = defaultdict(Ahead)
+
+    def charge(self, owner: str, gang: Gang, held: int | None) -> None:
         """Count a job that goes on waiting; ``held`` are GPUs that it holds already, None where it holds nothing."""
-        self.gpus += max(gang.gpus - (held or 0), 0)
-        self.jobs += held is None
+        for holder in holders(owner, gang):
+            ahead = self.ahead[holder]
+            ahead.gpus += max(gang.gpus - (held or 0), 0)
+            ahead.jobs += held is None
 
 
 _NO_USE, _NONE_AHEAD = Use(), Ahead()
 
 
-def lack(quotas: Quotas, holdings: Holdings, job_id: str, gang: Gang, ahead: Ahead = _NONE_AHEAD) -> str:
-    """Why the quota of its project lets a job not start now; empty when it does.
-
-    ``ahead`` is of the job's own project.
-    """
-    quota = quota_of(quotas, gang.project)
-    if quota is None:
+def lack(
+    quotas: Quotas, holdings: Holdings, job_id: str, owner: str, gang: Gang, waiting: Waiting | None = None
+) -> str:
+    """Why a quota, of its project or its owner, lets a job not start now; empty when both do."""
+    if not quotas:
         return ""
-    use = holdings.by_project.get(gang.project, _NO_USE)
-    others = use.gpus - holdings.gpus_by_job.get(job_id, 0)
-    if quota.gpus is not None and gang.gpus and others + ahead.gpus + gang.gpus > quota.gpus:
-        waited = f", jobs ahead wait for {ahead.gpus} more" if ahead.gpus else ""
-        used = f"project {gang.project} uses {others} of its {quota.gpus} GPUs"
-        return f"over quota: {used}{waited}; this job needs {gang.gpus}"
-    running = len(use.jobs) - (job_id in use.jobs)
-    if quota.running_jobs is not None and running + ahead.jobs + 1 > quota.running_jobs:
-        waited = f", and {ahead.jobs} wait ahead of this one" if ahead.jobs else ""
-        return f"over quota: project {gang.project} runs {running} of its {quota.running_jobs} jobs{waited}"
+    for holder, name, quota in _limits(quotas, owner, gang):
+        use = holdings.by_holder.get(holder, _NO_USE)
+        ahead = _NONE_AHEAD if waiting is None else waiting.ahead.get(holder, _NONE_AHEAD)
+        others = use.gpus - holdings.gpus_by_job.get(job_id, 0)
+        if quota.gpus is not None and gang.gpus and others + ahead.gpus + gang.gpus > quota.gpus:
+            waited = f", jobs ahead wait for {ahead.gpus} more" if ahead.gpus else ""
+            used = f"{name} uses {others} of its {quota.gpus} GPUs"
+            return f"over quota: {used}{waited}; this job needs {gang.gpus}"
+        running = len(use.jobs) - (job_id in use.jobs)
+        if quota.running_jobs is not None and running + ahead.jobs + 1 > quota.running_jobs:
+            waited = f", and {ahead.jobs} wait ahead of this one" if ahead.jobs else ""
+            return f"over quota: {name} runs {running} of its {quota.running_jobs} jobs{waited}"
     return ""
 
 
-def never(quotas: Quotas, gang: Gang) -> str:
-    """Why a job could not start even if its project held nothing; empty when it could."""
-    quota = quota_of(quotas, gang.project)
-    if quota is None:
-        return ""
-    if quota.gpus is not None and gang.gpus > quota.gpus:
-        return f"the job needs {gang.gpus} GPUs, and project {gang.project} may hold no more than {quota.gpus}"
-    if quota.running_jobs == 0:
-        return f"project {gang.project} may run no jobs"
-    return ""
+def never(quotas: Quotas, owner: str, gang: Gang) -> tuple[str, str]:
+    """(field, problem) of a job that could not start even if nothing were held; both empty when it could."""
+    for _, name, quota in _limits(quotas, owner, gang):
+        if quota.gpus is not None and gang.gpus > quota.gpus:
+            problem = f"the job needs {gang.gpus} GPUs, and {name} may hold no more than {quota.gpus}"
+            return "jobSpec.workerPoolSpecs", problem
+        if quota.running_jobs == 0:
+            return "jobSpec.workerPoolSpecs", f"{name} may run no jobs"
+        if quota.max_priority is not None and gang.priority > quota.max_priority:
+            problem = f"{gang.priority} is above {quota.max_priority}, the highest that {name} may use"
+            return "jobSpec.scheduling.priority", problem
+    return "", ""

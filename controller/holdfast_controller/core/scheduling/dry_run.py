@@ -6,7 +6,6 @@ the new job what they wait for, as a scheduling pass does.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from holdfast_controller.core.access.accounts import account_for
@@ -17,7 +16,7 @@ from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.host import Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.phase import Queued
-from holdfast_controller.core.model.quota import Ahead, lack
+from holdfast_controller.core.model.quota import Waiting, lack
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import would_give_way
@@ -51,19 +50,18 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
     job = _job_of(asked, cluster, now)
     hosts, queue = schedulable_hosts(cluster), list(cluster.queue)
     before = [other for name in queue if (other := cluster.jobs[name]).turn < job.turn]
-    reservations, ahead = Reservations(), defaultdict[str, Ahead](Ahead)
+    reservations, waiting, quotas = Reservations(), Waiting(), policies.quotas
     reserved: set[tuple[object, ...]] = set()
     for other in before:
         if not may_be_placed(cluster, other, now.wall):
             continue
-        project = other.gang.project
-        over = lack(policies.quotas, cluster.holdings, other.id, other.gang, ahead[project])
-        ahead[project].charge(other.gang, cluster.holdings.gpus_by_job.get(other.id))
+        over = lack(quotas, cluster.holdings, other.id, other.owner, other.gang, waiting)
+        waiting.charge(other.owner, other.gang, cluster.holdings.gpus_by_job.get(other.id))
         if not over and other.gang.shape not in reserved and len(reserved) < PLANS_IN_VAIN:
             reserved.add(other.gang.shape)
             reservations.reserve(other.gang, hosts)
     made = DryRun(account, ahead=len(before))
-    if over := lack(policies.quotas, cluster.holdings, job.id, job.gang, ahead[job.gang.project]):
+    if over := lack(quotas, cluster.holdings, job.id, job.owner, job.gang, waiting):
         return replace(made, wait_reason=over)
     if not cluster.hosts:
         return replace(made, wait_reason="no host has joined yet")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import cached_property
 
 from holdfast_controller.core.model.clock import time_of_day
@@ -10,7 +9,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Host, Liveness
 from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.quota import Ahead, Quotas, lack, quota_of
+from holdfast_controller.core.model.quota import Quotas, Waiting, lack
 from holdfast_controller.core.model.recovery import Recover
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 
@@ -37,33 +36,21 @@ class QueueView:
         return self.lack_of_room(self.head) if self.head is not None else ""
 
     @cached_property
-    def _by_project(self) -> dict[str, list[Job]]:
-        """The queued jobs of each project, in their order."""
-        found: dict[str, list[Job]] = defaultdict(list)
-        jobs = self.cluster.jobs
-        for name in self.cluster.queue:
-            job = jobs[name]
-            found[job.gang.project].append(job)
-        return found
-
-    def _quota_lacks(self, project: str) -> dict[str, str]:
-        """By queued job of a project: why the quota keeps it from starting; empty when it does not."""
-        if project in self._known_lacks:
-            return self._known_lacks[project]
-        found = self._known_lacks[project] = {}
-        before, holdings = Ahead(), self.cluster.holdings
-        for job in self._by_project[project]:
+    def _quota_lacks(self) -> dict[str, str]:
+        """By queued job: why a quota keeps it from starting; empty when none does."""
+        found: dict[str, str] = {}
+        waiting, holdings = Waiting(), self.cluster.holdings
+        for job in map(self.cluster.jobs.__getitem__, self.cluster.queue):
             if job.awaited or job.unreconciled is not None:
                 continue
-            found[job.id] = lack(self.quotas, holdings, job.id, job.gang, before)
+            found[job.id] = lack(self.quotas, holdings, job.id, job.owner, job.gang, waiting)
             if job.not_before is None or self.cluster.elapsed_backoffs.get(job.id) == job.not_before:
-                before.charge(job.gang, holdings.gpus_by_job.get(job.id))
+                waiting.charge(job.owner, job.gang, holdings.gpus_by_job.get(job.id))
         return found
 
     def quota_lack(self, job: Job) -> str:
-        """Why the job's project quota keeps it from starting, or what it leaves after jobs ahead; else empty."""
-        project = job.gang.project
-        return self._quota_lacks(project).get(job.id, "") if quota_of(self.quotas, project) is not None else ""
+        """Why a quota keeps the job from starting, of its own or for what it leaves after jobs ahead; else empty."""
+        return self._quota_lacks.get(job.id, "") if self.quotas else ""
 
     def lack_of_room(self, job: Job) -> str:
         """The resources that hosts lack for a job, even with no other job ahead of it; empty when none."""

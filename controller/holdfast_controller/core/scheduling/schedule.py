@@ -19,7 +19,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.host import Host, place_key
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.quota import Ahead
+from holdfast_controller.core.model.quota import Waiting
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.expiry import note_wait, on_no_room
 from holdfast_controller.core.scheduling.placement import ANYWHERE, Plan, Wait, plan_job
@@ -78,8 +78,8 @@ class _Look:
         self.unplaceable: set[tuple[object, ...]] = set()
         """Shapes of jobs that fit nowhere."""
         self.reserved: set[tuple[object, ...]] = set()
-        self.ahead: dict[str, Ahead] = {}
-        """By project: what its jobs that were served so far wait for."""
+        self.waiting = Waiting()
+        """Of the jobs that were served so far."""
         self.in_vain = 0
         """Failed plans so far."""
         self.left: _Left | None = None
@@ -97,24 +97,19 @@ class _Look:
         if not over and self._place_if_it_fits(job):
             return
         if bool(over) != job.over_quota:
-            note_wait(self.step, job, over, over or "the quota of its project suffices now; waits for hosts")
+            note_wait(self.step, job, over, over or "its quota suffices now; waits for hosts")
         if not over and not job.gang.waits:
             on_no_room(self.step, job, self.hosts)
             return
         if self.step.policies.quotas:
             held = self.step.cluster.holdings.gpus_by_job.get(job.id)
-            self.ahead[job.gang.project].charge(job.gang, held)
+            self.waiting.charge(job.owner, job.gang, held)
         if not over:
             self._reserve(job)
 
     def _quota_lack(self, job: Job) -> str:
-        limits = self.step.policies.quotas
-        if not limits:
-            return ""
-        ahead = self.ahead.get(job.gang.project)
-        if ahead is None:
-            ahead = self.ahead[job.gang.project] = Ahead()
-        return quota.lack(limits, self.step.cluster.holdings, job.id, job.gang, ahead)
+        holdings = self.step.cluster.holdings
+        return quota.lack(self.step.policies.quotas, holdings, job.id, job.owner, job.gang, self.waiting)
 
     def _place_if_it_fits(self, job: Job) -> bool:
         if job.gang.shape in self.unplaceable or self.in_vain >= PLANS_IN_VAIN:

@@ -12,7 +12,7 @@ from holdfast_controller.core.model.capacity import capacity_of
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.host import Host
-from holdfast_controller.core.model.quota import never, quota_of
+from holdfast_controller.core.model.quota import USER, never, quota_of
 from holdfast_controller.core.scheduling.expiry import note_wait
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_in
@@ -73,16 +73,10 @@ def refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> Holdf
         return InvalidInput([Violation("", f"{policies.max_jobs} jobs wait or run already", "try again later")])
     if too_many := _too_many_wait(cluster, asked, policies):
         return too_many
-    over = never(policies.quotas, asked.gang)
+    field, over = never(policies.quotas, asked.owner, asked.gang)
     if over:
-        return NeverFits(
-            [
-                Violation(
-                    "jobSpec.workerPoolSpecs", over, "ask for less, name another project, or have its quota raised"
-                )
-            ],
-            what="The job",
-        )
+        fix = "ask for less, name another project, or have an admin raise the quota"
+        return NeverFits([Violation(field, over, fix)], what="The job")
     known = asked.gang.shape in cluster.can_fit
     reason = "" if known else _never_fits(asked.gang, list(cluster.hosts.values()))
     if not reason and not known:
@@ -102,14 +96,18 @@ def _too_many_wait(cluster: Cluster, asked: JobSubmission, policies: Policies) -
     quota = quota_of(policies.quotas, project)
     of_project = quota.waiting_jobs if quota is not None else None
     of_project = policies.waiting_jobs_per_project if of_project is None else of_project
-    of_user = policies.waiting_jobs_per_user
+    own = quota_of(policies.quotas, USER + asked.owner)
+    of_user = policies.waiting_jobs_per_user if own is None or own.waiting_jobs is None else own.waiting_jobs
     if len(cluster.queue) < min(of_user, of_project):
         return None
     waiting = [cluster.jobs[name] for name in cluster.queue]
     fix = "Wait until some have started or cancel some; an admin can raise {} in controller.toml."
     if sum(job.owner == asked.owner for job in waiting) >= of_user:
         problem = f"{asked.owner} has as many jobs waiting as one user may have: {of_user:,}."
-        return TooMany(problem, fix=fix.format("waiting_jobs_per_user"))
+        return TooMany(
+            problem,
+            fix=fix.format(f"waiting_jobs in [user_quotas.{asked.owner}]" if own else "waiting_jobs_per_user"),
+        )
     if sum(job.gang.project == project for job in waiting) >= of_project:
         problem = f"Project {project} has as many jobs waiting as it may have: {of_project:,}."
         return TooMany(problem, fix=fix.format(f"waiting_jobs in [quotas.{project}]"))

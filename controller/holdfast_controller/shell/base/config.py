@@ -13,7 +13,7 @@ from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError
 from holdfast.hang.tuning import Action
 from holdfast.spec import DisconnectPolicy
-from holdfast_controller.core.model.quota import Quota
+from holdfast_controller.core.model.quota import USER, Quota
 from holdfast_controller.core.model.users import RunAs
 from holdfast_controller.shell.base import audit_syslog
 from holdfast_controller.shell.bundles.bundle_store import BundleConfig
@@ -21,14 +21,16 @@ from holdfast_controller.shell.bundles.bundle_store import BundleConfig
 
 @dataclass(frozen=True)
 class QuotaConfig:
-    """Keys of ``[quotas.PROJECT]``: what the project's jobs may hold at once. Without a key there is no limit.
-
-    ``waiting_jobs``, the jobs in the queue, are 50,000 without it.
-    """
+    """Keys of ``[quotas.PROJECT]`` and ``[user_quotas.NAME]``, for what their jobs may hold at once; else no limit."""
 
     gpus: int | None = None
+    """GPUs that their jobs hold together."""
     running_jobs: int | None = None
+    """Jobs that hold anything."""
     waiting_jobs: int | None = None
+    """Jobs in the queue. Without it 50,000 of a project, and ``waiting_jobs_per_user`` of a user."""
+    max_priority: int | None = None
+    """Highest ``priority`` that a job may ask for: 1 to 3."""
 
     def check(self, where: str) -> None:
         """Raises ``ConfigError`` for a limit below 0; ``where`` is the table's name."""
@@ -36,6 +38,8 @@ class QuotaConfig:
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise ConfigError(f"{where}.{name} is {value}.", fix="Write 0 or more, or leave it out.")
+        if self.max_priority is not None and not 1 <= self.max_priority <= 3:
+            raise ConfigError(f"{where}.max_priority is {self.max_priority}.", fix="Write 1, 2 or 3.")
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,8 @@ class ControllerConfig:
     REPLACE_IF_ISOLATED."""
     quotas: dict[str, QuotaConfig] = field(default_factory=dict)
     """A table for each project; the one named "*" is for projects that have none."""
+    user_quotas: dict[str, QuotaConfig] = field(default_factory=dict)
+    """A table for each user, whatever the project; the one named "*" is for users that have none."""
     admins: tuple[str, ...] = ()
     """Users who may do everything, whatever roles they were given."""
     run_as: str = "service"
@@ -193,8 +199,9 @@ class ControllerConfig:
                 f"{problem} it must be above 0 and at most {longest:g} s.",
                 fix="A host that is cut off has to have stopped its work before that is started elsewhere.",
             )
-        for project, quota in self.quotas.items():
-            quota.check(f"quotas.{project}")
+        for key, tables in (("quotas", self.quotas), ("user_quotas", self.user_quotas)):
+            for name, quota in tables.items():
+                quota.check(f"{key}.{name}")
         log.check_level(self.log_level)
         if self.log_file_mb < 1:
             raise ConfigError(f"log_file_mb is {self.log_file_mb}.", fix="Write 1 or more.")
@@ -237,9 +244,10 @@ class ControllerConfig:
     @property
     def limits(self) -> dict[str, Quota]:
         """The quotas as the core takes them."""
+        tables = [*self.quotas.items(), *((USER + name, quota) for name, quota in self.user_quotas.items())]
         return {
-            project: Quota(quota.gpus, quota.running_jobs, quota.waiting_jobs)
-            for project, quota in self.quotas.items()
+            holder: Quota(quota.gpus, quota.running_jobs, quota.waiting_jobs, quota.max_priority)
+            for holder, quota in tables
         }
 
     @property

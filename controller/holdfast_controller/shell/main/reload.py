@@ -46,6 +46,7 @@ LIVE = frozenset(
         "quotas",
         "retention",
         "run_as",
+        "user_quotas",
         "waiting_jobs_per_user",
     }
 )
