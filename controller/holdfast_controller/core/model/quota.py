@@ -23,8 +23,8 @@ USER = "user/"
 class Quota:
     """Limits of a holder; None: none, but for ``waiting_jobs``, which has a default.
 
-    ``running_jobs`` counts jobs that hold anything, ``waiting_jobs`` those in the queue. A job may have a priority up to
-    ``max_priority``.
+    ``running_jobs`` counts jobs that hold anything, ``waiting_jobs`` those in the queue; ``max_priority`` is the
+    highest priority of a job.
     """
 
     gpus: int | None = None
@@ -38,7 +38,7 @@ Quotas = Mapping[str, Quota]
 
 
 def holders(owner: str, gang: Gang) -> tuple[str, str]:
-    """Whose quotas a job counts for."""
+    """The keys of the quotas that a job counts for."""
     return gang.project, USER + owner
 
 

@@ -1,4 +1,4 @@
-"""What would come of a submission now: everything that one goes through, without a change to the state.
+"""The dry run of a submission: the checks that one goes through, without a change to the state.
 
 Jobs ahead in the queue wait because they don't fit now, or they would not be there: so it is enough to keep from
 the new job what they wait for, as a scheduling pass does.
