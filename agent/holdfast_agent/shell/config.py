@@ -104,6 +104,9 @@ class Config:
     """Where the agent's own log goes, and all else that it says; None: to stderr."""
     log_file_mb: int = 64
     """MiB of that file before it is renamed and a new one begun; four full ones are kept."""
+    self_check: float = 600.0
+    """Time between two runs of all the doctor's checks by the agent itself; 0: never. Disks and /dev/shm are looked at
+    each minute in any case."""
     checks: Minimums = field(default_factory=Minimums)
     hooks: Hooks = field(default_factory=Hooks)
     containers: ContainerSettings = field(default_factory=ContainerSettings)
@@ -142,6 +145,8 @@ def _check(loaded: Config, path: Path) -> None:
         raise ConfigError(f"{path}: port_range {loaded.port_range} holds no usable ports.")
     if loaded.log_limit_mb < 1 or loaded.max_workers < 1 or loaded.simulated_gpus < 0:
         raise ConfigError(f"{path}: log_limit_mb and max_workers must be at least 1, simulated_gpus at least 0.")
+    if loaded.self_check < 0:
+        raise ConfigError(f"{path}: self_check must be 0 or more, such as 10m.")
     if loaded.metrics_listen:
         listener.parse(loaded.metrics_listen, f"{path}: metrics_listen")
     _check_accounts(loaded, path)

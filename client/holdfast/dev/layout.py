@@ -188,6 +188,7 @@ def _complete_host(layout: Layout, host: Host, endpoint: str, as_root: bool, lab
         "port_range": f"{host.worker_ports[0]}-{host.worker_ports[-1]}",
         "metrics_listen": f"127.0.0.1:{host.metrics_port}",
         "simulated_gpus": host.gpus,
+        "self_check": 0,
         "allow_root_workers": as_root,
         "log_file": layout.log(host.name).name,
         **{f"labels.{json.dumps(key)}": value for key, value in labels.items()},

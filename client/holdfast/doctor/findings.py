@@ -29,6 +29,10 @@ class Finding:
     saw: str
     why: str = ""
     fix: tuple[str, ...] = ()
+    notify: bool = False
+    """It comes by itself and gets worse, so admins are notified even where it is a warning."""
+    keeps_work_away: bool = False
+    """No work can be started on this host while it stands."""
 
     @property
     def area(self) -> str:
@@ -51,14 +55,16 @@ def needs_root(check: str, what: str) -> Finding:
     return unknown(check, what, "Run it as root to look at everything.")
 
 
-def warning(check: str, saw: str, why: str, *fix: str) -> Finding:
+def warning(check: str, saw: str, why: str, *fix: str, notify: bool = False) -> Finding:
     """A finding worth fixing, though work runs."""
-    return Finding(check, Status.WARNING, saw, why, fix)
+    return Finding(check, Status.WARNING, saw, why, fix, notify)
 
 
-def error(check: str, saw: str, why: str, *fix: str) -> Finding:
+def error(
+    check: str, saw: str, why: str, *fix: str, notify: bool = False, keeps_work_away: bool = False
+) -> Finding:
     """A finding that must be fixed."""
-    return Finding(check, Status.ERROR, saw, why, fix)
+    return Finding(check, Status.ERROR, saw, why, fix, notify, keeps_work_away)
 
 
 def exit_status(findings: Iterable[Finding]) -> int:
@@ -86,7 +92,25 @@ def view(subject: str, version: str, findings: Iterable[Finding]) -> dict[str, A
                 "saw": finding.saw,
                 "why": finding.why,
                 "fix": list(finding.fix),
+                "notify": finding.notify,
+                "keepsWorkAway": finding.keeps_work_away,
             }
             for finding in every
         ],
     }
+
+
+def from_view(said: Any) -> list[Finding]:
+    """The findings that ``view`` was given. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
+    return [
+        Finding(
+            str(each["check"]),
+            Status(each["status"]),
+            str(each["saw"]),
+            str(each["why"]),
+            tuple(map(str, each["fix"])),
+            bool(each["notify"]),
+            bool(each["keepsWorkAway"]),
+        )
+        for each in said["findings"]
+    ]

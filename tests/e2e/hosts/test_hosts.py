@@ -91,14 +91,14 @@ def test_a_job_that_no_host_matches_waits_and_says_why(cluster: DevCluster) -> N
 def test_an_unfit_host_is_cordoned_with_the_reason_and_the_job_goes_elsewhere(cluster: DevCluster) -> None:
     settings = cluster.dir / "hosts/host-0/agent.toml"
     before = settings.read_text()
-    settings.write_text(before + "[checks]\ndisk_free_mb = 999999999999\n")
+    settings.write_text(before + "[checks]\nnofile = 999999999\n")
     cluster.kill_agent("host-0")
     cluster.restart()
     job = cluster.detach("--gpus", "1", "--avoid-host", "host-1", *SLEEP)
     cluster.until(lambda: host(cluster, "host-0")["cordoned"] and hosts_of(cluster, job) == {"host-2"})
     reason = str(host(cluster, "host-0")["cordonReason"])
-    assert "MiB free of the 999999999999 that it must have" in reason
-    assert "disk_free_mb" in cluster.holdfast("host", "list").stdout
+    assert "of the 999999999 that it must be" in reason
+    assert "[checks] nofile" in cluster.holdfast("host", "list").stdout
     (recovery,) = cluster.job(job)["recoveries"]
     assert recovery["endReason"] == "HOST_UNFIT"
     cluster.end(job)
@@ -106,6 +106,42 @@ def test_an_unfit_host_is_cordoned_with_the_reason_and_the_job_goes_elsewhere(cl
     cluster.kill_agent("host-0")
     cluster.restart()
     cluster.holdfast("host", "uncordon", "host-0")
+
+
+def test_a_host_with_a_full_disk_gets_no_work_says_so_and_gets_it_again(cluster: DevCluster) -> None:
+    settings = cluster.dir / "hosts/host-0/agent.toml"
+    before = settings.read_text()
+    settings.write_text(before + "[checks]\ndisk_free_mb = 999999999999\n")
+    cluster.kill_agent("host-0")
+    cluster.restart()
+    cluster.until(lambda: host(cluster, "host-0")["failedChecks"])
+    saw = "free of the 999999999999 MiB that it must have; it gets no new work until that is over"
+    assert saw in " ".join(cluster.holdfast("status").stdout.split())
+    assert "disk.state_dir" in cluster.holdfast("host", "list").stdout
+    waits = cluster.detach("--gpus", "1", "--label-selector", "rack=a", *SLEEP)
+    cluster.until(lambda: "host-0 disk.log_dir: " in cluster.job(waits)["waitReason"])
+    settings.write_text(before)
+    cluster.kill_agent("host-0")
+    cluster.restart()
+    assert hosts_of(cluster, waits) == {"host-0"}
+    cluster.end(waits)
+    kinds = [
+        each["event"]["kind"]
+        for each in json.loads(cluster.holdfast("host", "events", "host-0", "-o", "json").stdout)
+    ]
+    assert kinds.count("check_failed") == kinds.count("check_passed") == 2
+    assert "disk.state_dir is well again" in cluster.holdfast("host", "show", "host-0").stdout
+
+
+def test_a_stopped_agent_is_named_as_such(cluster: DevCluster) -> None:
+    pid = int((cluster.dir / "hosts/host-0/agent.pid").read_text())
+    os.kill(pid, signal.SIGTERM)
+    cluster.until(lambda: host(cluster, "host-0")["agentStoppedAt"])
+    assert "its agent was stopped at " in cluster.holdfast("host", "list").stdout
+    cluster.restart()
+    cluster.until(lambda: not host(cluster, "host-0")["agentStoppedAt"])
+    shown = " ".join(cluster.holdfast("host", "show", "host-0").stdout.split())
+    assert "the agent of host-0 was stopped" in shown and "host-0 has an agent again after" in shown
 
 
 def pages(cluster: DevCluster) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.doctor import certificates, reach
+from holdfast.doctor import certificates, disks, reach
 from holdfast.doctor.findings import Finding, Status
 from holdfast.doctor.reach import Step
 from holdfast_agent.core.doctor import (
@@ -15,7 +15,6 @@ from holdfast_agent.core.doctor import (
     clock,
     containers,
     debugging,
-    disks,
     gpus,
     limits,
     memory,
@@ -182,11 +181,14 @@ CASES = [
     _disk("state_dir", OK, "100.0 GiB free (ext4)"),
     _disk("state_dir", ERROR, "900 MiB free of the 1024 MiB", "du -xh", free_bytes=900 * MIB),
     _disk("state_dir", WARNING, "5120 MiB free", free_bytes=5 * GIB),
+    _disk("state_dir", ERROR, "/s is full", "du -xh", least_mb=0, free_bytes=0),
     _disk("state_dir", ERROR, "500 inodes left", "--inodes", free_inodes=500),
+    _disk("state_dir", WARNING, "30000 inodes left", "--inodes", free_inodes=30_000),
     _disk("state_dir", OK, inodes=0, free_inodes=0),
     _disk("state_dir", ERROR, "mounted read-only", "remount,rw", options=("ro",)),
     _disk("state_dir", ERROR, "noexec", "cache_dir", options=("rw", "noexec")),
     _disk("state_dir", ERROR, "in memory (tmpfs)", "local disk", kind="tmpfs"),
+    _disk("state_dir", ERROR, "(tmpfs); /s has 3 MiB free", "du -xh", kind="tmpfs", free_bytes=3 * MIB),
     _disk("state_dir", WARNING, "lies on nfs4", kind="nfs4"),
     _disk("state_dir", ERROR, "Input/output error", "dmesg", problem="Input/output error"),
     _disk("state_dir", UNKNOWN, "Permission denied", "as root", problem="Permission denied", denied=True),
@@ -232,7 +234,7 @@ CASES = [
     _memory("shm", WARNING, "64 MiB", "remount,size=50%", shm_bytes=64 * MIB, shm_free_bytes=64 * MIB),
     _memory("shm", ERROR, "8 MiB", shm_bytes=8 * MIB),
     _memory("shm", ERROR, "0 of them free", private_shm=False, shm_free_bytes=0),
-    _memory("shm", OK, "0 of them free", shm_free_bytes=0),
+    _memory("shm", WARNING, "0 of them free", "/dev/shm", shm_free_bytes=0),
     _memory("shm", ERROR, "not mounted", "mount -t tmpfs", shm_bytes=None),
     _memory("swap", OK, "none"),
     _memory("swap", WARNING, "8192 MiB", "swapoff -a", swap_bytes=8 * GIB),

@@ -71,4 +71,6 @@ def test_programs_get_all_of_it() -> None:
         "saw": "8192 MiB",
         "why": "It crawls.",
         "fix": ["swapoff -a"],
+        "notify": False,
+        "keepsWorkAway": False,
     }

@@ -50,7 +50,11 @@ def _shared(facts: MemoryFacts) -> Finding:
     counts = facts.shm_bytes if facts.private_shm else facts.shm_free_bytes
     saw = f"/dev/shm has {facts.shm_bytes // MIB} MiB, {facts.shm_free_bytes // MIB} of them free"
     if counts < facts.shm_least_mb * MIB:
-        return error("memory.shm", saw, "No worker starts here ([checks] shm_free_mb).", *_LARGER)
+        none = "No worker starts here ([checks] shm_free_mb)."
+        return error("memory.shm", saw, none, *_LARGER, notify=True, keeps_work_away=True)
+    if facts.shm_free_bytes < facts.shm_least_mb * MIB:
+        own = "Jobs have one of their own; whatever else runs here can't use it, and it holds memory."
+        return warning("memory.shm", saw, own, "ls -lS /dev/shm | head", notify=True)
     if counts < SHM_WANTED:
         return warning("memory.shm", saw, why, *_LARGER)
     return ok("memory.shm", saw)

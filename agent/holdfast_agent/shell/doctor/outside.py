@@ -6,15 +6,12 @@ import glob
 import os
 import pwd
 import socket
-import tempfile
-import time
 from pathlib import Path
 
 import anyio
 import psutil
 
 from holdfast.errors import ConfigError
-from holdfast_agent.core.doctor.disks import DiskFacts
 from holdfast_agent.core.doctor.gpus import DeviceFile, DriverFacts, GpuFacts
 from holdfast_agent.core.doctor.network import Listener, NetworkFacts
 from holdfast_agent.core.model.gpus import Blind, Reading
@@ -23,32 +20,7 @@ from holdfast_agent.shell.base import inventory
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.doctor.reading import text
 
-SYNCS, SYNC_BYTES = 3, 4096
 _NVIDIA, _DISPLAYS = "0x10de", ("0x0300", "0x0302")
-
-
-def disk(setting: str, path: Path, *, least_mb: int, durable: bool = False, executes: bool = False) -> DiskFacts:
-    """Free space of a folder, or of its nearest existing parent."""
-    there = path
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    facts = {"setting": setting, "path": str(path), "least_mb": least_mb, "durable": durable, "executes": executes}
-    try:
-        found = os.statvfs(there)
-        kind, options = _mount(there)
-        sync_s = _sync_s(there) if durable and there == path and "ro" not in options else None
-    except OSError as error:
-        problem, denied = error.strerror or str(error), isinstance(error, PermissionError)
-        return DiskFacts(**facts, problem=problem, denied=denied)  # type: ignore[arg-type]
-    return DiskFacts(
-        **facts,  # type: ignore[arg-type]
-        kind=kind,
-        options=options,
-        free_bytes=found.f_bavail * found.f_frsize,
-        inodes=found.f_files,
-        free_inodes=found.f_favail,
-        sync_s=sync_s,
-    )
 
 
 def network(settings: Config) -> NetworkFacts:
@@ -120,32 +92,6 @@ def _on_the_bus(devices: str = "/sys/bus/pci/devices/*") -> int:
     found = [Path(path) for path in glob.glob(devices)]
     ours = [path for path in found if text(path / "vendor") == _NVIDIA]
     return sum(text(path / "class").startswith(_DISPLAYS) for path in ours)
-
-
-def _mount(path: Path) -> tuple[str, tuple[str, ...]]:
-    """File system and options of the mount that holds a path; of several mounts at one point the last counts."""
-    real, best = os.path.realpath(path), ("", "", ())
-    for line in text("/proc/self/mountinfo").splitlines():
-        fields, _, rest = line.partition(" - ")
-        target = fields.split()[4].encode().decode("unicode_escape")
-        inside = real == target or real.startswith(target.rstrip("/") + "/")
-        if inside and len(target) >= len(best[0]):
-            kind, _, above = rest.split(" ", 2)
-            options = (*fields.split()[5].split(","), *above.split(" ")[-1].split(","))
-            best = (target, kind, options)  # type: ignore[assignment]
-    return best[1], best[2]
-
-
-def _sync_s(folder: Path) -> float:
-    """How long a small write takes to be durable: the middle of a few. The file never has a name."""
-    took = []
-    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-        for _ in range(SYNCS):
-            began = time.monotonic()
-            file.write(os.urandom(SYNC_BYTES))
-            os.fsync(file.fileno())
-            took.append(time.monotonic() - began)
-    return sorted(took)[SYNCS // 2]
 
 
 def _listeners(ports: range) -> tuple[tuple[Listener, ...], bool]:

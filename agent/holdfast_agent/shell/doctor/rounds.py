@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from holdfast._security.tls import TlsFiles
-from holdfast.doctor import certificates, looks, reach
+from holdfast.doctor import certificates, disks, looks, reach
 from holdfast.doctor.findings import Finding, error, needs_root, ok
 from holdfast.errors import ConfigError
 from holdfast_agent.core.doctor import (
@@ -18,7 +19,6 @@ from holdfast_agent.core.doctor import (
     clock,
     containers,
     debugging,
-    disks,
     gpus,
     limits,
     memory,
@@ -82,8 +82,8 @@ def _looks(settings: Config, patience_s: float) -> Iterator[_Look]:
     yield _Look("cgroups", lambda: cgroups.check(host.cgroup_tree(settings)))
     yield _Look("limits", lambda: limits.check(host.limits(settings)))
     yield _Look("memory", lambda: memory.check(host.memory(settings)))
-    for name, folder, durable, executes in _folders(settings):
-        yield _Look(f"disk.{name}", _disk(settings, name, folder, durable, executes))
+    for name, folder in _folders(settings).items():
+        yield _Look(f"disk.{name}", partial(disk, settings, name, folder))
     yield _Look("network", lambda: network.check(outside.network(settings)))
     yield _Look("certificates", look_at_certificates)
     yield _Look("controller", lambda: reach.check(looks.reach(settings.controller, files)))
@@ -92,19 +92,26 @@ def _looks(settings: Config, patience_s: float) -> Iterator[_Look]:
     yield _Look("debugging", lambda: debugging.check(host.debugging(settings)))
 
 
-def _folders(settings: Config) -> Iterator[tuple[str, Path, bool, bool]]:
-    """Each folder that the agent writes to: setting, path, whether it must be durable, whether programs start there."""
-    yield "state_dir", settings.state_dir, True, True
-    yield "log_dir", settings.log_dir, False, False
-    if settings.packages.cache_dir is not None:
-        yield "cache_dir", settings.packages.cache_dir, False, True
+def quick(settings: Config) -> list[Finding]:
+    """Findings of the looks that take only a few system calls: free space on the disks and in /dev/shm."""
+    found = [
+        each for name, folder in _folders(settings).items() for each in disk(settings, name, folder, sync=False)
+    ]
+    return [*found, *memory.check(host.memory(settings))]
 
 
-def _disk(
-    settings: Config, name: str, folder: Path, durable: bool, executes: bool
-) -> Callable[[], Iterable[Finding]]:
-    least_mb = settings.checks.disk_free_mb
-    return lambda: disks.check(outside.disk(name, folder, least_mb=least_mb, durable=durable, executes=executes))
+def _folders(settings: Config) -> dict[str, Path]:
+    """Each folder that the agent writes to, by its setting."""
+    cache = settings.packages.cache_dir
+    found = {"state_dir": settings.state_dir, "log_dir": settings.log_dir}
+    return found if cache is None else {**found, "cache_dir": cache}
+
+
+def disk(settings: Config, name: str, folder: Path, *, sync: bool = True) -> Iterator[Finding]:
+    """Check one of the agent's folders."""
+    least_mb, durable, executes = settings.checks.disk_free_mb, name == "state_dir", name != "log_dir"
+    facts = disks.look(name, folder, least_mb=least_mb, durable=durable, executes=executes, sync=sync)
+    return disks.check(replace(facts, keeps_work_away=name in ("state_dir", "log_dir")))
 
 
 def _all(each: list[_Look], patience_s: float) -> Iterator[Finding]:

@@ -57,6 +57,8 @@ class Driver:
         self._events: deque[ev.Event] = deque()
         self._stepping = False
         self._stepped = anyio.Event()
+        self.on_session: Callable[[], None] = lambda: None
+        """Called when a session has opened."""
 
     def equip(self, parts: Parts) -> None:
         """Take the parts, most of which are made with callbacks of this driver."""
@@ -215,6 +217,7 @@ class Driver:
             log.warning("session.refused", error=str(refusal))
             return False
         self.feed(ev.Welcomed(welcome.epoch, welcome.tell_all))
+        self.on_session()
         return not self._performer.session_over
 
     def on_message(self, message: agent_pb2.SessionResponse) -> None:

@@ -36,6 +36,7 @@ from holdfast_agent.shell.base import inventory
 from holdfast_agent.shell.cgroups import cgroups, scopes
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.containers import containers
+from holdfast_agent.shell.doctor.self_checks import SelfChecks
 from holdfast_agent.shell.driver.driver import Driver
 from holdfast_agent.shell.driver.executor import Parts
 from holdfast_agent.shell.evidence import Examiner
@@ -162,6 +163,9 @@ async def _main(settings: Config, file: Path | None, failures: list[BaseExceptio
             renewal = Renewal(settings.enrolment, TlsFiles(settings.ca, settings.cert, settings.key))
             await _live(driver, spawner, renewal, tasks)
             link = driver.parts.link
+            checks = SelfChecks(settings, file, link.send)
+            driver.on_session = checks.on_session
+            tasks.start_soon(checks.run)
             watch = LoopWatch(lambda stall: link.stood_still(stall.seconds), beat_s=0.1)
             metrics = Metrics(settings, driver.meter, driver.gauges, driver.parts.shims.__len__, watch.series)
             tasks.start_soon(metrics.run)

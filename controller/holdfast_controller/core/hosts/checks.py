@@ -30,7 +30,8 @@ def on_checks(step: Step, told: ChecksReported) -> None:
     host = step.cluster.hosts[told.host]
     found = {failed.check: failed for failed in told.failed[:MOST] if failed.check != CLOCK}
     unfit = host.unfit is not None
-    for check in [name for name in host.failed_checks if name not in found and name != CLOCK]:
+    over = [] if told.partial else [name for name in host.failed_checks if name not in found and name != CLOCK]
+    for check in over:
         step.emit(ev.HostCheckPassed(host=host.name, at=step.now.wall, check=check))
     for failed in found.values():
         if _is_news(failed, host.failed_checks):

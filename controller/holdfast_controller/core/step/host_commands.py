@@ -17,11 +17,12 @@ class AgentStopping:
 
 @dataclass(frozen=True)
 class ChecksReported:
-    """All checks of a host that fail at present, by its agent."""
+    """All checks of a host that fail at present, by its agent. ``partial``: not all have been made yet."""
 
     host: str
     session: int
     failed: tuple[FailedCheck, ...]
+    partial: bool = False
 
 
 @dataclass(frozen=True)

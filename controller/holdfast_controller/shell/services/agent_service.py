@@ -219,7 +219,7 @@ def input_of(host: str, session: int, message: agent_pb2.SessionRequest) -> Inpu
             return AgentStopping(host, session)
         case "check_report":
             failed = tuple(map(agent_messages.failed_check, message.check_report.failed))
-            return ChecksReported(host, session, failed)
+            return ChecksReported(host, session, failed, message.check_report.partial)
         case "features":
             return features_from_proto.features(host, session, message.features)
         case "archive":

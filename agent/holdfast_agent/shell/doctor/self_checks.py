@@ -1,0 +1,157 @@
+"""The agent's own rounds of the doctor, beside the event loop: what fails is reported to the controller.
+
+A quick round each minute takes a few system calls, in a thread that can be left behind: free space of disks and of
+/dev/shm. A whole round is the doctor in a process of its own, at the lowest priority and bounded in time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import DEVNULL, PIPE
+
+import anyio
+
+from holdfast._daemon import log
+from holdfast.doctor.findings import Finding, Status, error, from_view
+from holdfast.doctor.standing import Standing, notable
+from holdfast.v1 import agent_pb2, host_pb2
+from holdfast_agent.shell.base.abandonable import Late, Threads
+from holdfast_agent.shell.config import Config
+from holdfast_agent.shell.doctor import rounds
+
+QUICK_S, QUICK_WITHIN_S = 60.0, 20.0
+QUIET_ROUNDS = 3
+"""A finding is over once so many quick rounds have not made it."""
+WHOLE_FIRST_S = (60.0, 300.0)
+"""After the start: a rack that gets its power back doesn't look all at once."""
+WHOLE_WITHIN_S = 300.0
+ANSWER_MAX_BYTES = 1 << 20
+_KNOWN_OTHERWISE = ("controller.", "gpus.", "time.controller", "service.agent")
+"""Checks whose matter the controller sees by itself: it has this agent's session, inventory and clock."""
+_STATUS = {
+    Status.WARNING: host_pb2.CHECK_STATUS_WARNING,
+    Status.ERROR: host_pb2.CHECK_STATUS_ERROR,
+}
+
+
+class SelfChecks:
+    """The checks of one host. ``path`` is that of the agent's settings; ``send`` says whether there is a session."""
+
+    def __init__(
+        self, settings: Config, path: Path | None, send: Callable[[agent_pb2.SessionRequest], bool]
+    ) -> None:
+        self._settings = settings
+        self._path = path if settings.self_check else None
+        self._send = send
+        self._quick_s = min(QUICK_S, settings.self_check or QUICK_S)
+        self._standing = Standing(over_s=QUIET_ROUNDS * self._quick_s)
+        self._threads = Threads(each=1, most=1)
+        self._looked = False
+        self._whole = self._path is None
+        """Whether a whole round has been made, or none will be: only then what is not reported is known to pass."""
+        self._sent: agent_pb2.CheckReport | None = None
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._look_quickly)
+                if self._path is not None:
+                    tasks.start_soon(self._look_at_all, self._path)
+        finally:
+            self._threads.close()
+
+    def on_session(self) -> None:
+        """Report everything that fails to a controller that may not know it."""
+        self._sent = None
+        self._report()
+
+    async def _look_quickly(self) -> None:
+        while True:
+            try:
+                found = await self._threads.call("quick", QUICK_WITHIN_S, rounds.quick, self._settings)
+                found = [each for each in notable(found) if each.notify]
+            except Late:
+                why = "A disk or a file server that does not answer: what needs it stands still."
+                found = [error("disk.look", f"no answer within {QUICK_WITHIN_S:g} s", why, "dmesg | tail -50")]
+            except OSError as problem:
+                log.warning("self_check.failed", error=str(problem))
+                found = []
+            self._take("quick", found)
+            await anyio.sleep(self._quick_s)
+
+    async def _look_at_all(self, path: Path) -> None:
+        await anyio.sleep(min(random.uniform(*WHOLE_FIRST_S), self._settings.self_check))
+        while True:
+            found = await self._doctor(path)
+            if found is not None:
+                self._whole = True
+                others = [each for each in notable(found) if not each.check.startswith(_KNOWN_OTHERWISE)]
+                self._take("whole", [each for each in others if not each.notify or not _is_quick(each)])
+            await anyio.sleep(self._settings.self_check)
+
+    async def _doctor(self, path: Path) -> list[Finding] | None:
+        """The findings of all checks; None where they could not be had."""
+        command = [sys.executable, "-m", "holdfast_agent", "doctor", "--config", str(path.absolute()), "-o", "json"]
+        with anyio.move_on_after(WHOLE_WITHIN_S):
+            async with await anyio.open_process(command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL) as process:
+                with contextlib.suppress(OSError):
+                    os.setpriority(os.PRIO_PROCESS, process.pid, 19)
+                assert process.stdout is not None
+                said = b""
+                with contextlib.suppress(anyio.EndOfStream):
+                    while len(said) < ANSWER_MAX_BYTES:
+                        said += await process.stdout.receive()
+                await process.wait()
+            try:
+                return from_view(json.loads(said))
+            except (ValueError, KeyError, TypeError) as problem:
+                log.warning("self_check.failed", error=f"the doctor's answer can't be read: {problem!r}")
+                return None
+        log.warning("self_check.failed", error=f"no answer within {WHOLE_WITHIN_S:g} s")
+        return None
+
+    def _take(self, kind: str, found: list[Finding]) -> None:
+        self._standing.take(kind, found, wall=time.time(), mono=time.monotonic())
+        self._looked = True
+        self._report()
+
+    def _report(self) -> None:
+        """Send what fails, if that is news: other figures alone are none."""
+        if not self._looked:
+            return
+        report = agent_pb2.CheckReport(
+            failed=[_failed(finding, since) for finding, since in self._standing.all()], partial=not self._whole
+        )
+        if (self._sent is None or _gist(report) != _gist(self._sent)) and self._send(
+            agent_pb2.SessionRequest(check_report=report)
+        ):
+            self._sent = report
+
+
+def _is_quick(finding: Finding) -> bool:
+    return finding.check.startswith("disk.") or finding.check == "memory.shm"
+
+
+def _gist(report: agent_pb2.CheckReport) -> tuple[object, ...]:
+    return report.partial, [(each.check, each.status, each.keeps_work_away) for each in report.failed]
+
+
+def _failed(finding: Finding, since: float) -> host_pb2.FailedCheck:
+    message = host_pb2.FailedCheck(
+        check=finding.check,
+        status=_STATUS[finding.status],
+        saw=finding.saw,
+        why=finding.why,
+        fix=finding.fix,
+        keeps_work_away=finding.keeps_work_away,
+    )
+    message.since.FromNanoseconds(round(since * 1e9))
+    return message
