@@ -13,7 +13,7 @@ KILL = 9
 TERM = 15
 
 
-class Standing(enum.Enum):
+class OpenFindings(enum.Enum):
     """Of a process."""
 
     RUNS = 1
@@ -33,7 +33,7 @@ class Process:
     rank: int
     gpus: tuple[str, ...]
     helper: bool = False
-    standing: Standing = Standing.RUNS
+    standing: OpenFindings = OpenFindings.RUNS
     status: int | None = None
     unkillable: bool = False
     deaf: bool = False
@@ -48,7 +48,7 @@ class Process:
     @property
     def runs(self) -> bool:
         """Not even a zombie."""
-        return self.standing is Standing.RUNS
+        return self.standing is OpenFindings.RUNS
 
 
 @dataclass
@@ -81,12 +81,12 @@ class ProcessTable:
     def end(self, process: Process, status: int) -> None:
         """It ends; a zombie until somebody reaps it."""
         if process.runs:
-            process.standing, process.status = Standing.ZOMBIE, status
+            process.standing, process.status = OpenFindings.ZOMBIE, status
             self.ended(process)
 
     def reap(self, process: Process) -> None:
         """Its pid is free again."""
-        process.standing = Standing.GONE
+        process.standing = OpenFindings.GONE
         self._taken.discard(process.pid)
         group = self.running.get((process.key, process.generation))
         if group is not None:
@@ -112,7 +112,7 @@ class ProcessTable:
         ran = self.all_running()
         for group in self.running.values():
             for process in group.values():
-                process.standing = Standing.GONE
+                process.standing = OpenFindings.GONE
         self.running.clear()
         self._taken.clear()
         return ran

@@ -20,7 +20,7 @@ import anyio
 
 from holdfast._daemon import log
 from holdfast.doctor.findings import Finding, Status, error, from_view
-from holdfast.doctor.standing import Standing, notable
+from holdfast.doctor.open_findings import OpenFindings, notable
 from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_agent.shell.base.abandonable import Late, Threads
 from holdfast_agent.shell.config import Config
@@ -51,7 +51,7 @@ class SelfChecks:
         self._path = path if settings.self_check else None
         self._send = send
         self._quick_s = min(QUICK_S, settings.self_check or QUICK_S)
-        self._standing = Standing(over_s=QUIET_ROUNDS * self._quick_s)
+        self._open = OpenFindings(over_s=QUIET_ROUNDS * self._quick_s)
         self._threads = Threads(each=1, most=1)
         self._looked = False
         self._whole = self._path is None
@@ -119,7 +119,7 @@ class SelfChecks:
         return None
 
     def _take(self, kind: str, found: list[Finding]) -> None:
-        self._standing.take(kind, found, wall=time.time(), mono=time.monotonic())
+        self._open.take(kind, found, wall=time.time(), mono=time.monotonic())
         self._looked = True
         self._report()
 
@@ -128,7 +128,7 @@ class SelfChecks:
         if not self._looked:
             return
         report = agent_pb2.CheckReport(
-            failed=[_failed(finding, since) for finding, since in self._standing.all()], partial=not self._whole
+            failed=[_failed(finding, since) for finding, since in self._open.all()], partial=not self._whole
         )
         if (self._sent is None or _gist(report) != _gist(self._sent)) and self._send(
             agent_pb2.SessionRequest(check_report=report)

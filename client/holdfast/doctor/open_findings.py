@@ -23,7 +23,7 @@ class _Seen:
 
 
 @dataclass
-class Standing:
+class OpenFindings:
     """The findings of one machine that stand at present."""
 
     over_s: float

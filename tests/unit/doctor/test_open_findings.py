@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.doctor.findings import Finding, Status, error, from_view, ok, view, warning
-from holdfast.doctor.standing import Standing, notable
+from holdfast.doctor.open_findings import OpenFindings, notable
 
 FULL = error("disk.state_dir", "3 MiB free", "No worker starts here.", notify=True, keeps_work_away=True)
 NEARLY = warning("disk.state_dir", "9 GiB free", "It gets full.", notify=True)
@@ -13,13 +13,13 @@ SWAP = warning("memory.swap", "4096 MiB", "It crawls.")
 
 class Clock:
     def __init__(self) -> None:
-        self.standing = Standing(over_s=180.0)
+        self.open = OpenFindings(over_s=180.0)
         self.now = 0.0
 
     def round(self, *found: Finding, kind: str = "quick", after: float = 60.0) -> list[Finding]:
         self.now += after
-        self.standing.take(kind, found, wall=1e9 + self.now, mono=self.now)
-        return [finding for finding, _ in self.standing.all()]
+        self.open.take(kind, found, wall=1e9 + self.now, mono=self.now)
+        return [finding for finding, _ in self.open.all()]
 
 
 def test_a_finding_is_reported_by_its_first_round() -> None:
@@ -38,7 +38,7 @@ def test_a_finding_that_comes_and_goes_stands_since_its_first_time() -> None:
     for _ in range(10):
         assert clock.round(FULL) == [FULL]
         assert clock.round() == [FULL]
-    assert clock.standing.all() == [(FULL, 1e9 + 60.0)]
+    assert clock.open.all() == [(FULL, 1e9 + 60.0)]
 
 
 def test_rounds_of_one_kind_leave_findings_of_the_other_alone() -> None:
