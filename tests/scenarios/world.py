@@ -367,8 +367,9 @@ class World:
 
     def restart_controller(self, *, down_s: float = 1.0) -> None:
         """The controller dies and starts again: only the log and what the store keeps is left, and no session."""
+        stopped_at = Wall(self.wall)
         self.mono += down_s
-        cluster = Cluster(epoch=self.cluster.epoch + 1)
+        cluster = Cluster(epoch=self.cluster.epoch + 1, stopped_at=stopped_at)
         for event in self.log:
             fold(cluster, event)
         assert durable(cluster) == durable(self.cluster)

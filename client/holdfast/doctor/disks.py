@@ -106,7 +106,7 @@ def check(facts: DiskFacts) -> Iterator[Finding]:
             )
         return
     mounted, space = _mount(name, facts), _space(name, facts)
-    yield _both(mounted, space) if mounted is not None and space.why else mounted or space
+    yield _both(space, mounted) if mounted is not None and space.why else mounted or space
     if facts.sync_s is not None:
         yield _speed(facts, facts.sync_s)
 

@@ -188,7 +188,7 @@ CASES = [
     _disk("state_dir", ERROR, "mounted read-only", "remount,rw", options=("ro",)),
     _disk("state_dir", ERROR, "noexec", "cache_dir", options=("rw", "noexec")),
     _disk("state_dir", ERROR, "in memory (tmpfs)", "local disk", kind="tmpfs"),
-    _disk("state_dir", ERROR, "(tmpfs); /s has 3 MiB free", "du -xh", kind="tmpfs", free_bytes=3 * MIB),
+    _disk("state_dir", ERROR, "must have; /s lies in memory", "du -xh", kind="tmpfs", free_bytes=3 * MIB),
     _disk("state_dir", WARNING, "lies on nfs4", kind="nfs4"),
     _disk("state_dir", ERROR, "Input/output error", "dmesg", problem="Input/output error"),
     _disk("state_dir", UNKNOWN, "Permission denied", "as root", problem="Permission denied", denied=True),

@@ -48,6 +48,7 @@ def on_connected(step: Step, hello: HostConnected) -> None:
     presence.forgetting.clear()
     presence.silent_peers.clear()
     presence.clock_behind_s.clear()
+    presence.heard_before = presence.last_seen_wall
     known = step.cluster.hosts.get(hello.host)
     rebooted = known is not None and known.boot_id not in ("", hello.boot_id)
     if known is None or known.refused or known.agent_stopped_at or _news(known, hello):

@@ -13,7 +13,7 @@ from holdfast_controller.core.lifecycle.drain import leave_as_warned
 from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
 from holdfast_controller.core.lifecycle.exit_tally import all_well
 from holdfast_controller.core.lifecycle.launch import check_started
-from holdfast_controller.core.lifecycle.missing_exits import close_records, unknown_ends
+from holdfast_controller.core.lifecycle.missing_exits import close_records, last_heard, unknown_ends
 from holdfast_controller.core.lifecycle.other_hosts import could_move
 from holdfast_controller.core.lifecycle.root_cause import SETTLE_S, first_failure, is_settled, member_of, name_cause
 from holdfast_controller.core.lifecycle.stop import end
@@ -64,6 +64,10 @@ def on_exit(step: Step, reported: ExitReported) -> None:
         step.do(Note("worker.unknown_exit", fields))
         return
     exit_ = report.exit
+    if exit_.reason is ExitReason.LOST_REBOOT:
+        # Its agent knows only when it found that out.
+        heard = last_heard(step.cluster, reported.host, step.now.wall)
+        exit_ = replace(exit_, end_time=min(exit_.end_time or heard, heard))
     if exit_.reason is ExitReason.CANNOT_START and reported.host not in exit_.message:
         exit_ = replace(exit_, message=f"{reported.host}: {exit_.message}")
     record_exits(step, job, job.gang.members[index], [exit_], port_taken=report.port_taken)
@@ -368,8 +372,11 @@ def on_place_vanished(step: Step, job: Job, index: int, *, rebooted: bool) -> No
     if step.cluster.hosts[job.places[index].host].unreconciled:
         reason = ExitReason.LOST_RECORD  # it may have ended, and been forgotten, after the backup
     member = job.gang.members[index]
-    message = f"{job.places[index].host} has no record of it"
-    record_exits(step, job, member, unknown_ends(job, member, reason, message, step.now.wall))
+    host = job.places[index].host
+    ends = unknown_ends(
+        job, member, reason, f"{host} has no record of it", last_heard(step.cluster, host, step.now.wall)
+    )
+    record_exits(step, job, member, ends)
 
 
 def lose_workers(step: Step, job: Job, gone: list[int], message: str, *, vouched: bool = False) -> None:
@@ -379,12 +386,17 @@ def lose_workers(step: Step, job: Job, gone: list[int], message: str, *, vouched
     """
     for index in gone:
         member = job.gang.members[index]
-        records = unknown_ends(job, member, ExitReason.LOST_HOST, message, step.now.wall)
-        record_exits(step, job, member, records)
+        heard = last_heard(step.cluster, job.places[index].host, step.now.wall)
+        record_exits(step, job, member, unknown_ends(job, member, ExitReason.LOST_HOST, message, heard))
     if not job.stopping and gone:
         member = job.gang.members[gone[0]]
         lost = Exit(
-            job.attempt, job.generation_of(member.index), member.first_rank, ExitReason.LOST_HOST, message=message
+            job.attempt,
+            job.generation_of(member.index),
+            member.first_rank,
+            ExitReason.LOST_HOST,
+            message=message,
+            end_time=last_heard(step.cluster, job.places[member.index].host, step.now.wall),
         )
         _act(step, job, member, lost, failure_policy.Cause.HOST_LOST)
     for index in gone:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.step import Step
@@ -31,6 +32,16 @@ def unaccounted(job: Job, member: Member) -> list[tuple[int, int]]:
         for rank in member.ranks
         if job.exit_of(generation, rank) is None
     ]
+
+
+def last_heard(cluster: Cluster, host: str, now: Wall) -> Wall:
+    """When ranks of a host whose end was not observed last ran for certain: as it was heard before it was silent.
+
+    That is before its present session, if it has one. Where the controller itself was away, too, when that last ran.
+    """
+    presence = cluster.presence_of(host)
+    heard = presence.last_seen_wall if presence.session is None else presence.heard_before
+    return min(heard or cluster.stopped_at or now, now)
 
 
 def unknown_ends(job: Job, member: Member, reason: ExitReason, message: str, at: Wall) -> list[Exit]:

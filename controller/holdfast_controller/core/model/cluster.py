@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.hang.judge.common_cause import SuspectJob
 from holdfast.hang.judge.state import JobWatch
-from holdfast_controller.core.model.clock import BOOT, ClockTrust, Mono, Wall
+from holdfast_controller.core.model.clock import BOOT, NEVER, ClockTrust, Mono, Wall
 from holdfast_controller.core.model.free_capacity import FreeCapacity
 from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import KeptWatch, SharedCause
@@ -67,6 +67,8 @@ class Cluster:
     """Hosts that have not connected since this controller started, and still have time to."""
     listening_since: Mono = BOOT
     """When the controller started, or ran again after it stood still: no silence of a host from before counts."""
+    stopped_at: Wall = NEVER
+    """When the controller before this one last ran, as far as that is known."""
     spared_until: Mono = BOOT
     """No host is declared lost before this time, since most were silent just now."""
     mass_silence: bool = False

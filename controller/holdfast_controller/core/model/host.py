@@ -252,6 +252,8 @@ class Presence:
     session: int | None = None
     last_seen: Mono = BOOT
     last_seen_wall: Wall = NEVER
+    heard_before: Wall = NEVER
+    """When it was last heard in the session before this one."""
     lost_at: Wall = NEVER
     """While it is silent: when it will be lost, or was."""
     liveness: Liveness = Liveness.SUSPECT

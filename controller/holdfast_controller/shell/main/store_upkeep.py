@@ -14,7 +14,7 @@ from holdfast_controller.shell.store.stored_bytes import ROW_BYTES
 EVERY_S = 3_600.0
 SOON_S = 2.0
 """After a job's deletion: others are often deleted along with it."""
-POSITION_EVERY_S = 1.0
+POSITION_EVERY_S, TOUCH_EVERY_S = 1.0, 5.0
 PAUSE_S = 0.05
 """Between two portions, each of which keeps commits waiting for some milliseconds."""
 
@@ -69,12 +69,16 @@ async def count_stored(driver: Driver) -> None:
 async def note_position(driver: Driver) -> None:
     """Write down beside the store how far it has come, about a second behind the commits, until cancelled."""
     store, written, failed = driver.store, None, False
+    touched_at = 0.0
     while True:
-        reached = store.reached
-        if reached != written:
+        reached, time = store.reached, now()
+        if reached != written or time.mono - touched_at >= TOUCH_EVERY_S:
             try:
-                await asyncio.to_thread(high_water.write, store.path, reached)
-                written, failed = reached, False
+                if reached != written:
+                    await asyncio.to_thread(high_water.write, store.path, reached)
+                else:
+                    await asyncio.to_thread(high_water.touch, store.path)
+                written, failed, touched_at = reached, False, time.mono
             except OSError as error:
                 if not failed:
                     log.warning("store.position_unwritten", path=str(store.path), error=error.strerror)

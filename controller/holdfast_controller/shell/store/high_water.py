@@ -66,6 +66,19 @@ def write(store: Path, reached: HighWater) -> None:
     fresh.replace(path)
 
 
+def touch(store: Path) -> None:
+    """Note that the store is in use now, without making that durable. Raises ``OSError``."""
+    os.utime(path_of(store))
+
+
+def last_used(store: Path) -> float:
+    """When a controller last used the store, wall clock, to some seconds; 0 where that is not known."""
+    try:
+        return path_of(store).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def check(store: Path, found: HighWater) -> None:
     """Raises ``Damaged`` where the store is behind what was written down, or another cluster's."""
     reached = read(store)

@@ -84,6 +84,7 @@ class Store:
                 self.epoch = int(self._meta("epoch") or 0)
                 self._cluster = high_water.cluster_of(self._meta("secret_key"))
             cluster = self._load()
+            cluster.stopped_at = Wall(high_water.last_used(self.path))
             self.sequence = cluster.sequence
             if not accept_loss:
                 high_water.check(self.path, self.reached)
