@@ -47,7 +47,8 @@ class SelfChecks:
     def __init__(
         self, settings: Config, path: Path | None, send: Callable[[agent_pb2.SessionRequest], bool]
     ) -> None:
-        self._settings = settings
+        self.settings = settings
+        """In effect; may be replaced."""
         self._path = path if settings.self_check else None
         self._send = send
         self._quick_s = min(QUICK_S, settings.self_check or QUICK_S)
@@ -76,7 +77,7 @@ class SelfChecks:
     async def _look_quickly(self) -> None:
         while True:
             try:
-                found = await self._threads.call("quick", QUICK_WITHIN_S, rounds.quick, self._settings)
+                found = await self._threads.call("quick", QUICK_WITHIN_S, rounds.quick, self.settings)
                 found = [each for each in notable(found) if each.notify]
             except Late:
                 why = "A disk or a file server that does not answer: what needs it stands still."
@@ -88,14 +89,14 @@ class SelfChecks:
             await anyio.sleep(self._quick_s)
 
     async def _look_at_all(self, path: Path) -> None:
-        await anyio.sleep(min(random.uniform(*WHOLE_FIRST_S), self._settings.self_check))
+        await anyio.sleep(min(random.uniform(*WHOLE_FIRST_S), self.settings.self_check))
         while True:
             found = await self._doctor(path)
             if found is not None:
                 self._whole = True
                 others = [each for each in notable(found) if not each.check.startswith(_KNOWN_OTHERWISE)]
                 self._take("whole", [each for each in others if not each.notify or not _is_quick(each)])
-            await anyio.sleep(self._settings.self_check)
+            await anyio.sleep(self.settings.self_check)
 
     async def _doctor(self, path: Path) -> list[Finding] | None:
         """The findings of all checks; None where they could not be had."""

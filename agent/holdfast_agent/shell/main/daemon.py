@@ -170,7 +170,7 @@ async def _main(settings: Config, file: Path | None, failures: list[BaseExceptio
             metrics = Metrics(settings, driver.meter, driver.gauges, driver.parts.shims.__len__, watch.series)
             tasks.start_soon(metrics.run)
             if file is not None:
-                await tasks.start(reload.run, file, settings, functools.partial(_change, driver, metrics))
+                await tasks.start(reload.run, file, settings, functools.partial(_change, driver, metrics, checks))
             tasks.start_soon(LocalStatus(settings.state_dir, settings.controller, driver).run)
             supervisor.tell(READY=1)
             log_file.ready()
@@ -188,13 +188,14 @@ async def _main(settings: Config, file: Path | None, failures: list[BaseExceptio
     log.info("agent.stopped")
 
 
-def _change(driver: Driver, metrics: Metrics, settings: Config) -> None:
+def _change(driver: Driver, metrics: Metrics, checks: SelfChecks, settings: Config) -> None:
     """Have the running parts follow settings that were read again; see ``reload.LIVE``."""
     log.set_level(settings.log_level)
     parts = driver.parts
     parts.preparation.hooks, parts.preparation.fitness.minimums = settings.hooks, settings.checks
     parts.peers.wanted = settings.checks.peer_names
     metrics.readers = settings.metrics_readers
+    checks.settings = settings
 
 
 def _assemble(
