@@ -49,7 +49,7 @@ class SelfChecks:
     ) -> None:
         self.settings = settings
         """In effect; may be replaced."""
-        self._path = path if settings.self_check else None
+        self._path = path.absolute() if path is not None and settings.self_check else None
         self._send = send
         self._quick_s = min(QUICK_S, settings.self_check or QUICK_S)
         self._open = OpenFindings(over_s=QUIET_ROUNDS * self._quick_s)
@@ -100,7 +100,7 @@ class SelfChecks:
 
     async def _doctor(self, path: Path) -> list[Finding] | None:
         """The findings of all checks; None where they could not be had."""
-        command = [sys.executable, "-m", "holdfast_agent", "doctor", "--config", str(path.absolute()), "-o", "json"]
+        command = [sys.executable, "-m", "holdfast_agent", "doctor", "--config", str(path), "-o", "json"]
         with anyio.move_on_after(WHOLE_WITHIN_S):
             async with await anyio.open_process(command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL) as process:
                 with contextlib.suppress(OSError):
