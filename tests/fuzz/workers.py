@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.fuzz.engine import Target, text
 
+from holdfast.hang.pipeline.step_count import ProgressBars
 from holdfast.training import progress_calls, progress_file
 from holdfast_agent.core.launch import pip_config
 from holdfast_agent.core.proc import descriptors, proc_text, stack_dumps
@@ -48,16 +49,27 @@ def of_workers(folder: Path) -> Iterator[Target]:
     )  # fmt: skip
     progress = bytearray(progress_calls.SIZE)
     progress[:8] = progress_calls.MAGIC
+    marks = bytearray(progress)
+    progress_calls.MARKS.pack_into(marks, progress_calls.MARKS_AT, 0, 0, 9, 8, 7, 1, 1, 1)
     yield Target(
         "progress files",
         from_file(lambda path: progress_file.read(str(path))),
-        (bytes(progress),),
+        (bytes(progress), bytes(marks)),
         1 << 12,
         (),
         (struct.pack("<d", float("inf")), b"\xff" * 8),
     )
     yield Target("log reads", from_file(_read_log), (b"a line\n" * 20, b"\0" * 9, b"no end"), 1 << 20)
     yield Target("output lines", lambda data: LineCutter().feed(data), (b"step=1\rstep=2\n",), 1 << 18)
+    bars = ProgressBars()
+    yield Target(
+        "progress bars",
+        lambda data: (bars.take(0, text(data)), bars.shown()),
+        (b"  5%|5    | 50/1000 [00:05<01:40,  9.4it/s]", b"Epoch 3: 1/9 [00:01<00:02]"),
+        1 << 18,
+        (),
+        (b" [00:01", b"/", b"1" * 20),
+    )
     spied = json.dumps(
         [{"pid": 1, "thread_id": 5, "thread_name": "MainThread", "os_thread_id": 1, "active": True, "owns_gil": True,
           "frames": [{"name": "f", "filename": "/x.py", "module": None, "short_filename": "x.py", "line": 3}]}]

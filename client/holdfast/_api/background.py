@@ -29,6 +29,11 @@ class _Loop:
         self.thread = threading.Thread(target=self._run, name="holdfast-client", daemon=True)
         self.thread.start()
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the caller runs on this loop."""
+        return threading.get_ident() == self.thread.ident
+
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
@@ -105,6 +110,11 @@ class Background:
                 raise _closed()
             if self._used is None:
                 self._used = _taken()
+            if self._used.is_here:
+                raise WrongState(
+                    "A callback of the client can't make calls: they would wait for themselves.",
+                    fix="Note what it says, and call from a thread of your own.",
+                )
             if self._used.pid != os.getpid():
                 raise WrongState(
                     "This client belongs to the process that this one was forked from.",
@@ -131,8 +141,16 @@ class Background:
             while (batch := self.run(following())) is not None:
                 yield from batch
         finally:
-            with contextlib.suppress(WrongState):  # closed: then it has ended with its client
-                self.run(ended())
+            self._finish(ended())
+
+    def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work`` to its end; only begin it where the loop itself has dropped the last reference to a reader."""
+        used = self._used
+        if used is not None and used.is_here:
+            used.loop.create_task(work)
+            return
+        with contextlib.suppress(WrongState):  # closed: then it has ended with its client
+            self.run(work)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run ``last``, give up what is still going on, and let the loop go. More than once does no harm."""

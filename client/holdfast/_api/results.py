@@ -113,10 +113,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of a rank's output, without its end; of a progress bar, its last state.
+    """One line of a rank's output as it was printed, without its end; of a progress bar, its last state.
 
     ``stream`` is ``stdout`` or ``stderr``, or ``note`` for a sentence of Holdfast's about output that is missing or
-    comes from elsewhere. A line of more than 64 KiB comes in pieces. Bytes that are no UTF-8 are replaced.
+    comes from elsewhere. ``text`` may hold sequences that drive a terminal. A line of more than 64 KiB comes in
+    pieces. Bytes that are no UTF-8 are replaced.
     """
 
     text: str

@@ -9,9 +9,8 @@ This file stands by itself: standard library only, Python 3.7 and later, Linux. 
 ``holdfast.progress``; without that, copy it beside your program as ``holdfast_progress.py``, or install the package
 ``holdfast-progress``. https://pypi.org/project/holdfast/
 
-For other languages: file ``r<RANK>.progress`` in the folder ``HOLDFAST_PROGRESS_DIR``, 320 bytes, mapped or written in
-place. Each field is a value of its own, aligned, in the host's byte order: a reader sees the old or the new one. The
-first 256 bytes alone are a whole file, too.
+For other languages: file ``r<RANK>.progress`` in the folder ``HOLDFAST_PROGRESS_DIR``, 256 bytes, mapped or written in
+place. Each field is a value of its own, aligned, in the host's byte order: a reader sees the old or the new one.
 
 | offset | type | what |
 |---|---|---|
@@ -22,14 +21,14 @@ first 256 bytes alone are a whole file, too.
 | 32 | int64 | declared pauses that are open |
 | 40 | int64 | pid of the writer |
 | 48 | int64 | the writer's start time as in /proc/PID/stat; 0: not known |
-| 64 | 192 bytes | reason of the newest pause, UTF-8, padded with NUL |
-| 256 | 2 × int64 | the same as at 40 and 48; the fields from here on count only then |
-| 272 | int64 | steps that the training takes in all, -1: not known |
-| 280 | int64 | the step of the newest complete checkpoint, -1: none |
-| 288 | int64 | the step that the training went on from, -1: none |
-| 296 | int64 | how often it went on from one |
-| 304 | int64 | saves that are going on |
-| 312 | int64 | evaluations that are going on |
+| 64 | 128 bytes | reason of the newest pause, UTF-8, padded with NUL; 192 bytes where nothing follows |
+| 192 | 2 × int64 | the same as at 40 and 48; what follows counts only then |
+| 208 | int64 | steps that the training takes in all, plus 1; 0: not known |
+| 216 | int64 | the step of the newest complete checkpoint, plus 1; 0: none |
+| 224 | int64 | the step that the training went on from, plus 1; 0: none |
+| 232 | int64 | how often it went on from one |
+| 240 | int64 | saves that are going on |
+| 248 | int64 | evaluations that are going on |
 """
 
 from __future__ import annotations
@@ -48,16 +47,15 @@ __all__ = ["idle", "phase", "progress", "resumed", "saved", "saving"]
 
 MAGIC = b"HFPROG1\n"
 SIZE = 256
-WHOLE_SIZE = 320
-"""With the marks, which earlier writers did not make."""
+MOST_STEPS = (1 << 63) - 1
 DIRECTORY = "HOLDFAST_PROGRESS_DIR"
 """Environment variable with the folder for a worker's files; unset outside Holdfast."""
 REPORT = struct.Struct("=qqd")
 WRITER = struct.Struct("=qq")
-REPORT_AT, PAUSES_AT, WRITER_AT, REASON_AT, REASON_BYTES = 8, 32, 40, 64, 192
+REPORT_AT, PAUSES_AT, WRITER_AT, REASON_AT, REASON_BYTES = 8, 32, 40, 64, 128
 MARKS = struct.Struct("=8q")
 NUMBER = struct.Struct("=q")
-MARKS_AT, TOTAL_AT, SAVED_AT, RESUMED_AT, RESUMES_AT, SAVES_AT, EVALUATIONS_AT = 256, 272, 280, 288, 296, 304, 312
+MARKS_AT, TOTAL_AT, SAVED_AT, RESUMED_AT, RESUMES_AT, SAVES_AT, EVALUATIONS_AT = 192, 208, 216, 224, 232, 240, 248
 PHASES = {"train": 0, "save": SAVES_AT, "evaluate": EVALUATIONS_AT}
 """Where the open blocks of each phase are counted; training is what goes on outside of all of them."""
 
@@ -79,7 +77,9 @@ def progress(step: int | None = None, total: int | None = None) -> None:
             now = time.clock_gettime(time.CLOCK_BOOTTIME)
             REPORT.pack_into(reports, REPORT_AT, count + 1, last if step is None else _whole(step), now)
             if total is not None:
-                NUMBER.pack_into(reports, TOTAL_AT, _whole(total))
+                steps = _whole(total)
+                if NUMBER.unpack_from(reports, TOTAL_AT)[0] != steps + 1:
+                    _mark(reports, TOTAL_AT, steps)
     except Exception:  # noqa: BLE001 - whatever has become of the file: the training goes on
         pass
 
@@ -90,7 +90,7 @@ def resumed(step: int) -> None:
         reports = _map if _looked else _open()
         if reports is not None:
             from_step = _whole(step)
-            NUMBER.pack_into(reports, RESUMED_AT, from_step)
+            _mark(reports, RESUMED_AT, from_step)
             count, _, at = REPORT.unpack_from(reports, REPORT_AT)
             REPORT.pack_into(reports, REPORT_AT, count, from_step, at)
             with _lock:
@@ -108,7 +108,7 @@ def saved(step: int | None = None) -> None:
         reports = _map if _looked else _open()
         if reports is not None:
             newest = REPORT.unpack_from(reports, REPORT_AT)[1] if step is None else _whole(step)
-            NUMBER.pack_into(reports, SAVED_AT, newest)
+            _mark(reports, SAVED_AT, newest)
     except Exception:  # noqa: BLE001 - see progress
         pass
 
@@ -196,6 +196,8 @@ def _count_open(place: int, by: int) -> bool:
 
 
 def _count(reports: mmap.mmap, place: int, by: int) -> None:
+    if place > MARKS_AT:
+        _begin_marks(reports)
     (open_ones,) = NUMBER.unpack_from(reports, place)
     NUMBER.pack_into(reports, place, max(0, open_ones + by))
 
@@ -206,7 +208,20 @@ def _whole(number: object) -> int:
         step = int(number)  # type: ignore[call-overload]
     except Exception:  # noqa: BLE001 - see progress
         return -1
-    return step if 0 <= step < 1 << 63 else -1
+    return step if 0 <= step < MOST_STEPS else -1
+
+
+def _mark(reports: mmap.mmap, place: int, step: int) -> None:
+    _begin_marks(reports)
+    NUMBER.pack_into(reports, place, step + 1)
+
+
+def _begin_marks(reports: mmap.mmap) -> None:
+    """Clear the marks where they aren't this writer's: none were made, or an earlier copy of this file wrote there."""
+    writer = reports[WRITER_AT : WRITER_AT + WRITER.size]
+    if reports[MARKS_AT:TOTAL_AT] != writer:
+        reports[TOTAL_AT:] = bytes(SIZE - TOTAL_AT)
+        reports[MARKS_AT:TOTAL_AT] = writer
 
 
 def _open() -> mmap.mmap | None:
@@ -233,20 +248,16 @@ def _mapped(path: str) -> mmap.mmap:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError("not a file")
         # Neither shortened, nor left without blocks: a write to the map would be SIGBUS, for each process that maps it.
-        os.posix_fallocate(descriptor, 0, WHOLE_SIZE)
-        mapped = mmap.mmap(descriptor, WHOLE_SIZE)
+        os.posix_fallocate(descriptor, 0, SIZE)
+        mapped = mmap.mmap(descriptor, SIZE)
     finally:
         os.close(descriptor)
     if mapped[:8] != MAGIC or not _lives(*WRITER.unpack_from(mapped, WRITER_AT)):
         REPORT.pack_into(mapped, REPORT_AT, 0, -1, 0.0)
         NUMBER.pack_into(mapped, PAUSES_AT, 0)
-        NUMBER.pack_into(mapped, MARKS_AT, 0)
+        mapped[MARKS_AT:] = bytes(SIZE - MARKS_AT)
         WRITER.pack_into(mapped, WRITER_AT, os.getpid(), _started(os.getpid()))
         mapped[:8] = MAGIC
-    writer = WRITER.unpack_from(mapped, WRITER_AT)
-    if writer != WRITER.unpack_from(mapped, MARKS_AT):
-        # New, or a copy of this module without marks has opened the file.
-        MARKS.pack_into(mapped, MARKS_AT, *writer, -1, -1, -1, 0, 0, 0)
     return mapped
 
 

@@ -18,7 +18,6 @@ from holdfast.training.progress_calls import (
     REPORT,
     REPORT_AT,
     SIZE,
-    WHOLE_SIZE,
     WRITER,
     WRITER_AT,
 )
@@ -52,7 +51,7 @@ def read(path: str) -> Progress | None:
         # The folder is the worker's: whatever lies there must neither block nor lead elsewhere.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            data = os.read(handle, WHOLE_SIZE)
+            data = os.read(handle, SIZE)
         finally:
             os.close(handle)
     except OSError:
@@ -64,13 +63,14 @@ def read(path: str) -> Progress | None:
         return None  # no clock has written that
     (pauses,) = NUMBER.unpack_from(data, PAUSES_AT)
     writer = WRITER.unpack_from(data, WRITER_AT)
-    reason = data[REASON_AT : REASON_AT + REASON_BYTES].rstrip(b"\0").decode(errors="replace")
-    said = Progress(reports, None if step < 0 else step, at, writer[0], reason if pauses > 0 else None)
-    if len(data) < WHOLE_SIZE:
-        return said
     *marked_by, total, saved, resumed, resumes, saves, evaluations = MARKS.unpack_from(data, MARKS_AT)
-    if tuple(marked_by) != writer:
+    marked = tuple(marked_by) == writer
+    # Earlier writers, and those without marks, may have a longer reason.
+    words = data[REASON_AT : REASON_AT + REASON_BYTES] if marked else data[REASON_AT:]
+    reason = words.rstrip(b"\0").decode(errors="replace") if pauses > 0 else None
+    said = Progress(reports, None if step < 0 else step, at, writer[0], reason)
+    if not marked:
         return said
     steps = {"total": total, "saved": saved, "resumed": resumed}
-    known = {name: step for name, step in steps.items() if step >= 0}
+    known = {name: step - 1 for name, step in steps.items() if step > 0}
     return replace(said, **known, resumes=resumes, saves=saves > 0, evaluates=evaluations > 0)

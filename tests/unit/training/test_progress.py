@@ -181,16 +181,35 @@ def test_marks_do_nothing_outside_holdfast(fresh: Path, monkeypatch: pytest.Monk
     assert list(fresh.iterdir()) == []
 
 
-def test_a_file_of_a_writer_without_marks_is_read_and_its_marks_are_unknown(fresh: Path) -> None:
-    """Of another language, or of an earlier copy of the file, which maps 256 bytes of what a later one left."""
+def test_an_earlier_writers_long_reason_is_whole_and_makes_no_marks(fresh: Path) -> None:
     progress_calls.progress(7, total=100)
     progress_calls.saved(5)
     path = Path(progress_file.path_for(str(fresh), "3"))
     data = bytearray(path.read_bytes())
+    data[progress_calls.REASON_AT :] = b"x" * 192
+    progress_calls.NUMBER.pack_into(data, progress_calls.PAUSES_AT, 1)
+    path.write_bytes(data)
+    said = read(fresh)
+    assert (said.step, said.total, said.saved, said.idle_reason) == (7, None, None, "x" * 192)
+    path.write_bytes(data)  # the map sees it: marks begin again
+    progress_calls.saved(6)
+    assert (read(fresh).total, read(fresh).saved, read(fresh).idle_reason) == (None, 6, "x" * 128)
+
+
+def test_what_another_writer_left_is_no_mark(fresh: Path) -> None:
+    progress_calls.progress(7, total=100)
+    path = Path(progress_file.path_for(str(fresh), "3"))
+    data = bytearray(path.read_bytes())
     progress_calls.WRITER.pack_into(data, progress_calls.WRITER_AT, os.getpid(), 1)
-    for content in (bytes(data), bytes(data[: progress_calls.SIZE])):
-        path.write_bytes(content)
-        assert (read(fresh).step, read(fresh).total, read(fresh).saved) == (7, None, None)
+    path.write_bytes(data)
+    assert (read(fresh).step, read(fresh).total) == (7, None)
+
+
+def test_a_program_without_marks_writes_what_it_always_wrote(fresh: Path) -> None:
+    progress_calls.progress(7)
+    with progress_calls.idle("waits"):
+        data = Path(progress_file.path_for(str(fresh), "3")).read_bytes()
+    assert len(data) == 256 and data[64:] == b"waits".ljust(192, b"\0")
 
 
 def test_a_living_writer_without_marks_is_joined(fresh: Path) -> None:
