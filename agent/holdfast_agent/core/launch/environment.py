@@ -1,7 +1,7 @@
 """The environment of each rank, and the processes that a launch starts.
 
 The environment starts empty: nothing of the daemon's reaches a rank. Layers, later ones winning: the host's defaults
-and the admin's environment file, the image's, names that tune a program (OMP_NUM_THREADS, PET_*), the user's variables,
+and the admin's environment file, the image's, names that tune a program (OMP_NUM_THREADS, PET_*, JAX_*), the user's variables,
 and the names of the contract (RANK, MASTER_ADDR). ``$(NAME)`` in the user's variables and arguments sees all of them.
 """
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast._base.expand import expand_args, expand_env
+from holdfast._base.launcher import is_launcher
 from holdfast._session.assignment import Assignment, Launch, Rendezvous
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.containers import image_argv, in_container, of_image
@@ -212,7 +213,8 @@ def _tuning(launch: Launch, ours: Mapping[str, str], facts: HostFacts) -> dict[s
     tuning = {"OMP_NUM_THREADS": str(max(1, (launch.cpu_count or facts.cpu_count) // processes))}
     if facts.data_interface:
         tuning["GLOO_SOCKET_IFNAME"] = tuning["NCCL_SOCKET_IFNAME"] = facts.data_interface
-    return {name: value for name, value in tuning.items() if name not in facts.site_env} | _torchrun(launch, ours)
+    spanning = _torchrun(launch, ours) | _jax(launch, ours)
+    return {name: value for name, value in tuning.items() if name not in facts.site_env} | spanning
 
 
 def _torchrun(launch: Launch, ours: Mapping[str, str]) -> dict[str, str]:
@@ -241,6 +243,33 @@ def _torchrun(launch: Launch, ours: Mapping[str, str]) -> dict[str, str]:
     if launch.gpus or launch.processes > 1:
         pet["PET_NPROC_PER_NODE"] = str(len(launch.gpus) if launch.processes == 1 else 1)
     return pet
+
+
+def _jax(launch: Launch, ours: Mapping[str, str]) -> dict[str, str]:
+    """Variables from which ``jax.distributed.initialize()`` without arguments takes the gang.
+
+    JAX reads the coordinator from its own name, but number and count of processes only from those of a launcher it
+    knows; of these Open MPI's are the ones that no other framework prefers to RANK. The empty URI, which says that
+    they count, is no setting for Open MPI itself: to both of its present releases a rank that imports MPI is alone.
+    Below a launcher of ranks they would contradict what that launcher sets.
+    """
+    if not launch.in_world or is_launcher((*launch.task.command, *launch.task.args)):
+        return {}
+    rank, size, local = ours["RANK"], ours["WORLD_SIZE"], ours["LOCAL_RANK"]
+    names = {
+        "JAX_COORDINATOR_ADDRESS": f"{ours['MASTER_ADDR']}:{ours['MASTER_PORT']}",
+        "JAX_NUM_PROCESSES": size,
+        "JAX_PROCESS_ID": rank,
+        "OMPI_MCA_orte_hnp_uri": "",
+        "OMPI_COMM_WORLD_SIZE": size,
+        "OMPI_COMM_WORLD_RANK": rank,
+        "OMPI_COMM_WORLD_LOCAL_RANK": local,
+    }
+    share, left = divmod(len(launch.gpus), launch.processes)
+    if share and not left:
+        first = int(local) * share
+        names["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, range(first, first + share)))
+    return names
 
 
 def _diagnostics(assignment: Assignment, launch: Launch, facts: HostFacts) -> dict[str, str]:

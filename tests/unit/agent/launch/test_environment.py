@@ -216,7 +216,46 @@ def test_launcher_of_an_evaluator_starts_a_world_of_its_own() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "PET_NNODES"])
+JAX_NAMES = ("JAX_", "OMPI_")
+
+
+def of_jax(env: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name.startswith(JAX_NAMES)}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "processes", "devices"),
+    [(0, 1, [""]), (4, 1, ["0,1,2,3"]), (4, 4, ["0", "1", "2", "3"]), (4, 2, ["0,1", "2,3"]), (3, 2, ["", ""])],
+)
+def test_jax_without_arguments_finds_the_gang(gpus: int, processes: int, devices: list[str]) -> None:
+    world: dict[str, Any] = {"processes": processes, "world_size": 2 * processes, "first_rank": processes}
+    given = tuple(f"gpu{number}" for number in range(gpus))
+    envs = planned(Task(("bash", "run.sh")), gpus=given, worker_count=2, worker_index=1, **world)
+    for local, (env, ids) in enumerate(zip(envs, devices, strict=True)):
+        rank, size = str(processes + local), str(2 * processes)
+        assert of_jax(env) == {
+            "JAX_COORDINATOR_ADDRESS": "10.0.0.1:20001",
+            "JAX_NUM_PROCESSES": size,
+            "JAX_PROCESS_ID": rank,
+            "OMPI_MCA_orte_hnp_uri": "",
+            "OMPI_COMM_WORLD_SIZE": size,
+            "OMPI_COMM_WORLD_RANK": rank,
+            "OMPI_COMM_WORLD_LOCAL_RANK": str(local),
+        } | ({"JAX_LOCAL_DEVICE_IDS": ids} if ids else {})
+
+
+def test_jax_s_world_is_that_of_chief_and_workers_and_left_to_a_launcher_of_ranks() -> None:
+    assert of_jax(planned(pool=3)[0]) == {}
+    assert of_jax(planned(Task(("torchrun", "train.py")))[0]) == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("OMP_NUM_THREADS", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "PET_NNODES"),
+        *("JAX_COORDINATOR_ADDRESS", "OMPI_COMM_WORLD_SIZE"),
+    ],
+)
 def test_names_that_tune_are_the_users(name: str) -> None:
     facts = replace(FACTS, data_interface="eth1")
     assert planned(facts=facts)[0][name] not in ("7", None)
