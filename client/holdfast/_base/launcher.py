@@ -10,20 +10,19 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-LAUNCHERS = frozenset(
-    {"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "horovodrun"}
-)
-MODULES = frozenset(
-    {
-        "torch.distributed.run",
-        "torch.distributed.launch",
-        "accelerate.commands.launch",
-        "deepspeed",
-        "deepspeed.launcher.runner",
-        "horovod.runner",
-        "horovod.runner.launch",
-    }
-)
+MPI_LAUNCHERS = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "horovodrun"})
+"""What reaches other hosts by ssh alone: started on each of several, it starts as many worlds."""
+LAUNCHERS = MPI_LAUNCHERS | {"torchrun", "accelerate", "deepspeed", "mpi_gang.py"}
+MODULES = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "accelerate.commands.launch": "accelerate",
+    "deepspeed": "deepspeed",
+    "deepspeed.launcher.runner": "deepspeed",
+    "horovod.runner": "horovodrun",
+    "horovod.runner.launch": "horovodrun",
+}
+"""Launchers that ``python -m`` runs."""
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "busybox"})
 RUNNERS = frozenset(
@@ -50,22 +49,28 @@ def is_launcher(command: Sequence[str]) -> bool:
 
     What hides in a script file is not looked for; ``script_starts_launcher`` does that.
     """
-    return _is_launcher(command, _NESTED_MOST)
+    return bool(_launcher_in(command, _NESTED_MOST))
 
 
-def _is_launcher(command: Sequence[str], depth: int) -> bool:
+def mpi_launcher_in(command: Sequence[str]) -> str:
+    """The name of the MPI launcher that ``command`` is, or runs by a shell or ``uv run``; empty for any other."""
+    found = _launcher_in(command, _NESTED_MOST)
+    return found if found in MPI_LAUNCHERS else ""
+
+
+def _launcher_in(command: Sequence[str], depth: int) -> str:
     if not command or not depth:
-        return False
+        return ""
     program, rest = PurePosixPath(command[0]).name, command[1:]
     if program in LAUNCHERS:
-        return not _ASKS_ONLY.issuperset(rest[:1]) or not rest
+        return "" if rest and _ASKS_ONLY.issuperset(rest[:1]) else program
     if _PYTHON.fullmatch(program) is not None:
-        return _python_runs_launcher(rest)
+        return _python_runs(rest)
     if program in SHELLS:
-        return _starts_launcher(_inline(rest), depth - 1)
+        return _started_by(_inline(rest), depth - 1)
     if program in RUNNERS:
-        return _is_launcher(_run_by(rest), depth - 1)
-    return False
+        return _launcher_in(_run_by(rest), depth - 1)
+    return ""
 
 
 def starts_programs(command: Sequence[str]) -> bool:
@@ -95,7 +100,7 @@ def script_starts_launcher(text: str) -> bool:
     first = text.partition("\n")[0]
     if first.startswith("#!") and not any(PurePosixPath(word).name in SHELLS for word in first[2:].split()):
         return False
-    return _starts_launcher(text, _NESTED_MOST)
+    return bool(_started_by(text, _NESTED_MOST))
 
 
 def _run_by(words: Sequence[str]) -> Sequence[str]:
@@ -118,8 +123,10 @@ def _inline(words: Sequence[str]) -> str:
     return ""
 
 
-def _starts_launcher(text: str, depth: int) -> bool:
-    return len(text) <= _TEXT_MOST and any(_is_launcher(words, depth) for words in _commands(text))
+def _started_by(text: str, depth: int) -> str:
+    """The first launcher that a shell's text starts."""
+    commands = _commands(text) if len(text) <= _TEXT_MOST else ()
+    return next(filter(None, (_launcher_in(words, depth) for words in commands)), "")
 
 
 def _commands(text: str) -> Iterator[list[str]]:
@@ -140,12 +147,13 @@ def _commands(text: str) -> Iterator[list[str]]:
                 command.append(word)
 
 
-def _python_runs_launcher(args: Sequence[str]) -> bool:
-    """Reads the interpreter's own options up to its ``-m MODULE``, ``-c`` or script."""
+def _python_runs(args: Sequence[str]) -> str:
+    """The launcher that Python runs: its own options are read up to ``-m MODULE``, ``-c`` or a script."""
     rest = iter(args)
     for arg in rest:
         if not arg.startswith("-") or arg == "-":
-            return PurePosixPath(arg).name in LAUNCHERS
+            name = PurePosixPath(arg).name
+            return name if name in LAUNCHERS else ""
         if arg in _OPTIONS_WITH_VALUE:
             next(rest, None)
         elif not arg.startswith("--"):
@@ -153,7 +161,7 @@ def _python_runs_launcher(args: Sequence[str]) -> bool:
             if flags.startswith(("W", "X")):  # their value is joined to them: -Wmodule, -Ximporttime
                 continue
             if "c" in flags:
-                return False
+                return ""
             if module_flag:
-                return (module or next(rest, "")) in MODULES
-    return False
+                return MODULES.get(module or next(rest, ""), "")
+    return ""

@@ -5,6 +5,8 @@ Variables that only tune a program, such as OMP_NUM_THREADS, are the user's wher
 
 from __future__ import annotations
 
+WORLD_POOLS = 2
+"""The first pools, those of chief and workers: the world of torch and TensorFlow. The rest are outside it."""
 _RANK, _WORLD = "tells each rank which one it is", "tells each rank how to find the others"
 _GPUS = "names the GPUs that the worker was given"
 _JOB, _OUTPUT = "says which job this is", "says where the job's results go"

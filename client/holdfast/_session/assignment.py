@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from holdfast._base.launcher import starts_programs
+from holdfast._base.rank_variables import WORLD_POOLS
 from holdfast._session.reports import ExitReason, WorkerId
-
-WORLD_POOLS = 2
-"""The first pools, those of chief and workers: the world of torch and TensorFlow. The rest are outside it."""
 
 
 class Phase(enum.Enum):

@@ -202,6 +202,38 @@ def test_a_launcher_in_a_container_is_held_to_the_same() -> None:
     assert found.path == f"{POOL}.processesPerWorker"
 
 
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"command": ["mpirun", "-n", "4", "python", "train.py"]},
+        {"command": ["bash"], "args": ["-lc", "module load mpi; exec mpiexec.hydra python train.py"]},
+        {"command": ["python", "-m", "horovod.runner", "train.py"]},
+    ],
+)
+def test_mpi_on_each_of_several_workers_is_refused(task: dict[str, Any]) -> None:
+    alone, rest = pool(processSpec=task), pool(processSpec=task, replicaCount=3)
+    assert violations(alone) == []
+    found = violations(alone, rest)
+    assert [each.path for each in found] == [f"{POOL}.processSpec.command", f"{POOL[:-2]}1].processSpec.command"]
+    assert "on each of 4 workers, and each would be a world of its own" in found[0].problem
+    assert "write python mpi_gang.py before " in found[0].fix
+
+
+def test_mpi_that_spans_the_workers_and_other_launchers_are_accepted() -> None:
+    for command in (
+        ["python", "mpi_gang.py", "mpirun", "python", "x.py"],
+        ["torchrun", "x.py"],
+        ["deepspeed", "x.py"],
+    ):
+        task = {"command": command}
+        assert violations(pool(processSpec=task), pool(processSpec=task, replicaCount=3)) == []
+
+
+def test_mpi_of_parameter_servers_and_evaluators_is_each_one_s_own() -> None:
+    task = {"command": ["mpirun", "evaluate"]}
+    assert violations(pool(), {}, {}, pool(processSpec=task, replicaCount=2)) == []
+
+
 def test_rules_keep_silent_about_fields_that_were_refused_already() -> None:
     paths = [
         found.path

@@ -1,8 +1,9 @@
 """The environment of each rank, and the processes that a launch starts.
 
 The environment starts empty: nothing of the daemon's reaches a rank. Layers, later ones winning: the host's defaults
-and the admin's environment file, the image's, names that tune a program (OMP_NUM_THREADS, PET_*, JAX_*), the user's variables,
-and the names of the contract (RANK, MASTER_ADDR). ``$(NAME)`` in the user's variables and arguments sees all of them.
+and the admin's environment file, the image's, names that tune a program (OMP_NUM_THREADS, PET_*, JAX_*), the user's
+variables, and the names of the contract (RANK, MASTER_ADDR). ``$(NAME)`` in the user's variables and arguments sees all
+of them.
 """
 
 from __future__ import annotations

@@ -138,8 +138,11 @@ class World(NamedTuple):
     size: int | None = None
 
 
+_OPEN_MPI = (b"OMPI_COMM_WORLD_RANK", b"OMPI_COMM_WORLD_SIZE")
+_OPEN_MPI_ALONE = b"OMPI_COMM_WORLD_LOCAL_SIZE"
+"""Set by mpirun, and not among the names of Open MPI that a launch sets for JAX."""
 _WORLDS = (
-    (b"OMPI_COMM_WORLD_RANK", b"OMPI_COMM_WORLD_SIZE"),
+    _OPEN_MPI,
     (b"PMI_RANK", b"PMI_SIZE"),
     (b"RANK", b"WORLD_SIZE"),
 )
@@ -149,8 +152,11 @@ def world_in(environ: bytes) -> World:
     """The world that /proc/PID/environ tells of."""
     wanted = {name for names in _WORLDS for name in names}
     said: dict[bytes, int] = {}
+    by_mpirun = _OPEN_MPI_ALONE + b"=" in environ
     for variable in environ.split(b"\0"):
         name, _, value = variable.partition(b"=")
+        if name in _OPEN_MPI and not by_mpirun:
+            continue
         if name in wanted and value.isdigit() and len(value) < 10:
             said[name] = int(value)
     seat, size = next((each for each in _WORLDS if each[0] in said and each[1] in said), _WORLDS[-1])

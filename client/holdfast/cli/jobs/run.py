@@ -12,6 +12,7 @@ import click
 from holdfast.cli.jobs.code_options import items
 from holdfast.cli.jobs.job_options import JobOptions, job_options
 from holdfast.cli.jobs.packaging import CodeOptions, Packed, packing
+from holdfast.cli.jobs.unsent import unsent
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
@@ -115,6 +116,8 @@ def _running(
         from holdfast.cli.jobs.following import follow
 
         console = Console()
+        for note in unsent(job, os.environ, by_run=True):
+            console.note(note)
         await packed.upload(client, console)
         created = await client.create_job(job, on_warning=console.warning)
         if detach:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import PurePosixPath
@@ -13,6 +14,7 @@ from holdfast.cli.jobs.code_options import code_options
 from holdfast.cli.jobs.job_options import JobOptions, job_options
 from holdfast.cli.jobs.packaging import CodeOptions, Packed, bring_code, packing, pools_in, spec_in
 from holdfast.cli.jobs.reference_options import ReferenceOptions, reference_options, split_list
+from holdfast.cli.jobs.unsent import unsent
 from holdfast.cli.kit import exit_status, table
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
@@ -119,6 +121,8 @@ def _submission(
 ) -> Callable[[Client], Awaitable[int]]:
     async def work(client: Client) -> int:
         console = Console()
+        for note in unsent(job, os.environ, by_run=False):
+            console.note(note)
         await packed.upload(client, console)
         created = await client.create_job(job, on_warning=console.warning)
         if not wait:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast._base.expand import TooLong, expand_args, expand_env
-from holdfast._base.launcher import is_launcher
+from holdfast._base.launcher import is_launcher, mpi_launcher_in
+from holdfast._base.rank_variables import WORLD_POOLS
 from holdfast.hang.pipeline.step_pattern import BadPattern, compiled
 from holdfast.spec.rules import environment, lifecycle, notifications, secret_env
 from holdfast.spec.wording import Broken, Fields, shown
@@ -30,6 +31,7 @@ def broken(job: Fields) -> Iterator[Broken]:
             for found in _pool(pool, index, writes_output):
                 yield Broken(("worker_pool_specs", index, *found.place), found.problem, found.fix)
     yield from _ranks(pools)
+    yield from _worlds_apart(pools)
     yield from _step_pattern(job.get("fault_tolerance") or {})
     yield from lifecycle.broken(job)
     yield from notifications.broken(job)
@@ -168,6 +170,25 @@ def _ranks(pools: Any) -> Iterator[Broken]:
             f"ask for {total:,} ranks; at most {MAX_RANKS:,} are allowed",
             "lower replicaCount or processesPerWorker",
         )
+
+
+def _worlds_apart(pools: Any) -> Iterator[Broken]:
+    """MPI's launchers where several workers would run one each: as many trainings that don't know of each other."""
+    pools = [pool or {} for pool in pools[:WORLD_POOLS]]
+    workers = sum(pool.get("replica_count") or 0 for pool in pools)
+    if workers < 2:
+        return
+    for index, pool in enumerate(pools):
+        for kind in TASKS:
+            task = pool.get(kind) or {}
+            name = mpi_launcher_in([*(task.get("command") or ()), *(task.get("args") or ())])
+            if name and pool.get("replica_count"):
+                yield Broken(
+                    ("worker_pool_specs", index, kind, "command"),
+                    f"starts {name} on each of {workers:,} workers, and each would be a world of its own",
+                    f"write python mpi_gang.py before {name}, which makes it span them (users/frameworks/mpi.md in the "
+                    f"docs), or ask for one worker",
+                )
 
 
 def _camel(name: str) -> str:

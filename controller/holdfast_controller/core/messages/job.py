@@ -139,7 +139,8 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
         case ev.WorldApart():
             return (
                 f"{event.worker} trains apart from the rest of the job: {event.processes} processes there are a whole "
-                f"world of their own; a launcher without --standalone, --nnodes and --rdzv-* options spans the job"
+                f"world of their own; torchrun without --standalone, --nnodes and --rdzv-* options spans the job, "
+                f"and mpirun by mpi_gang.py"
             )
         case ev.CaughtUp():
             return f"generation {event.generation} is back at step {event.step:g}"

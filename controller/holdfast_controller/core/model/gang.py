@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from holdfast._session.assignment import WORLD_POOLS
+from holdfast._base.rank_variables import WORLD_POOLS
 from holdfast._session.assignment import Task as Task
 from holdfast.hang.tuning import HangSettings
 from holdfast_controller.core.model.subscription import Subscription

@@ -75,12 +75,16 @@ def test_mount_of_a_descriptor() -> None:
     assert proc_text.mount_point(MOUNTS, 72) == ""
 
 
+MPIRUN = b"OMPI_COMM_WORLD_RANK=0\0OMPI_COMM_WORLD_SIZE=2\0"
+
+
 @pytest.mark.parametrize(
     ("environ", "world"),
     [
         (b"A=1\0RANK=17\0B=2\0", World(17, 17)),
         (b"RANK=1\0WORLD_SIZE=4\0", World(1, 1, 4)),
-        (b"RANK=1\0WORLD_SIZE=4\0OMPI_COMM_WORLD_RANK=0\0OMPI_COMM_WORLD_SIZE=2\0", World(1, 0, 2)),
+        (b"RANK=1\0WORLD_SIZE=4\0" + MPIRUN + b"OMPI_COMM_WORLD_LOCAL_SIZE=2\0", World(1, 0, 2)),
+        (b"RANK=1\0WORLD_SIZE=4\0" + MPIRUN, World(1, 1, 4)),  # those that a launch sets for JAX
         (b"RANK=1\0WORLD_SIZE=4\0PMI_RANK=2\0", World(1, 1, 4)),
         (b"LOCAL_RANK=3\0", World()),
         (b"RANK=x\0", World()),

@@ -1,0 +1,37 @@
+"""Names what a user's shell has set that a job won't find, where the program would miss it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.v1 import job_pb2
+
+_ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+def unsent(job: job_pb2.CustomJob, environ: Mapping[str, str], *, by_run: bool) -> list[str]:
+    """A note for each variable of the shell that changes which Python or modules a program finds, and isn't sent.
+
+    Containers bring their own, and code that is packaged is run by the hosts' Python on purpose.
+    """
+    return list(dict.fromkeys(_notes(job, environ, by_run)))
+
+
+def _notes(job: job_pb2.CustomJob, environ: Mapping[str, str], by_run: bool) -> Iterator[str]:
+    for pool in job.job_spec.worker_pool_specs:
+        task = pool.process_spec
+        if not task.command:
+            continue
+        sent = {variable.name for variable in task.env} | {variable.name for variable in task.secret_env}
+        if environ.get("PYTHONPATH") and "PYTHONPATH" not in sent:
+            way = "--env PYTHONPATH sends it" if by_run else "the job's env can name it"
+            yield f"PYTHONPATH is set here and not sent: {way}"
+        active = next((name for name in _ENVIRONMENTS if environ.get(name)), "")
+        program = task.command[0]
+        path = f"{environ.get(active)}/bin/{program}"
+        own = "PATH" not in sent and "/" not in program and os.path.exists(path)
+        if active and own and not task.HasField("packaged_code"):
+            yield f"{active} is set here and not sent: {program} is the hosts' own; to run yours, write {path}"

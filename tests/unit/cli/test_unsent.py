@@ -1,0 +1,65 @@
+"""What the user's shell has set and the job won't find is named where the program would miss it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import spec
+from holdfast.cli.jobs.run_spec import RunRequest, job_of
+from holdfast.cli.jobs.unsent import unsent
+from holdfast.v1 import job_pb2
+
+SHELL = {"PATH": "/venv/bin:/bin", "VIRTUAL_ENV": "/venv", "PYTHONPATH": "/src"}
+PYTHONPATH = "PYTHONPATH is set here and not sent: "
+
+
+def run(*env: str) -> job_pb2.CustomJob:
+    return job_of(RunRequest(("python", "train.py"), replicas=2, env=env), SHELL, "/")
+
+
+def submitted(**task: object) -> job_pb2.CustomJob:
+    pools = [{"replicaCount": count, **task} for count in (1, 2)]
+    return spec.job_to_proto(spec.parse({"workerPoolSpecs": pools}, name="x"))
+
+
+def test_run_names_pythonpath_once_until_it_is_sent() -> None:
+    assert unsent(run(), SHELL, by_run=True) == [f"{PYTHONPATH}--env PYTHONPATH sends it"]
+    assert unsent(run("PYTHONPATH"), SHELL, by_run=True) == []
+    assert unsent(run("PYTHONPATH=/other"), SHELL, by_run=True) == []
+    assert unsent(run(), {**SHELL, "PYTHONPATH": ""}, by_run=True) == []
+
+
+@pytest.mark.parametrize("name", ["VIRTUAL_ENV", "CONDA_PREFIX"])
+def test_submit_names_an_environment_that_its_program_is_not_from(name: str, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").touch()
+    notes = unsent(submitted(processSpec={"command": ["python"]}), {name: str(tmp_path)}, by_run=False)
+    own = f"{tmp_path}/bin/python"
+    assert notes == [f"{name} is set here and not sent: python is the hosts' own; to run yours, write {own}"]
+    assert unsent(submitted(processSpec={"command": ["bash"]}), {name: str(tmp_path)}, by_run=False) == []
+    packaged = submitted(processSpec={"command": ["python"], "packagedCode": {"bundle": "a" * 64}})
+    assert unsent(packaged, {name: str(tmp_path)}, by_run=False) == []
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"processSpec": {"command": ["/venv/bin/python"], "env": [{"name": "PYTHONPATH", "value": ""}]}},
+        {
+            "processSpec": {
+                "command": ["python"],
+                "env": [{"name": name, "value": "/venv/bin"} for name in ("PATH", "PYTHONPATH")],
+            }
+        },
+        {"containerSpec": {"imageUri": "registry.lab/train:1", "command": ["python"]}},
+    ],
+)
+def test_submit_is_silent_where_nothing_is_missed(task: dict[str, object]) -> None:
+    assert unsent(submitted(**task), SHELL, by_run=False) == []
+
+
+def test_a_job_file_can_name_pythonpath_itself() -> None:
+    notes = unsent(submitted(processSpec={"command": ["./train"]}), SHELL, by_run=False)
+    assert notes == [f"{PYTHONPATH}the job's env can name it"]
