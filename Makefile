@@ -6,7 +6,7 @@ SOURCES := $(shell find client controller agent proto build_hooks -type f -not -
 # Without compiled tests and modules each run takes a quarter of a minute more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: advisories bench check clean compiled contracts crash demo docs fuzz gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types words
+.PHONY: advisories bench check clean compiled contracts crash demo docs frameworks fuzz gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types words
 setup: $(STAMP)
 
 # The versions of uv.lock. What else is installed in .venv (torch, say) stays; the stubs are made anew each time.
@@ -103,6 +103,19 @@ gpu: compiled
 	$(PY) -m pytest -m gpu -n 0 -ra tests/gpu
 gpu-wheels: setup
 	tests/gpu/gather.sh
+
+# The programs of docs/users/frameworks, each killed once: some minutes with the installation. ALL=1 adds TensorFlow,
+# half a gigabyte. What they import is installed apart from .venv, whose torch they use.
+FRAMEWORKS := build/frameworks
+frameworks: compiled $(FRAMEWORKS)/frameworks/.ready $(FRAMEWORKS)/openmpi/.ready $(if $(ALL),$(FRAMEWORKS)/tensorflow/.ready)
+	$(PY) -m pytest -m frameworks -n $(CORES) -ra tests/frameworks
+
+$(FRAMEWORKS)/%/.ready: tests/frameworks/requirements/%.txt
+	@$(PY) -c 'import torch' 2>/dev/null || $(PY) -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	.venv/bin/uv venv --quiet --clear --python $(PY) $(@D)
+	.venv/bin/uv pip install --quiet --no-deps --python $(@D)/bin/python -r $<
+	@$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$(echo $(@D)/lib/python3*/site-packages)/zz_torch.pth
+	touch $@
 
 demo: compiled
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py
