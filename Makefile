@@ -104,10 +104,11 @@ gpu: compiled
 gpu-wheels: setup
 	tests/gpu/gather.sh
 
-# The programs of docs/users/frameworks, each killed once: some minutes with the installation. ALL=1 adds TensorFlow,
-# half a gigabyte. What they import is installed apart from .venv, whose torch they use.
+# The programs of docs/users/frameworks, each killed once: some minutes with the installation. ALL=1 adds TensorFlow, half
+# a gigabyte, and DeepSpeed, which compiles for minutes. What they import is apart from .venv, whose torch they use.
 FRAMEWORKS := build/frameworks
-frameworks: compiled $(FRAMEWORKS)/frameworks/.ready $(FRAMEWORKS)/openmpi/.ready $(if $(ALL),$(FRAMEWORKS)/tensorflow/.ready)
+frameworks: compiled $(FRAMEWORKS)/frameworks/.ready $(FRAMEWORKS)/openmpi/.ready \
+	$(if $(ALL),$(FRAMEWORKS)/tensorflow/.ready $(FRAMEWORKS)/deepspeed/.ready)
 	$(PY) -m pytest -m frameworks -n $(CORES) -ra tests/frameworks
 
 $(FRAMEWORKS)/%/.ready: tests/frameworks/requirements/%.txt

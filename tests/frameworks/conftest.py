@@ -25,7 +25,7 @@ def path_of() -> object:
     def path(environment: str) -> str:
         programs = BUILT / environment / "bin"
         if not (programs / "python").exists():
-            pytest.skip(f"no {programs}: run make frameworks, with ALL=1 for TensorFlow")
+            pytest.skip(f"no {programs}: run make frameworks, with ALL=1 for TensorFlow and DeepSpeed")
         own = Path(__file__).parents[2] / ".venv/bin"
         return f"{programs}:{own}:{os.environ['PATH']}"
 

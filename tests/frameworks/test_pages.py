@@ -19,7 +19,7 @@ from holdfast.dev import processes
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs/users/frameworks"
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-pytestmark = [pytest.mark.frameworks, pytest.mark.require("torch"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.frameworks, pytest.mark.require("torch"), pytest.mark.timeout(600)]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ CASES = [
     ("lightning", 0, "frameworks"),
     ("accelerate", 0, "frameworks"),
     ("transformers", 0, "frameworks"),
-    ("deepspeed", 0, "frameworks"),
+    ("deepspeed", 0, "deepspeed"),
     ("jax", 0, "frameworks"),
     ("mpi", 0, "frameworks"),
     ("tensorflow", 0, "tensorflow"),
@@ -90,7 +90,7 @@ def test_a_killed_rank_is_recovered_and_the_training_goes_on(
         )
     run = Typed(process, out, err)
     try:
-        until(lambda: len(MOVED.findall(out.read_text())) > 6 or process.poll() is not None, 120, "for progress")
+        until(lambda: len(MOVED.findall(out.read_text())) > 4 or process.poll() is not None, 400, "for progress")
         assert process.poll() is None, f"over before it could be killed\n{out.read_text()}{err.read_text()}"
         (job,) = re.findall(r"^holdfast: job (\S+):", err.read_text(), re.MULTILINE)
         os.kill(rank_to_kill(cluster, job), signal.SIGKILL)

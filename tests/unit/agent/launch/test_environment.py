@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -270,6 +271,18 @@ def test_whatever_beats_the_users_variables_is_refused_at_submission() -> None:
     ours = {name for name, value in forged.items() if value != "forged"}
     assert "RANK" in ours and "AIP_MODEL_DIR" in ours
     assert [name for name in sorted(ours) if not purpose_of(name) and name not in OUTPUT] == []
+
+
+def test_every_variable_is_on_the_page_of_the_environment() -> None:
+    facts = replace(FACTS, gpu_names={"g": "0"}, data_interface="eth1")
+    world: dict[str, Any] = {"gpus": ("g",), "process_starts": 1, "output_uri": "/out"}
+    names = {name for pool in (0, 3) for name in planned(pool=pool, facts=facts, **world)[0]}
+    page = (Path(__file__).parents[4] / "docs/users/environment.md").read_text()
+    shown = set(re.findall(r"`([A-Z][A-Z_]+\*?)", page))
+    families = tuple(name[:-1] for name in shown if name.endswith("*"))
+    families = tuple(family for family in families if family != "CONDA_")
+    assert len(names) > 40
+    assert sorted(name for name in names - shown if not name.startswith(families)) == []
 
 
 def test_threads_and_interfaces_of_the_admins_file_are_kept() -> None:
