@@ -104,7 +104,7 @@ def test_a_killed_rank_is_recovered_and_the_training_goes_on(
     assert [each["reason"] for each in exits(ended).values()] == ["COMPLETED"] * 2
     first, second = BEGAN.findall(out.read_text())
     assert first.split()[-1] in ("0", "beginning"), first
-    assert re.search(r"[1-9]\d*", second), f"began anew: {second}"
+    assert re.search(r"[1-9]\d*", second), f"began with the first step: {second}"
 
 
 def rank_to_kill(cluster: DevCluster, job: str) -> int:

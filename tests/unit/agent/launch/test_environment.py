@@ -278,7 +278,7 @@ def test_every_variable_is_on_the_page_of_the_environment() -> None:
     world: dict[str, Any] = {"gpus": ("g",), "process_starts": 1, "output_uri": "/out"}
     names = {name for pool in (0, 3) for name in planned(pool=pool, facts=facts, **world)[0]}
     page = (Path(__file__).parents[4] / "docs/users/environment.md").read_text()
-    shown = set(re.findall(r"`([A-Z][A-Z_]+\*?)", page))
+    shown = set(re.findall(r"`([A-Z][A-Za-z_]+\*?)", page))
     families = tuple(name[:-1] for name in shown if name.endswith("*"))
     families = tuple(family for family in families if family != "CONDA_")
     assert len(names) > 40
