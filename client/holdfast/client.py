@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import grpc
 
+from holdfast._base.proto_time import timestamp
 from holdfast._base.secret import Secret
 from holdfast._sdk.access_calls import AccessCalls, SecretCalls
 from holdfast._sdk.hang_calls import HangCalls
@@ -131,6 +132,17 @@ class Client(HostCalls, HangCalls):
         request = cluster_pb2.GetMetricsRequest(accept=accept)
         return await self._unary(self._cluster.GetMetrics, request)
 
+    async def sum_goodput(
+        self, by: str, since: float | None = None, until: float | None = None
+    ) -> cluster_pb2.SumGoodputResponse:
+        """Time of all jobs by ``project``, ``owner``, ``host`` or ``model``, over the UTC days between two times."""
+        request = cluster_pb2.SumGoodputRequest(by=cluster_pb2.GoodputBy.Value(f"GOODPUT_BY_{by.upper()}"))
+        if since is not None:
+            request.since.CopyFrom(timestamp(since))
+        if until is not None:
+            request.until.CopyFrom(timestamp(until))
+        return await self._unary(self._cluster.SumGoodput, request)
+
     # Jobs
 
     async def create_job(
@@ -167,6 +179,10 @@ class Client(HostCalls, HangCalls):
     async def get_job(self, job_id: str) -> job_pb2.CustomJob:
         """The job with its workers. Raises ``NotFound``."""
         return (await self._unary(self._jobs.GetJob, job_pb2.GetJobRequest(id=job_id))).job
+
+    async def goodput(self, job_id: str, *, verify: bool = False) -> job_pb2.GetGoodputResponse:
+        """What a job's GPUs spent their time on; with ``verify``, compared with what its events give."""
+        return await self._unary(self._jobs.GetGoodput, job_pb2.GetGoodputRequest(id=job_id, verify=verify))
 
     async def list_jobs(self, filter: str = "", *, page_size: int = 0) -> AsyncGenerator[job_pb2.CustomJob]:
         """All jobs that match, oldest first, without their workers; pages are fetched as they are needed."""

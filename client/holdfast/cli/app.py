@@ -22,6 +22,7 @@ from holdfast.cli.hosts.host_admission import remove, token
 from holdfast.cli.hosts.hosts import host
 from holdfast.cli.hosts.maintenance import dismiss, maintenance, stop_orphans
 from holdfast.cli.jobs.cancelling import cancel
+from holdfast.cli.jobs.goodput import goodput
 from holdfast.cli.jobs.jobs import job, ps
 from holdfast.cli.jobs.logs import logs
 from holdfast.cli.jobs.run import run
@@ -94,6 +95,7 @@ for _command in (
     cancel,
     status,
     usage,
+    goodput,
     job,
     host,
     hang,

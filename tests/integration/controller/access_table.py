@@ -31,6 +31,7 @@ TABLE = """
 JobService/CreateJob                    -    -        D       U    D      D         +     +     D    D      +
 JobService/DryRunJob                    -    -        D       U    D      D         +     +     D    D      +
 JobService/GetJob                       -    -        D       U    +      N         +     +     D    D      +
+JobService/GetGoodput                   -    -        D       U    +      N         +     +     D    D      +
 JobService/ListJobs                     -    -        D       U    +      +         +     +     D    D      +
 JobService/CancelJob                    -    -        D       U    D      N         D     +     D    D      +
 JobService/RestartJob                   -    -        D       U    D      N         D     +     D    D      +
@@ -54,6 +55,7 @@ HostService/FenceHost                   -    -        D       U    D      D     
 HostService/DismissWork                 -    -        D       U    D      D         D     D     D    D      +
 HostService/CancelMaintenance           -    -        D       U    D      D         D     D     D    D      +
 ClusterService/GetStatus                -    -        D       U    +      +         +     +     D    D      +
+ClusterService/SumGoodput               -    -        D       U    +      +         +     +     D    D      +
 ClusterService/GetMetrics               -    -        D       U    D      D         D     D     D    D      +
 BundleService/GetBundle                 -    -        D       U    D      D         +     +     D    D      +
 BundleService/UploadBundle              -    -        D       U    D      D         +     +     D    D      +

@@ -67,6 +67,7 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.JobService/CreateJob": _user(Role.USER, Where.NEW_JOB, changes=True),
     "holdfast.v1.JobService/DryRunJob": _user(Role.USER, Where.NEW_JOB),
     "holdfast.v1.JobService/GetJob": _LOOK,
+    "holdfast.v1.JobService/GetGoodput": _LOOK,
     "holdfast.v1.JobService/ListJobs": _LOOK_AROUND,
     "holdfast.v1.JobService/CancelJob": _ACT,
     "holdfast.v1.JobService/RestartJob": _ACT,
@@ -91,6 +92,7 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.HostService/DismissWork": _ADMIN,
     "holdfast.v1.HostService/CancelMaintenance": _ADMIN,
     "holdfast.v1.ClusterService/GetStatus": _LOOK_AROUND,
+    "holdfast.v1.ClusterService/SumGoodput": _LOOK_AROUND,
     # It counts over all projects.
     "holdfast.v1.ClusterService/GetMetrics": _user(Role.VIEWER, Where.CLUSTER),
     "holdfast.v1.BundleService/GetBundle": _user(Role.USER, Where.SOME_PROJECT),

@@ -19,6 +19,7 @@ from holdfast_controller.shell.calls.rpc import Context, caller_name, unary
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
+from holdfast_controller.shell.services.goodput import sum_goodput
 from holdfast_controller.shell.services.metrics import Metrics
 
 
@@ -64,6 +65,14 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
                 for use in self._driver.stored.shown(caller, sees, everything=sees(EVERY_PROJECT))
             ],
         )
+
+    @unary
+    async def SumGoodput(
+        self, request: cluster_pb2.SumGoodputRequest, context: Context
+    ) -> cluster_pb2.SumGoodputResponse:
+        cluster, policies = self._driver.cluster, self._driver.reactor.policies
+        sees = Registry(self._name, cluster.people, policies.admins).sees(caller_name(context))
+        return await sum_goodput(self._driver, request, sees)
 
     @unary
     async def GetMetrics(

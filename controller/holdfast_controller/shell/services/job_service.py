@@ -47,6 +47,7 @@ from holdfast_controller.shell.convert.job_event_to_proto import event_to_proto
 from holdfast_controller.shell.convert.job_to_proto import dry_run_to_proto, job_to_proto, timestamp
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.channels import Channels, without_secrets
+from holdfast_controller.shell.services.goodput import job_goodput
 from holdfast_controller.shell.services.read_logs import LogReading
 from holdfast_controller.shell.services.spec_checks import check_code, check_secrets
 from holdfast_controller.shell.services.transfers import Transfers
@@ -112,6 +113,10 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     @unary
     async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.GetJobResponse:
         return job_pb2.GetJobResponse(job=await committed_job(self._driver, request.id))
+
+    @unary
+    async def GetGoodput(self, request: job_pb2.GetGoodputRequest, context: Context) -> job_pb2.GetGoodputResponse:
+        return await job_goodput(self._driver, find_job(self._driver, request.id), verify=request.verify)
 
     @unary
     async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:

@@ -73,7 +73,7 @@ def book(driver: sqlite3.Connection, bookings: Sequence[Bookings]) -> None:
     owners: Counter[tuple[Any, ...]] = Counter()
     for each in bookings:
         for usage in each.usage:
-            _add_up(usage, hosts, owners)
+            add_up(usage, hosts, owners)
         for statement in each.statements:
             payload = json.dumps(asdict(closed(statement)), separators=(",", ":"))
             row = (statement.job_id, statement.ended, payload, checksum(statement.job_id, statement.ended, payload))
@@ -90,7 +90,8 @@ def book_history(driver: sqlite3.Connection, cluster: Cluster, *, begins: bool) 
     cluster.bookings = Bookings()
 
 
-def _add_up(usage: Usage, hosts: Counter[tuple[Any, ...]], owners: Counter[tuple[Any, ...]]) -> None:
+def add_up(usage: Usage, hosts: Counter[tuple[Any, ...]], owners: Counter[tuple[Any, ...]]) -> None:
+    """Add some time to sums by (host, …) and by (project, owner, …), each with model, ranks, category, payer, day."""
     weights: Counter[tuple[str, str]] = Counter()
     models: Counter[str] = Counter()
     for seat in usage.members.values():

@@ -1,0 +1,154 @@
+"""``holdfast goodput``: what GPUs spent their time on, of one job or of all, and whether the log says the same."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.kit import exit_status
+from holdfast.cli.kit.calls import with_client
+from holdfast.cli.kit.console import say, say_text
+from holdfast.cli.kit.job_names import on_job
+from holdfast.cli.kit.output import dump
+from holdfast.cli.kit.parameters import job_word, moment
+from holdfast.cli.kit.table import Column, write
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.v1 import cluster_pb2, job_pb2
+
+_BY = ("project", "owner", "host", "model")
+_HOUR_MS = 3_600_000
+
+
+@click.command()
+@click.argument("words", metavar="[verify] [JOB]", nargs=-1, type=job_word)
+@click.option("--by", type=click.Choice(_BY), help="Add up by this, over all jobs. [default: project]")
+@click.option(
+    "--since", type=moment, metavar="SPAN|TIME", help="From this UTC day on: 30d ago, or 2026-11-01. Without JOB."
+)
+@click.option("--until", type=moment, metavar="SPAN|TIME", help="Up to and without this UTC day. Without JOB.")
+@click.option("-o", "--output", type=click.Choice(("table", "json", "csv")), default="table", show_default=True)
+def goodput(words: tuple[str, ...], by: str | None, since: Any, until: Any, output: str) -> None:
+    """Show what GPUs spent their time on.
+
+    Of a JOB: each category with its cause and who pays, which add up to its allocated GPU time exactly. Without JOB:
+    GPU hours by project, owner, host or GPU model. `holdfast goodput verify JOB` computes the job's figures again
+    from its events and exits with 125 where they differ.
+    """
+    verify = bool(words) and words[0] == "verify"
+    names = words[1:] if verify else words
+    if len(names) > 1 or (verify and not names):
+        raise click.UsageError("Name one job.")
+    if names and (by or since is not None or until is not None):
+        raise click.UsageError("--by, --since and --until are for all jobs: leave JOB out.")
+    if names:
+        _show_job(names[0], output, verify=verify)
+    else:
+        _show_all(by or "project", _time(since), _time(until), output)
+
+
+def _time(given: float | datetime.datetime | None) -> float | None:
+    if given is None:
+        return None
+    return given.timestamp() if isinstance(given, datetime.datetime) else time.time() - given
+
+
+def _show_job(word: str, output: str, *, verify: bool) -> None:
+    async def work(client: Client) -> tuple[str, job_pb2.GetGoodputResponse]:
+        return await on_job(client, word, lambda job_id: client.goodput(job_id, verify=verify))
+
+    job_id, found = with_client(work)
+    if verify:
+        say(f"{job_id}: {found.verified or 'the log gives the same sums'}")
+        if found.verified:
+            sys.exit(exit_status.OUR_FAILURE)
+        return
+    from holdfast.cli.jobs.goodput_page import page
+
+    if output == "json":
+        dump(_job_view(job_id, found), "json")
+    elif output == "csv":
+        rows = [(line.category, line.cause, line.payer, line.ms / 1000) for line in found.lines]
+        say_text(_csv(("category", "cause", "payer", "rank_seconds" if found.ranks else "gpu_seconds"), rows))
+    else:
+        say(*page(job_id, found))
+
+
+def _job_view(job_id: str, found: job_pb2.GetGoodputResponse) -> dict[str, Any]:
+    from holdfast.cli.jobs.goodput_page import share_of_work
+
+    return {
+        "job": job_id,
+        "unit": "rank" if found.ranks else "GPU",
+        "since": found.since.ToJsonString() if found.HasField("since") else None,
+        "until": found.until.ToJsonString() if found.HasField("until") else None,
+        "ended": found.ended,
+        "complete": found.complete,
+        "level": found.level,
+        "interruptions": found.interruptions,
+        "goodput": share_of_work(found),
+        "totalMs": sum(line.ms for line in found.lines),
+        "lines": [
+            {"category": line.category, "cause": line.cause, "payer": line.payer, "ms": line.ms}
+            for line in found.lines
+        ],
+    }
+
+
+def _show_all(by: str, since: float | None, until: float | None, output: str) -> None:
+    async def work(client: Client) -> cluster_pb2.SumGoodputResponse:
+        return await client.sum_goodput(by, since, until)
+
+    found = with_client(work)
+    if output == "json":
+        rows = [
+            {
+                by: row.name,
+                "model": row.model,
+                "unit": "rank" if row.ranks else "GPU",
+                "category": row.category,
+                "payer": row.payer,
+                "ms": row.ms,
+            }
+            for row in found.rows
+        ]
+        begins = found.complete_since.ToJsonString() if found.HasField("complete_since") else None
+        dump({"completeSince": begins, "truncated": found.truncated, "rows": rows}, "json")
+        return
+    if output == "csv":
+        title = (by, "gpu_model", "unit", "category", "payer", "hours")
+        units = ("GPU", "rank")
+        lines = [
+            (row.name, row.model, units[row.ranks], row.category, row.payer, row.ms / _HOUR_MS)
+            for row in found.rows
+        ]
+        say_text(_csv(title, lines))
+        return
+    from holdfast.cli.jobs.goodput_page import summary
+
+    columns = (Column(by.upper(), give=True), Column("HOURS OF"), *(Column(t, right=True) for t in _TITLES))
+    write(columns, summary(found.rows))
+    if found.HasField("complete_since"):
+        say(
+            f"Time before {found.complete_since.ToJsonString()} is not in it: the ledger began then, with an upgrade."
+        )
+    if found.truncated:
+        say("There is more: ask for fewer days.")
+
+
+_TITLES = ("ALLOCATED", "GOODPUT", "TRAINED", "NOT SAVED YET", "STARTING", "LOST", "OTHER", "UNKNOWN")
+
+
+def _csv(title: tuple[str, ...], rows: list[Any]) -> str:
+    held = io.StringIO()
+    writer = csv.writer(held, lineterminator="\n")
+    writer.writerow(title)
+    writer.writerows(rows)
+    return held.getvalue().rstrip("\n")

@@ -1,0 +1,77 @@
+"""A job's ledger as of now: what is settled, and what is open as it would be if the job's generation ended now."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+
+from holdfast_controller.core.goodput.causes import payer_of
+from holdfast_controller.core.goodput.progress import recorded
+from holdfast_controller.core.goodput.tape import add_up
+from holdfast_controller.core.goodput.work import record
+from holdfast_controller.core.model.goodput import JobLedger, ProgressWatch, Usage
+from holdfast_controller.core.model.job import Job
+
+
+@dataclass(frozen=True)
+class Line:
+    """Time of one category and cause, in weight x ms."""
+
+    category: str
+    cause: str
+    payer: str
+    ms: int
+
+
+def as_of_now(job: Job, watch: ProgressWatch | None, now_ms: int) -> JobLedger | None:
+    """A copy of the job's ledger that goes until now, with the progress of its running generation."""
+    if job.ledger is None:
+        return None
+    ledger = deepcopy(job.ledger)
+    ledger.clock = max(ledger.clock, now_ms)
+    if watch is not None and ledger.started_at is not None:
+        progress = recorded(watch, max(ledger.started_at, watch.since), ledger.clock)
+        if progress is not None:
+            record(ledger, progress)
+    return ledger
+
+
+def open_usage(job: Job, ledger: JobLedger) -> list[Usage]:
+    """The time of a ledger that is not settled, as it would be booked."""
+    found = []
+    for tape in (*ledger.live, *ledger.gone):
+        ms: dict[str, int] = {}
+        for span in tape.spans:
+            add_up(ms, span, ledger.clock if span.end is None else span.end)
+        if ms:
+            found.append(Usage(job.gang.project, job.owner, not job.gang.gpus, tape.members, ms))
+    return found
+
+
+def totals(ledger: JobLedger) -> dict[str, int]:
+    """Settled and open time together, weight x ms by ``DAY|category|cause``."""
+    sums = dict(ledger.sums)
+    for tape in (*ledger.live, *ledger.gone):
+        ms: dict[str, int] = {}
+        for span in tape.spans:
+            add_up(ms, span, ledger.clock if span.end is None else span.end)
+        for key, value in ms.items():
+            sums[key] = sums.get(key, 0) + value * tape.weight
+    return sums
+
+
+def lines(sums: dict[str, int]) -> list[Line]:
+    """The sums over all days, the largest first."""
+    found: dict[tuple[str, str], int] = {}
+    for key, ms in sums.items():
+        _, category, cause = key.split("|")
+        found[category, cause] = found.get((category, cause), 0) + ms
+    ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    return [Line(category, cause, payer_of(cause).value, ms) for (category, cause), ms in ordered if ms]
+
+
+def level(*, steps: bool, saves: bool, progress: bool) -> str:
+    """Knowledge behind the figures: A steps and saves, B steps alone, C progress of some kind, D none."""
+    if steps:
+        return "A" if saves else "B"
+    return "C" if progress else "D"

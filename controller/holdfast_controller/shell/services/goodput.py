@@ -1,0 +1,195 @@
+"""Answers about the goodput ledger: of one job, of all by host or owner, and computed again from the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast._base.proto_time import seconds
+from holdfast.errors import InvalidInput, Violation
+from holdfast.v1 import cluster_pb2, job_pb2
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.goodput import view
+from holdfast_controller.core.goodput.tape import DAY_MS
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.goodput import Usage
+from holdfast_controller.core.model.host import Host, Inventory
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.shell.convert.job_to_proto import timestamp
+from holdfast_controller.shell.driver import Driver, now
+from holdfast_controller.shell.store import codec, ledger_rows
+from holdfast_controller.shell.store.records import Record
+
+MOST_ROWS = 20_000
+"""Rows of one answer; the largest are sent."""
+JOBS_AT_ONCE = 20
+EVENTS_AT_ONCE = 2_000
+_BY = cluster_pb2.GoodputBy
+
+
+async def job_goodput(driver: Driver, job: Job, *, verify: bool) -> job_pb2.GetGoodputResponse:
+    """The ledger of one job, until now or its end."""
+    cursor, at = job.cursor, round(now().wall * 1000)
+    runtime = driver.cluster.runtime.get(job.id)
+    shown = view.as_of_now(job, runtime.progress if runtime is not None else None, at)
+    plain = view.as_of_now(job, None, 0)
+    await driver.settled()
+    answer = job_pb2.GetGoodputResponse(ranks=not job.gang.gpus)
+    if shown is not None and plain is not None:
+        lines, since, until, complete = view.lines(view.totals(shown)), shown.since, shown.clock, shown.complete
+        level = view.level(steps=shown.steps, saves=shown.saves, progress=shown.progress)
+        interruptions, kept = shown.interruption, view.totals(plain)
+    else:
+        closed = await asyncio.wrap_future(driver.store.call(_statement, driver, job.id))
+        if closed is None:
+            answer.level = "D"
+            return answer
+        lines, since, until, complete = view.lines(closed.sums), closed.since, closed.ended, closed.complete
+        level = view.level(steps=closed.steps, saves=closed.saves, progress=closed.progress)
+        interruptions, kept, answer.ended = closed.interruptions, closed.sums, True
+    answer.since.CopyFrom(timestamp(since / 1000))
+    answer.until.CopyFrom(timestamp(until / 1000))
+    answer.complete, answer.level, answer.interruptions = complete, level, interruptions
+    for line in lines:
+        answer.lines.add(category=line.category, cause=line.cause, payer=line.payer, ms=line.ms)
+    if verify:
+        answer.verified = await _verify(driver, job, cursor, kept) if complete else _NOT_WHOLE
+    return answer
+
+
+_NOT_WHOLE = "can't be computed again: the ledger began while the job ran, with an upgrade of the controller"
+
+
+def _statement(driver: Driver, job_id: str) -> ledger_rows.ClosedLedger | None:
+    with driver.store.transaction() as database:
+        return ledger_rows.read_statement(database, job_id)
+
+
+# --- sums over jobs -----------------------------------------------------------------------------------------------
+
+
+async def sum_goodput(
+    driver: Driver, request: cluster_pb2.SumGoodputRequest, sees: Callable[[str], bool]
+) -> cluster_pb2.SumGoodputResponse:
+    """Time of all jobs by host, or by what the caller sees of projects, owners and GPU models.
+
+    A job that ends between the two looks at what is settled and what is open may be missing once.
+    """
+    by_host = request.by == _BY.GOODPUT_BY_HOST
+    at = round(now().wall * 1000)
+    since = int(seconds(request.since) * 1000) if request.HasField("since") else 0
+    until = int(seconds(request.until) * 1000) if request.HasField("until") else at + DAY_MS
+    if since >= until:
+        raise InvalidInput([Violation("since", "lies after the end of the time asked for", "give an earlier time")])
+    days = range(since // DAY_MS, -(-until // DAY_MS))
+    await driver.settled()
+    rows, complete_since = await asyncio.wrap_future(driver.store.call(_days, driver, by_host, days))
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in rows:
+        if by_host:
+            found[row.host, row.model, row.ranks, row.category, row.payer] += row.ms
+        elif sees(row.project):
+            key = (row.project, row.owner, row.model, row.ranks, row.category, row.payer)
+            found[_name(request.by, key), *key[2:]] += row.ms
+    for number, job_id in enumerate(list(driver.cluster.jobs)):
+        job = driver.cluster.jobs.get(job_id)
+        if number % JOBS_AT_ONCE == JOBS_AT_ONCE - 1:
+            await asyncio.sleep(0)
+        if job is None or job.ledger is None or not (by_host or sees(job.gang.project)):
+            continue
+        runtime = driver.cluster.runtime.get(job_id)
+        ledger = view.as_of_now(job, runtime.progress if runtime is not None else None, at)
+        assert ledger is not None
+        _add_open(found, request.by, view.open_usage(job, ledger), days)
+    answer = cluster_pb2.SumGoodputResponse(truncated=len(found) > MOST_ROWS)
+    if complete_since:
+        answer.complete_since.CopyFrom(timestamp(complete_since / 1000))
+    for (name, model, ranks, category, payer), ms in found.most_common(MOST_ROWS):
+        answer.rows.add(name=name, model=model, ranks=ranks, category=category, payer=payer, ms=ms)
+    return answer
+
+
+def _days(driver: Driver, by_host: bool, days: range) -> tuple[list[Any], int]:
+    with driver.store.transaction() as database:
+        rows = ledger_rows.read_days(database, by_host=by_host, since=days.start, until=days.stop)
+        return rows, ledger_rows.ledger_since(database) or 0
+
+
+def _name(by: cluster_pb2.GoodputBy.ValueType, key: tuple[Any, ...]) -> str:
+    project, owner, model = key[:3]
+    match by:
+        case _BY.GOODPUT_BY_OWNER:
+            return f"{owner}"
+        case _BY.GOODPUT_BY_MODEL:
+            return f"{model}"
+        case _:
+            return f"{project}"
+
+
+def _add_open(
+    found: Counter[tuple[Any, ...]], by: cluster_pb2.GoodputBy.ValueType, usages: Sequence[Usage], days: range
+) -> None:
+    hosts: Counter[tuple[Any, ...]] = Counter()
+    owners: Counter[tuple[Any, ...]] = Counter()
+    for usage in usages:
+        ledger_rows.add_up(usage, hosts, owners)
+    by_host = by == _BY.GOODPUT_BY_HOST
+    for key, ms in (hosts if by_host else owners).items():
+        if key[-1] in days:
+            name = key[0] if by_host else _name(by, key)
+            found[name, *key[-5:-1]] += ms
+
+
+# --- computed again -----------------------------------------------------------------------------------------------
+
+
+async def _verify(driver: Driver, job: Job, cursor: int, kept: dict[str, int]) -> str:
+    """Compare the ledger with one that is computed from the job's events alone; empty where they agree."""
+    again = _Again(job.id)
+    restores = [
+        r for r in await driver.history("cluster", 0, EVENTS_AT_ONCE) if r.type == ev.ClusterRestored.__name__
+    ]
+    after = 0
+    while True:
+        records = await driver.history(f"job/{job.id}", after, EVENTS_AT_ONCE)
+        if not records:
+            break
+        after = records[-1].sequence
+        upto = [record for record in records if record.sequence <= cursor]
+        due = [r for r in restores if r.sequence <= min(after, cursor)]
+        restores = restores[len(due) :]
+        await asyncio.to_thread(again.take, sorted([*upto, *due], key=lambda record: record.sequence))
+    found = again.sums()
+    if found == kept:
+        return ""
+    wrong = sorted(key for key in found.keys() | kept.keys() if found.get(key, 0) != kept.get(key, 0))
+    first = wrong[0]
+    return f"{len(wrong)} sums differ; {first}: {kept.get(first, 0)} ms, and {found.get(first, 0)} ms by the log"
+
+
+class _Again:
+    """One job's ledger, folded from its events on hosts that are nothing but names."""
+
+    def __init__(self, job_id: str) -> None:
+        self._cluster = Cluster()
+        self._job_id = job_id
+
+    def take(self, records: Sequence[Record]) -> None:
+        """Fold some records, the oldest first."""
+        for record in records:
+            event = codec.load_event(record.type, record.version, record.payload)
+            if isinstance(event, ev.JobPlaced | ev.JobFound):
+                for place in event.places:
+                    name = place.host
+                    self._cluster.hosts.setdefault(name, Host(name, "", "", "", Inventory(0, 0)))
+            fold(self._cluster, event)
+
+    def sums(self) -> dict[str, int]:
+        """Its sums, settled and open."""
+        for statement in self._cluster.bookings.statements:
+            return statement.ledger.sums
+        job = self._cluster.jobs.get(self._job_id)
+        return view.totals(job.ledger) if job is not None and job.ledger is not None else {}
