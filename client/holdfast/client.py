@@ -181,7 +181,7 @@ class Client(HostCalls, HangCalls):
         return (await self._unary(self._jobs.GetJob, job_pb2.GetJobRequest(id=job_id))).job
 
     async def goodput(self, job_id: str, *, verify: bool = False) -> job_pb2.GetGoodputResponse:
-        """What a job's GPUs spent their time on; with ``verify``, compared with what its events give."""
+        """The goodput ledger of a job; with ``verify``, compared with what its events give."""
         return await self._unary(self._jobs.GetGoodput, job_pb2.GetGoodputRequest(id=job_id, verify=verify))
 
     async def list_jobs(self, filter: str = "", *, page_size: int = 0) -> AsyncGenerator[job_pb2.CustomJob]:

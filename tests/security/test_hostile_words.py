@@ -80,6 +80,10 @@ COMMANDS: dict[str, list[str]] = {
     "secret list": ["secret list", "secret list -o json", "secret list -o yaml"],
     "secret remove": ["secret remove key"],
     "usage": ["usage", "usage -o json"],
+    "goodput": [
+        *("goodput j1", "goodput j1 -o json", "goodput j1 -o csv", "goodput verify j1"),
+        *("goodput", "goodput --by host", "goodput -o json", "goodput -o csv"),
+    ],
     "user add": ["user add ann"],
     "user set": ["user set ann --run-as ann"],
     "user list": ["user list", "user list -o json", "user list -o yaml"],

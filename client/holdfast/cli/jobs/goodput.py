@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast._base.printable import one_line
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import say, say_text
@@ -66,7 +67,7 @@ def _show_job(word: str, output: str, *, verify: bool) -> None:
 
     job_id, found = with_client(work)
     if verify:
-        say(f"{job_id}: {found.verified or 'the log gives the same sums'}")
+        say(f"{one_line(job_id)}: {one_line(found.verified) or 'the log gives the same sums'}")
         if found.verified:
             sys.exit(exit_status.OUR_FAILURE)
         return
@@ -150,5 +151,5 @@ def _csv(title: tuple[str, ...], rows: list[Any]) -> str:
     held = io.StringIO()
     writer = csv.writer(held, lineterminator="\n")
     writer.writerow(title)
-    writer.writerows(rows)
+    writer.writerows([[one_line(cell) if isinstance(cell, str) else cell for cell in row] for row in rows])
     return held.getvalue().rstrip("\n")

@@ -59,7 +59,7 @@ def page(job_id: str, found: job_pb2.GetGoodputResponse) -> Iterator[str]:
     total = sum(line.ms for line in found.lines)
     yield f"{one_line(job_id)}  {headline(found)}"
     yield f"  {bar(found)}"
-    yield f"  known     level {found.level}: {LEVELS.get(found.level, 'of a newer controller')}"
+    yield f"  known     level {one_line(found.level)}: {LEVELS.get(found.level, 'of a newer controller')}"
     if not found.complete:
         yield f"  begins    {found.since.ToJsonString()}, with an upgrade of the controller; not earlier"
     yield f"  allocated {total / _HOUR_MS:.3f} {unit} hours, {found.interruptions} interruptions"

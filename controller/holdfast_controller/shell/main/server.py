@@ -67,7 +67,7 @@ from holdfast_controller.shell.services.job_service import JobService
 from holdfast_controller.shell.services.metrics import Metrics
 from holdfast_controller.shell.services.secret_service import SecretService
 from holdfast_controller.shell.services.transfers import Transfers
-from holdfast_controller.shell.store import high_water
+from holdfast_controller.shell.store import high_water, ledger_rows
 from holdfast_controller.shell.store.store import Store
 from holdfast_controller.shell.store.stored_bytes import MIB, StoredBytes
 
@@ -147,7 +147,7 @@ async def serve(
             secret_kept=vault.keep,
         )
         watches = await asyncio.wrap_future(store.call(store.kept_watches))
-        progress = await asyncio.wrap_future(store.call(store.kept_progress))
+        progress = await asyncio.wrap_future(store.call(ledger_rows.read_progress, store.transaction))
         driver.start(watches, observers, watch.late_s, progress)
         changes = (change_policies(driver, guard), change_receivers(jobs, dispatcher), enrolling.change)
         settings = Settings(config, file, changes)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from pydantic import TypeAdapter
 
 from holdfast._daemon import log
 from holdfast_controller.core.goodput.causes import payer_of
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Bookings, ProgressWatch, Statement, Usage
 from holdfast_controller.core.step.actions import KeepProgress
@@ -134,10 +136,12 @@ def write_progress(database: sa.Connection, piece: KeepProgress) -> None:
     database.execute(sa.insert(progress).prefix_with("OR REPLACE"), row)
 
 
-def read_progress(database: sa.Connection) -> dict[str, ProgressWatch]:
-    """Progress of running generations, by job; what can't be read is left out."""
+def read_progress(transaction: Callable[[], AbstractContextManager[sa.Connection]]) -> dict[str, ProgressWatch]:
+    """Progress of running generations, by job. A record that can't be read is left out, and noted."""
     found: dict[str, ProgressWatch] = {}
-    for row in database.execute(sa.select(progress)):
+    with transaction() as database:
+        rows = list(database.execute(sa.select(progress)))
+    for row in rows:
         try:
             if row.checksum != checksum(row.job, row.payload):
                 raise ValueError("its checksum is another")
@@ -145,6 +149,12 @@ def read_progress(database: sa.Connection) -> dict[str, ProgressWatch]:
         except ValueError as error:
             log.warning("store.progress_left_out", job=row.job, error=str(error))
     return found
+
+
+def begin(cluster: Cluster, newest: Wall, *, whole: bool) -> str:
+    """The value of ``SINCE`` for a ledger that begins: 0 for a ``whole`` log, else the time of its newest event."""
+    times = [newest, *(job.updated_at for job in cluster.jobs.values())]
+    return "0" if whole else str(round(max(times) * 1000))
 
 
 def ledger_since(database: sa.Connection) -> int | None:

@@ -27,7 +27,7 @@ from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.goodput import Bookings, ProgressWatch
+from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
 from holdfast_controller.core.step.actions import Kept
@@ -182,11 +182,6 @@ class Store:
         """States of the hang detector, by job. A record that can't be read is left out, and noted."""
         with self._failing("cannot be read"), self._db.begin():
             return kept_rows.read_watches(self._db)
-
-    def kept_progress(self) -> dict[str, ProgressWatch]:
-        """Progress of running generations, by job. A record that can't be read is left out, and noted."""
-        with self.transaction() as database:
-            return ledger_rows.read_progress(database)
 
     def snapshot(self, sequence: int, entities: Sequence[tuple[str, str]]) -> None:
         """Replace the snapshots of ``entities`` (name, payload), as of ``sequence``; an empty payload drops one."""
@@ -362,8 +357,7 @@ class Store:
                     ledger_rows.book_history(self._driver, cluster, begins=begins)
             ledger_rows.book_history(self._driver, cluster, begins=begins)
             if begins:
-                newest = max([newest, *(job.updated_at for job in cluster.jobs.values())])
-                self._set_meta(ledger_rows.SINCE, "0" if whole else str(round(newest * 1000)))
+                self._set_meta(ledger_rows.SINCE, ledger_rows.begin(cluster, newest, whole=whole))
         return cluster
 
     def _rewrite_snapshots(self, entities: Sequence[Any]) -> None:
