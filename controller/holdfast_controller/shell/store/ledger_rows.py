@@ -71,6 +71,8 @@ def closed(statement: Statement) -> ClosedLedger:
 
 def book(driver: sqlite3.Connection, bookings: Sequence[Bookings]) -> None:
     """Add settled time to its days, and keep the statements."""
+    if not bookings:
+        return
     hosts: Counter[tuple[Any, ...]] = Counter()
     owners: Counter[tuple[Any, ...]] = Counter()
     for each in bookings:

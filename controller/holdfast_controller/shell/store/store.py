@@ -171,8 +171,7 @@ class Store:
             if records:
                 self._driver.executemany(INSERT, map(row_of, records))
             kept_rows.write(self._db, self._driver, kept, expected.stop - 1)
-            if bookings:
-                ledger_rows.book(self._driver, bookings)
+            ledger_rows.book(self._driver, bookings)
             hit("controller.commit.written")
         with self._failing("cannot be written"):
             hit("controller.commit.after")
