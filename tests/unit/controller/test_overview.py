@@ -203,7 +203,7 @@ def test_certificates_letters_and_versions_have_a_line_each(cluster: Cluster) ->
     ends = {"own": NOW.wall + 2 * DAY_S, "ca": NOW.wall - 1.0}
     found = told(cluster, certificate_ends=ends, notifications_waiting=7, receivers_failing=1)
     assert [(each.kind.name, each.message) for each in found] == [
-        ("CERTIFICATE", "the own certificate ends in 48 h"),
+        ("CERTIFICATE", "the own certificate ends in 2 days"),
         ("CERTIFICATE", "the ca certificate has ended"),
         ("NOTIFICATIONS", "1 receiver can't be reached; 7 notifications wait"),
         ("VERSIONS", "agents of another version than the controller's 1.2.0: 1 of 1.1.0"),

@@ -109,7 +109,7 @@ class SelfChecks:
                 said = b""
                 with contextlib.suppress(anyio.EndOfStream):
                     while len(said) < ANSWER_MAX_BYTES:
-                        said += await process.stdout.receive()
+                        said += await process.stdout.receive(1 << 16)
                 await process.wait()
             try:
                 return from_view(json.loads(said))

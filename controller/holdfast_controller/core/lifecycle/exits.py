@@ -13,7 +13,7 @@ from holdfast_controller.core.lifecycle.drain import leave_as_warned
 from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
 from holdfast_controller.core.lifecycle.exit_tally import all_well
 from holdfast_controller.core.lifecycle.launch import check_started
-from holdfast_controller.core.lifecycle.missing_exits import close_records, last_heard, unknown_ends
+from holdfast_controller.core.lifecycle.missing_exits import as_known_here, close_records, last_heard, unknown_ends
 from holdfast_controller.core.lifecycle.other_hosts import could_move
 from holdfast_controller.core.lifecycle.root_cause import SETTLE_S, first_failure, is_settled, member_of, name_cause
 from holdfast_controller.core.lifecycle.stop import end
@@ -63,11 +63,7 @@ def on_exit(step: Step, reported: ExitReported) -> None:
         fields = (("host", reported.host), ("worker", str(report.key)))
         step.do(Note("worker.unknown_exit", fields))
         return
-    exit_ = report.exit
-    if exit_.reason is ExitReason.LOST_REBOOT:
-        # Its agent knows only when it found that out.
-        heard = last_heard(step.cluster, reported.host, step.now.wall)
-        exit_ = replace(exit_, end_time=min(exit_.end_time or heard, heard))
+    exit_ = as_known_here(step, reported.host, report.exit)
     if exit_.reason is ExitReason.CANNOT_START and reported.host not in exit_.message:
         exit_ = replace(exit_, message=f"{reported.host}: {exit_.message}")
     record_exits(step, job, job.gang.members[index], [exit_], port_taken=report.port_taken)
@@ -391,14 +387,10 @@ def lose_workers(step: Step, job: Job, gone: list[int], message: str, *, vouched
     if not job.stopping and gone:
         member = job.gang.members[gone[0]]
         lost = Exit(
-            job.attempt,
-            job.generation_of(member.index),
-            member.first_rank,
-            ExitReason.LOST_HOST,
-            message=message,
-            end_time=last_heard(step.cluster, job.places[member.index].host, step.now.wall),
+            job.attempt, job.generation_of(member.index), member.first_rank, ExitReason.LOST_HOST, message=message
         )
-        _act(step, job, member, lost, failure_policy.Cause.HOST_LOST)
+        heard = last_heard(step.cluster, job.places[member.index].host, step.now.wall)
+        _act(step, job, member, replace(lost, end_time=heard), failure_policy.Cause.HOST_LOST)
     for index in gone:
         member = job.gang.members[index]
         close_records(step, job, member, ExitReason.LOST_HOST, message)

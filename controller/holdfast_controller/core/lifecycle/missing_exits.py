@@ -44,6 +44,14 @@ def last_heard(cluster: Cluster, host: str, now: Wall) -> Wall:
     return min(heard or cluster.stopped_at or now, now)
 
 
+def as_known_here(step: Step, host: str, exit_: Exit) -> Exit:
+    """An exit that an agent reports: of one lost to a reboot the agent knows only when it found that out."""
+    if exit_.reason is not ExitReason.LOST_REBOOT:
+        return exit_
+    heard = last_heard(step.cluster, host, step.now.wall)
+    return replace(exit_, end_time=min(exit_.end_time or heard, heard))
+
+
 def unknown_ends(job: Job, member: Member, reason: ExitReason, message: str, at: Wall) -> list[Exit]:
     """A record without a code for each rank that is unaccounted for, oldest generation first."""
     return [

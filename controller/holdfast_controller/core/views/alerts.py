@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Now, Wall, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import FailedCheck, Host
@@ -20,6 +21,8 @@ LONG_WAIT_S = 600.0
 """A job that has waited for so long is worth a line."""
 CERTIFICATE_S = 3 * 86_400.0
 """One that ends so soon should have been renewed: even a user's is after 20 of its 30 days."""
+CA_S = 30 * 86_400.0
+"""The CA is replaced by hand, which takes weeks."""
 MOST_OF_A_KIND = 8
 
 
@@ -194,8 +197,8 @@ def _cluster(cluster: Cluster, found: Overview, controller: ControllerStatus, no
         left_s = ends - now.wall
         if left_s <= 0:
             yield Alert(Kind.CERTIFICATE, "controller", f"the {name} certificate has ended", Wall(ends))
-        elif left_s < CERTIFICATE_S:
-            yield Alert(Kind.CERTIFICATE, "controller", f"the {name} certificate ends in {left_s / 3600:.0f} h")
+        elif left_s < (CA_S if name == "ca" else CERTIFICATE_S):
+            yield Alert(Kind.CERTIFICATE, "controller", f"the {name} certificate ends in {span(left_s)}")
     yield from (_failed_check(failed, "controller") for failed in cluster.failed_checks.values())
     if controller.receivers_failing:
         receivers = (

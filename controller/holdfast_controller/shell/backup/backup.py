@@ -84,6 +84,10 @@ def read_passphrase(file: Path) -> str:
     return found
 
 
+_NEWEST = "last_backup"
+"""A file whose time is that of the newest backup."""
+
+
 @dataclass(frozen=True)
 class _Source:
     member: mf.Member
@@ -123,7 +127,17 @@ def back_up(settings_file: Path, target: Path, passphrase: str | None, *, bundle
             members=tuple(source.member for source in sources),
         )
         _write(file, made, sources, passphrase)
+    with contextlib.suppress(OSError):  # the backup is complete all the same
+        (settings.state_dir / _NEWEST).touch()
     return made
+
+
+def newest_backup(state_dir: Path) -> float:
+    """When the newest backup of a controller was complete, wall clock; 0 where none was made on its machine."""
+    try:
+        return (state_dir / _NEWEST).stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _write(file: IO[bytes], made: mf.Manifest, sources: list[_Source], passphrase: str | None) -> None:

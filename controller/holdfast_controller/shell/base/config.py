@@ -168,6 +168,8 @@ class ControllerConfig:
     """Where JSON over HTTP is served, at the address of ``listen``; nowhere unless set, any free port for 0."""
     metrics_listen: str = ""
     """HOST:PORT of a loopback address, where this machine may read /metrics; others do over ``http_port``."""
+    backup_within: float = 0.0
+    """A backup that is older needs attention; 0: none is expected."""
     notifications: tuple[ChannelConfig, ...] = ()
     """The channels, each a table ``[[notifications]]``."""
     notification_hosts: tuple[str, ...] = ()
@@ -185,6 +187,8 @@ class ControllerConfig:
         for name in ("audit_mb", "audit_days"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}.", fix="Write 1 or more.")
+        if self.backup_within < 0:
+            raise ConfigError(f"backup_within is {self.backup_within:g}.", fix="Write 0 or more, such as 26h.")
         if self.audit_syslog:
             audit_syslog.parse(self.audit_syslog)
         if self.metrics_listen:

@@ -34,6 +34,7 @@ LIVE = frozenset(
     {
         "admins",
         "advertise",
+        "backup_within",
         "certificates",
         "disconnect_policy",
         "hang_action",

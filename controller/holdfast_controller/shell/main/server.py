@@ -49,6 +49,7 @@ from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.enrolment.port import Enrolling
+from holdfast_controller.shell.main import self_checks
 from holdfast_controller.shell.main.reload import Settings, change_policies, change_receivers, policies_of
 from holdfast_controller.shell.main.store_upkeep import count_stored, note_position, upkeep
 from holdfast_controller.shell.notify import certificates
@@ -220,6 +221,7 @@ async def _run_until_told(
                 enrolling.run(),
                 metrics.run(),
                 watching,
+                self_checks.run(driver, lambda: settings.config, dispatcher),
                 alive,
             )
             running = [tasks.create_task(work) for work in works]

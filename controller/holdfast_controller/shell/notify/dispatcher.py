@@ -30,6 +30,7 @@ from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
 
 _BATCH = 500
+_RECEIVERS_MOST = 100
 _CURSOR_EVERY = 1_000
 """Events without a notification after which the position is stored."""
 _CLUSTER_TYPES = frozenset(codec.stored_name(kind) for kind in CLUSTER_TELLING)
@@ -57,6 +58,8 @@ class Dispatcher:
         """The same, as last stored."""
         self._seen = 0
         """Sequence of the newest published event."""
+        self.given_up: dict[str, tuple[int, str]] = {}
+        """By receiver that can't be reached: how many of its notifications were given up since, and why."""
         self.delivered = 0
         """Deliveries since the start."""
 
@@ -183,6 +186,7 @@ class Dispatcher:
             await self._give_up(given_up, str(error))
         else:
             self._outbox.delivered(entry)
+            self.given_up.pop(target.shown, None)
             self.delivered += 1
             await self._call(self._stored.drop, self._settled(entry))
         self._wake.set()
@@ -195,6 +199,8 @@ class Dispatcher:
             target = self._channels.target(entry.sink, self._driver.cluster.jobs.get(entry.subject))
             to = target.shown if target is not None else entry.sink.partition(":")[2]
             log.warning("notification.given_up", subject=entry.subject, notice=entry.kind, to=to, error=reason)
+            if to in self.given_up or len(self.given_up) < _RECEIVERS_MOST:
+                self.given_up[to] = (self.given_up.get(to, (0, ""))[0] + 1, reason)
             self._driver.feed(NotificationFailed(entry.subject, entry.kind, to, reason))
 
     def _settled(self, entry: OutboxEntry) -> list[OutboxEntry]:

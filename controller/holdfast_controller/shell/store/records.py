@@ -45,3 +45,11 @@ def row_of(record: Record) -> tuple[Any, ...]:
 def checksum(*values: object) -> int:
     """CRC-32 of a row's values: finds the flipped bits that SQLite itself doesn't."""
     return zlib.crc32(repr(values).encode())
+
+
+def history(entity: str, after: int, limit: int, since: float, before: int | None) -> sa.Select[Any]:
+    """The query for an entity's history; see ``Store.read``."""
+    query = sa.select(events).where(events.c.entity == entity, events.c.sequence > after, events.c.at >= since)
+    if before is None:
+        return query.order_by(events.c.sequence).limit(limit)
+    return query.where(events.c.sequence < before).order_by(events.c.sequence.desc()).limit(limit)

@@ -34,7 +34,7 @@ from holdfast_controller.core.step.actions import Kept
 from holdfast_controller.shell.store import codec, high_water, kept_rows, ledger_rows, sweep
 from holdfast_controller.shell.store.faults import RESTORE, Damaged, failing, inode
 from holdfast_controller.shell.store.migrate import migrate
-from holdfast_controller.shell.store.records import INSERT, Record, checksum, row_of, sql
+from holdfast_controller.shell.store.records import INSERT, Record, checksum, history, row_of, sql
 from holdfast_controller.shell.store.schema import events, meta, snapshots
 from holdfast_controller.shell.store.sqlite_engine import sqlite_engine
 
@@ -226,14 +226,7 @@ class Store:
 
         Only what happened ``since`` (wall clock). With ``before`` the newest first, of those before that sequence.
         """
-        query = (
-            sa.select(events)
-            .where(events.c.entity == entity, events.c.sequence > after, events.c.at >= since)
-            .order_by(events.c.sequence if before is None else events.c.sequence.desc())
-            .limit(limit)
-        )
-        if before is not None:
-            query = query.where(events.c.sequence < before)
+        query = history(entity, after, limit, since, before)
         found: list[Record] = []
         size = 0
         with self._failing("cannot be read"), self._db.begin():
