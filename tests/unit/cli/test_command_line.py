@@ -54,6 +54,41 @@ def test_a_command_like_no_other_is_not_guessed() -> None:
     assert "Did you mean" not in CliRunner().invoke(root, ["xyzzy"]).output
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["run", "--nodes", "2", "--", "true"], "No such option '--nodes'. Workers are --replicas N"),
+        (["run", "--nnodes=2", "--", "true"], "Workers are --replicas N"),
+        (["submit", "--nproc_per_node", "8", "job.yaml"], "--processes-per-worker N"),
+        (["submit", "--mem", "8G", "job.yaml"], "--memory-mb N"),
+        (["job", "rerun", "j1", "--gres", "gpu:8"], "--gpus N"),
+    ],
+)
+def test_an_option_of_another_launcher_is_answered_with_ours(words: list[str], hint: str) -> None:
+    result = CliRunner().invoke(root, words)
+    assert result.exit_code == 2
+    assert hint in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "hint"),
+    [
+        ("job.sh", "python train.py\n", "run it with: holdfast run -- bash {}"),
+        ("train", "#!/usr/bin/env python3\nprint()\n", "run it with: holdfast run -- python {}"),
+        ("train.py", "print(1)\n", "run it with: holdfast run -- python {}"),
+        ("job.slurm", "#!/bin/bash\n#SBATCH -N 2\nsrun x\n", "lines for another scheduler count for nothing"),
+    ],
+)
+def test_a_program_given_as_a_job_file_is_answered_with_the_command_that_runs_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, text: str, hint: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    result = CliRunner().invoke(root, ["submit", str(tmp_path / name)])
+    assert isinstance(result.exception, SystemExit) and result.exit_code == 2
+    said = capfd.readouterr().err
+    assert "is a program, not a job file" in said and hint.format(tmp_path / name) in said
+
+
 def groups(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     if isinstance(command, click.Group):
         yield path

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from holdfast.cli.jobs.run_spec import RunRequest, environment, job_of, literal, name_of
+from holdfast.cli.kit.shell_words import shell_line
 from holdfast.errors import InvalidInput
 from holdfast.v1 import spec_pb2
 
@@ -146,9 +149,10 @@ def test_limits_and_times_are_set_only_when_asked() -> None:
     ("command", "name"),
     [
         (("/usr/bin/python", "train.py"), "python train.py"),
-        (("python", "-c", "import os\nprint(1)"), "python -c import os print(1)"),
+        (("python", "-c", "import os\nprint(1)"), "python -c 'import os print(1)'"),
+        (("python", "-c", "print('x')", "a b", "$HOME"), "python -c \"print('x')\" 'a b' '$HOME'"),
         (("x", "y" * 100), "x " + "y" * 57 + "…"),
-        (("x", "\x1b[31m"), "x ?[31m"),
+        (("x", "\x1b[31m"), "x '?[31m'"),
     ],
 )
 def test_a_job_is_named_after_its_command(command: tuple[str, ...], name: str) -> None:
@@ -157,3 +161,20 @@ def test_a_job_is_named_after_its_command(command: tuple[str, ...], name: str) -
 
 def test_a_given_name_wins() -> None:
     assert job_of(RunRequest(("a",), name="mine"), {}, "/").display_name == "mine"
+
+
+def test_a_command_line_in_quotes_is_refused_with_the_way_to_write_it(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        job_of(RunRequest(("python train.py",)), {}, str(tmp_path))
+    assert "Leave out the quotes: holdfast run -- python train.py" in str(refused.value.violations[0])
+    (tmp_path / "my program").touch()
+    assert job_of(RunRequest(("my program",)), {}, str(tmp_path)).display_name == "'my program'"
+
+
+@pytest.mark.parametrize(
+    "words", [["print('x')"], ["a b", ""], ["it's $HOME"], ['"'], ["\\", "`ls`", "!x"], ["ünï", "*"], ["plain"]]
+)
+def test_a_shell_reads_back_the_words_of_a_line(words: list[str]) -> None:
+    assert shlex.split(shell_line(words)) == words
+    printed = subprocess.run(["bash", "-c", f"printf '%s\\n' {shell_line(words)}"], capture_output=True, text=True)
+    assert printed.stdout == "".join(word + "\n" for word in words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sized
 
@@ -16,6 +15,7 @@ from holdfast.cli.jobs.gang import gpus_of, ranks_of
 from holdfast.cli.jobs.job_tables import project_of, ran, reason, state_cell, steps
 from holdfast.cli.kit.console import OUT, coloured, say, styled
 from holdfast.cli.kit.durations import age, clock, local, span
+from holdfast.cli.kit.shell_words import shell_line
 from holdfast.cli.kit.table import Cell, Column, Row, cut, render, terminal_width
 from holdfast.v1 import job_pb2, spec_pb2
 
@@ -92,7 +92,7 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
     if pools and pools[0].HasField("process_spec"):
         process = pools[0].process_spec
         words = [word.replace("$$", "$") for word in (*process.command, *process.args)]
-        yield "command", shlex.join(words)
+        yield "command", shell_line(words)
         if process.working_directory:
             yield "directory", process.working_directory
     images = dict.fromkeys(p.container_spec.image_uri for p in pools if p.HasField("container_spec"))

@@ -13,6 +13,7 @@ from holdfast.cli.jobs.job_options import JobOptions, job_options
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
+from holdfast.cli.kit.foreign_options import JobCommand
 from holdfast.cli.kit.job_names import job_of
 from holdfast.cli.kit.parameters import job_argument
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.client import Client
 
 
-@click.command(context_settings={"allow_interspersed_args": True})
+@click.command(cls=JobCommand, context_settings={"allow_interspersed_args": True})
 @job_argument()
 @click.option("--name", default="", help="Display name, in place of the job's.")
 @click.option(

@@ -11,6 +11,7 @@ from holdfast._base.launcher import is_launcher, script_of, script_starts_launch
 from holdfast._base.printable import one_line
 from holdfast._base.rank_variables import purpose_of
 from holdfast.cli.jobs.job_options import set_seconds
+from holdfast.cli.kit.shell_words import shell_line
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import job_pb2, spec_pb2
 
@@ -42,6 +43,7 @@ class RunRequest:
 def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2.CustomJob:
     """The job to submit. Raises ``InvalidInput`` for a command or variable that can't be meant."""
     directory = os.path.normpath(os.path.join(cwd, request.workdir))
+    _check_words(request.command, directory)
     launcher = is_launcher(request.command)
     processes = request.processes_per_worker
     if processes is None:
@@ -77,6 +79,14 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
     if request.hang_timeout_s is not None:
         set_seconds(spec.fault_tolerance.hang_detection.timeout, request.hang_timeout_s)
     return job_pb2.CustomJob(display_name=request.name or name_of(request.command), job_spec=spec)
+
+
+def _check_words(command: Sequence[str], directory: str) -> None:
+    """Refuse a whole command line in quotes, which no shell will read."""
+    words = command[0].split()
+    if len(command) == 1 and len(words) > 1 and not os.path.exists(os.path.join(directory, command[0])):
+        fix = f"Leave out the quotes: holdfast run -- {command[0]}; or have a shell read it: -- bash -c '…'."
+        raise _invalid("COMMAND", "it is one word with blanks in it, which no program is called.", fix)
 
 
 def launches_in_script(command: Sequence[str], directory: str) -> bool:
@@ -129,8 +139,7 @@ def asked_environment(asked: Sequence[str], environ: Mapping[str, str]) -> dict[
 
 def name_of(command: Sequence[str]) -> str:
     """A display name that people recognise the command by."""
-    words = " ".join([PurePosixPath(command[0]).name, *command[1:]])
-    return one_line(words, _NAME_LENGTH)
+    return one_line(shell_line([PurePosixPath(command[0]).name, *command[1:]]), _NAME_LENGTH)
 
 
 def _invalid(path: str, problem: str, fix: str) -> InvalidInput:

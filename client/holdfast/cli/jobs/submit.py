@@ -20,6 +20,8 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.output import PAGE_FORMATS, dump
 from holdfast.cli.kit.table import Column
+from holdfast.cli.kit.foreign_options import JobCommand
+from holdfast.cli.kit.shell_words import shell_line
 from holdfast.errors import InvalidSpec, Violation
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ _PLANNED = (Column("WORKER"), Column("HOST"), Column("GPUS"))
 _PACKAGES = ("pythonPackageSpec", "python_package_spec")
 
 
-@click.command()
+@click.command(cls=JobCommand)
 @click.argument("file", type=click.Path(allow_dash=True), required=False)
 @click.option("--config", type=click.Path(allow_dash=True), help="FILE, as another service's command names it.")
 @click.option(
@@ -148,6 +150,7 @@ def _job_of(
     if file:
         what = "stdin" if file == "-" else file
         text = _stdin() if file == "-" else spec.text_of(file)
+        _check_kind(what, text)
         loaded = spec.load_text(text, source=what)
         if not isinstance(loaded, dict):
             return spec.job_to_proto(spec.parse(loaded, what=what))
@@ -169,6 +172,18 @@ def _job_of(
         raise InvalidSpec(
             list(map(as_options, error.violations)), what=COMMAND_LINE if not file else what
         ) from None
+
+
+def _check_kind(what: str, text: str) -> None:
+    """Refuse a program that was given as a job file, with the command that runs it."""
+    suffix = PurePosixPath(what).suffix
+    if not text.startswith("#!") and suffix not in (".sh", ".bash", ".py"):
+        return
+    runs = "python" if suffix == ".py" or "python" in text.partition("\n")[0] else "bash"
+    fix = f"run it with: holdfast run -- {shell_line([runs, what])}"
+    if "\n#SBATCH" in text or "\n#PBS" in text:
+        fix += " (lines for another scheduler count for nothing: give options in their place)"
+    raise InvalidSpec([Violation("", "is a program, not a job file", fix)], what=what)
 
 
 def _take_pools(
