@@ -176,10 +176,10 @@ def _job_of(
 
 def _check_kind(what: str, text: str) -> None:
     """Refuse a program that was given as a job file, with the command that runs it."""
-    suffix = PurePosixPath(what).suffix
-    if not text.startswith("#!") and suffix not in (".sh", ".bash", ".py"):
+    suffix, first = PurePosixPath(what).suffix, text.partition("\n")[0]
+    if not first.startswith("#!") and suffix not in (".sh", ".bash", ".py"):
         return
-    runs = "python" if suffix == ".py" or "python" in text.partition("\n")[0] else "bash"
+    runs = "python" if suffix == ".py" or (first.startswith("#!") and "python" in first) else "bash"
     fix = f"run it with: holdfast run -- {shell_line([runs, what])}"
     if "\n#SBATCH" in text or "\n#PBS" in text:
         fix += " (lines for another scheduler count for nothing: give options in their place)"
