@@ -218,3 +218,12 @@ async def test_no_settings_say_what_to_do(tmp_path: Path) -> None:
     result = await anyio.run_process([HOLDFAST, "ps"], env=env, check=False)
     assert result.returncode == 125
     assert b"holdfast dev start" in result.stderr
+
+
+async def test_values_that_look_secret_are_printed_on_demand_alone(jobs: FakeController, tmp_path: Path) -> None:
+    task = jobs.jobs["j2"].job_spec.worker_pool_specs[0].process_spec
+    task.env.add(name="WANDB_API_KEY", value="abc123")
+    for words in (["job", "show", "j2", "-o", "json"], ["job", "show", "j2", "-o", "yaml"], ["ps", "-o", "json"]):
+        printed = (await holdfast(jobs, tmp_path, *words)).stdout
+        assert b"WANDB_API_KEY" in printed and b"abc123" not in printed
+    assert b"abc123" in (await holdfast(jobs, tmp_path, "job", "show", "j2", "-o", "json", "--secrets")).stdout

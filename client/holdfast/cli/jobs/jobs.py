@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast._base.secret_names import hide_secrets
 from holdfast.cli.jobs.cancelling import cancel
 from holdfast.cli.jobs.job_control import delete, pause, recoveries, resume
 from holdfast.cli.jobs.job_hangs import hang_action, hangs, hold, stacks
@@ -92,6 +93,16 @@ def list_(limit: int | None, output: str, **asked: Any) -> None:
     _show(with_client(work), output, "No job matches." if filter else NO_JOBS)
 
 
+def without_secrets(job: job_pb2.CustomJob) -> job_pb2.CustomJob:
+    """A copy of the job without the values of variables that look secret."""
+    from holdfast.v1 import job_pb2
+
+    shown = job_pb2.CustomJob()
+    shown.CopyFrom(job)
+    hide_secrets(shown.job_spec)
+    return shown
+
+
 def _show(jobs: Sequence[job_pb2.CustomJob], output: str, hint: str) -> None:
     from holdfast._sdk import json_view
     from holdfast.cli.jobs.job_tables import write_jobs
@@ -99,7 +110,7 @@ def _show(jobs: Sequence[job_pb2.CustomJob], output: str, hint: str) -> None:
     show_list(
         jobs,
         output,
-        view=lambda job: json_view.job(job, workers=False),
+        view=lambda job: json_view.job(without_secrets(job), workers=False),
         name=lambda job: job.id,
         table=lambda jobs, wide: write_jobs(jobs, time.time(), wide=wide, hint=hint),
     )
@@ -108,10 +119,12 @@ def _show(jobs: Sequence[job_pb2.CustomJob], output: str, hint: str) -> None:
 @job.command()
 @job_argument()
 @output_option
-def show(word: str, output: str) -> None:
+@click.option("--secrets", is_flag=True, help="With json or yaml: your job's variables that look secret, too.")
+def show(word: str, output: str, secrets: bool) -> None:
     """Show one job.
 
-    Its workers, how their ranks ended, what was done about it, and why the job waits or failed.
+    Its workers, how their ranks ended, what was done about it, and why the job waits or failed. As json or yaml,
+    values of variables with names such as WANDB_API_KEY, HF_TOKEN or DB_PASSWORD are left out.
     """
 
     async def work(client: Client) -> job_pb2.CustomJob:
@@ -124,7 +137,7 @@ def show(word: str, output: str) -> None:
     show_one(
         found,
         output,
-        view=json_view.job,
+        view=lambda job: json_view.job(job if secrets else without_secrets(job)),
         name=lambda job: job.id,
         page=lambda job, wide: write_page(job, time.time(), wide=wide),
     )

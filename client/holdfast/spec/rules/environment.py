@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast._base.rank_variables import OUTPUT, purpose_of
+from holdfast._base.secret import HIDDEN
+from holdfast._base.secret_names import looks_secret
 from holdfast.spec.wording import Broken, Fields
 
 _GPU_ORDER = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
@@ -21,6 +23,9 @@ def broken(task: Fields, writes_output: bool) -> Iterator[Broken]:
 
 def _one(variable: Fields, place: tuple[str | int, ...], writes_output: bool) -> Iterator[Broken]:
     name: Any = variable.get("name") or ""
+    if variable.get("value") == HIDDEN and looks_secret(str(name)):
+        fix = "write the value, or name a secret in secretEnv"
+        yield Broken((*place[:-1], "value"), f"{name} has no value but {HIDDEN}, as jobs are shown", fix)
     purpose = purpose_of(name) or (OUTPUT.get(name, "") if writes_output else "")
     if not purpose or (name, variable.get("value")) == _GPU_ORDER:
         return

@@ -7,6 +7,7 @@ from functools import partial
 
 from google.protobuf import json_format
 
+from holdfast._base.secret_names import hide_secrets
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
@@ -31,12 +32,12 @@ def queue_view(driver: Driver) -> QueueView:
     return QueueView(driver.cluster, schedulable_hosts(driver.cluster), driver.reactor.policies.quotas)
 
 
-async def committed_job(driver: Driver, job_id: str) -> job_pb2.CustomJob:
-    """The job as it is now, once that is durable. Raises ``NotFound``."""
+async def committed_job(driver: Driver, job_id: str, viewer: str) -> job_pb2.CustomJob:
+    """The job as it is now, once that is durable, with what ``viewer`` may see of it. Raises ``NotFound``."""
     cluster, job, slices = driver.cluster, find_job(driver, job_id), TURNS.begin()
     # A job that doesn't wait has no pending reason.
     now = queue_view(driver) if job.state is JobState.QUEUED else QueueView(cluster, [], {})
-    picture = job_to_proto(cluster, job, await spec_of(job), now)
+    picture = seen_by(viewer, job_to_proto(cluster, job, await spec_of(job), now))
     members = job.gang.members if job.places else ()
     for first in range(0, len(members), MEMBERS_AT_ONCE):
         await slices.rest()
@@ -46,6 +47,13 @@ async def committed_job(driver: Driver, job_id: str) -> job_pb2.CustomJob:
             break
         picture.workers.extend(workers_to_proto(cluster, job, members[first : first + MEMBERS_AT_ONCE]))
     await driver.settled()
+    return picture
+
+
+def seen_by(viewer: str, picture: job_pb2.CustomJob) -> job_pb2.CustomJob:
+    """The job without the values of variables that look secret, unless the viewer is its owner."""
+    if viewer != picture.owner:
+        hide_secrets(picture.job_spec)
     return picture
 
 

@@ -38,7 +38,7 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
         job_id = await self._driver.ask(
             once(by, request, lambda token: HoldAsked(token, by, request.id, duration_s))
         )
-        return hang_pb2.HoldJobResponse(job=await committed_job(self._driver, job_id))
+        return hang_pb2.HoldJobResponse(job=await committed_job(self._driver, job_id, by))
 
     @streaming
     async def TakeStacks(

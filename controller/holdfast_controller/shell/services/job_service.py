@@ -37,6 +37,7 @@ from holdfast_controller.shell.calls.committed_views import (
     find_job,
     know_spec,
     queue_view,
+    seen_by,
     spec_of,
 )
 from holdfast_controller.shell.calls.job_filter import parse_filter
@@ -99,7 +100,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
         job_id = await self._driver.ask(once(owner, request, submission))
         warnings = map(str, spec.warnings(job_file))
-        return job_pb2.CreateJobResponse(job=await committed_job(self._driver, job_id), warnings=warnings)
+        return job_pb2.CreateJobResponse(job=await committed_job(self._driver, job_id, owner), warnings=warnings)
 
     @unary
     async def DryRunJob(self, request: job_pb2.DryRunJobRequest, context: Context) -> job_pb2.DryRunJobResponse:
@@ -112,7 +113,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     @unary
     async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.GetJobResponse:
-        return job_pb2.GetJobResponse(job=await committed_job(self._driver, request.id))
+        return job_pb2.GetJobResponse(job=await committed_job(self._driver, request.id, caller_name(context)))
 
     @unary
     async def GetGoodput(self, request: job_pb2.GetGoodputRequest, context: Context) -> job_pb2.GetGoodputResponse:
@@ -120,7 +121,8 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     @unary
     async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:
-        sees = self._sees(caller_name(context))
+        viewer = caller_name(context)
+        sees = self._sees(viewer)
         matches = parse_filter(request.filter)
         page, slices = Page(request.page_size or _PAGE), TURNS.begin()
         now = queue_view(self._driver)
@@ -133,7 +135,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             wanted = await spec_of(job)
             if cluster.jobs.get(job.id) is not job:
                 continue  # it was deleted meanwhile
-            picture = job_to_proto(cluster, job, wanted, now)
+            picture = seen_by(viewer, job_to_proto(cluster, job, wanted, now))
             if not page.takes(picture):
                 more = "" if request.newest and page.is_full else f"{_BEFORE * request.newest}{last}"
                 break
@@ -158,25 +160,25 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     async def CancelJob(self, request: job_pb2.CancelJobRequest, context: Context) -> job_pb2.CancelJobResponse:
         by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: CancelAsked(token, by, request.id)))
-        return job_pb2.CancelJobResponse(job=await committed_job(self._driver, job_id))
+        return job_pb2.CancelJobResponse(job=await committed_job(self._driver, job_id, by))
 
     @unary
     async def RestartJob(self, request: job_pb2.RestartJobRequest, context: Context) -> job_pb2.RestartJobResponse:
         by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: RestartAsked(token, by, request.id)))
-        return job_pb2.RestartJobResponse(job=await committed_job(self._driver, job_id))
+        return job_pb2.RestartJobResponse(job=await committed_job(self._driver, job_id, by))
 
     @unary
     async def PauseJob(self, request: job_pb2.PauseJobRequest, context: Context) -> job_pb2.PauseJobResponse:
         by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: PauseAsked(token, by, request.id)))
-        return job_pb2.PauseJobResponse(job=await committed_job(self._driver, job_id))
+        return job_pb2.PauseJobResponse(job=await committed_job(self._driver, job_id, by))
 
     @unary
     async def ResumeJob(self, request: job_pb2.ResumeJobRequest, context: Context) -> job_pb2.ResumeJobResponse:
         by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: ResumeAsked(token, by, request.id)))
-        return job_pb2.ResumeJobResponse(job=await committed_job(self._driver, job_id))
+        return job_pb2.ResumeJobResponse(job=await committed_job(self._driver, job_id, by))
 
     @unary
     async def DeleteJob(self, request: job_pb2.DeleteJobRequest, context: Context) -> job_pb2.DeleteJobResponse:
