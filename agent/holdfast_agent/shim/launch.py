@@ -12,7 +12,7 @@ import os
 import resource
 import signal
 
-from holdfast_agent.shim import build_locks, capabilities, secret_files
+from holdfast_agent.shim import build_locks, capabilities, secret_files, torch_names
 from holdfast_agent.shim.processes import printable, read_small
 
 OOM_SCORE_ADJ = "/proc/self/oom_score_adj"
@@ -147,6 +147,7 @@ def become(plan: Plan, identity: Identity, generation: Generation, null: int, fa
         os.chdir(plan.cwd)
         if plan.clears_locks:
             build_locks.tell(build_locks.remove_dead(plan.env))
+        torch_names.leave_out_old(plan.argv, plan.env)
         problem = execute(plan.argv, plan.env)
     except secret_files.Unreadable as unreadable:
         problem = str(unreadable)

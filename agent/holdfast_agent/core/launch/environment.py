@@ -276,7 +276,8 @@ def _jax(launch: Launch, ours: Mapping[str, str]) -> dict[str, str]:
 def _diagnostics(assignment: Assignment, launch: Launch, facts: HostFacts) -> dict[str, str]:
     """Variables for diagnosing hangs: torch's flight recorder, dumped on demand, and NCCL's RAS service.
 
-    Variables with several names are left alone as soon as the user or the admin has set one of them. The files
+    Variables with several names are left alone as soon as the user or the admin has set one of them. A torch that
+    warns of an old name doesn't get it: see the shim's ``torch_names``. The files
     lie with torch's error files, in a directory that is there: torch ends a rank whose pipe it can't make. NCCL
     listens on a loopback address of the generation's own, since the port is the same for all.
     """
