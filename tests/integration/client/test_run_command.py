@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import signal
@@ -16,6 +17,9 @@ import anyio
 import pytest
 from tests.integration.client.fake_controller import FakeController
 
+from holdfast.cli.jobs import following
+from holdfast.cli.kit.console import Console
+from holdfast.client import Client
 from holdfast.errors import InvalidSpec, Violation
 from holdfast.v1 import job_pb2
 
@@ -355,3 +359,21 @@ async def test_no_controller_is_our_failure(controller: FakeController, holdfast
     result = await holdfast("run", "--", "x")
     assert result.code == 125
     assert result.err.startswith("error: No controller answers at 127.0.0.1:")
+
+
+async def test_a_job_that_shows_nothing_says_what_it_waits_for(
+    controller: FakeController, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(following, "SILENT_S", 0.3)
+    job = controller.add_job(job_pb2.CustomJob(display_name="still", generation=1))
+    controller.event(job.id, "GangStarted", "generation 1 is running", "RUNNING")
+    job.health = "starting up: silence is noticed after 3600 s"
+    async with Client(controller.settings()) as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(functools.partial(following.follow, client, job, Console(), show_all=False))
+        said = ""
+        with anyio.fail_after(30):
+            while "holdfast job restart" not in said:
+                await anyio.sleep(0.1)
+                said += capfd.readouterr().err
+        controller.event(job.id, "JobEnded", "SUCCEEDED", "SUCCEEDED")
+    assert "starting up: silence is noticed after 3600 s" in said

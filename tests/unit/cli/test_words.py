@@ -18,6 +18,8 @@ from holdfast.cli.jobs.event_lines import (
     sentence,
     signal_name,
     title_of,
+    while_queued,
+    while_silent,
 )
 from holdfast.cli.jobs.gang import chosen, gpus_of, ranks_of
 from holdfast.cli.kit.durations import age, span
@@ -166,6 +168,24 @@ def test_who_waits_reads_what_matters() -> None:
     assert sentence(event()) == "m"
     assert sentence(event(rank_exited=Event.RankExited())) == ""
     assert sentence(event(worker_emptied=Event.WorkerEmptied())) == ""
+
+
+def test_a_queued_job_says_until_when_it_waits_and_what_ends_it() -> None:
+    job = job_pb2.CustomJob(id="j1")
+    assert while_queued(job).endswith("or is given up after 1d (--max-wait); end it now by: holdfast cancel j1")
+    job.job_spec.scheduling.max_wait_duration.FromSeconds(0)
+    assert while_queued(job) == "  it starts by itself; end it now by: holdfast cancel j1"
+
+
+def test_a_silent_job_says_what_it_waits_for_and_what_acts_now() -> None:
+    health = "starting up: no progress yet in 300 s; silence is noticed after 3600 s"
+    job = job_pb2.CustomJob(id="j1", state=job_pb2.JOB_STATE_RUNNING, health=health)
+    first, look, act = while_silent(job, 300)
+    assert first == f"nothing new for 5m: {health}"
+    assert look.endswith("holdfast job stacks j1") and act.endswith("holdfast job restart j1")
+    job.wait_reason = "backs off after a failure until 13:05:07 UTC; at once by: holdfast job restart j1"
+    assert while_silent(job, 900) == [f"nothing new for 15m: {job.wait_reason}"]
+    assert while_silent(job_pb2.CustomJob(id="j1", state=job_pb2.JOB_STATE_SUCCEEDED), 300) == []
 
 
 def test_a_farewell_says_how_it_ended() -> None:

@@ -6,6 +6,8 @@ from holdfast._base.proto_time import seconds
 from holdfast.cli.kit.durations import span
 from holdfast.v1 import job_pb2
 
+MAX_WAIT_S = 86_400.0
+"""How long a job waits for hosts that names no time."""
 _ALONG_THE_WAY = frozenset(
     {"submitted", "launched", "rank_exited", "worker_emptied", "ending", "ended", "cancel_requested"}
 )
@@ -79,6 +81,27 @@ def nothing_ran(job: job_pb2.CustomJob) -> bool:
     """Whether it is on record that no rank of any generation ever ran."""
     ended = {(each.generation, each.rank) for worker in job.workers for each in worker.exits}
     return bool(ended) and ended == never_started(job)
+
+
+def while_queued(job: job_pb2.CustomJob) -> str:
+    """When a queued job starts or is given up by itself, and the command that ends it now."""
+    scheduling = job.job_spec.scheduling
+    longest_s = seconds(scheduling.max_wait_duration) if scheduling.HasField("max_wait_duration") else MAX_WAIT_S
+    given_up = f", or is given up after {span(longest_s)} (--max-wait)" if longest_s else ""
+    return f"  it starts by itself{given_up}; end it now by: holdfast cancel {job.id}"
+
+
+def while_silent(job: job_pb2.CustomJob, silent_s: float) -> list[str]:
+    """Why nothing new is shown of a job, when Holdfast acts by itself, and the commands that look and act now."""
+    quiet = f"nothing new for {span(silent_s)}"
+    if job.wait_reason:
+        return [f"{quiet}: {job.wait_reason}"]
+    if job.state != job_pb2.JOB_STATE_RUNNING:
+        return []
+    lines = [f"{quiet}: {job.health or 'nothing is known of its ranks yet'}"]
+    lines.append(f"  where it is:   holdfast job stacks {job.id}")
+    lines.append(f"  relaunch now:  holdfast job restart {job.id}")
+    return lines
 
 
 def restarts(job: job_pb2.CustomJob) -> list[str]:

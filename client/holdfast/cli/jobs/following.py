@@ -30,6 +30,8 @@ from holdfast.v1 import job_pb2
 
 DRAIN_S = 15.0
 """How long the rest of the output may take once the job has ended."""
+SILENT_S = 300.0
+"""A job that shows nothing new for so long is asked what it waits for, and then after three times as long each time."""
 LAST_WORDS_S = 5.0
 """How long the output of a rank that has failed may take to be shown before its exit is."""
 
@@ -52,6 +54,8 @@ class _Follower:
         """By rank: the event that records how it failed last."""
         self._explained: set[tuple[int, int]] = set()
         self._problems: list[job_pb2.StreamLogsResponse] = []
+        self._queued = False
+        """Whether it was said how long the job may wait for hosts."""
         self._reading = False
         self._read_all = anyio.Event()
 
@@ -62,6 +66,7 @@ class _Follower:
         async with anyio.create_task_group() as tasks:
             with _Detached(self._job.id, self._console, tasks.cancel_scope) as detached:
                 tasks.start_soon(self._keep_bars_current)
+                tasks.start_soon(self._note_silence)
                 self._read(tasks, self._ranks)
                 await self._watch()
                 last = await patiently(self._client, self._job.id, self._on_link)
@@ -100,6 +105,10 @@ class _Follower:
                     await self._explain(rank, event)
                 if sentence := event_lines.sentence(event):
                     self._console.note(sentence)
+                    self._output.wake()
+                    if event_lines.kind_of(event) == "queued" and not self._queued:
+                        self._queued = True
+                        self._console.note(event_lines.while_queued(self._job))
 
     async def _explain(self, rank: int, event: job_pb2.WatchJobResponse) -> None:
         """Show what the rank printed last that is the cause of what follows, and then how it ended."""
@@ -168,6 +177,21 @@ class _Follower:
 
         self._reading = True
         tasks.start_soon(read)
+
+    async def _note_silence(self) -> None:
+        """Say what a job waits for that shows nothing new for long, when Holdfast acts, and what does so now."""
+        limit_s = SILENT_S
+        while True:
+            with anyio.move_on_after(limit_s) as silence:
+                await self._output.fed()
+            if not silence.cancelled_caught:
+                limit_s = SILENT_S
+                continue
+            with contextlib.suppress(HoldfastError):  # the controller's absence is told by others
+                job = await self._client.get_job(self._job.id)
+                for line in event_lines.while_silent(job, limit_s):
+                    self._console.note(line)
+            limit_s *= 3
 
     async def _keep_bars_current(self) -> None:
         with contextlib.suppress(OutputClosed):
