@@ -32,7 +32,7 @@ def leave_out_old(argv: list[bytes], env: Env) -> None:
 
 
 def folders(argv: list[bytes], env: Env) -> Iterator[bytes]:
-    """Where the rank's Python looks for packages, as far as that can be told from outside, in its order."""
+    """The folders in which the rank's Python looks for packages, in its order, as far as they show from outside."""
     yield from filter(None, env.get(b"PYTHONPATH", b"").split(b":"))
     home = env.get(b"HOME", b"")
     binaries = [folder for folder in env.get(b"PATH", b"").split(b":") if has_python(folder)][:1]
