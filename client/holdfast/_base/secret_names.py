@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from holdfast._base.secret import HIDDEN
@@ -10,15 +9,22 @@ from holdfast._base.secret import HIDDEN
 if TYPE_CHECKING:
     from holdfast.v1 import spec_pb2
 
-_SECRET = re.compile(
-    r"(SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL"
-    r"|(?:^|_)(?:[A-Z0-9]*API)?KEY$|(?:^|_)(?:[A-Z0-9]*AUTH)?TOKEN$|_(?:PWD|PASS|PAT|AUTH|DSN)$)"
-)
+_ANYWHERE = ("SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL")
+_AT_THE_END = ("APIKEY", "AUTHTOKEN")
+_LAST_WORDS = frozenset({"KEY", "TOKEN"})
+_LAST_OF_SEVERAL = frozenset({"PWD", "PASS", "PAT", "AUTH", "DSN"})
 
 
 def looks_secret(name: str) -> bool:
     """Whether a variable of this name is likely to hold a password, a token or a key."""
-    return _SECRET.search(name.upper()) is not None
+    name = name.upper()
+    first, underscore, last = name.rpartition("_")
+    return (
+        any(word in name for word in _ANYWHERE)
+        or name.endswith(_AT_THE_END)
+        or last in _LAST_WORDS
+        or (bool(first and underscore) and last in _LAST_OF_SEVERAL)
+    )
 
 
 def hide_secrets(spec: spec_pb2.CustomJobSpec) -> None:

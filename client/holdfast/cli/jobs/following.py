@@ -187,7 +187,7 @@ class _Follower:
             if not silence.cancelled_caught:
                 limit_s = SILENT_S
                 continue
-            with contextlib.suppress(HoldfastError):  # the controller's absence is told by others
+            with contextlib.suppress(HoldfastError):  # others say that the controller is away
                 job = await self._client.get_job(self._job.id)
                 for line in event_lines.while_silent(job, limit_s):
                     self._console.note(line)
