@@ -9,7 +9,16 @@ from holdfast.v1 import job_pb2
 MAX_WAIT_S = 86_400.0
 """How long a job waits for hosts that names no time."""
 _ALONG_THE_WAY = frozenset(
-    {"submitted", "launched", "rank_exited", "worker_emptied", "ending", "ended", "cancel_requested"}
+    {
+        "submitted",
+        "launched",
+        "rank_exited",
+        "progress_recorded",
+        "worker_emptied",
+        "ending",
+        "ended",
+        "cancel_requested",
+    }
 )
 """Left out of what a waiting person reads: details, and ends that ``farewell`` tells better."""
 

@@ -18,10 +18,10 @@ from holdfast.cli.jobs.unsent import unsent
 from holdfast.cli.kit import exit_status, table
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
-from holdfast.cli.kit.output import PAGE_FORMATS, dump
-from holdfast.cli.kit.table import Column
 from holdfast.cli.kit.foreign_options import JobCommand
+from holdfast.cli.kit.output import PAGE_FORMATS, dump
 from holdfast.cli.kit.shell_words import shell_line
+from holdfast.cli.kit.table import Column
 from holdfast.errors import InvalidSpec, Violation
 
 if TYPE_CHECKING:
