@@ -332,12 +332,19 @@ def test_lone_work_is_told_after_five_minutes_and_acted_on_after_an_hour() -> No
     )
 
 
-def test_diagnose_names_the_suspects_for_native_frames() -> None:
+@pytest.mark.parametrize(
+    ("motion", "words"),
+    [
+        (Motion.STOPPED, "is stopped by a signal"),
+        (Motion.ZOMBIE, "has ended, and its exit is not recorded yet"),
+    ],
+)
+def test_diagnose_names_the_suspects_for_native_frames(motion: Motion, words: str) -> None:
     job = started()
-    job.stands_still(20, motion=Motion.STOPPED)
+    job.stands_still(20, motion=motion)
     assert job.orders[0] == Diagnose(("workerpool0-0 rank 0",))
     notify = job.orders[1]
-    assert isinstance(notify, Notify) and notify.finding.sentence == "workerpool0-0 rank 0 is stopped by a signal"
+    assert isinstance(notify, Notify) and notify.finding.sentence == f"workerpool0-0 rank 0 {words}"
 
 
 def test_our_own_dumps_hide_no_rank_that_is_stopped() -> None:

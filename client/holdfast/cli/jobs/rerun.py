@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 @click.option("--gpus", type=click.IntRange(0), help="GPUs for each worker.")
 @click.option("--processes-per-worker", type=click.IntRange(1), help="Ranks of each worker.")
 @click.option("--cpus", type=click.IntRange(0), help="Cores reserved for each worker.")
-@click.option("--memory-mb", type=click.IntRange(0), help="Memory reserved for each worker, in MiB.")
+@click.option(
+    "--memory-mb",
+    type=click.IntRange(0),
+    help="Memory reserved for each worker, in MiB; where hosts bound workers by cgroups, also the most it may use.",
+)
 @job_options
 @click.option("--wait", is_flag=True, help="Show the job's output and exit as it does.")
 @click.option("--all", "show_all", is_flag=True, help="With --wait: show the output of all ranks.")

@@ -44,7 +44,12 @@ if TYPE_CHECKING:
     help="Silence of the output that counts as a hang, such as 20m.  [default: learned from the job]",
 )
 @click.option("--cpus", type=click.IntRange(0), default=0, help="Cores reserved for each worker.")
-@click.option("--memory-mb", type=click.IntRange(0), default=0, help="Memory reserved for each worker, in MiB.")
+@click.option(
+    "--memory-mb",
+    type=click.IntRange(0),
+    default=0,
+    help="Memory reserved for each worker, in MiB; where hosts bound workers by cgroups, also the most it may use.",
+)
 @job_options
 @click.option("--grace", type=duration, help="Time between SIGTERM and SIGKILL, such as 30s.  [default: 10s]")
 @click.option("--workdir", default="", help="Working directory of the ranks.  [default: the current one]")

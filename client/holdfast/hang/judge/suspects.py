@@ -44,7 +44,7 @@ def oddity(seen: Seen, view: View, gang: Gang) -> str:
     if rank.motion is Motion.STOPPED:
         return "is stopped by a signal"
     if rank.motion is Motion.ZOMBIE:
-        return "is dead and not reaped"
+        return "has ended, and its exit is not recorded yet"
     if rank.motion is Motion.EXITED and rank.exit_code == 0 and _is_missed(view, gang):
         return "has ended with success while its peers wait for it"
     return ""
