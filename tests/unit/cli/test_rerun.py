@@ -62,7 +62,7 @@ def test_changes_are_made_in_every_pool_and_said_once() -> None:
     assert sorted(differences(old, new)) == [
         "machineSpec.acceleratorCount: 2 → 4",
         "machineSpec.cpuCount: not set → 8",
-        "name: python train.py → python train.py --lr $X",
+        "name: python train.py → python train.py --lr '$X'",
         "processSpec.command: python train.py → python train.py --lr $X",
         "processSpec.env.LR: 0.1 → 0.2",
         "processSpec.env.NEW: not set → ",
