@@ -83,6 +83,9 @@ With the default:
   controller is away, choose `STOP_AND_REPLACE`.
 - **All hosts of a job are lost together**: no worker is left to ask, so it waits.
 
+Where admins have set a [command that switches hosts off](../admins/operations.md#a-command-that-switches-hosts-off),
+the job moves under every policy as soon as that has proven the host off, some 30 s after its last word.
+
 Nothing is ever started beside ranks that may still run. A job whose host was lost before its ranks were launched moves
 at once under every policy. `holdfast job show` and `holdfast ps` say since when a host is silent, when the job is
 moved, and which command moves it now. Workers ask each other over UDP, each on its port of the rendezvous. Where a

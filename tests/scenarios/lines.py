@@ -220,5 +220,7 @@ def action_line(action: act.Action, cluster: Cluster) -> str:
             return f"> keep the progress of {action.job_id}"
         case act.AccessChanged():
             return f"> {action.party} may do otherwise"
+        case act.CallFence():
+            return f"> fence {action.host}, silent for {action.silent_s:.0f} s"
         case act.Note():
             return f"> note {action.event} {' '.join(value for _, value in action.fields)}"

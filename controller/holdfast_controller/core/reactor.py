@@ -16,7 +16,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hangs import hangs
 from holdfast_controller.core.hangs.unkillable import on_stuck
 from holdfast_controller.core.hangs.watch_cache import forget_ended
-from holdfast_controller.core.hosts import checks, maintenance, resumption, sessions
+from holdfast_controller.core.hosts import checks, fence_command, maintenance, resumption, sessions
 from holdfast_controller.core.hosts.removal import on_host_removal
 from holdfast_controller.core.hosts.shutdown import on_going_down
 from holdfast_controller.core.lifecycle import (
@@ -156,6 +156,8 @@ class Reactor:
                     step.emit(ev.NotificationGivenUp(job_id=job_id, at=at, notice=kind, to=to, reason=reason))
             case commands.ControllerChecked():
                 checks.on_controller_checked(step, incoming)
+            case commands.FenceFailed():
+                fence_command.on_failed(step, incoming)
             case commands.CertificateEnds(certificate, ends_at):
                 step.emit(ev.CertificateEnding(at=step.now.wall, certificate=certificate, ends_at=ends_at))
             case commands.EvidenceArrived():

@@ -50,6 +50,8 @@ class Observers:
     """Gets the decisions of each commit, and its duration in seconds."""
     take_evidence: Callable[[act.TakeEvidence], None] = lambda _: None
     """Has a worker dumped; the answer is fed as ``EvidenceArrived``."""
+    call_fence: Callable[[act.CallFence], None] = lambda _: None
+    """Has the site's fence command called; the answer is fed as ``FenceAsked`` or ``FenceFailed``."""
     access_changed: Callable[[str], None] = lambda _: None
     """Gets the party whose rights changed, such as ``user/ann``."""
     secret_kept: Callable[[act.KeepSecret], None] = lambda _: None
@@ -282,6 +284,8 @@ class Driver:
                 self._observers.access_changed(party)
             case act.TakeEvidence():
                 self._observers.take_evidence(action)
+            case act.CallFence():
+                self._observers.call_fence(action)
             case (
                 act.Welcome()
                 | act.Assign()

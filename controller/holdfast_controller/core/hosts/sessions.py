@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors import WrongState
 from holdfast_controller.core.events import job as ev
-from holdfast_controller.core.hosts import gpu_faults
+from holdfast_controller.core.hosts import fence_command, gpu_faults
 from holdfast_controller.core.hosts.checks import on_clock
 from holdfast_controller.core.lifecycle.drain import set_timers
 from holdfast_controller.core.lifecycle.exits import lose_workers, on_place_vanished
@@ -171,6 +171,7 @@ def heard(step: Step, name: str) -> None:
     if presence.liveness is not Liveness.READY:
         presence.liveness = Liveness.READY
         step.capacity_freed = True
+        fence_command.on_heard(step, name)
     if (HostTimer.LEASE, name) not in step.timers.due:
         _watch(step, name, presence)
     host = step.cluster.hosts.get(name)
@@ -234,6 +235,8 @@ def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
             presence.liveness = verdict
             presence.lost_at = step.now.wall_of(Mono(max(presence.last_seen, since) + policy.lost_s))
             step.do(Note("host.silent", (("host", name), ("state", verdict.name))))
+        if not spared and fence_command.is_due(step, name) and not _mass_silence(step):
+            fence_command.call(step, name)
         _watch(step, name, presence)
     if kept:
         if not spared:
@@ -304,10 +307,16 @@ def on_fence(step: Step, asked: FenceAsked) -> None:
     host = find_host(step, asked.token, asked.host)
     if host is None:
         return
-    if step.cluster.presence_of(host.name).session is not None:
+    presence = step.cluster.presence_of(host.name)
+    if presence.session is not None and presence.liveness is Liveness.READY:
         problem = f"The host {host.name} is connected; fencing is for hosts that can't answer."
         step.do(Refuse(asked.token, WrongState(problem, fix="Drain it, or switch it off first.")))
         return
+    if presence.session is not None:
+        # A dead host's connection lasts until it is missed; what still comes over it counts no more.
+        step.do(CloseSession(host.name, presence.session, "the host was fenced"))
+        presence.session = None
+        presence.silent_peers.clear()
     step.emit(ev.HostFenced(host=host.name, at=step.now.wall, reason=asked.reason, by=asked.by))
     give_up_work(step, host, f"{host.name} was fenced by {asked.by}")
     reconcile.end_if_all_told(step)

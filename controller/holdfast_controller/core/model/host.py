@@ -261,6 +261,8 @@ class Presence:
     """Shares whose workers this session was asked to forget and has not confirmed."""
     clock_behind_s: deque[float] = field(default_factory=lambda: deque(maxlen=CLOCK_WINDOW))
     """By how much the host's clock seemed behind ours, of its newest heartbeats."""
+    fence_called: bool = False
+    """The site's fence command was called in this silence."""
     silent_peers: dict[str, frozenset[tuple[int, int]]] = field(default_factory=dict)
     """By share: (worker index, generation) of the job's workers that the worker here hears nothing more of."""
 

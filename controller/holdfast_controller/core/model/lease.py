@@ -27,6 +27,8 @@ class LeasePolicy:
     lease_s: float = 60.0
     lost_s: float = 66.0
     mass_share: float = 0.55
+    fence_call_s: float = 0.0
+    """Silence after which the site's fence command is called; 0 where there is none."""
 
     @property
     def fence_s(self) -> float:
@@ -44,7 +46,7 @@ def liveness(policy: LeasePolicy, presence: Presence, now: Mono, since: Mono = B
 
 def next_change(policy: LeasePolicy, presence: Presence, now: Mono, since: Mono = BOOT) -> Mono | None:
     """When the verdict changes if nothing is heard; None once it is final."""
-    for bound in (policy.suspect_s, policy.lost_s):
+    for bound in sorted({policy.suspect_s, policy.fence_call_s or policy.lost_s, policy.lost_s}):
         due = Mono(max(presence.last_seen, since) + bound)
         if due > now:
             return due

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from holdfast._session.assignment import Assignment
 from holdfast.errors import HoldfastError
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Answer
 from holdfast_controller.core.model.goodput import ProgressWatch
 from holdfast_controller.core.model.hang import KeptWatch
@@ -171,6 +172,19 @@ class AccessChanged:
 
 
 @dataclass(frozen=True)
+class CallFence:
+    """Call the site's fence command for a silent host, which is lost at ``until`` unless it returns.
+
+    The answer is fed as ``FenceAsked`` or ``FenceFailed``.
+    """
+
+    host: str
+    address: str
+    silent_s: float
+    until: Wall
+
+
+@dataclass(frozen=True)
 class Note:
     """Write a warning to the controller's log; ``fields`` are pairs of name and value."""
 
@@ -194,5 +208,6 @@ Action = (
     | TakeEvidence
     | AccessChanged
     | Kept
+    | CallFence
     | Note
 )

@@ -27,6 +27,7 @@ from holdfast_controller.core.step.access_commands import UserRemovalAsked as Us
 from holdfast_controller.core.step.host_commands import AgentStopping as AgentStopping
 from holdfast_controller.core.step.host_commands import ChecksReported as ChecksReported
 from holdfast_controller.core.step.host_commands import ControllerChecked as ControllerChecked
+from holdfast_controller.core.step.host_commands import FenceFailed as FenceFailed
 from holdfast_controller.core.step.host_commands import ShutdownAnnounced as ShutdownAnnounced
 from holdfast_controller.core.step.step import Policies
 
@@ -378,6 +379,7 @@ Input = (
     | AgentStopping
     | ChecksReported
     | ControllerChecked
+    | FenceFailed
     | WorkerReported
     | ExitReported
     | FeaturesReported

@@ -33,6 +33,14 @@ class ControllerChecked:
 
 
 @dataclass(frozen=True)
+class FenceFailed:
+    """The site's fence command could not prove that a host is off."""
+
+    host: str
+    problem: str
+
+
+@dataclass(frozen=True)
 class ShutdownAnnounced:
     """A host's agent says that the host shuts down."""
 

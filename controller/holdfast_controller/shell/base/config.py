@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,6 +106,26 @@ def _check_listen(key: str, address: str) -> None:
         raise ConfigError(f"{key} is {address!r}.", fix="Write HOST:PORT, such as 0.0.0.0:7443.")
 
 
+@dataclass(frozen=True)
+class FenceConfig:
+    """Keys of ``[fence]``: the site's command that switches a silent host off, and proves it by exit status 0."""
+
+    command: tuple[str, ...] = ()
+    """A program's absolute path and its arguments; it finds the host in HOLDFAST_HOST."""
+    after: float = 30.0
+    """Silence after which it is called for a host that holds work."""
+    timeout: float = 60.0
+    """The most that it may take."""
+
+    def __post_init__(self) -> None:
+        """Raises ``ConfigError`` for a command that can't be started, or has no time."""
+        if self.command and not os.path.isabs(self.command[0]):
+            fix = 'For example: command = ["/etc/holdfast/fence"].'
+            raise ConfigError("fence.command must begin with a program's absolute path.", fix=fix)
+        if not 0 < self.timeout <= 3600:
+            raise ConfigError(f"fence.timeout is {self.timeout:g} s.", fix="Write more than 0, and 1h at most.")
+
+
 LOST_TO_LEASE = 1.1
 """At the lease's end a shim has sent KILL; the rest is for the kernel, and for clocks that differ."""
 
@@ -164,6 +185,8 @@ class ControllerConfig:
     """Days for which its entries are kept, within ``audit_mb``."""
     audit_syslog: str = ""
     """A syslog server that gets each of its lines: "unix:/dev/log", or "udp:", "tcp:" or "tls:" and HOST:PORT."""
+    fence: FenceConfig = field(default_factory=FenceConfig)
+    """The command that switches a silent host off, where the site has one."""
     http_port: int | None = None
     """Where JSON over HTTP is served, at the address of ``listen``; nowhere unless set, any free port for 0."""
     metrics_listen: str = ""
@@ -219,6 +242,10 @@ class ControllerConfig:
         for key in ("listen", "enrolment_listen"):
             if getattr(self, key):
                 _check_listen(key, getattr(self, key))
+        if self.fence.command and not self.suspect_after <= self.fence.after <= self.lost_after:
+            problem = f"fence.after is {self.fence.after:g} s."
+            fix = f"Write {self.suspect_after:g} (suspect_after) to {self.lost_after:g} (lost_after)."
+            raise ConfigError(problem, fix=fix)
         if self.enrolment_listen and self.ca_directory is None:
             fix = "Name the folder of ca.pem and ca.key."
             raise ConfigError("enrolment_listen is set, and ca_directory is not.", fix=fix)

@@ -60,7 +60,13 @@ Change = Callable[[ControllerConfig], Callable[[], object]]
 def policies_of(config: ControllerConfig, secret_key: bytes) -> Policies:
     """The settings of the core."""
     return Policies(
-        leases=LeasePolicy(config.heartbeat_interval, config.suspect_after, config.lease, config.lost_after),
+        leases=LeasePolicy(
+            config.heartbeat_interval,
+            config.suspect_after,
+            config.lease,
+            config.lost_after,
+            fence_call_s=config.fence.after if config.fence.command else 0.0,
+        ),
         secret_key=secret_key,
         max_jobs=config.max_jobs,
         waiting_jobs_per_user=config.waiting_jobs_per_user,

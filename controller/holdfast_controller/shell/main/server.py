@@ -50,6 +50,7 @@ from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.enrolment.port import Enrolling
 from holdfast_controller.shell.main import self_checks
+from holdfast_controller.shell.main.fencing import Fencing
 from holdfast_controller.shell.main.reload import Settings, change_policies, change_receivers, policies_of
 from holdfast_controller.shell.main.store_upkeep import count_stored, note_position, upkeep
 from holdfast_controller.shell.notify import certificates
@@ -129,6 +130,7 @@ async def serve(
         dispatcher = Dispatcher(driver, channels, config.cluster, config.notification_retry_for)
         audit = _audit(config)
         guard = Guard(driver, config.cluster, audit)
+        fencing = Fencing(driver, audit, config.fence)
         enrolling = Enrolling(config, driver, guard, audit)
         watch = LoopWatch(lambda stall: driver.stood_still(stall.seconds))
         pacing = HostPacing(driver)
@@ -144,6 +146,7 @@ async def serve(
             published=dispatcher.on_published,
             committed=metrics.on_committed,
             take_evidence=EvidenceRequests(driver, transfers, pacing).take,
+            call_fence=fencing.call,
             access_changed=guard.access_changed,
             secret_kept=vault.keep,
         )
@@ -178,7 +181,7 @@ async def serve(
         watch.start()
         try:
             await _run_until_told(
-                settings, driver, server, web, dispatcher, guard, audit, enrolling, metrics, supervisor
+                settings, driver, server, web, dispatcher, guard, audit, enrolling, metrics, fencing, supervisor
             )
         finally:
             watch.stop()
@@ -197,6 +200,7 @@ async def _run_until_told(
     audit: Audit,
     enrolling: Enrolling,
     metrics: Metrics,
+    fencing: Fencing,
     supervisor: Supervisor,
 ) -> None:
     stop = asyncio.Event()
@@ -220,6 +224,7 @@ async def _run_until_told(
                 audit.copy(),
                 enrolling.run(),
                 metrics.run(),
+                fencing.run(),
                 watching,
                 self_checks.run(driver, lambda: settings.config, dispatcher),
                 alive,

@@ -1,0 +1,125 @@
+"""Runs the site's fence command for silent hosts, and has the core know what it has proven.
+
+The command is an admin's, and the controller is its parent: it gets a session of its own, an environment that names
+the host and nothing else, no input, and a time limit, after which its process group gets KILL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast._base.printable import one_line
+from holdfast._daemon import log
+from holdfast.errors import HoldfastError
+from holdfast_controller.core.access.audit import Entry, Trail
+from holdfast_controller.core.step.actions import CallFence
+from holdfast_controller.core.step.commands import FenceAsked, FenceFailed
+from holdfast_controller.shell.base.audit import Audit
+from holdfast_controller.shell.base.config import FenceConfig
+from holdfast_controller.shell.driver import Driver
+
+BY = "fence command"
+AT_ONCE = 8
+"""Commands that run at the same time; the others wait."""
+KEPT_BYTES = 4096
+"""Of the end of what it prints."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended. ``said``: the last line that it printed, or why there is none."""
+
+    proven: bool
+    said: str
+
+
+class Fencing:
+    """Calls the command for each host that it is asked for."""
+
+    def __init__(self, driver: Driver, audit: Audit, config: FenceConfig) -> None:
+        self._driver, self._audit, self._config = driver, audit, config
+        self._asked: asyncio.Queue[CallFence] = asyncio.Queue()
+
+    def call(self, action: CallFence) -> None:
+        """Have the command called; returns at once."""
+        self._asked.put_nowait(action)
+
+    async def run(self) -> None:
+        """Call it until cancelled; what runs then is ended."""
+        async with asyncio.TaskGroup() as calls:
+            slots = asyncio.Semaphore(AT_ONCE)
+            while True:
+                action = await self._asked.get()
+                calls.create_task(self._fence(action, slots))
+
+    async def _fence(self, action: CallFence, slots: asyncio.Semaphore) -> None:
+        async with slots:
+            log.warning("fence.called", host=action.host, silent_s=round(action.silent_s, 1))
+            found = await run(self._config.command, environment(action), self._config.timeout)
+        outcome = "OK" if found.proven else "FAILED_PRECONDITION"
+        entry = Entry(time.time(), "holdfast", "", BY, f"host/{action.host}", outcome, found.said)
+        self._audit.write(entry, Trail.ADMINS)
+        log.warning("fence.ended", host=action.host, proven=found.proven, said=found.said)
+        if not found.proven:
+            self._driver.feed(FenceFailed(action.host, found.said))
+            return
+        try:
+            await self._driver.ask(lambda token: FenceAsked(token, BY, action.host, found.said))
+        except HoldfastError as refused:
+            log.warning("fence.refused", host=action.host, reason=str(refused))
+
+
+def environment(action: CallFence) -> Mapping[str, str]:
+    """What the command finds."""
+    return {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "LANG": "C.UTF-8",
+        "HOLDFAST_HOST": action.host,
+        "HOLDFAST_ADDRESS": action.address,
+        "HOLDFAST_SILENT_S": f"{action.silent_s:.0f}",
+        "HOLDFAST_DEADLINE": f"{action.until:.0f}",
+    }
+
+
+async def run(command: Sequence[str], env: Mapping[str, str], within_s: float) -> Outcome:
+    """Run a command to its end, or for so long. Nothing of its process group is left."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=env,
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Outcome(False, f"{command[0]} can't be started: {error.strerror}")
+    assert process.stdout is not None
+    printed = b""
+    try:
+        async with asyncio.timeout(within_s):
+            while piece := await process.stdout.read(KEPT_BYTES):
+                printed = (printed + piece)[-KEPT_BYTES:]
+            code = await process.wait()
+    except TimeoutError:
+        return Outcome(False, f"not done within {within_s:g} s{_last(printed)}")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await asyncio.shield(process.wait())
+    if code == 0:
+        return Outcome(True, f"switched off by {command[0]}{_last(printed)}")
+    how = f"exited with {code}" if code > 0 else f"was killed by signal {-code}"
+    return Outcome(False, f"{command[0]} {how}{_last(printed)}")
+
+
+def _last(printed: bytes) -> str:
+    lines = [line.strip() for line in printed.decode(errors="replace").splitlines() if line.strip()]
+    return f": {one_line(lines[-1])[:200]}" if lines else ""
