@@ -58,7 +58,7 @@ def test_work_moves_once_its_host_is_switched_off_and_not_before(folder: Path) -
         told = cluster.holdfast("audit", "--trail", "admins").stdout
         assert "fence command" in told and f"host/{host}" in told
         os.kill(agent, signal.SIGCONT)
-        cluster.until(lambda: "no answer from the BMC" not in cluster.holdfast("host", "show", host).stdout, 60)
+        cluster.until(lambda: "fence.command is well again" in cluster.holdfast("host", "events", host).stdout, 60)
 
         pids = [agent, worker["shimPid"], *(rank["pid"] for rank in worker["ranks"])]
         (folder / "pids").write_text(" ".join(map(str, pids)))

@@ -76,7 +76,7 @@ class Fencing:
 
 
 def environment(action: CallFence) -> Mapping[str, str]:
-    """What the command finds."""
+    """The environment of the command, and all of it."""
     return {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "LANG": "C.UTF-8",
