@@ -6,7 +6,7 @@ SOURCES := $(shell find client controller agent proto build_hooks -type f -not -
 # Without compiled tests and modules each run takes a quarter of a minute more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: advisories bench check clean compiled contracts crash demo docs frameworks fuzz gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types words
+.PHONY: advisories bench check clean compiled contracts crash demo docs frameworks frameworks-packages fuzz gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types words
 setup: $(STAMP)
 
 # The versions of uv.lock. What else is installed in .venv (torch, say) stays; the stubs are made anew each time.
@@ -107,9 +107,11 @@ gpu-wheels: setup
 # The programs of docs/users/frameworks, each killed once: some minutes with the installation. ALL=1 adds TensorFlow, half
 # a gigabyte, and DeepSpeed, which compiles for minutes. What they import is apart from .venv, whose torch they use.
 FRAMEWORKS := build/frameworks
-frameworks: compiled $(FRAMEWORKS)/frameworks/.ready $(FRAMEWORKS)/openmpi/.ready \
-	$(if $(ALL),$(FRAMEWORKS)/tensorflow/.ready $(FRAMEWORKS)/deepspeed/.ready)
+frameworks: compiled frameworks-packages
 	$(PY) -m pytest -m frameworks -n $(CORES) -ra tests/frameworks
+
+frameworks-packages: setup $(FRAMEWORKS)/frameworks/.ready $(FRAMEWORKS)/openmpi/.ready \
+	$(if $(ALL),$(FRAMEWORKS)/tensorflow/.ready $(FRAMEWORKS)/deepspeed/.ready)
 
 $(FRAMEWORKS)/%/.ready: tests/frameworks/requirements/%.txt
 	@$(PY) -c 'import torch' 2>/dev/null || $(PY) -m pip install --quiet --disable-pip-version-check torch==2.13.0
