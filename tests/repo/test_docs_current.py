@@ -5,26 +5,68 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast._base import config
 from holdfast_agent.core.launch.preflight import Minimums
 from holdfast_agent.shell.config import Config, Hooks
 from holdfast_agent.shell.containers.containers import ContainerSettings
+from holdfast_agent.shell.main import reload as agent_reload
 from holdfast_agent.shell.packages.settings import Packages
+from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.main import reload as controller_reload
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("script", ["draw_states", "draw_policy", "draw_access", "draw_limits"])
+@pytest.mark.parametrize("script", ["draw_states", "draw_policy", "draw_access", "draw_limits", "draw_settings"])
 def test_drawn_page_is_what_the_code_draws_now(script: str) -> None:
+    module = drawn(script)
+    assert module.PAGE.read_text() == module.page(), f"run: python docs/{script}.py"
+
+
+def drawn(script: str) -> Any:
+    """The script of ``docs/`` as a module."""
     spec = importlib.util.spec_from_file_location(script, ROOT / f"docs/{script}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[script] = module
     spec.loader.exec_module(module)
-    assert module.PAGE.read_text() == module.page(), f"run: python docs/{script}.py"
+    return module
+
+
+def test_every_setting_says_what_it_does() -> None:
+    settings = drawn("draw_settings")
+    found = [*settings.controller(), *settings.agent()]
+    assert len(found) > 90
+    assert [key.name for key in found if len(key.meaning) < 10] == []
+    assert [key.name for key in found if "|" in key.meaning or "None" in key.meaning] == []
+
+
+def test_the_keys_that_a_reload_applies_are_those_on_the_page_of_reloads() -> None:
+    page = " ".join((ROOT / "docs/admins/systemd.md").read_text().split())
+    told = re.search(r"a reload applies these: (.*?)\. Of an agent's: (.*?)\. Others", page)
+    assert told
+    shown = [set(re.findall(r"`([a-z_]+)`", part)) for part in told.groups()]
+    assert shown == [set(controller_reload.LIVE), set(agent_reload.LIVE)]
+    for live, cls in ((controller_reload.LIVE, ControllerConfig), (agent_reload.LIVE, Config)):
+        assert live <= {field.name for field in fields(cls)}
+
+
+def test_the_quotas_on_the_page_of_settings_are_read_as_they_stand(tmp_path: Path) -> None:
+    text = (ROOT / "docs/admins/settings.md").read_text()
+    example = re.search(r"```toml\n(.*?)```", text, re.S)
+    assert example
+    required = "".join(f'{key} = "x:1"\n' for key in ("listen", "state_dir", "ca", "cert", "key", "cluster"))
+    (tmp_path / "controller.toml").write_text(required + example[1])
+    limits = config.load(ControllerConfig, tmp_path / "controller.toml").limits
+    assert set(limits) == {"llm", "*", "user/ann", "user/*"}
+    assert (limits["user/ann"].max_priority, limits["user/*"].max_priority) == (3, 2)
 
 
 def test_every_key_of_the_agents_settings_is_on_its_page() -> None:

@@ -55,8 +55,11 @@ class Config:
     log_dir: Path
     """Output of the ranks."""
     ca: Path
+    """PEM file of the cluster's CA."""
     cert: Path
+    """The host's certificate, in PEM form."""
     key: Path
+    """Its private key, in PEM form."""
     enrolment: str = ""
     """host:port where the controller renews certificates; when empty they are made by other means."""
     address: str = ""
@@ -69,9 +72,10 @@ class Config:
     simulated_gpus: int = 0
     """0 reads the real ones."""
     simulated_signals: Path | None = None
-    """JSON file that says what the simulated GPUs do, for tests and demonstrations; see ``gpu.scripted``. None: the
-    file that HOLDFAST_SIMULATED_SIGNALS names, or they report no activity."""
+    """JSON file that says what the simulated GPUs do, for tests and demonstrations. Without
+    it, the file that HOLDFAST_SIMULATED_SIGNALS names, or they report no activity."""
     allow_root_workers: bool = False
+    """Whether workers may run as root; without it none does, whatever the controller says."""
     worker_user: str = ""
     """Whom workers run as whose job names no account; the agent's own user when empty."""
     lowest_uid: int = 1000
@@ -85,23 +89,25 @@ class Config:
     cgroups: bool = True
     """Bound and end each worker's ranks by cgroup v2, where the host lets the agent."""
     cgroup_root: Path | None = None
-    """A cgroup that is delegated to the agent; None: the top of the host's tree."""
+    """A cgroup that is delegated to the agent; without it, the top of the host's tree."""
     scopes: bool = True
     """Put each worker into a systemd scope of its own, where systemd runs the agent."""
     scope_limits: bool = False
     """Bound each scope by what its job has reserved: MemoryMax, CPUQuota and TasksMax from its machineSpec."""
     max_workers: int = 64
+    """Workers at a time."""
     env_file: Path | None = None
     """NAME=VALUE lines for every worker on this host."""
     log_limit_mb: int = 256
     """MiB kept of each stream; older bytes are cut."""
     log_level: str = "info"
+    """``debug``, ``info``, ``warning``, ``error`` or ``critical``."""
     metrics_listen: str = ""
     """HOST:PORT where /metrics is served: to all of this machine on a loopback address, else over mutual TLS."""
     metrics_readers: tuple[str, ...] = ("prometheus",)
     """Users who may read it over TLS."""
     log_file: Path | None = None
-    """Where the agent's own log goes, and all else that it says; None: to stderr."""
+    """Where the agent's own log goes, and all else that it says; without it, stderr."""
     log_file_mb: int = 64
     """MiB of that file before it is renamed and a new one begun; four full ones are kept."""
     self_check: float = 600.0

@@ -25,6 +25,7 @@ class Minimums:
     nproc: int = 256
     """Processes that the worker's user may have."""
     stack_kb: int = 1024
+    """KiB of stack of a rank."""
     memlock_kb: int = 64
     """Memory that a rank may pin; RDMA wants it unlimited."""
     gpus_free: bool = True

@@ -39,6 +39,7 @@ class ContainerSettings:
     """The settings of ``[containers]`` in agent.toml."""
 
     enabled: bool = True
+    """Whether jobs may run in containers here."""
     podman: str = "podman"
     """The program, by its name or path."""
     init: str = "catatonit"

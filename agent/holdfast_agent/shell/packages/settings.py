@@ -13,7 +13,7 @@ class Packages:
     """Settings for code and environments: location, size bounds, package indexes, installer."""
 
     cache_dir: Path | None = None
-    """None: ``packages`` in the agent's state_dir. On the same file system as that, best."""
+    """Without it, ``packages`` in the agent's state_dir. On the same file system as that, best."""
     bundles_mb: int = 2048
     """MiB of fetched bundles that are kept; the longest unused go first."""
     environments_mb: int = 40_960
@@ -23,6 +23,7 @@ class Packages:
     unpacked_mb: int = 4096
     """MiB that one bundle may unpack to."""
     unpacked_files: int = 50_000
+    """Files, folders and links that one bundle may have."""
     fetch_timeout: float = 600.0
     """Seconds that fetching one bundle may take."""
     install_timeout: float = 1800.0
@@ -34,6 +35,7 @@ class Packages:
     index_url: str = field(default="", repr=False)
     """Package index; PyPI when empty. With any of these four set, pip's configuration names no sources."""
     extra_index_urls: tuple[str, ...] = field(default=(), repr=False)
+    """Further ones."""
     find_links: tuple[str, ...] = field(default=(), repr=False)
     """Folders or pages with wheels."""
     no_index: bool = False

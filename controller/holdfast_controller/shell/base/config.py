@@ -48,6 +48,7 @@ class ChannelConfig:
     """Keys of each ``[[notifications]]``: a receiver that jobs may name."""
 
     name: str
+    """By which jobs, and the controller's log, name it."""
     url: str = field(repr=False)
     """May hold a secret, and is never shown."""
     events: tuple[str, ...] = ()
@@ -63,8 +64,11 @@ class CertificateConfig:
     """Keys of ``[certificates]``: how long each is good for. All are renewed after two thirds of that."""
 
     host: float = 86_400.0
+    """Life of a host's certificate."""
     user: float = 30 * 86_400.0
+    """Life of a user's."""
     controller: float = 90 * 86_400.0
+    """Life of the controller's own."""
     renew_after_end: float = 7 * 86_400.0
     """So long after its end a certificate is still good for getting the next one, and for nothing else."""
 
@@ -137,16 +141,27 @@ class ControllerConfig:
     listen: str
     """HOST:PORT; port 0 takes any free one."""
     state_dir: Path
+    """The event log and all else that has to last; back it up."""
     ca: Path
+    """PEM file of the cluster's CA, by which callers are known."""
     cert: Path
+    """The controller's certificate, in PEM form; renewed by itself where there is a ``ca_directory``."""
     key: Path
+    """Its private key, in PEM form."""
     cluster: str
+    """The cluster's name, as in all its certificates."""
     heartbeat_interval: float = 5.0
+    """How often each host says that it is there."""
     suspect_after: float = 15.0
+    """A host that was not heard for so long is shown as silent."""
     lease: float = 60.0
+    """Ranks of a host that is cut off are stopped after it, where their job's policy says so."""
     lost_after: float = 66.0
+    """A host that was not heard for so long is lost; at least a tenth longer than ``lease``."""
     max_jobs: int = 100_000
+    """Jobs that may wait or run at once."""
     waiting_jobs_per_user: int = 10_000
+    """Jobs of one user that may wait at once, unless ``user_quotas`` says otherwise."""
     hang_action: str = "NOTIFY"
     """What a confirmed hang leads to where the job doesn't say: NOTIFY, RESTART or OFF."""
     disconnect_policy: str = "REPLACE_IF_ISOLATED"
@@ -174,9 +189,9 @@ class ControllerConfig:
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     """For how long what has ended is kept."""
     log_level: str = "info"
-    """``debug`` tells of every event of every job, too."""
+    """``debug`` (every event of every job, too), ``info``, ``warning``, ``error`` or ``critical``."""
     log_file: Path | None = None
-    """Where the log goes, and all else that the controller says; None: to stderr."""
+    """Where the log goes, and all else that the controller says; without it, stderr."""
     log_file_mb: int = 64
     """MiB of that file before it is renamed and a new one begun; four full ones are kept."""
     audit_mb: int = 128

@@ -38,6 +38,7 @@ class BundleConfig:
     store_mb: int = 10_240
     """MiB of all of them."""
     store_count: int = 2_000
+    """How many are kept at most."""
     keep: float = 86_400.0
     """Seconds that a bundle which no unfinished job needs is kept after its last use."""
 
