@@ -58,10 +58,9 @@ def _table_of(hint: Any) -> tuple[type[Any] | None, str]:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return hint, "[{}]"
-    if origin is dict and dataclasses.is_dataclass(inner[1]):
-        return inner[1], "[{}.NAME]"
-    if origin is tuple and dataclasses.is_dataclass(inner[0]):
-        return inner[0], "[[{}]]"
+    item = inner[1] if origin is dict else inner[0] if origin is tuple else None
+    if dataclasses.is_dataclass(item) and isinstance(item, type):
+        return item, "[{}.NAME]" if origin is dict else "[[{}]]"
     return None, ""
 
 

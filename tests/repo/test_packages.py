@@ -19,6 +19,7 @@ from typing import Any, get_args, get_type_hints
 
 import grimp
 import pytest
+from packaging.requirements import Requirement
 
 from holdfast.cli import reference
 from holdfast_controller import __main__ as controller
@@ -238,6 +239,33 @@ def test_a_package_carries_what_its_part_imports_and_nothing_else(part: str) -> 
         assert brought_by & carried, f"the {part} imports {module}, which its package lacks"
         used |= brought_by
     assert carried - PROGRAMS <= used, "carried for nothing"
+
+
+NAMED = {
+    ("controller", "apprise"): (
+        "users/notifications.md",
+        "a service of [apprise](https://github.com/caronc/apprise)",
+    ),
+    ("agent", "py-spy"): ("users/hang-detection.md", "stacks of every rank (py-spy)"),
+    ("agent", "pystack"): ("users/hang-detection.md", "C frames of suspects (pystack, on x86_64 and"),
+    ("agent", "uv"): ("admins/agent.md", "[uv](https://docs.astral.sh/uv/), which comes with the agent"),
+}
+"""What the pages promise of a daemon that is a package of others: by part and package, the page and its words."""
+
+
+@pytest.mark.parametrize(("part", "name"), NAMED)
+def test_a_daemons_package_carries_what_the_pages_name(part: str, name: str, tmp_path: Path) -> None:
+    page, words = NAMED[part, name]
+    assert words in " ".join((ROOT / "docs" / page).read_text().split())
+    carried = build.requirements(PROJECT, PARTS[part].get("leaves_out", ()), PARTS[part]["extras"])
+    [wanted] = [Requirement(text) for text in carried if build._name(text) == name]
+    for machine in ("x86_64", "aarch64"):
+        environment = {"sys_platform": "linux", "platform_machine": machine, "python_version": "3.11"}
+        assert wanted.marker is None or wanted.marker.evaluate(environment), f"not on {machine}"
+    copyright_of = (shared(part, tmp_path) / "copyright").read_text()
+    assert re.search(rf"^Files: \S*{name.replace('-', '[-_]')}\S*$", copyright_of, re.M | re.I), (
+        "its licence is not told"
+    )
 
 
 def test_each_script_that_the_agent_starts_is_made_for_the_packages_python(tmp_path: Path) -> None:
