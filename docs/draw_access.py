@@ -150,6 +150,8 @@ def who(rule: Rule) -> str:
     role = rule.role.name.lower()
     if rule.where is Where.OWN_JOB:
         return f"{role} in the job's project for their own job, admin there for any"
+    if rule.where is Where.OWN_JOB_ONLY:
+        return f"{role} in the job's project for their own job alone"
     return f"{role} {WHERE[rule.where]}"
 
 

@@ -44,6 +44,7 @@ COMMANDS: dict[str, list[str]] = {
     "cancel": ["cancel j1", "cancel --all-mine --yes", "cancel --label a=b --yes"],
     "wait": ["wait j1", "wait j1 j2 --any"],
     "status": ["status", "status -o json", "status -o yaml"],
+    "job attach": ["job attach j1"],
     "job rerun": ["job rerun j1 --gpus 3", "job rerun j1 --wait -- true"],
     "job wait": ["job wait j1"],
     "job list": ["job list", "job list -o wide", "job list -o json", "job list -o yaml", "job list -o name"],

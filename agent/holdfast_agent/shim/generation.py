@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast_agent.shim.lease import Fence
     from holdfast_agent.shim.namespaces import Room
     from holdfast_agent.shim.peers import Peers
+    from holdfast_agent.shim.terminal import Terminal
 
 STUCK_EVERY_S = 5.0
 KILL_FASTEST_S, KILL_SLOWEST_S = 0.01, 1.0  # from one KILL of all to the next; doubles while nothing new turns up
@@ -121,6 +122,7 @@ class Generation:
         self.fence: Fence | None = None  # None: it runs on whatever becomes of the controller
         self.peers: Peers | None = None  # answered and asked also when the ranks are gone, until the next launch
         self.warned = False
+        self.terminals: dict[int, Terminal] = {}  # by rank
         self._groups: set[int] = set()  # of all ranks; a rank's pid names its group
         self._failures_fd = failures
         self._failures: dict[int, str] = {}
@@ -156,6 +158,7 @@ class Generation:
     def close(self) -> None:
         """Lets go of its files and its socket."""
         self.leave_peers()
+        self.leave_terminals()
         os.close(self._failures_fd)
         self.journal.close()
 
@@ -164,6 +167,13 @@ class Generation:
         if self.peers:
             self.peers.close()
             self.peers = None
+
+    def leave_terminals(self) -> None:
+        """Hang up what still has a terminal, after the last of its output."""
+        for each in self.terminals.values():
+            each.drain()
+            each.close()
+        self.terminals.clear()
 
     # -- records
 
@@ -193,6 +203,8 @@ class Generation:
 
     def ended(self, rank: Rank, status: int) -> None:
         """Record how a reaped rank ended, and whether that was asked for."""
+        if (terminal := self.terminals.get(rank.rank)) is not None:
+            terminal.drain()
         self._read_failures()
         if rank.rank in self._failures:
             return self.not_started(rank.rank, self._failures[rank.rank])

@@ -12,7 +12,7 @@ import os
 import resource
 import signal
 
-from holdfast_agent.shim import build_locks, capabilities, secret_files, torch_names
+from holdfast_agent.shim import build_locks, capabilities, secret_files, terminal, torch_names
 from holdfast_agent.shim.processes import printable, read_small
 
 OOM_SCORE_ADJ = "/proc/self/oom_score_adj"
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     from holdfast_agent.shim.generation import Generation
+    from holdfast_agent.shim.terminal import Terminal
 
 
 class Plan:
@@ -33,6 +34,8 @@ class Plan:
         self.cwd = encode(order["cwd"])
         self.stdout, self.stderr = encode(order["stdout"]), encode(order["stderr"])
         self.files: list[int] = []
+        self.wants_terminal = bool(order.get("terminal", False))
+        self.terminal: Terminal | None = None
         self.clears_locks = False  # one rank of a worker does it for all
         files = order.get("secret_files", {})
         self.secret_files = {encode(name): encode(path) for name, path in files.items()}
@@ -53,9 +56,11 @@ class Plan:
                 os.fchown(fd, uid, gid)
 
     def close_files(self) -> None:
-        """Close the parent's copies of the rank's files."""
+        """Close the parent's copies of the rank's files, and of its side of a terminal."""
         while self.files:
             os.close(self.files.pop())
+        if self.terminal:
+            self.terminal.release()
 
 
 def encode(text: str) -> bytes:
@@ -115,6 +120,8 @@ def spawn(plan: Plan, identity: Identity, generation: Generation, null: int, fai
     pid = os.fork()
     if pid == 0:
         become(plan, identity, generation, null, failures)
+    if plan.terminal:
+        return pid  # it leads a session of its own soon, which the leader of a group could not
     try:
         os.setpgid(
             pid, pid
@@ -128,10 +135,13 @@ def become(plan: Plan, identity: Identity, generation: Generation, null: int, fa
     """The child's way to its program; says through `failures` what stopped it."""
     problem = "its start failed"
     try:
-        os.setpgid(0, 0)
+        if plan.terminal:
+            terminal.take(plan.terminal.slave)
+        else:
+            os.setpgid(0, 0)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the others go back to it by themselves, in exec
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        for target, fd in enumerate((null, *plan.files)):
+        for target, fd in enumerate([plan.terminal.slave] * 3 if plan.terminal else (null, *plan.files)):
             os.dup2(fd, target)
         if identity.oom_adjusted:
             offer_to_oom_killer()

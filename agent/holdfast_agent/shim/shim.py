@@ -45,6 +45,7 @@ from holdfast_agent.shim.lease import LOOK_EVERY_S
 from holdfast_agent.shim.link import Link, may_order
 from holdfast_agent.shim.process_setup import settle
 from holdfast_agent.shim.processes import Process, boot_id, now_s, printable
+from holdfast_agent.shim.terminal import Terminal
 
 TYPE_CHECKING = False  # type checkers take it for true; the real one would cost an import
 if TYPE_CHECKING:
@@ -100,8 +101,23 @@ class Shim:
         for fd, each in ready.items():
             if self.link and fd == self.link.fd:
                 self.serve(self.link, each)
+            elif self.generation and (terminal := self.terminal_of(self.generation, fd)):
+                terminal.serve()
+                self.watch(terminal)
             elif self.generation and (peers := self.generation.peers) and fd == peers.socket.fileno():
                 peers.receive()
+
+    def terminal_of(self, generation: Generation, fd: int) -> Terminal | None:
+        """The terminal that the descriptor is of."""
+        return next((each for each in generation.terminals.values() if fd in (each.master, each.input)), None)
+
+    def watch(self, terminal: Terminal) -> None:
+        """Waits for what the terminal can do something with; for nothing of one that is closed."""
+        for fd, events in terminal.interest().items():
+            try:
+                self.epoll.modify(fd, events)
+            except FileNotFoundError:
+                self.epoll.register(fd, events)
 
     # -- the agent
 
@@ -267,6 +283,8 @@ class Shim:
             plans[0].clears_locks = True
             for plan in plans:
                 plan.open_files(identity.uid, identity.gid)
+                if plan.wants_terminal:
+                    plan.terminal = Terminal(plan, number, self.directory, identity.uid, identity.gid)
             identity.prepare()
             journal.reserve(max(RESERVE_BYTES, RESERVE_PER_RANK_BYTES * len(plans)), self.directory)
             if before:
@@ -285,12 +303,17 @@ class Shim:
                 self.report_silent(generation, [])
             if generation.peers:
                 self.epoll.register(generation.peers.socket.fileno(), select.EPOLLIN)
+            generation.terminals = {plan.rank: plan.terminal for plan in plans if plan.terminal}
             for lack in lacks:
                 self.say({"ev": "note", "generation": number, "message": lack})
             self.fork(generation, plans, identity, failures)
             os.close(failures)
+            for terminal in generation.terminals.values():
+                self.watch(terminal)
         for plan in plans:
             plan.close_files()
+            if plan.terminal and number != self.highest:
+                plan.terminal.close()
         self.reap()
 
     def fork(self, generation: Generation, plans: list[Plan], identity: Identity, failures: int) -> None:
@@ -305,7 +328,8 @@ class Shim:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         hit("shim.fork.after")
         for plan, pid in pids:
-            generation.started(Rank(plan.rank, pid, plan.stderr, plan.env.get(error_file.VARIABLE, b"")))
+            words = plan.stdout if plan.terminal else plan.stderr  # on a terminal both are one
+            generation.started(Rank(plan.rank, pid, words, plan.env.get(error_file.VARIABLE, b"")))
         hit("shim.started.before")
         self.tell(generation.number, generation.reported)
         hit("shim.started.after")
@@ -330,6 +354,7 @@ class Shim:
             if generation.proven_empty():
                 generation.gone = news = True
                 generation.leave_room()
+                generation.leave_terminals()
                 generation.record({"ev": "empty"})
         if news:
             hit("shim.exit.before")

@@ -63,6 +63,8 @@ class Task:
     account: str = ""
     """Of the host, by name, as which it runs; empty: the host's own choice."""
     secrets: tuple[SecretVariable, ...] = ()
+    terminal: bool = False
+    """Rank 0 of the job has one."""
 
     @cached_property
     def may_launch(self) -> bool:

@@ -240,6 +240,7 @@ def _task_to_proto(task: Task) -> spec_pb2.ProcessSpec:
         if code is None
         else spec_pb2.PackagedCode(bundle=code.bundle, requirements=code.requirements, packages=code.packages),
         secret_env=[spec_pb2.SecretEnvVar(name=s.name, secret=s.secret, file=s.file) for s in task.secrets],
+        terminal=task.terminal,
     )
 
 
@@ -257,6 +258,7 @@ def _task_from_proto(launch: agent_pb2.Launch) -> Task:
         else None,
         account=launch.run_as,
         secrets=tuple(SecretVariable(each.name, each.file, each.secret) for each in message.secret_env),
+        terminal=message.terminal,
     )
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import select
 import signal
 import sys
-import time
 
 import pytest
 from tests.e2e.cli_cluster import DevCluster, started
+from tests.support.typist import typing
 
 SLEEP = ("--", "sleep", "600")
 
@@ -147,9 +144,9 @@ def test_a_run_that_is_ended_says_that_its_job_goes_on(cluster: DevCluster, numb
 def test_jobs_with_a_label_are_cancelled_once_the_user_agrees(cluster: DevCluster, sweep: dict[str, str]) -> None:
     refused = cluster.holdfast("cancel", "--label", "lr=0.3", check=False)
     assert refused.returncode == 2 and "--yes" in refused.stderr
-    said, status = answering(cluster, b"n\n", "cancel", "--label", "sweep=a")
+    said, status = answering(cluster, "n\r", "cancel", "--label", "sweep=a")
     assert status == 0 and "nothing is cancelled" in said and "these 3 jobs" in said
-    said, status = answering(cluster, b"y\n", "cancel", "--label", "lr=0.3")
+    said, status = answering(cluster, "y\r", "cancel", "--label", "lr=0.3")
     assert status == 0 and f"job {sweep['0.3']} is being cancelled" in said
     cluster.reach(sweep["0.3"], "CANCELLED")
     done = cluster.holdfast("cancel", "--label", "sweep=a", "--yes")
@@ -197,21 +194,10 @@ def test_the_dev_cluster_says_whether_it_runs(tmp_path_factory: pytest.TempPathF
         assert nowhere.returncode == 3 and "There is no dev cluster" in nowhere.stdout
 
 
-def answering(cluster: DevCluster, keys: bytes, *words: str) -> tuple[str, int]:
-    """Run the command line on a terminal of its own where ``keys`` answer its question; its words and status."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ.update(cluster.env)
-        os.execv(sys.executable, [sys.executable, "-m", "holdfast", *words])
-    said, deadline = b"", time.monotonic() + 60
-    try:
-        while time.monotonic() < deadline:
-            if select.select([terminal], [], [], 0.2)[0]:
-                said += os.read(terminal, 65536)
-            if b"[y/N]" in said and keys:
-                os.write(terminal, keys)
-                keys = b""
-    except OSError:
-        pass  # the command has ended
-    os.close(terminal)
-    return said.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def answering(cluster: DevCluster, keys: str, *words: str) -> tuple[str, int]:
+    """Run the command line on a terminal where ``keys`` answer its question; its words and status."""
+    with typing(["-m", "holdfast", *words], cluster.env) as typist:
+        typist.sees("[y/N]")
+        typist.types(keys)
+        status = typist.ends()
+    return typist.said, status

@@ -40,6 +40,7 @@ JobService/ResumeJob                    -    -        D       U    D      N     
 JobService/DeleteJob                    -    -        D       U    D      N         D     +     D    D      +
 JobService/WatchJob                     -    -        D       U    +      N         +     +     D    D      +
 JobService/StreamLogs                   -    -        D       U    +      N         +     +     D    D      +
+JobService/WriteTerminal                -    -        D       U    D      N         D     +     D    D      D
 HangService/HoldJob                     -    -        D       U    D      N         D     +     D    D      +
 HangService/TakeStacks                  -    -        D       U    D      N         D     +     D    D      +
 HangService/GetHangEvidence             -    -        D       U    +      N         +     +     D    D      +

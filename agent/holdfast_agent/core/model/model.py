@@ -46,3 +46,4 @@ class RankLaunch:
     stderr: str
     secrets: tuple[SecretVariable, ...] = ()
     """Variables beside ``env``, whose values are not known here."""
+    terminal: bool = False

@@ -62,6 +62,7 @@ from holdfast_agent.shell.sampling.history import SampleHistory
 from holdfast_agent.shell.sampling.listeners import Listeners
 from holdfast_agent.shell.sampling.sampler import Sampler
 from holdfast_agent.shell.session.link import Link
+from holdfast_agent.shell.session.terminal_input import TerminalInput
 from holdfast_agent.shell.session.transfer import Transfer
 from holdfast_agent.shell.shims.shims import Shims
 from holdfast_agent.shell.shims.spawner import Spawner
@@ -288,7 +289,15 @@ def _assemble(
         shims=shims,
         link=link,
         transfer=Transfer(
-            settings.controller, tls, facts, driver.is_over, hangs.examine, listeners, history, accounts
+            settings.controller,
+            tls,
+            facts,
+            driver.is_over,
+            hangs.examine,
+            listeners,
+            history,
+            accounts,
+            TerminalInput(settings.state_dir / "workers"),
         ),
         sampling=Sampler(
             facts,

@@ -31,6 +31,7 @@ from holdfast_agent.shell.sampling.history import SampleHistory
 from holdfast_agent.shell.sampling.listeners import Listeners
 from holdfast_agent.shell.session.assignment_checks import is_worker
 from holdfast_agent.shell.session.link import RETRY_FIRST_S, RETRY_MAX_S, channel_options
+from holdfast_agent.shell.session.terminal_input import TerminalInput
 from holdfast_agent.shell.users.accounts import Accounts, NoAccount
 
 CHUNK_BYTES = 128 << 10
@@ -75,7 +76,9 @@ class Transfer:
         listeners: Listeners,
         history: SampleHistory,
         accounts: Accounts,
+        terminals: TerminalInput,
     ) -> None:
+        self._terminals = terminals
         self._accounts = accounts
         self._examine = examine
         self._listeners = listeners
@@ -146,6 +149,8 @@ class Transfer:
                     credited.more.set()
             case "take_evidence":
                 tasks.start_soon(self._take_evidence, message.take_evidence, call)
+            case "give_input":
+                tasks.start_soon(self._give_input, message.give_input, call)
             case "close":
                 if closed := self._readings.get(message.close.id):
                     closed.scope.cancel()
@@ -159,6 +164,13 @@ class Transfer:
         try:
             report = await self._examine(order)
             await self._write(call, agent_pb2.TransferRequest(evidence=report))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            log.debug("transfer.failed", error=str(error))
+
+    async def _give_input(self, order: agent_pb2.GiveInput, call: _Call) -> None:
+        try:
+            taken = await self._terminals.give(order)
+            await self._write(call, agent_pb2.TransferRequest(input_taken=taken))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             log.debug("transfer.failed", error=str(error))
 

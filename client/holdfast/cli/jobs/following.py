@@ -36,13 +36,20 @@ LAST_WORDS_S = 5.0
 """How long the output of a rank that has failed may take to be shown before its exit is."""
 
 
-async def follow(client: Client, job: job_pb2.CustomJob, console: Console, *, show_all: bool) -> int:
-    """Tell a job's story from its beginning on; the exit status once it has ended, or 0 when the user has left."""
-    return await _Follower(client, job, console, show_all=show_all).run()
+async def follow(
+    client: Client, job: job_pb2.CustomJob, console: Console, *, show_all: bool = False, terminal: bool = False
+) -> int:
+    """Tell a job's story from its beginning on; the exit status once it has ended, or 0 when the user has left.
+
+    ``terminal``: what the user types goes to rank 0 while it runs, and what it prints comes as it is.
+    """
+    return await _Follower(client, job, console, show_all=show_all, terminal=terminal).run()
 
 
 class _Follower:
-    def __init__(self, client: Client, job: job_pb2.CustomJob, console: Console, *, show_all: bool) -> None:
+    def __init__(
+        self, client: Client, job: job_pb2.CustomJob, console: Console, *, show_all: bool, terminal: bool
+    ) -> None:
         world = ranks_of(job.job_spec)
         self._client = client
         self._job = job
@@ -56,6 +63,8 @@ class _Follower:
         self._problems: list[job_pb2.StreamLogsResponse] = []
         self._queued = False
         """Whether it was said how long the job may wait for hosts."""
+        self._terminal = terminal
+        self._typing = False
         self._reading = False
         self._read_all = anyio.Event()
 
@@ -64,11 +73,14 @@ class _Follower:
         last: job_pb2.CustomJob | None = None
         complete, waited_s = False, 0.0
         async with anyio.create_task_group() as tasks:
-            with _Detached(self._job.id, self._console, tasks.cancel_scope) as detached:
+            back = "job attach" if self._terminal else "logs -f"
+            with _Detached(self._job.id, self._console, tasks.cancel_scope, back) as detached:
+                self._leave = detached.leave
                 tasks.start_soon(self._keep_bars_current)
-                tasks.start_soon(self._note_silence)
+                if not self._terminal:
+                    tasks.start_soon(self._note_silence)
                 self._read(tasks, self._ranks)
-                await self._watch()
+                await self._watch(tasks)
                 last = await patiently(self._client, self._job.id, self._on_link)
                 waited_s = time.monotonic() - started
                 # Where nothing ever ran, hosts would look for output in vain first.
@@ -94,11 +106,13 @@ class _Follower:
             if (problem.generation, problem.rank) not in silent:
                 self._output.show(problem)
 
-    async def _watch(self) -> None:
+    async def _watch(self, tasks: anyio.abc.TaskGroup) -> None:
         """Print the job's events until it has ended."""
         events = self._client.watch_job(self._job.id, on_link=self._on_link)
         async with contextlib.aclosing(events):
             async for event in events:
+                if self._terminal and event.state == job_pb2.JOB_STATE_RUNNING and not self._typing:
+                    self._type(tasks)
                 if event_lines.is_failure(event):
                     self._failures[event.event.rank_exited.exit.rank] = event
                 if (rank := event_lines.blamed_rank(event)) is not None:
@@ -121,7 +135,10 @@ class _Follower:
         self._explained.add((exit_.generation, rank))
         in_view = not self._ranks or rank in self._ranks
         with anyio.move_on_after(LAST_WORDS_S), contextlib.suppress(HoldfastError, OutputClosed):
-            await (self._shown_to_its_end if in_view else self._show_last_words)(rank, exit_.generation)
+            if in_view:
+                await self._shown_to_its_end(rank, exit_.generation)
+            elif not self._terminal:
+                await self._show_last_words(rank, exit_.generation)
         self._console.note(failure.message)
 
     async def _show_last_words(self, rank: int, generation: int) -> None:
@@ -153,6 +170,13 @@ class _Follower:
         return self._client.stream_logs(
             self._job.id, ranks=(rank,), generation=generation, tail_lines=lines, on_link=self._on_link
         )
+
+    def _type(self, tasks: anyio.abc.TaskGroup) -> None:
+        from holdfast.cli.jobs.terminal import Keyboard
+
+        self._typing = True
+        self._console.note("its terminal is yours; to leave it running, type Enter ~ .")
+        tasks.start_soon(Keyboard(self._client, self._job.id, self._leave).run)
 
     def _read(self, tasks: anyio.abc.TaskGroup, ranks: tuple[int, ...]) -> None:
         async def read() -> None:
@@ -205,8 +229,9 @@ class _Detached:
     caller has this process ignore, as ``nohup`` does, stays ignored.
     """
 
-    def __init__(self, job_id: str, console: Console, scope: anyio.CancelScope) -> None:
+    def __init__(self, job_id: str, console: Console, scope: anyio.CancelScope, back: str) -> None:
         self._job_id = job_id
+        self._back = back
         self._console = console
         self._scope = scope
         self._loop = current_token().native_token
@@ -230,10 +255,14 @@ class _Detached:
             signal.signal(each, signal.SIG_DFL)
         if number != signal.SIGINT:
             self.status = 128 + number
+        self.leave()
+
+    def leave(self) -> None:
+        """Say how to come back, and leave."""
         with contextlib.suppress(OSError):  # the terminal may be gone, which SIGHUP says
             self._console.end_line()
             self._console.note(f"detached; job {self._job_id} keeps running.")
-            self._console.note(f"  come back:  holdfast logs -f {self._job_id}")
+            self._console.note(f"  come back:  holdfast {self._back} {self._job_id}")
             self._console.note(f"              holdfast job watch {self._job_id}")
             self._console.note(f"  cancel it:  holdfast cancel {self._job_id}")
         self._loop.call_soon_threadsafe(self._scope.cancel)  # type: ignore[attr-defined]

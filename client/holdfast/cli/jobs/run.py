@@ -17,7 +17,9 @@ from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.foreign_options import JobCommand
-from holdfast.cli.kit.parameters import duration
+from holdfast.cli.kit.job_names import job_of
+from holdfast.cli.kit.parameters import duration, job_argument
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     "--requirements", multiple=True, metavar="LIST", help="With --package: what to install, with commas, or a file."
 )
 @click.option("--all", "show_all", is_flag=True, help="Show the output of all ranks.")
+@click.option("--pty", is_flag=True, help="Give rank 0 a terminal, joined to yours: for breakpoint() and input().")
 @click.option("--detach", is_flag=True, help="Print the job's id and return.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
@@ -77,6 +80,7 @@ def run(
     package: str | None,
     requirements: tuple[str, ...],
     show_all: bool,
+    pty: bool,
     detach: bool,
     options: JobOptions,
 ) -> None:
@@ -85,12 +89,18 @@ def run(
     Write -- before COMMAND. It runs in the current directory, which must exist on the hosts, or with --package in a
     copy of a folder that need not.
 
-    Shows the output of rank 0, and the last lines of the rank that fails first; --all shows that of every rank.
+    Shows the output of rank 0, and the last lines of the rank that fails first; --all shows that of every rank. With
+    --pty Ctrl-C goes to the program, Enter ~ . leaves it running, and a program that fails is not restarted unless
+    --max-restarts says so.
     """
     if requirements and package is None:
         raise click.UsageError("--requirements goes with --package.")
     from holdfast.cli.jobs.run_spec import RunRequest, job_of
 
+    if pty and show_all:
+        raise click.UsageError("--pty shows rank 0 alone; see the others with: holdfast logs -f JOB")
+    if pty and not detach:
+        check_terminal()
     request = RunRequest(
         command=command,
         gpus=gpus,
@@ -105,6 +115,7 @@ def run(
         workdir=workdir,
         restart_on_hang=restart_on_hang,
         hang_timeout_s=hang_timeout,
+        terminal=pty,
     )
     job = job_of(request, os.environ, os.getcwd())
     options.apply(job)
@@ -112,16 +123,44 @@ def run(
         if package is not None:
             code = CodeOptions(package, requirements=items(requirements), folder_option="--package")
             packed.give(job, code, keep_directory=bool(workdir))
-        sys.exit(with_client(_running(job, packed, detach=detach, show_all=show_all)))
+        sys.exit(with_client(_running(job, packed, detach=detach, show_all=show_all, pty=pty)))
+
+
+@click.command()
+@job_argument()
+def attach(word: str) -> None:
+    """Join your terminal to that of a job.
+
+    For jobs of `run --pty`. Shows the output from the start, and gives the program what you type. Enter ~ . leaves it
+    running.
+    """
+
+    async def work(client: Client) -> int:
+        from holdfast.cli.jobs.following import follow
+
+        job = await job_of(client, word)
+        if not any(pool.process_spec.terminal for pool in job.job_spec.worker_pool_specs[:1]):
+            problem = f"Job {job.id} has no terminal."
+            raise HoldfastError(problem, fix=f"See what it prints: holdfast logs -f {job.id}")
+        return await follow(client, job, Console(raw=True), terminal=True)
+
+    check_terminal()
+    sys.exit(with_client(work))
+
+
+def check_terminal() -> None:
+    """Raises ``UsageError`` where stdin or stdout is no terminal."""
+    if not (os.isatty(0) and os.isatty(1)):
+        raise click.UsageError("This needs a terminal, and stdin or stdout is none.")
 
 
 def _running(
-    job: job_pb2.CustomJob, packed: Packed, *, detach: bool, show_all: bool
+    job: job_pb2.CustomJob, packed: Packed, *, detach: bool, show_all: bool, pty: bool
 ) -> Callable[[Client], Awaitable[int]]:
     async def work(client: Client) -> int:
         from holdfast.cli.jobs.following import follow
 
-        console = Console()
+        console = Console(raw=pty)
         for note in unsent(job, os.environ, by_run=True):
             console.note(note)
         await packed.upload(client, console)
@@ -130,6 +169,6 @@ def _running(
             say(created.id)
             return exit_status.OK
         console.note(f"job {created.id}: {created.display_name}")
-        return await follow(client, created, console, show_all=show_all)
+        return await follow(client, created, console, show_all=show_all, terminal=pty)
 
     return work

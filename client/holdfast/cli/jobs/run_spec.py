@@ -16,6 +16,7 @@ from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import job_pb2, spec_pb2
 
 _CARRIED = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+_CARRIED_TO_TERMINAL = ("TERM", "COLORTERM")
 _CARRIED_PREFIX = "CONDA_"
 _NAME_LENGTH = 60
 _SCRIPT_CHARS = 64 * 1024
@@ -38,6 +39,7 @@ class RunRequest:
     workdir: str = ""
     restart_on_hang: bool = False
     hang_timeout_s: float | None = None
+    terminal: bool = False
 
 
 def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2.CustomJob:
@@ -54,7 +56,7 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
         raise _invalid("--processes-per-worker", f"{request.command[0]} starts its processes itself.", fix)
     process = spec_pb2.ProcessSpec(
         command=[literal(word) for word in request.command],
-        env=environment(request.env, environ),
+        env=environment(request.env, environ, _CARRIED_TO_TERMINAL if request.terminal else ()),
         working_directory=directory,
     )
     machine = spec_pb2.MachineSpec(
@@ -78,6 +80,10 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
         spec.fault_tolerance.hang_detection.action = spec_pb2.HANG_ACTION_RESTART
     if request.hang_timeout_s is not None:
         set_seconds(spec.fault_tolerance.hang_detection.timeout, request.hang_timeout_s)
+    if request.terminal:
+        spec.worker_pool_specs[0].process_spec.terminal = True
+        if request.max_restarts is None:
+            spec.fault_tolerance.max_worker_restarts = 0  # a debugger that was quit is no failure to repair
     return job_pb2.CustomJob(display_name=request.name or name_of(request.command), job_spec=spec)
 
 
@@ -110,12 +116,14 @@ def literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def environment(asked: Sequence[str], environ: Mapping[str, str]) -> list[spec_pb2.EnvVar]:
+def environment(
+    asked: Sequence[str], environ: Mapping[str, str], also: Sequence[str] = ()
+) -> list[spec_pb2.EnvVar]:
     """Environment passed on to workers, and ``--env``: ``NAME=VALUE``, or ``NAME`` for today's value."""
     values = {
         name: value
         for name, value in sorted(environ.items())
-        if name in _CARRIED or name.startswith(_CARRIED_PREFIX)
+        if name in _CARRIED or name in also or name.startswith(_CARRIED_PREFIX)
     } | asked_environment(asked, environ)
     return [spec_pb2.EnvVar(name=name, value=literal(value)) for name, value in values.items()]
 

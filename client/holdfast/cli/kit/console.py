@@ -73,12 +73,13 @@ def show_fault(error: BaseException) -> None:
 class Console:
     """Keeps apart what goes to one terminal from two sides."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, raw: bool = False) -> None:
+        """``raw``: what a rank writes may drive the terminal, because the user gave it that."""
         self._device = {fd: _device(fd) for fd in (OUT, ERR)}
         self._mid_line: set[tuple[int, int] | int] = set()
         self._colour = coloured(ERR)
         self._away = False
-        self._filters = {fd: StreamFilter() for fd in (OUT, ERR) if os.isatty(fd)}
+        self._filters = {fd: StreamFilter() for fd in (OUT, ERR) if os.isatty(fd) and not raw}
         self._live: dict[tuple[int, int] | int, LiveLines] = {}
 
     def data(self, fd: int, data: bytes) -> None:

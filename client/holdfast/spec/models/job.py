@@ -76,6 +76,8 @@ class ProcessSpec(Model):
     """Code that is brought to the hosts, and what has to be installed for it."""
     secret_env: SecretEnv = ()
     """Environment variables whose values come from the controller's store of secrets or from files on the hosts."""
+    terminal: Annotated[bool, Flag()] = False
+    """Rank 0 of the job, where it is of this pool, has a terminal to be typed into: see holdfast run --pty."""
 
 
 class ContainerSpec(Model):

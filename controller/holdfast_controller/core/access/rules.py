@@ -7,7 +7,8 @@ roles in projects. A rule says which kinds may call, and of users which role it 
 - in **some project**: the role anywhere; what is shown is then limited to what the caller may see;
 - in the **project** that a new job names;
 - in the **job's project**;
-- for **one's own job** that role, for another user's the role of admin in the job's project;
+- for **one's own job** that role, for another user's the role of admin in the job's project, or, where a call acts with
+  the rights of the job's account, none at all;
 - for **one's own secret** that role anywhere, for a project's the role of admin there, for other users' that of
   admin over all projects.
 
@@ -36,6 +37,7 @@ class Where(enum.Enum):
     NEW_JOB = "the project of the new job"
     JOB = "the job's project"
     OWN_JOB = "own job"
+    OWN_JOB_ONLY = "own job, whatever the role"
     SECRET = "own secret"
 
 
@@ -76,6 +78,8 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.JobService/DeleteJob": _ACT,
     "holdfast.v1.JobService/WatchJob": _LOOK,
     "holdfast.v1.JobService/StreamLogs": _LOOK,
+    # What is typed is done by the account that the job runs as.
+    "holdfast.v1.JobService/WriteTerminal": _user(Role.USER, Where.OWN_JOB_ONLY, changes=True),
     "holdfast.v1.HangService/HoldJob": _ACT,
     # Dumping a rank stops it for a moment.
     "holdfast.v1.HangService/TakeStacks": _ACT,
@@ -228,7 +232,7 @@ def _user_refusal(registry: Registry, rule: Rule, user: str, target: Target) -> 
             if _covers(role_in(grants, target.project), needed):
                 return None
             return Denied(f"{user} may not submit jobs to project {target.project}.", fix=_has(user, grants))
-        case Where.JOB | Where.OWN_JOB:
+        case Where.JOB | Where.OWN_JOB | Where.OWN_JOB_ONLY:
             return _job_refusal(grants, needed, rule.where, user, target)
         case Where.SECRET:
             return _secret_refusal(grants, needed, user, target)
@@ -240,6 +244,8 @@ def _job_refusal(
     role = role_in(grants, target.project) if target.owner is not None else None
     if role is None:
         return unknown_job(target.job_id)
+    if where is Where.OWN_JOB_ONLY and target.owner != user:
+        return Denied(f"The job {target.job_id} is {target.owner}'s; only its owner may do that.")
     if where is Where.OWN_JOB and target.owner != user:
         if role is Role.ADMIN:
             return None

@@ -286,7 +286,7 @@ class Guard(grpc.aio.ServerInterceptor):
         match rule.where:
             case Where.NEW_JOB:
                 return Target(project=request.job.project or DEFAULT_PROJECT)
-            case Where.JOB | Where.OWN_JOB:
+            case Where.JOB | Where.OWN_JOB | Where.OWN_JOB_ONLY:
                 job = self._driver.cluster.jobs.get(request.id)
                 return (
                     Target(request.id)

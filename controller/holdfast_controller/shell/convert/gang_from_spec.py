@@ -87,6 +87,7 @@ def _task(pool: WorkerPoolSpec, holders: Mapping[str, str]) -> Task:
             working_directory=process.working_directory,
             code=PackagedCode(code.bundle, code.requirements, code.packages) if code is not None else None,
             secrets=_secrets(process.secret_env, holders),
+            terminal=process.terminal,
         )
     if (container := pool.container_spec) is not None:
         return Task(

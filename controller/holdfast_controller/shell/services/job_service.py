@@ -14,10 +14,10 @@ from typing import cast
 from google.protobuf import json_format, struct_pb2
 
 from holdfast import spec
-from holdfast.errors import CursorExpired, InvalidInput, Violation
+from holdfast.errors import CursorExpired, InvalidInput, Violation, WrongState
 from holdfast.hang.tuning import Action
 from holdfast.spec import DisconnectPolicy
-from holdfast.v1 import job_pb2, job_pb2_grpc, spec_pb2
+from holdfast.v1 import agent_pb2, job_pb2, job_pb2_grpc, spec_pb2
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.gang import Gang
@@ -215,6 +215,31 @@ class JobService(job_pb2_grpc.JobServiceServicer):
                 await bell.wait()
         finally:
             self._driver.unwatch(entity, bell)
+
+    @unary
+    async def WriteTerminal(
+        self, request: job_pb2.WriteTerminalRequest, context: Context
+    ) -> job_pb2.WriteTerminalResponse:
+        job = find_job(self._driver, request.id)
+        member = next((each for each in job.gang.members if request.rank in each.ranks), None)
+        if member is None or request.rank or not job.gang.pool_of(member).task.terminal:
+            problem = f"Rank {request.rank} of the job {job.id} has no terminal."
+            raise WrongState(problem, fix="Start a job that has one: holdfast run --pty -- COMMAND")
+        if job.terminal or not job.launched:
+            raise WrongState(f"The job {job.id} has no running ranks.", fix=f"See: holdfast job show {job.id}")
+        order = agent_pb2.GiveInput(
+            job_id=job.id,
+            generation=job.generation_of(member.index),
+            worker=member.name,
+            rank=request.rank,
+            data=request.data,
+            rows=request.rows,
+            columns=request.columns,
+        )
+        answer = await self._transfers.give_input(job.places[member.index].host, order)
+        if answer.problem:
+            raise WrongState(f"The terminal of the job {job.id} can't be typed into: {answer.problem}")
+        return job_pb2.WriteTerminalResponse(taken=min(answer.bytes, len(request.data)))
 
     @streaming
     async def StreamLogs(

@@ -12,6 +12,7 @@ import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import grpc
 
@@ -22,10 +23,16 @@ from holdfast_controller.core.model.throttling import HOSTS_MOST
 from holdfast_controller.shell.calls.rpc import beside
 from holdfast_controller.shell.convert.clean_words import clean
 
+Answer = TypeVar("Answer", agent_pb2.EvidenceReport, agent_pb2.InputTaken)
+
 WINDOW_BYTES = 1 << 20
 """Bytes that one reading may have under way."""
 MAX_EXAMINATIONS = 64
 """Workers of one host that are dumped at once."""
+MAX_INPUTS = 256
+"""Calls with input for terminals of one host at once."""
+INPUT_WITHIN_S = 10.0
+"""An agent waits 5 s for a program that reads nothing."""
 EXAMINED_WITHIN_S = 40.0
 """An agent gives itself 30 s for all dumps of a worker."""
 MAX_READINGS = 4_096
@@ -71,6 +78,7 @@ class _Line:
     orders: asyncio.Queue[agent_pb2.TransferResponse | None] = field(default_factory=asyncio.Queue)
     readings: dict[int, Reading] = field(default_factory=dict)
     examinations: dict[int, asyncio.Future[agent_pb2.EvidenceReport]] = field(default_factory=dict)
+    inputs: dict[int, asyncio.Future[agent_pb2.InputTaken]] = field(default_factory=dict)
 
 
 class Transfers:
@@ -136,6 +144,22 @@ class Transfers:
         if line is not None and line.readings.pop(reading.id, None) is not None:
             line.orders.put_nowait(agent_pb2.TransferResponse(close=agent_pb2.CloseLog(id=reading.id)))
 
+    def give_input(self, host: str, order: agent_pb2.GiveInput) -> asyncio.Future[agent_pb2.InputTaken]:
+        """Have a terminal given what was typed. An answer always comes: a problem, when the host gives none."""
+        answer: asyncio.Future[agent_pb2.InputTaken] = asyncio.get_running_loop().create_future()
+        line = self._lines.get(host)
+        if line is None or len(line.inputs) >= MAX_INPUTS:
+            problem = f"{host} is not connected" if line is None else f"{host} is given too much input already"
+            answer.set_result(agent_pb2.InputTaken(problem=problem))
+            return answer
+        order.id = next(self._ids)
+        line.inputs[order.id] = answer
+        line.orders.put_nowait(agent_pb2.TransferResponse(give_input=order))
+        problem = f"{host} gave no answer within {INPUT_WITHIN_S:g} s"
+        late = agent_pb2.InputTaken(problem=problem)
+        asyncio.get_running_loop().call_later(INPUT_WITHIN_S, _answer, line.inputs, order.id, late)
+        return answer
+
     def examine(self, host: str, order: agent_pb2.TakeEvidence) -> asyncio.Future[agent_pb2.EvidenceReport]:
         """Have a worker's ranks dumped. An answer always comes: a problem, when the host can't give one."""
         answer: asyncio.Future[agent_pb2.EvidenceReport] = asyncio.get_running_loop().create_future()
@@ -184,6 +208,8 @@ class Transfers:
         for reading in line.readings.values():
             reading.items.put_nowait(End("the host went away", lost=True))
         line.readings.clear()
+        for number in list(line.inputs):
+            _answer(line.inputs, number, agent_pb2.InputTaken(problem="the host went away"))
         for number in list(line.examinations):
             _settle(line, number, agent_pb2.EvidenceReport(problem="the host went away"))
         line.orders.put_nowait(None)
@@ -199,6 +225,8 @@ def _handle(line: _Line, message: agent_pb2.TransferRequest) -> bool:
             if reading is not None:
                 reading.items.put_nowait(_end(clean(message.end)))
             return reading is not None
+        case "input_taken":
+            return _answer(line.inputs, message.input_taken.id, clean(message.input_taken))
         case "evidence":
             return _settle(line, message.evidence.id, clean(message.evidence))
         case _:
@@ -227,9 +255,14 @@ def _take(line: _Line, chunk: agent_pb2.TransferChunk) -> bool:
 
 
 def _settle(line: _Line, number: int, report: agent_pb2.EvidenceReport) -> bool:
-    answer = line.examinations.pop(number, None)
+    return _answer(line.examinations, number, report)
+
+
+def _answer(waiting: dict[int, asyncio.Future[Answer]], number: int, found: Answer) -> bool:
+    """Hand an answer to the call that waits for it; False where none does."""
+    answer = waiting.pop(number, None)
     if answer is not None and not answer.done():
-        answer.set_result(report)
+        answer.set_result(found)
     return answer is not None
 
 
