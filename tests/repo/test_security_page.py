@@ -14,7 +14,7 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 LIST = """
 mutual TLS | unknown callers | pose as the controller | join tokens | verified by its hash | certificates last a day
 a removed user or host | the caller is taken from the certificate | on a unix socket | acts only as itself
-own jobs | a call without a rule | packaged code | on record | keys and settings | secrets
+own jobs | a terminal is typed into | a call without a rule | packaged code | on record | keys and settings | secrets
 root works by descriptor | replace root's | workers start with nothing | a worker reaches neither
 an installation ends | the environment of the next
 paths that users name | a container | protobuf | hostile job file or bundle | starve the others

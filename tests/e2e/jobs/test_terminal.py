@@ -55,7 +55,7 @@ def program(text: str) -> tuple[str, ...]:
 
 
 def job_of(said: str) -> str:
-    return re.findall(r"job (\S+): ", said)[0]
+    return str(re.findall(r"job (\S+): ", said)[0])
 
 
 def can_type(cluster: DevCluster, job: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -19,7 +20,7 @@ from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.foreign_options import JobCommand
 from holdfast.cli.kit.job_names import job_of
 from holdfast.cli.kit.parameters import duration, job_argument
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, WrongState
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -142,6 +143,8 @@ def attach(word: str) -> None:
         if not any(pool.process_spec.terminal for pool in job.job_spec.worker_pool_specs[:1]):
             problem = f"Job {job.id} has no terminal."
             raise HoldfastError(problem, fix=f"See what it prints: holdfast logs -f {job.id}")
+        with contextlib.suppress(WrongState):  # it isn't running yet, or has ended
+            await client.write_terminal(job.id, b"")  # another user's job may not drive this terminal
         return await follow(client, job, Console(raw=True), terminal=True)
 
     check_terminal()

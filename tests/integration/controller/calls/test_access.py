@@ -283,3 +283,12 @@ async def test_a_flood_of_refusals_is_counted_and_not_written(
     summary = next(entry for entry in entries if entry.unwritten)
     assert summary.message.startswith(f"{60 - written} more of these within ")
     assert (summary.who, summary.call, summary.outcome) == ("user/ulf", "JobService/ListJobs", "PERMISSION_DENIED")
+
+
+@pytest.mark.usefixtures("people")
+async def test_an_admin_types_into_no_job_of_another_user(controller: Controller) -> None:
+    job_id = await owens_job(controller)
+    request = job_pb2.WriteTerminalRequest(id=job_id, data=b"rm -r /\r")
+    code, error = await refusal(job_stub(controller.channel("root")).WriteTerminal(request))
+    assert code is grpc.StatusCode.PERMISSION_DENIED
+    assert str(error) == f"The job {job_id} is owen's; only its owner may do that."

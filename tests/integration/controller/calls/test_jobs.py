@@ -139,11 +139,13 @@ async def test_same_request_id_with_another_content_is_refused(jobs: Any) -> Non
 
 async def test_every_call_that_changes_something_takes_a_request_id() -> None:
     reads = ("Get", "List", "Watch", "Stream", "Take", "Record")
+    # Keys are typed into a terminal and kept nowhere: to know one that was sent twice, all would have to be kept.
+    typed = {"WriteTerminal"}
     for file in (job_pb2, host_pb2, hang_pb2):
         for service in file.DESCRIPTOR.services_by_name.values():
             for method in service.methods:
                 takes = "request_id" in method.input_type.fields_by_name
-                assert takes != method.name.startswith(reads), method.full_name
+                assert takes != (method.name.startswith(reads) or method.name in typed), method.full_name
 
 
 async def test_request_ids_are_each_user_s_own(controller: Controller, jobs: Any) -> None:
