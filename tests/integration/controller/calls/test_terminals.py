@@ -113,7 +113,7 @@ async def test_keys_reach_the_host_of_rank_0_and_its_answer_comes_back(controlle
     ids=["plain", "rank", "away"],
 )
 async def test_where_no_terminal_is_the_call_says_so(
-    controller: Controller, jobs: Any, what: job_pb2.CustomJob, fields: dict[str, int], words: str
+    controller: Controller, jobs: Any, what: job_pb2.CustomJob, fields: dict[str, Any], words: str
 ) -> None:
     async with running(controller, jobs, what) as job_id:
         code, error = await refusal(jobs.WriteTerminal(job_pb2.WriteTerminalRequest(id=job_id, **fields)))
