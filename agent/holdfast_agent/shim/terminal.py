@@ -1,7 +1,7 @@
 """A rank's terminal. The shim holds its controlling side, copies what the program writes into the rank's output file,
 and gives the program what comes by a FIFO in the worker's directory.
 
-So output is a log as any other rank's, whoever looks on or goes away, and input waits in the FIFO, 64 KiB at most,
+So output is a log as any other rank's, with or without a reader, and input waits in the FIFO, 64 KiB at most,
 while the program reads nothing. The FIFO takes frames: a byte for the kind, two for the length of the rest, and the
 rest; each is written at once and no longer than the kernel keeps whole (PIPE_BUF), so a reader never sees half of one.
 Kinds: ``d`` bytes to be read by the program, ``w`` rows and columns, two bytes each.

@@ -65,6 +65,7 @@ LAUNCH = Launch(
         code=PackagedCode("ab" * 32, ("numpy",), ("pkg.tar.gz",)),
         account="ada",
         secrets=(SecretVariable("TOKEN", secret="wandb"), SecretVariable("KEY", "/etc/key", "other")),
+        terminal=True,
     ),
     first_rank=8,
     processes=2,

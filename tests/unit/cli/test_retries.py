@@ -21,6 +21,8 @@ NEVER_REPEATED = {
     "EnrolmentService/Enrol",
     "EnrolmentService/Renew",
     "SecretService/RemoveSecret",
+    # Keys would be typed twice.
+    "JobService/WriteTerminal",
     # It stops the ranks for a moment.
     "HangService/TakeStacks",
     # They go on where they stood by means of their own.

@@ -87,6 +87,8 @@ def has_all_of(old: Any, new: Any) -> bool:
     """Whether ``new`` says all that ``old`` says; it may say more."""
     if isinstance(old, dict):
         return all(key in new and has_all_of(value, new[key]) for key, value in old.items())
+    if isinstance(old, list):
+        return len(old) == len(new) and all(map(has_all_of, old, new))
     return bool(old == new)
 
 

@@ -1,4 +1,4 @@
-"""What users type into a rank's terminal, put into the FIFO from which its shim gives it to the program."""
+"""Users' input for ranks' terminals, put into the FIFO from which a shim gives it to the program."""
 
 from __future__ import annotations
 

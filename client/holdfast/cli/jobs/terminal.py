@@ -82,7 +82,7 @@ class Escape:
         self._tilde = False
 
     def feed(self, data: bytes) -> tuple[bytes, bool]:
-        """What the program gets, and whether the user leaves."""
+        """The bytes for the program, and whether the user leaves."""
         out = bytearray()
         for byte in data:
             key = bytes((byte,))
