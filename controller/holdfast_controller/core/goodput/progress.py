@@ -54,17 +54,30 @@ def recorded(watch: ProgressWatch, since: int, until: int) -> Progress | None:
         apart.append(Interval(watch.doing_since, until, doing))
     if watch.began is None and not apart:
         return None
+    first = _first(watch, since)
     return Progress(
         since=since,
         until=until,
-        began=watch.began,
+        began=watch.began if first is None else first.at,
         moved=watch.moved,
-        first=watch.first,
+        first=first,
         last=watch.last,
         resumed=watch.resumed,
         saved=tuple(watch.saved),
         apart=tuple(interval for interval in apart if interval.start < interval.end),
     )
+
+
+def _first(watch: ProgressWatch, since: int) -> Reached | None:
+    """The first step, which lies between two looks: by the mean time of a step, after the look that saw none."""
+    first, earliest = watch.first, max(watch.stepless, since)
+    if first is None or earliest >= first.at or not watch.stepless:
+        return first
+    before = watch.resumed if watch.resumed is not None else 0.0
+    at = first.at - round(max(first.step - before - 1, 0.0) * _step_ms(watch))
+    if at >= earliest:
+        return Reached(at, min(before + 1, first.step))
+    return replace(first, at=(earliest + first.at) // 2)
 
 
 def _ms(at_s: float, now: Now) -> int:
@@ -86,6 +99,8 @@ def _note_step(watch: ProgressWatch, vector: WorkerFeatures, at: int, now: Now) 
         watch.resumed = output.resumed_step
     step = output.step if output.step is not None else output.bar_step
     if step is None:
+        if watch.first is None:
+            watch.stepless = at
         return False
     reached = Reached(moved, step)
     if watch.first is None:

@@ -136,6 +136,8 @@ class ProgressWatch:
     resumed: float | None = None
     saved: list[Reached] = field(default_factory=list)
     apart: list[Interval] = field(default_factory=list)
+    stepless: int = 0
+    """Time of the newest vector before the first step."""
     doing: dict[int, Category] = field(default_factory=dict)
     """By worker: what it does instead of training."""
     doing_since: int = 0

@@ -1,0 +1,115 @@
+"""The goodput ledger of real trainings, against the stopwatch that the training itself writes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.cli_cluster import DevCluster
+from tests.e2e.lifecycle_jobs import job_file
+
+pytestmark = pytest.mark.timeout(240)
+
+TRAIN = """
+import contextlib, json, os, sys, time
+quiet = sys.argv[2] == "quiet"
+if not quiet:
+    import holdfast
+folder = sys.argv[1]
+generation = int(os.environ["HOLDFAST_GENERATION"])
+watch = open(os.path.join(folder, f"watch.{generation}"), "w", buffering=1)
+
+@contextlib.contextmanager
+def timed(what):
+    began = time.time()
+    yield
+    watch.write(json.dumps([what, time.time() - began]) + "\\n")
+
+with timed("warm_up"):
+    time.sleep(5.0)
+first = 21 if generation > 1 else 1
+if generation > 1 and not quiet:
+    holdfast.resumed(20)
+for step in range(first, 81):
+    with timed("step" if generation > 1 else "kept" if step <= 20 else "older" if step <= 45 else "unsaved"):
+        time.sleep(0.2)
+    if not quiet:
+        holdfast.progress(step, total=80)
+    if generation == 1 and step in (20, 45):
+        with timed("save"), (contextlib.nullcontext() if quiet else holdfast.saving(step)):
+            time.sleep(5.0 if step == 20 else 0.1)
+    if generation == 1 and step == 30:
+        with timed("pause"), (contextlib.nullcontext() if quiet else holdfast.idle("waits for data")):
+            time.sleep(6.0)
+    if step == 60:
+        with timed("evaluate"), (contextlib.nullcontext() if quiet else holdfast.phase("evaluate")):
+            time.sleep(6.0)
+    if generation == 1 and step == 70:
+        sys.exit(3)
+"""
+GPUS = 2
+WITHIN_S, WITHIN_SHARE = 2.0, 0.02
+
+
+def trained(cluster: DevCluster, tmp_path: Path, mode: str) -> tuple[str, dict[str, float], dict[str, Any]]:
+    """A job that crashed once; the seconds that it has measured, and its ledger."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    command = [sys.executable, str(tmp_path / "train.py"), str(tmp_path), mode]
+    file = job_file(tmp_path, "", command=command, workers=1, gpus=GPUS)
+    job_id = cluster.holdfast("submit", str(file)).stdout.strip()
+    cluster.reach(job_id, "SUCCEEDED", timeout=150)
+    measured: dict[str, float] = {}
+    for watch in sorted(tmp_path.glob("watch.*")):
+        for line in watch.read_text().splitlines():
+            what, seconds = json.loads(line)
+            key = f"{what}.{watch.suffix[1:]}" if what in ("warm_up", "evaluate") else what
+            measured[key] = measured.get(key, 0.0) + seconds
+    return job_id, measured, json.loads(cluster.holdfast("goodput", job_id, "-o", "json").stdout)
+
+
+def seconds_of(found: dict[str, Any], category: str, *causes: str) -> float:
+    """Seconds on the clock, of a gang that holds two GPUs all the time."""
+    lines = [line for line in found["lines"] if line["category"] == category]
+    return float(sum(line["ms"] for line in lines if not causes or line["cause"] in causes)) / 1000 / GPUS
+
+
+def test_categories_agree_with_the_training_s_own_stopwatch(cluster: DevCluster, tmp_path: Path) -> None:
+    job_id, measured, found = trained(cluster, tmp_path, "tells")
+    assert (found["unit"], found["level"], found["interruptions"]) == ("GPU", "A", 1)
+    wanted = {
+        ("warm_up", "FIRST_START"): measured["warm_up.1"],
+        ("warm_up", "NONZERO_EXIT"): measured["warm_up.2"],
+        ("save", "WORK"): measured["save"],
+        ("pause", "DECLARED_IDLE"): measured["pause"],
+        ("train", "WORK"): measured["kept"] + measured["step"],
+        ("lost", "OLDER_SAVE"): measured["older"],
+        ("lost", "NONZERO_EXIT"): measured["unsaved"],
+        ("evaluate", "WORK"): measured["evaluate.1"] + measured["evaluate.2"],
+    }
+    off = {
+        key: (round(seconds_of(found, *key), 2), round(s, 2))
+        for key, s in wanted.items()
+        if abs(seconds_of(found, *key) - s) > max(WITHIN_S, WITHIN_SHARE * s)
+    }
+    assert not off, (off, found)
+    assert "the log gives the same sums" in cluster.holdfast("goodput", "verify", job_id).stdout
+    page = cluster.holdfast("goodput", job_id).stdout
+    assert "level A" in page
+    assert "NONZERO_EXIT" in page
+    by_host = json.loads(cluster.holdfast("goodput", "--by", "host", "-o", "json").stdout)["rows"]
+    mine = json.loads(cluster.holdfast("goodput", "--by", "owner", "-o", "json").stdout)["rows"]
+    assert sum(row["ms"] for row in mine if row["unit"] == "GPU") >= found["totalMs"]
+    assert {row["category"] for row in by_host} >= {line["category"] for line in found["lines"]}
+
+
+def test_without_a_word_of_the_program_the_sums_are_exact_and_nothing_is_called_productive(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    job_id, measured, found = trained(cluster, tmp_path, "quiet")
+    assert (found["level"], found["goodput"], found["complete"]) == ("D", None, True)
+    assert not seconds_of(found, "train") + seconds_of(found, "train_unsaved") + seconds_of(found, "lost")
+    assert abs(seconds_of(found, "ran") - sum(measured.values())) < WITHIN_S + WITHIN_SHARE * sum(measured.values())
+    assert "the log gives the same sums" in cluster.holdfast("goodput", "verify", job_id).stdout
