@@ -59,7 +59,7 @@ async def _look_quickly(
     while True:
         try:
             made = await _beside(lambda: list(_quick(config())), QUICK_WITHIN_S)
-            # How a folder is set up is for the admin who does that; what comes by itself is told.
+            # How a folder is set up is left to the doctor.
             made = [each for each in made if each.notify or not each.check.startswith("disk.")]
         except TimeoutError:
             why = "A disk or a file server that does not answer: what needs it waits."
@@ -89,7 +89,7 @@ def _quick(config: ControllerConfig) -> Iterator[Finding]:
         yield from disks.check(replace(facts, without_space=_NOTHING_DECIDED))
     again = "journalctl -u holdfast-controller    # says why it was not renewed"
     found = certificates.check(looks.certificates(config.tls, renews=config.ca_directory is not None), again=again)
-    yield from (each for each in found if each.status is Status.ERROR)  # ends that come near are told of already
+    yield from (each for each in found if each.status is Status.ERROR)  # endings are watched elsewhere
     yield from _backup(config)
 
 
@@ -111,7 +111,7 @@ def _undelivered(dispatcher: Dispatcher) -> Iterator[Finding]:
     for to, (count, reason) in sorted(dispatcher.given_up.items()):
         many = "1 notification was" if count == 1 else f"{count} notifications were"
         saw = f"{many} given up, since {to} can't be reached: {reason}"
-        why = "Nobody was notified of what they said; see holdfast status and the histories of hosts and jobs."
+        why = "Their receivers know nothing of what happened: holdfast status and the histories of hosts and jobs say it."
         yield warning("notifications.receivers", saw, why, "holdfast-controller notify CHANNEL", notify=True)
 
 
@@ -133,13 +133,13 @@ async def _audit(config: ControllerConfig) -> list[Finding]:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    why = "Lines of the audit log were removed or changed: whoever did that had the rights of the controller."
+    why = "Lines of the audit log were removed or changed, which takes the rights of the controller."
     fix = f"holdfast audit verify --in {config.state_dir}"
     return [error("audit.chain", "; ".join(broken), why, fix)] if broken else []
 
 
 async def _recorded(driver: Driver) -> dict[str, FailedCheck]:
-    """What failed when the last controller ended: a restart notifies of none of it again."""
+    """The checks that failed when the last controller ended: a restart reports none of them again."""
     failed: dict[str, FailedCheck] = {}
     after = 0
     while records := await driver.history("cluster", after, _BATCH):
