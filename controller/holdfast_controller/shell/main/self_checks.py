@@ -111,7 +111,7 @@ def _undelivered(dispatcher: Dispatcher) -> Iterator[Finding]:
     for to, (count, reason) in sorted(dispatcher.given_up.items()):
         many = "1 notification was" if count == 1 else f"{count} notifications were"
         saw = f"{many} given up, since {to} can't be reached: {reason}"
-        why = "Their receivers know nothing of what happened: holdfast status and the histories of hosts and jobs say it."
+        why = "Their receivers know nothing of what happened; the histories of hosts and jobs say it."
         yield warning("notifications.receivers", saw, why, "holdfast-controller notify CHANNEL", notify=True)
 
 
