@@ -97,6 +97,13 @@ def test_a_variable_takes_the_place_of_a_secret_of_its_name() -> None:
     assert {each.name: each.value for each in pool.process_spec.env}["KEY"] == "x"
 
 
+def test_a_value_that_looks_secret_is_not_printed() -> None:
+    old = of_run()
+    old.job_spec.worker_pool_specs[0].process_spec.env.add(name="API_TOKEN", value="first-value")
+    lines = differences(old, again(old, Changes(env=("API_TOKEN=next-value",)), {}))
+    assert lines == ["processSpec.env.API_TOKEN: *** → ***"]
+
+
 def test_a_module_has_no_command_to_change() -> None:
     old = job_pb2.CustomJob(id="a")
     old.job_spec.worker_pool_specs.add(python_package_spec=spec_pb2.PythonPackageSpec(python_module="pkg.train"))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast._base.launcher import is_launcher
+from holdfast._base.secret_names import looks_secret
 from holdfast._sdk import json_view
 from holdfast.cli.jobs.run_spec import asked_environment, launches_in_script, literal, name_of
 from holdfast.errors import InvalidInput, Violation
@@ -137,7 +138,7 @@ def differences(old: job_pb2.CustomJob, new: job_pb2.CustomJob) -> list[str]:
     found: dict[str, set[str]] = {}
     for path in dict.fromkeys([*before, *after]):
         if before.get(path) != after.get(path):
-            line = f"{_shown(before.get(path))} → {_shown(after.get(path))}"
+            line = f"{_shown(before.get(path), path)} → {_shown(after.get(path), path)}"
             found.setdefault(_POOL.sub("", path).lstrip(".") + "\0" + line, set()).add(path)
     lines = []
     for key, paths in found.items():
@@ -172,9 +173,12 @@ def _flat(value: object, path: str) -> Iterator[tuple[str, object]]:
         yield path, value
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, path: str) -> str:
     if value is None:
         return _ABSENT
+    _, of_env, name = path.rpartition(".env.")
+    if of_env and looks_secret(name):
+        return HIDDEN
     if isinstance(value, list):
         return " ".join(map(str, value)).replace("$$", "$") or _ABSENT
     return str(value).replace("$$", "$")
