@@ -98,6 +98,8 @@ class Target:
     inputs: int = 0
     slowest_s: float = 0.0
     longest: int = 0
+    grown_mib: int = 0
+    """By which one turn raised the peak of the process' memory at most."""
     findings: list[str] = field(default_factory=list)
 
     def try_one(self, data: bytes) -> None:

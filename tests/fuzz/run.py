@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import shutil
 import sys
 import time
@@ -17,6 +18,8 @@ from holdfast._base.config import duration_s
 
 EXAMPLES = 200
 """Of one target, before the next one's turn."""
+MEMORY_BYTES = 4 << 30
+"""Of this process: an input that makes its reader ask for more is a finding, and not the machine's end."""
 
 
 def main() -> int:
@@ -30,6 +33,7 @@ def main() -> int:
     folder = pure.folder()
     try:
         with server.controller(folder) as served:
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
             every = [*pure.targets(folder), *served.targets()]
             chosen = [target for target in every if options.only in target.name]
             return _fuzz(chosen, options.length_s, options.first, options.out, served)
@@ -44,6 +48,7 @@ def _fuzz(targets: list[Target], length_s: float, turn: int, out: Path | None, s
         for target in targets:
             if target.findings or time.monotonic() - began >= length_s:
                 continue
+            before = _peak_mib()
             try:
                 run(target, EXAMPLES if not target.name.startswith("HTTP") else EXAMPLES // 2, turn)
             except BaseException as error:
@@ -51,6 +56,7 @@ def _fuzz(targets: list[Target], length_s: float, turn: int, out: Path | None, s
                     raise
                 target.findings.append("".join(traceback.format_exception(error)))
                 print(f"turn {turn}: {target.name}:\n{target.findings[-1]}", flush=True)
+            target.grown_mib = max(target.grown_mib, _peak_mib() - before)
         turn += 1
         held.setdefault("us", Held.now())  # after the first turn: imports and caches are there
         held.setdefault("controller", Held.now(served.pid))
@@ -67,11 +73,16 @@ def _fuzz(targets: list[Target], length_s: float, turn: int, out: Path | None, s
     return 1 if any(target.findings for target in targets) else 0
 
 
+def _peak_mib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+
 def _report(targets: list[Target], took_s: float, turn: int, out: Path | None) -> None:
     for target in targets:
         found = f"  {len(target.findings)} findings" if target.findings else ""
         slowest = f"slowest {target.slowest_s * 1000:6.1f} ms"
-        print(f"{target.name:28} {target.inputs:>10,} inputs  {slowest}  longest {target.longest:>9,} B{found}")
+        figures = f"{target.inputs:>10,} inputs  {slowest}  longest {target.longest:>9,} B"
+        print(f"{target.name:28} {figures}  peak +{target.grown_mib:,} MiB{found}")
     print(f"{sum(target.inputs for target in targets):,} inputs in {took_s:.0f} s, {turn} turns")
     if out is not None:
         rows = [
