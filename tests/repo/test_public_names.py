@@ -90,4 +90,4 @@ def test_whatever_a_call_takes_or_gives_can_be_imported(name: str) -> None:
 def test_a_training_program_loads_neither_grpc_nor_protobuf() -> None:
     code = "import sys, holdfast; holdfast.progress; print(*sys.modules)"
     loaded = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True).stdout.split()
-    assert not {"grpc", "google.protobuf", "pydantic", "anyio"} & set(loaded)
+    assert not {"grpc", "google.protobuf", "pydantic", "anyio", "click"} & set(loaded)

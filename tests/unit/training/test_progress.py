@@ -391,29 +391,3 @@ def test_it_is_one_file_for_python_3_7_without_dependencies() -> None:
     (taken,) = described["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"].items()
     assert (DISTRIBUTION / taken[0]).resolve() == SOURCE.resolve() and taken[1] == "holdfast_progress.py"
     assert (DISTRIBUTION / described["tool"]["hatch"]["version"]["path"]).is_file()
-
-
-@pytest.mark.parametrize("content", [b"", b"HFPROG1\n", b"x" * 256])
-def test_a_file_that_is_not_written_yet_says_nothing(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "r0.progress"
-    path.write_bytes(content)
-    assert progress_file.read(str(path)) is None
-    assert progress_file.read(str(tmp_path / "none")) is None
-
-
-def test_importing_holdfast_brings_neither_grpc_nor_protobuf_nor_pydantic() -> None:
-    code = (
-        "import holdfast, sys; print(sorted({'grpc', 'google.protobuf', 'pydantic', 'click'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize("at", [math.nan, math.inf, -math.inf])
-def test_a_time_that_no_clock_has_is_no_report(tmp_path: Path, at: float) -> None:
-    """It would make all that the agent says of its worker worthless."""
-    data = bytearray(progress_calls.SIZE)
-    data[:8] = progress_calls.MAGIC
-    progress_calls.REPORT.pack_into(data, progress_calls.REPORT_AT, 1, 5, at)
-    (tmp_path / "r0.progress").write_bytes(data)
-    assert progress_file.read(str(tmp_path / "r0.progress")) is None
