@@ -265,7 +265,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "workerpool1-0 launched as generation 4",
         "workerpool1-0 is running as generation 4",
         "workerpool0-0 trains apart from the rest of the job: 8 processes there are a whole world of their own; "
-        "a launcher without --standalone, --nnodes and --rdzv-* options spans the job",
+        "torchrun without --standalone, --nnodes and --rdzv-* options spans the job, and mpirun by mpi_gang.py",
         "generation 4 is back at step 701",
         "primary completed; the others are stopped",
         "moving away from h2; workers elsewhere stay there: workerpool1-0 rank 2 (SIGNALED)",
