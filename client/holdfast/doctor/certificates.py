@@ -104,10 +104,14 @@ def _end(facts: CertificateFacts, again: str) -> Finding:
     if facts.renews and facts.now > facts.renew_at + (facts.ends_at - facts.renew_at) / 2:
         why = "It is renewed by itself after two thirds of its life, and hasn't been."
         mend = "Check that the agent runs and that the address of enrolment answers."
-        return warning("certificates.end", f"{saw}, and should have been renewed", why, mend)
+        return warning("certificates.end", f"{saw}, and should have been renewed", why, mend, notify=True)
     if not facts.renews and left_s < 14 * DAY_S:
         return warning(
-            "certificates.end", f"{saw}, and nothing renews it (enrolment is not set)", "It will end.", again
+            "certificates.end",
+            f"{saw}, and nothing renews it (enrolment is not set)",
+            "It will end.",
+            again,
+            notify=True,
         )
     return ok("certificates.end", f"{saw}{', renewed by itself' if facts.renews else ''}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.doctor import certificates
 from holdfast.doctor.findings import Finding, Status, error, from_view, ok, view, warning
 from holdfast.doctor.open_findings import OpenFindings, notable
 
@@ -71,3 +72,11 @@ def test_errors_are_notable_and_of_warnings_those_that_get_worse() -> None:
 def test_findings_come_back_from_the_doctors_json() -> None:
     every = [FULL, NEARLY, SLOW, SWAP, Finding("time.ntp", Status.UNKNOWN, "the kernel does not say")]
     assert from_view(view("h1", "1", every)) == every
+
+
+def test_a_certificate_that_should_have_been_renewed_is_notable() -> None:
+    late = certificates.CertificateFacts(
+        "ca", "cert", "key", now=100.0, ends_at=110.0, renew_at=20.0, ca_ends_at=1e12, renews=True
+    )
+    found = [each.check for each in notable(certificates.check(late, again="join again"))]
+    assert found == ["certificates.end"]
