@@ -225,3 +225,15 @@ async def test_a_controller_sends_its_audit_log_there(
             await served.close()
             serving.cancel()
     assert got[1]["call"] == "JobService/CreateJob" and got[1]["target"] == f"job/{made.job.id}"
+
+
+def test_keys_typed_into_a_terminal_use_up_nothing_of_what_a_user_may_have_written() -> None:
+    limits = AuditLimits(Trail.USERS)
+    typed = Entry(0.0, "user/eve", "", "JobService/WriteTerminal", "job/a")
+    written = [at for at in range(5_000) if limits.admit(typed, at / 10, refused=False)]
+    assert written == [*range(0, 5_000, 600)], "the first of each minute"
+    (summary,) = limits.summaries(500.0)
+    assert summary.unwritten == 5_000 - len(written) and summary.call == typed.call
+    assert limits.admit(replace(typed, target="job/b"), 500.0, refused=False), "another job's is another story"
+    other = replace(typed, call="JobService/CreateJob")
+    assert sum(limits.admit(other, 500.0, refused=False) for _ in range(1_000)) > 980

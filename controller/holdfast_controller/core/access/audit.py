@@ -3,7 +3,8 @@
 Theory of operation. Calls are kept in three trails, so that no caller can push out entries of another kind: those of
 admins, of other users and hosts, and of callers without a certificate. In each a caller has an allowance of entries,
 one for refusals and one for other calls. What is beyond it is counted by caller, call and outcome, and summarised once
-a minute: "37 more of these within 60 s". So whatever a caller does, it is on record, and the log grows slowly.
+a minute: "37 more of these within 60 s"; so are keys that are typed into a terminal, but for the first. So whatever a
+caller does, it is on record, and the log grows slowly.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ KINDS_MOST = 8
 COUNTED_MOST = 200
 """Summaries of a trail within a minute; callers beyond that are summarised together."""
 OTHERS = "(others)"
+TYPING = "JobService/WriteTerminal"
+"""A call for each key: one of a caller for a job is written within a minute, and the others are summarised."""
 
 
 class Trail(enum.Enum):
@@ -61,6 +64,8 @@ class AuditLimits:
     _all_refused: Buckets = field(default_factory=lambda: Buckets(burst=500, per_s=0.5))
     _counted: dict[tuple[str, str, str], _Counted] = field(default_factory=dict)
     _kinds: dict[str, int] = field(default_factory=dict)
+    _typed: dict[tuple[str, str], float] = field(default_factory=dict)
+    """When a caller's typing into a job was written last."""
     _since: float = 0.0
 
     def __post_init__(self) -> None:
@@ -73,10 +78,16 @@ class AuditLimits:
         if refused:
             admitted = self._refused.spend(party, now) and self._all_refused.spend("", now)
         else:
-            admitted = self._done.spend(party, now)
+            admitted = not self._goes_on_typing(party, entry, now) and self._done.spend(party, now)
         if not admitted:
             self._count(party, entry, now)
         return admitted
+
+    def _goes_on_typing(self, party: str, entry: Entry, now: float) -> bool:
+        if entry.call != TYPING:
+            return False
+        self._typed = {each: at for each, at in self._typed.items() if now - at < SUMMARY_S}
+        return self._typed.setdefault((party, entry.target), now) != now
 
     def _count(self, party: str, entry: Entry, now: float) -> None:
         if not self._counted:
