@@ -88,9 +88,9 @@ def serve(link: socket.socket, ended: threading.Event) -> None:
             say(status=0)
             ended.set()
             return
+        # As the remote shell that mpirun takes it for: it sends variables and its daemon's start as one line.
         program = subprocess.Popen(
-            order["run"],
-            shell=True,
+            ["/bin/sh", "-c", order["run"]],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
