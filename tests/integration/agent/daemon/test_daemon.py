@@ -39,7 +39,6 @@ def test_version_and_help_need_no_configuration() -> None:
         ("log_limit_mb = 0", "at least 1"),
         ("log_level = 'loud'", "log_level: 'loud' is unknown"),
         ("worker_user = 'nobody-of-that-name'", "no user 'nobody-of-that-name'"),
-        ("data_interface = 'eth99'", "eth99"),
         ("env_file = 'site.env'", "expected NAME=VALUE"),
     ],
 )

@@ -29,7 +29,7 @@ async def test_engines_last_words_are_the_reason(tmp_path: Path) -> None:
 
 
 async def test_engine_that_is_gone_or_hangs_is_told(tmp_path: Path) -> None:
-    with pytest.raises(EngineFailed, match="could not be started: No such file"):
+    with pytest.raises(EngineFailed, match="could not be started: no such file"):
         await Podman("/no/podman", "/bin/true").find("x")
     with pytest.raises(EngineFailed, match=r"podman pull did not end within 0\.1 s"):
         await engine(tmp_path, "sleep 600").pull("x", 0.1)

@@ -242,7 +242,7 @@ async def test_a_prolog_that_hangs_is_killed_with_its_children(agent: Agent, con
 async def test_a_prolog_that_is_not_there_is_the_hosts_fault(agent: Agent, controller: Controller) -> None:
     report = await refused(controller)
     assert report.host_fault
-    assert "/no/such/prolog could not be started: No such file" in report.message
+    assert "/no/such/prolog could not be started: no such file" in report.message
 
 
 @pytest.mark.parametrize("settings", [{"scripts": {"epilog": "echo no umount >&2; exit 1"}}], indirect=True)

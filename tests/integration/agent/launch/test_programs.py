@@ -56,9 +56,9 @@ def test_nothing_of_it_is_left_however_it_ends(
 
 def test_what_can_not_be_started_is_said() -> None:
     ran = programs.run(Program(["/no/such/program"], 20))
-    assert (ran.how, ran.problem) == (How.NOT_STARTED, "/no/such/program: no such file")
+    assert (ran.how, ran.problem) == (How.NOT_STARTED, "no such file")
     ran = programs.run(Program(["no-such-program"], 20))
-    assert (ran.how, ran.problem) == (How.NOT_STARTED, "no-such-program: no such file on PATH")
+    assert (ran.how, ran.problem) == (How.NOT_STARTED, "no such file on PATH")
     ran = programs.run(Program(["/bin/true"], 20, cwd="/no/such/folder"))
     assert (ran.how, ran.problem) == (
         How.NOT_STARTED,
