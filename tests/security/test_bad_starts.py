@@ -55,7 +55,8 @@ def test_a_misspelt_key_is_named_with_what_was_meant(
     path.write_text("".join(f"{key} = 'x'\n" for key in keys if not text.startswith(key)) + text + "\n")
     with pytest.raises(ConfigError) as caught:
         config.load(cls, path)
-    assert str(caught.value).startswith(f"{path}: {words}")
+    # The misspelt key is in the file's last line.
+    assert str(caught.value).startswith(f"{path}:{len(path.read_text().splitlines())}: {words}")
 
 
 @pytest.mark.require("root")

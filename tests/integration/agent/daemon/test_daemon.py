@@ -55,7 +55,8 @@ def test_wrong_configuration_is_refused_with_a_sentence(tmp_path: Path, line: st
     ended = subprocess.run(
         [*COMMAND, "--config", str(config)], capture_output=True, text=True, timeout=30, check=False
     )
-    assert ended.returncode == 2, ended.stderr
+    # An interface may be there later, so a supervisor is to start the agent again.
+    assert ended.returncode == (1 if line.startswith("data_interface") else 2), ended.stderr
     assert words in ended.stderr
     assert "Traceback" not in ended.stderr
 
