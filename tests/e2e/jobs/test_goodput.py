@@ -15,6 +15,7 @@ pytestmark = pytest.mark.timeout(240)
 
 TRAIN = """
 import contextlib, json, os, sys, time
+started = time.time()
 quiet = sys.argv[2] == "quiet"
 if not quiet:
     import holdfast
@@ -30,6 +31,10 @@ def timed(what):
 
 with timed("warm_up"):
     time.sleep(5.0)
+# From the start of the process on: on a busy machine an interpreter takes seconds before its first line.
+ticks = int(open("/proc/self/stat").read().rpartition(")")[2].split()[19])
+before = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK") - (time.time() - started)
+watch.write(json.dumps(["warm_up", before]) + "\n")
 first = 21 if generation > 1 else 1
 if generation > 1 and not quiet:
     holdfast.resumed(20)
@@ -76,6 +81,8 @@ def seconds_of(found: dict[str, Any], category: str, *causes: str) -> float:
     return float(sum(line["ms"] for line in lines if not causes or line["cause"] in causes)) / 1000 / GPUS
 
 
+# Each mark may be seen a look later, and looks come late beside other tests: agreement within seconds needs the machine.
+@pytest.mark.slow
 def test_categories_agree_with_the_training_s_own_stopwatch(cluster: DevCluster, tmp_path: Path) -> None:
     job_id, measured, found = trained(cluster, tmp_path, "tells")
     assert (found["unit"], found["level"], found["interruptions"]) == ("GPU", "A", 1)

@@ -135,7 +135,7 @@ def test_detach_prints_the_id_and_nothing_else(cluster: DevCluster) -> None:
         (("run", "--timeout", "soon", "--", "true"), "soon"),
         (("run", "--gpus", "2", "--processes-per-worker", "2", "--", "torchrun", "x.py"), "torchrun starts its"),
         (("run", "--processes-per-worker", "2", "--", "python3", "-m", "torch.distributed.run", "x"), "starts its"),
-        (("job", "show"), "ID"),
+        (("job", "show"), "JOB"),
         (("no-such-command",), "no-such-command"),
     ],
 )
