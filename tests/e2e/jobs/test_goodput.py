@@ -81,7 +81,7 @@ def seconds_of(found: dict[str, Any], category: str, *causes: str) -> float:
     return float(sum(line["ms"] for line in lines if not causes or line["cause"] in causes)) / 1000 / GPUS
 
 
-# Each mark may be seen a look later, and looks come late beside other tests: agreement within seconds needs the machine.
+# A mark may be seen a look later, and looks come late beside other tests: agreement within seconds needs the machine.
 @pytest.mark.slow
 def test_categories_agree_with_the_training_s_own_stopwatch(cluster: DevCluster, tmp_path: Path) -> None:
     job_id, measured, found = trained(cluster, tmp_path, "tells")
