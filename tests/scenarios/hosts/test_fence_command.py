@@ -8,6 +8,7 @@ import pytest
 from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.hosts.fence_command import FENCE
+from holdfast_controller.core.model.host import Liveness
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.step.actions import CallFence
@@ -81,6 +82,16 @@ def test_a_failure_is_shown_at_the_host_until_it_is_heard_again(world: World) ->
     assert silence(world, 60) == [], "once in a silence"
     world.join("host-1")
     assert FENCE not in world.cluster.hosts["host-1"].failed_checks
+
+
+def test_a_second_silence_soon_after_the_first_is_noticed_in_time(world: World) -> None:
+    for _ in range(2):
+        world.hang_up("host-1")
+        assert silence(world, 29) == []
+        assert world.cluster.presence_of("host-1").liveness is Liveness.SUSPECT
+        assert silence(world, 2) == CALLED
+        world.join("host-1")
+        assert world.cluster.presence_of("host-1").liveness is Liveness.READY
 
 
 def test_a_host_without_work_or_that_said_that_it_ends_is_left_alone(world: World) -> None:
