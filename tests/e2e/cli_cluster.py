@@ -112,15 +112,21 @@ class DevCluster:
         return json_view.job(self.ask(lambda client: client.get_job(job_id)))
 
     def reach(self, job_id: str, *states: str, timeout: float = 60) -> Json:
-        """Wait until the job is in one of ``states`` (such as RUNNING) and return it."""
-        found: list[Json] = []
+        """Wait until the job is in one of ``states`` (such as RUNNING) and return it; at its end there is no hope."""
+        job: Json = {}
 
         def there() -> bool:
-            found.append(self.job(job_id))
-            return found[-1]["state"].removeprefix("JOB_STATE_") in states
+            nonlocal job
+            job = self.job(job_id)
+            state = job["state"].removeprefix("JOB_STATE_")
+            ended = state in ("CANCELLED", "FAILED", "SUCCEEDED")
+            assert state in states or not ended, (
+                f"{job_id} ended as {state}, waited for {states}: {job.get('error')}"
+            )
+            return state in states
 
         until(there, timeout, f"for {job_id} to be {states}")
-        return found[-1]
+        return job
 
     def make_idle(self) -> None:
         """All daemons alive, no host cordoned, no job left."""

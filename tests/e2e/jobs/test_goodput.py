@@ -34,7 +34,7 @@ with timed("warm_up"):
 # From the start of the process on: on a busy machine an interpreter takes seconds before its first line.
 ticks = int(open("/proc/self/stat").read().rpartition(")")[2].split()[19])
 before = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK") - (time.time() - started)
-watch.write(json.dumps(["warm_up", before]) + "\n")
+watch.write(json.dumps(["warm_up", before]) + "\\n")
 first = 21 if generation > 1 else 1
 if generation > 1 and not quiet:
     holdfast.resumed(20)
