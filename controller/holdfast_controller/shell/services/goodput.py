@@ -149,9 +149,10 @@ def _add_open(
 async def _verify(driver: Driver, job: Job, cursor: int, kept: dict[str, int]) -> str:
     """Compare the ledger with one that is computed from the job's events alone; empty where they agree."""
     again = _Again(job.id)
-    restores = [
-        r for r in await driver.history("cluster", 0, EVENTS_AT_ONCE) if r.type == ev.ClusterRestored.__name__
-    ]
+    restores, after = [], 0
+    while records := await driver.history("cluster", after, EVENTS_AT_ONCE):
+        after = records[-1].sequence
+        restores += [record for record in records if record.type == ev.ClusterRestored.__name__]
     after = 0
     while True:
         records = await driver.history(f"job/{job.id}", after, EVENTS_AT_ONCE)
