@@ -56,9 +56,10 @@ async def run(driver: Driver, config: Callable[[], ControllerConfig], dispatcher
 async def _look_quickly(
     driver: Driver, config: Callable[[], ControllerConfig], dispatcher: Dispatcher, found: OpenFindings
 ) -> None:
+    beside = Beside()
     while True:
         try:
-            made = await _beside(lambda: list(_quick(config())), QUICK_WITHIN_S)
+            made = await beside.run(lambda: list(_quick(config())), QUICK_WITHIN_S)
             # How a folder is set up is left to the doctor.
             made = [each for each in made if each.notify or not each.check.startswith("disk.")]
         except TimeoutError:
@@ -163,28 +164,37 @@ def _failed(finding: Finding, since: float) -> FailedCheck:
     return FailedCheck(finding.check, status, finding.saw, finding.why, finding.fix, Wall(since))
 
 
-async def _beside(work: Callable[[], T], within_s: float) -> T:
-    """Run ``work`` in a thread that may be left behind where it hangs. Raises ``TimeoutError``, or as it does."""
-    loop = asyncio.get_running_loop()
-    over: asyncio.Future[T] = loop.create_future()
+class Beside:
+    """Runs work in a thread that is left behind where it hangs: one, however often is asked meanwhile."""
 
-    def settle(result: T | None, problem: BaseException | None) -> None:
-        if over.done():
-            return
-        if problem is not None:
-            over.set_exception(problem)
-        else:
-            over.set_result(result)  # type: ignore[arg-type]
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
 
-    def run() -> None:
-        result, failure = None, None
-        try:
-            result = work()
-        except BaseException as problem:  # noqa: BLE001  the waiter raises it
-            failure = problem
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the controller ends
-            loop.call_soon_threadsafe(settle, result, failure)
+    async def run(self, work: Callable[[], T], within_s: float) -> T:
+        """The result of ``work``. Raises ``TimeoutError``, also while an earlier one hangs, or as ``work`` does."""
+        if self._thread is not None and self._thread.is_alive():
+            raise TimeoutError
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[T] = loop.create_future()
 
-    threading.Thread(target=run, name="holdfast checks", daemon=True).start()
-    async with asyncio.timeout(within_s):
-        return await over
+        def settle(result: T | None, problem: BaseException | None) -> None:
+            if over.done():
+                return
+            if problem is not None:
+                over.set_exception(problem)
+            else:
+                over.set_result(result)  # type: ignore[arg-type]
+
+        def run() -> None:
+            result, failure = None, None
+            try:
+                result = work()
+            except BaseException as problem:  # noqa: BLE001  the waiter raises it
+                failure = problem
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the controller ends
+                loop.call_soon_threadsafe(settle, result, failure)
+
+        self._thread = threading.Thread(target=run, name="holdfast checks", daemon=True)
+        self._thread.start()
+        async with asyncio.timeout(within_s):
+            return await over
