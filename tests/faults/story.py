@@ -21,7 +21,7 @@ from tests.faults.points import BY_NAME
 
 from holdfast._base.failpoints import VARIABLE
 from holdfast._sdk import json_view
-from holdfast.cli.jobs.run_spec import RunRequest, job_of
+from holdfast.cli.submission.run_spec import RunRequest, job_of
 from holdfast.client import TERMINAL, Client
 from holdfast.dev import daemons, layout, processes, starting
 from holdfast.dev.processes import Process

@@ -14,7 +14,7 @@ from tests.faults.disk import Disk, is_cut, loop_disk
 from tests.faults.story import patience
 
 from holdfast import dev
-from holdfast.cli.jobs.run_spec import RunRequest, job_of
+from holdfast.cli.submission.run_spec import RunRequest, job_of
 from holdfast.dev import processes
 from holdfast.errors import HoldfastError
 

@@ -24,7 +24,7 @@ CALLS = {"compile", "match", "fullmatch", *SEARCHES}
 
 NOT_LINEAR = {
     ("holdfast._base.expand", "_REFERENCE"): "searched up to the last bracket, so that each search finds its end",
-    ("holdfast.cli.jobs.requirements", "_COMMENT"): "of a line: what follows the # can't fail",
+    ("holdfast.cli.submission.requirements", "_COMMENT"): "of a line: what follows the # can't fail",
     ("holdfast.hang.evidence.frames", "_LIBRARY"): "a frame's file has 400 characters at most",
     ("holdfast.hang.pipeline.log_progress", "_CLOCKS"): "of a line's first 512 characters",
     ("holdfast.hang.pipeline.log_progress", "_OPAQUE"): "of a line's first 512 characters",

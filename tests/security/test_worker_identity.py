@@ -13,7 +13,7 @@ from tests.integration.agent.conftest import HOST, Agent
 from tests.integration.agent.controller import Controller, assignment
 from tests.integration.agent.launch.test_launch import launch
 
-from holdfast.cli.jobs.run_spec import literal
+from holdfast.cli.submission.run_spec import literal
 
 pytestmark = pytest.mark.require("root")
 

@@ -23,9 +23,9 @@ from holdfast._api.submission import Arguments, Duration, JobSource, guessing, j
 from holdfast._base.proto_time import timestamp
 from holdfast._sdk import json_view
 from holdfast._sdk.reconnect import Outage, is_away
-from holdfast.cli.jobs.packaging import packing
 from holdfast.cli.kit.job_filters import job_filter
 from holdfast.cli.kit.job_names import job_of, on_job
+from holdfast.cli.submission.packaging import packing
 from holdfast.errors import HoldfastError, InvalidInput, Violation, WaitTimeout, WrongState
 from holdfast.v1 import job_pb2
 

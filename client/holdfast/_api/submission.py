@@ -15,9 +15,9 @@ from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from holdfast import spec
 from holdfast._base import config
-from holdfast.cli.jobs.job_options import JobOptions
-from holdfast.cli.jobs.packaging import CodeOptions, Packed, bring_code
-from holdfast.cli.jobs.run_spec import RunRequest, job_of
+from holdfast.cli.submission.job_options import JobOptions
+from holdfast.cli.submission.packaging import CodeOptions, Packed, bring_code
+from holdfast.cli.submission.run_spec import RunRequest, job_of
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import job_pb2
 

@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast import spec
 from holdfast._api.submission import Arguments, guessing, job_from
-from holdfast.cli.jobs.packaging import Packed
+from holdfast.cli.submission.packaging import Packed
 from holdfast.errors import InvalidInput, InvalidSpec
 from holdfast.v1 import job_pb2
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from holdfast.cli.jobs.job_options import JobOptions, secret_of
 from holdfast.cli.kit.parameters import key_value
+from holdfast.cli.submission.job_options import JobOptions, secret_of
 from holdfast.v1 import job_pb2
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast import spec
-from holdfast.cli.jobs.packaging import CodeOptions, Packed, bring_code, packing
-from holdfast.cli.jobs.pool_options import code_of, spec_of
-from holdfast.cli.jobs.requirements import lines_of
-from holdfast.cli.jobs.run_spec import RunRequest, job_of
+from holdfast.cli.submission.packaging import CodeOptions, Packed, bring_code, packing
+from holdfast.cli.submission.pool_options import code_of, spec_of
+from holdfast.cli.submission.requirements import lines_of
+from holdfast.cli.submission.run_spec import RunRequest, job_of
 from holdfast.errors import BundleRefused, InvalidInput
 from holdfast.spec.models.references import unusable_packages
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import spec
-from holdfast.cli.jobs.pool_options import spec_of
+from holdfast.cli.submission.pool_options import spec_of
 from holdfast.errors import InvalidInput
 
 

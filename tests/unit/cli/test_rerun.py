@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.jobs.run_spec import RunRequest, job_of
-from holdfast.cli.jobs.spec_changes import LABELS_MOST, RERUN_OF, Changes, again, differences
+from holdfast.cli.submission.run_spec import RunRequest, job_of
+from holdfast.cli.submission.spec_changes import LABELS_MOST, RERUN_OF, Changes, again, differences
 from holdfast.errors import InvalidInput
 from holdfast.v1 import job_pb2, spec_pb2
 

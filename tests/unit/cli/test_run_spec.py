@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.jobs.run_spec import RunRequest, environment, job_of, literal, name_of
 from holdfast.cli.kit.shell_words import shell_line
+from holdfast.cli.submission.run_spec import RunRequest, environment, job_of, literal, name_of
 from holdfast.errors import InvalidInput
 from holdfast.v1 import spec_pb2
 

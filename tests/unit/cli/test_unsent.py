@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import spec
-from holdfast.cli.jobs.run_spec import RunRequest, job_of
-from holdfast.cli.jobs.unsent import unsent
+from holdfast.cli.submission.run_spec import RunRequest, job_of
+from holdfast.cli.submission.unsent import unsent
 from holdfast.v1 import job_pb2
 
 SHELL = {"PATH": "/venv/bin:/bin", "VIRTUAL_ENV": "/venv", "PYTHONPATH": "/src"}

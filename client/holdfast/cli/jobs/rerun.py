@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.jobs.job_options import JobOptions, job_options
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.foreign_options import JobCommand
 from holdfast.cli.kit.job_names import job_of
 from holdfast.cli.kit.parameters import job_argument
+from holdfast.cli.submission.job_options import JobOptions, job_options
 
 if TYPE_CHECKING:
-    from holdfast.cli.jobs.spec_changes import Changes
+    from holdfast.cli.submission.spec_changes import Changes
     from holdfast.client import Client
 
 
@@ -59,7 +59,7 @@ def rerun(
     of the old one. What no option names stays as it was; what differs is printed. --gpus keeps one rank for each GPU
     where there was one. Write -- before COMMAND, which every worker then runs.
     """
-    from holdfast.cli.jobs.spec_changes import Changes
+    from holdfast.cli.submission.spec_changes import Changes
 
     changes = Changes(command, name, env, gpus, processes_per_worker, cpus, memory_mb)
     sys.exit(with_client(_submission(word, changes, options, wait=wait, show_all=show_all)))
@@ -69,7 +69,7 @@ def _submission(
     word: str, changes: Changes, options: JobOptions, *, wait: bool, show_all: bool
 ) -> Callable[[Client], Awaitable[int]]:
     async def work(client: Client) -> int:
-        from holdfast.cli.jobs.spec_changes import again, differences
+        from holdfast.cli.submission.spec_changes import again, differences
 
         console = Console()
         old = await job_of(client, word)

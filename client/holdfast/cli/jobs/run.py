@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.jobs.code_options import items
-from holdfast.cli.jobs.job_options import JobOptions, job_options
-from holdfast.cli.jobs.packaging import CodeOptions, Packed, packing
-from holdfast.cli.jobs.unsent import unsent
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.foreign_options import JobCommand
 from holdfast.cli.kit.job_names import job_of
 from holdfast.cli.kit.parameters import duration, job_argument
+from holdfast.cli.submission.code_options import items
+from holdfast.cli.submission.job_options import JobOptions, job_options
+from holdfast.cli.submission.packaging import CodeOptions, Packed, packing
+from holdfast.cli.submission.unsent import unsent
 from holdfast.errors import HoldfastError, WrongState
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def run(
     """
     if requirements and package is None:
         raise click.UsageError("--requirements goes with --package.")
-    from holdfast.cli.jobs.run_spec import RunRequest, job_of
+    from holdfast.cli.submission.run_spec import RunRequest, job_of
 
     if pty and show_all:
         raise click.UsageError("--pty shows rank 0 alone; see the others with: holdfast logs -f JOB")

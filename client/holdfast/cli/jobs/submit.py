@@ -10,11 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.jobs.code_options import code_options
-from holdfast.cli.jobs.job_options import JobOptions, job_options
-from holdfast.cli.jobs.packaging import CodeOptions, Packed, bring_code, packing, pools_in, spec_in
-from holdfast.cli.jobs.reference_options import ReferenceOptions, reference_options, split_list
-from holdfast.cli.jobs.unsent import unsent
 from holdfast.cli.kit import exit_status, table
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
@@ -22,6 +17,11 @@ from holdfast.cli.kit.foreign_options import JobCommand
 from holdfast.cli.kit.output import PAGE_FORMATS, dump
 from holdfast.cli.kit.shell_words import shell_line
 from holdfast.cli.kit.table import Column
+from holdfast.cli.submission.code_options import code_options
+from holdfast.cli.submission.job_options import JobOptions, job_options
+from holdfast.cli.submission.packaging import CodeOptions, Packed, bring_code, packing, pools_in, spec_in
+from holdfast.cli.submission.reference_options import ReferenceOptions, reference_options, split_list
+from holdfast.cli.submission.unsent import unsent
 from holdfast.errors import InvalidSpec, Violation
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _job_of(
     except InvalidSpec as error:
         if not pools:
             raise
-        from holdfast.cli.jobs.pool_options import as_options
+        from holdfast.cli.submission.pool_options import as_options
 
         raise InvalidSpec(
             list(map(as_options, error.violations)), what=COMMAND_LINE if not file else what
@@ -190,7 +190,7 @@ def _take_pools(
     data: dict[str, Any], pools: tuple[str, ...], package_uris: str, code: CodeOptions | None
 ) -> CodeOptions | None:
     """Write the pools of the options over those of ``data``. Returns the local code, theirs or ``code``."""
-    from holdfast.cli.jobs.pool_options import check_what_runs, code_of, spec_of
+    from holdfast.cli.submission.pool_options import check_what_runs, code_of, spec_of
 
     of_pools = code_of(pools)
     if of_pools is not None and code is not None:

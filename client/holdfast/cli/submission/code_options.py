@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from holdfast.cli.jobs.packaging import CodeOptions
 from holdfast.cli.kit.parameters import C
+from holdfast.cli.submission.packaging import CodeOptions
 
 _OPTIONS = (
     click.option(

@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 from holdfast._base.launcher import is_launcher, script_of, script_starts_launcher
 from holdfast._base.printable import one_line
 from holdfast._base.rank_variables import purpose_of
-from holdfast.cli.jobs.job_options import set_seconds
 from holdfast.cli.kit.shell_words import shell_line
+from holdfast.cli.submission.job_options import set_seconds
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import job_pb2, spec_pb2
 

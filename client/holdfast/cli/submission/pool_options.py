@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.cli.jobs.packaging import CodeOptions
-from holdfast.cli.jobs.reference_options import split_list
+from holdfast.cli.submission.packaging import CodeOptions
+from holdfast.cli.submission.reference_options import split_list
 from holdfast.errors import InvalidInput, Violation
 
 _MACHINE = {

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.jobs.requirements import lines_of
+from holdfast.cli.submission.requirements import lines_of
 from holdfast.errors import InvalidInput, Violation
 
 if TYPE_CHECKING:

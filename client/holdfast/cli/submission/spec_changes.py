@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from holdfast._base.launcher import is_launcher
 from holdfast._base.secret_names import looks_secret
 from holdfast._sdk import json_view
-from holdfast.cli.jobs.run_spec import asked_environment, launches_in_script, literal, name_of
+from holdfast.cli.submission.run_spec import asked_environment, launches_in_script, literal, name_of
 from holdfast.errors import InvalidInput, Violation
 from holdfast.spec.rules.notifications import HIDDEN
 from holdfast.v1 import job_pb2, spec_pb2
 
 if TYPE_CHECKING:
-    from holdfast.cli.jobs.job_options import Task
+    from holdfast.cli.submission.job_options import Task
 
 RERUN_OF = "rerun-of"
 """Label whose value is the id of the job that was submitted again."""
