@@ -1,0 +1,155 @@
+"""The controller's reactor under a trace: its inputs are those of real agents, in virtual time, without processes.
+
+The run times stay here. The reactor hears of a job's end when its agent would: then its workers are empty.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+
+from bench.fleet.account import Account, check
+from bench.fleet.traces import Request, Trace
+
+from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
+from holdfast.hang.tuning import Action, HangSettings
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.gang import Gang, Pool, Strategy, Success, Task
+from holdfast_controller.core.model.host import Gpu, Inventory
+from holdfast_controller.core.model.lease import LeasePolicy
+from holdfast_controller.core.model.recovery import EndReason
+from holdfast_controller.core.reactor import Reactor
+from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.step import Policies
+
+GIB = 1 << 30
+EPOCH = 1e9
+FOREVER_S = 1e12
+QUIET = LeasePolicy(heartbeat_s=FOREVER_S, suspect_s=FOREVER_S, lease_s=FOREVER_S, lost_s=FOREVER_S)
+"""Hosts that never fall silent, so that they needn't beat through months."""
+
+
+def gang_of(asked: Request, gpus_each: int) -> Gang:
+    """Whole hosts, and one worker more for what is left over."""
+    whole, rest = divmod(asked.gpus, gpus_each)
+    pools = [Pool(whole, Task(("x",)), gpus=gpus_each)] if whole else []
+    pools += [Pool(1, Task(("x",)), gpus=rest)] if rest else []
+    return Gang(
+        tuple(pools),
+        timeout_s=FOREVER_S,
+        max_wait_s=0.0,
+        success=Success.ALL,
+        hang=HangSettings(Action.OFF),
+        strategy=Strategy.SPOT if asked.spot else Strategy.STANDARD,
+        project=asked.project,
+    )
+
+
+class Play:
+    """A trace and the reactor that schedules it."""
+
+    def __init__(self, trace: Trace, hosts: int, gpus_each: int) -> None:
+        self.trace, self.gpus_each = trace, gpus_each
+        self.account = Account(trace, hosts * gpus_each)
+        self.now = self.account.now
+        self.ends: list[tuple[float, int, str]] = []
+        """(when, the number of the job's start, job)."""
+        self.starts: dict[str, int] = {}
+        self.count = itertools.count(1)
+        unbounded = 1 << 30
+        self.reactor = Reactor(
+            Cluster(epoch=1),
+            Policies(QUIET, b"k", unbounded, waiting_jobs_per_user=unbounded, waiting_jobs_per_project=unbounded),
+        )
+        for number in range(hosts):
+            gpus = tuple(Gpu(f"{number}-{i}", i, "NVIDIA H100", 80 * GIB) for i in range(gpus_each))
+            has = Inventory(64, 512 * GIB, gpus)
+            self.step(st.HostConnected(f"h{number:04}", 1, "10.0.0.1", "b", "1", has))
+
+    @property
+    def cluster(self) -> Cluster:
+        """The reactor's state."""
+        return self.reactor.cluster
+
+    def run(self) -> Account:
+        """To the last job's end."""
+        coming = list(reversed(self.trace.requests))
+        while coming or self.ends:
+            self._drop_stale()
+            times = [self.ends[0][0]] if self.ends else []
+            times += [coming[-1].at] if coming else []
+            due = self.reactor.next_due()
+            if due is not None and due < FOREVER_S / 2:
+                times.append(max(due, self.now))
+            check(bool(times), "jobs wait and nothing will happen any more")
+            self.now = min(times)
+            self.account.advance(self.now)
+            while self.ends and self.ends[0][0] <= self.now:
+                _, start, name = heapq.heappop(self.ends)
+                if self.starts.get(name) == start:
+                    self._end(name)
+            while coming and coming[-1].at <= self.now:
+                self._submit(coming.pop())
+            if (due := self.reactor.next_due()) is not None and due <= self.now:
+                self.step(st.TimePassed())
+        self._close()
+        return self.account
+
+    def _drop_stale(self) -> None:
+        while self.ends and self.starts.get(self.ends[0][2]) != self.ends[0][1]:
+            heapq.heappop(self.ends)
+
+    def _submit(self, asked: Request) -> None:
+        self.account.submitted(asked.name)
+        gang = gang_of(asked, self.gpus_each)
+        self.step(st.JobSubmission(0, asked.user, "", asked.name, asked.name, {}, gang, "{}"))
+
+    def _end(self, name: str) -> None:
+        self.account.ended(name)
+        del self.starts[name]
+        self.step(st.CancelAsked(0, "ann", name))
+        self._empty(name)
+
+    def _empty(self, name: str) -> None:
+        for member in self.cluster.jobs[name].gang.members:
+            self._report(name, member.index, ReportedState.EMPTY)
+
+    def _report(self, name: str, index: int, state: ReportedState) -> None:
+        job = self.cluster.jobs[name]
+        member = job.gang.members[index]
+        pids = tuple((rank, 1000 + rank) for rank in member.ranks) if state is ReportedState.RUNNING else ()
+        report = WorkerReport(
+            WorkerId(name, member.name), 1, job.generation, state, 20000, 21000, shim_pid=1, pids=pids
+        )
+        self.step(st.WorkerReported(job.places[index].host, 1, report))
+
+    def step(self, incoming: st.Input) -> None:
+        """One input, and what follows from it at once."""
+        decision = self.reactor.step(incoming, Now(Mono(self.now), Wall(self.now + EPOCH)))
+        for entry in decision.entries:
+            match entry.event:
+                case ev.JobPlaced(job_id=name, places=places):
+                    gpus = tuple(gpu for place in places for gpu in place.gpus)
+                    left_s = self.account.started(name, gpus)
+                    self.starts[name] = next(self.count)
+                    heapq.heappush(self.ends, (self.now + left_s, self.starts[name], name))
+                    self._launch(name)
+                case ev.AttemptEnded(job_id=name, end_reason=EndReason.PREEMPTED):
+                    self.account.stopped(name)
+                    del self.starts[name]
+                    self._empty(name)
+                case _:
+                    pass
+
+    def _launch(self, name: str) -> None:
+        for state in (ReportedState.PREPARED, ReportedState.RUNNING):
+            for member in self.cluster.jobs[name].gang.members:
+                self._report(name, member.index, state)
+
+    def _close(self) -> None:
+        self.account.close()
+        check(not len(self.cluster.queue), "the reactor's queue is not empty at the end")
+        check(not self.cluster.holdings.gpus_by_job, "the reactor holds GPUs at the end")
+        check(not any(host.allocations for host in self.cluster.hosts.values()), "a host is held at the end")
