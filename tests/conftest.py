@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,11 @@ def pytest_configure(config: pytest.Config) -> None:
         machine_parts.demanded()
     except machine_parts.UnknownPart as error:
         raise pytest.UsageError(f"HOLDFAST_REQUIRE: {error}") from error
+    for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+        if (
+            signal.getsignal(number) is signal.SIG_IGN
+        ):  # below nohup or in a script's background; children inherit it
+            signal.signal(number, handler)
     config.pluginmanager.register(reruns.Reruns())
     config.pluginmanager.register(leftovers.Leftovers())
     config.pluginmanager.register(stalls.Stalls())
