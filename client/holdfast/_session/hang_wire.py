@@ -44,7 +44,7 @@ _OPTIONAL = ("last_work_s", "helpers_s", "switches_s", "switch_share", "exit_cod
 _GPU_FIELDS = ("util_pct", "memory_util_pct", "power_w", "power_share", "links_share")
 _OUTPUT_FIELDS = (
     *("last_progress_s", "step", "last_checkpoint_s"),
-    *("step_total", "saved_step", "resumed_step", "bar_step"),
+    *("step_total", "saved_step", "resumed_step", "bar_step", "step_s"),
 )
 _PHASES = frozenset({"train", "evaluate", "save"})
 

@@ -34,6 +34,7 @@ class WorkerWatch:
     baselines: dict[int, Baseline] = field(default_factory=dict)
     last_progress_s: float | None = None
     step: float | None = None
+    step_s: float | None = None
     sent: WorkerFeatures | None = None
     count: StepCount = field(default_factory=StepCount)
     resumes: int = 0
@@ -66,6 +67,7 @@ class WorkerWatch:
             saved_step=_highest(one.saved for one in said),
             resumed_step=_highest(one.resumed for one in said),
             bar_step=bar[0] if bar else None,
+            step_s=self.step_s,
         )
         return WorkerFeatures(
             sample.worker, self.host, sample.at_s, ranks, output, sample.idle_reason, sample.own_world
@@ -93,8 +95,8 @@ class WorkerWatch:
                 moved |= said.reports > 0  # else: another program of the rank is about to report
                 step = None if said.step is None else float(said.step)
                 self.count.take(said.rank, step, total)
-                if step is not None:
-                    self.step = step if self.step is None else max(self.step, step)
+                if step is not None and (self.step is None or step > self.step):
+                    self.step, self.step_s = step, said.at_s
         read = [self._is_progress(line) for line in sample.lines]
         if self.reported:
             return moved

@@ -64,5 +64,5 @@ MUTANTS: tuple[tuple[str, str, str], ...] = (
     ("work", "elif not succeeded and ledger.steps and ledger.saves:", "elif not succeeded and ledger.steps:"),
     ("work", "saved = progress.saved[-1].at if progress.saved else began", "saved = until"),
     ("work", "DECLARED_IDLE if apart.category is Category.PAUSE else WORK", "WORK"),
-    ("work", "return low.at + round(share * (high.at - low.at))", "return high.at"),
+    ("work", "return _after(low.at, left, progress.apart)", "return high.at"),
 )

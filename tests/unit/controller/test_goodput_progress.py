@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
+
+import pytest
 
 from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures
 from holdfast_controller.core.goodput.progress import MOST_INTERVALS, MOST_SAVES, observe, recorded
+from holdfast_controller.core.goodput.work import reached_at
 from holdfast_controller.core.model.clock import Mono, Now, Wall
-from holdfast_controller.core.model.goodput import Category, Progress, ProgressWatch, Reached
+from holdfast_controller.core.model.goodput import Category, Interval, Progress, ProgressWatch, Reached
 
 T0 = 1_700_000_000.0
 
@@ -69,10 +73,11 @@ def test_idle_saving_and_evaluating_are_apart() -> None:
     )
     found = until(watch, 30)
     spans = [(each.start - ms(0), each.end - ms(0), each.category) for each in found.apart]
+    # Nothing tells when between two looks a save ended, and the evaluation began.
     assert spans == [
-        (4_000, 8_000, Category.SAVE),
-        (10_000, 20_000, Category.PAUSE),
-        (20_000, 30_000, Category.EVALUATE),
+        (4_000, 7_000, Category.SAVE),
+        (10_000, 19_000, Category.PAUSE),
+        (19_000, 30_000, Category.EVALUATE),
     ]
     assert [saved.step for saved in found.saved] == [2.0]
 
@@ -103,3 +108,44 @@ def test_what_is_gathered_stays_bounded_and_keeps_its_length() -> None:
 
 def test_nothing_seen_is_nothing_recorded() -> None:
     assert recorded(fed((2.0, {}), (4.0, {})), ms(0), ms(5)) is None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_marks_agree_with_what_was_done_however_late_the_looks_come(seed: int) -> None:
+    chance = random.Random(seed)
+    step_s, found = chance.uniform(0.05, 1.5), ProgressWatch(1)
+    done: list[tuple[float, float, str]] = []  # what is done instead of steps: from, to, what
+    at, ends = chance.uniform(2.0, 9.0), []
+    for step in range(1, 71):
+        at += step_s
+        ends.append(at)
+        if step % 20 == 0:  # ten steps follow the last
+            done.append((at, at + chance.uniform(5.0, 40.0), ("save", "evaluate", "idle")[step // 20 - 1]))
+            at = done[-1][1]
+    look = 0.0
+    sent: tuple[float, dict[str, Any]] = (-9.0, {})
+    while look < at:
+        look += chance.uniform(1.9, 4.5)
+        doing = next((what for start, end, what in done if start <= look < end), "")
+        steps = sum(end <= look for end in ends)
+        vector: dict[str, Any] = {"idle": "x"} if doing == "idle" else {"phase": doing}
+        if steps:
+            vector |= {"step": float(steps), "last_progress_s": look, "step_s": ends[steps - 1]}
+        if sent[1].get("step") != vector.get("step") or sent[1].keys() != vector.keys() or look - sent[0] >= 8.0:
+            sent = (look, dict(vector))
+            fed((look, vector), watch=found)
+    told = until(found, at + 5.0)
+    assert len(told.apart) == len(done)
+    for mark, (start, end, _) in zip(told.apart, done, strict=True):
+        assert abs(mark.start - ms(start)) <= 10
+        assert abs(mark.end - ms(end)) <= 1_510, (mark, ms(start), ms(end))
+    assert told.began is not None
+    assert abs(told.began - ms(ends[0])) <= 1_000
+    length = sum(mark.end - mark.start for mark in told.apart) / 1000
+    assert abs(length - sum(end - start for start, end, _ in done)) <= 2.0
+
+
+def test_a_step_is_reached_by_work_not_by_pauses() -> None:
+    apart = (Interval(ms(10), ms(90), Category.PAUSE),)
+    told = Progress(since=ms(0), until=ms(101), first=Reached(ms(0), 0.0), last=Reached(ms(100), 20.0), apart=apart)
+    assert [reached_at(told, step) for step in (5.0, 10.0, 15.0)] == [ms(5), ms(10), ms(95)]

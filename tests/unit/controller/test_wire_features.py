@@ -34,6 +34,7 @@ def test_times_that_are_no_numbers_are_refused(wrong: float) -> None:
         replace(VECTOR, ranks=(replace(RANK, helpers_s=wrong),)),
         replace(VECTOR, output=OutputFeatures(wrong)),
         replace(VECTOR, output=OutputFeatures(None, None, wrong)),
+        replace(VECTOR, output=OutputFeatures(None, step_s=wrong)),
     ):
         with pytest.raises(InvalidInput, match="times of workerpool0-0 are no numbers"):
             taken(vector)
@@ -67,6 +68,10 @@ def test_a_total_is_one_of_a_known_step_that_is_not_above_it(sent: OutputFeature
 
 def test_nothing_lies_after_its_sending() -> None:
     ahead = replace(RANK, still_since_s=200.0, last_work_s=200.0, helpers_s=None)
-    found = taken(WorkerFeatures("workerpool0-0", "h1", 200.0, (ahead,), OutputFeatures(1e9, 7.0, 150.0)))
+    found = taken(
+        WorkerFeatures("workerpool0-0", "h1", 200.0, (ahead,), OutputFeatures(1e9, 7.0, 150.0, step_s=1e9))
+    )
     expected = replace(RANK, still_since_s=100.0, last_work_s=100.0, helpers_s=None)
-    assert found == WorkerFeatures("workerpool0-0", "h1", 100.0, (expected,), OutputFeatures(100.0, 7.0, 100.0))
+    assert found == WorkerFeatures(
+        "workerpool0-0", "h1", 100.0, (expected,), OutputFeatures(100.0, 7.0, 100.0, step_s=100.0)
+    )

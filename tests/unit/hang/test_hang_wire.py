@@ -70,6 +70,7 @@ vectors = st.builds(
         saved_step=maybe,
         resumed_step=maybe,
         bar_step=maybe,
+        step_s=maybe,
     ),
     declared_idle=words,
 )

@@ -160,6 +160,7 @@ class WorkerSampling:
     def read(self, turn: Turn, host: HostGpus) -> WorkerSample:
         """Read a sample of the worker now."""
         now_s = time.monotonic()
+        told = self._read_progress(turn, now_s)  # first: the sample's time is that of what the program says
         if self.watched.peers != self._peers and not self._names.stuck:
             self._peers = self.watched.peers
             self._gang = turn.call(self._names, gang_at, self._peers)
@@ -184,7 +185,7 @@ class WorkerSampling:
             lines=tuple(lines),
             skipped_bytes=skipped,
             files=self._files.sample,
-            progress=self._read_progress(turn, now_s),
+            progress=told,
             own_world=self._own_world(),
         )
 

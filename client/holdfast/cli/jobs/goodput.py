@@ -18,7 +18,7 @@ from holdfast.cli.kit.console import say, say_text
 from holdfast.cli.kit.job_names import on_job
 from holdfast.cli.kit.output import dump
 from holdfast.cli.kit.parameters import job_word, moment
-from holdfast.cli.kit.table import Column, write
+from holdfast.cli.kit.table import Column, terminal_width, write
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -79,7 +79,7 @@ def _show_job(word: str, output: str, *, verify: bool) -> None:
         rows = [(line.category, line.cause, line.payer, line.ms / 1000) for line in found.lines]
         say_text(_csv(("category", "cause", "payer", "rank_seconds" if found.ranks else "gpu_seconds"), rows))
     else:
-        say(*page(job_id, found))
+        say(*page(job_id, found, terminal_width()))
 
 
 def _job_view(job_id: str, found: job_pb2.GetGoodputResponse) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from holdfast._base.printable import one_line
-from holdfast.cli.kit.durations import span
+from holdfast.cli.kit.table import Column, render
 
 if TYPE_CHECKING:
     from holdfast.v1 import cluster_pb2, job_pb2
@@ -18,7 +18,8 @@ LEVELS = {
     "C": "no steps are known, only that there was progress",
     "D": "nothing is known of its progress, so none of it is called productive",
 }
-WIDTH = 40
+WIDTH = 60
+MOST_LOSSES = 3
 _WORK = ("train", "train_unsaved")
 _GROUPS = {
     "trained": ("train",),
@@ -50,15 +51,15 @@ def share_of_work(found: job_pb2.GetGoodputResponse) -> float | None:
     return sum(line.ms for line in found.lines if line.category in _WORK) / total
 
 
-def page(job_id: str, found: job_pb2.GetGoodputResponse) -> Iterator[str]:
-    """Yield the lines of a job's ledger."""
+def page(job_id: str, found: job_pb2.GetGoodputResponse, width: int | None = None) -> Iterator[str]:
+    """Yield the lines of a job's ledger; its bar and the words of it within ``width``."""
     if not found.HasField("since"):
         yield f"{one_line(job_id)} has held no host since there is a ledger."
         return
     unit = "rank" if found.ranks else "GPU"
     total = sum(line.ms for line in found.lines)
     yield f"{one_line(job_id)}  {headline(found)}"
-    yield f"  {bar(found)}"
+    yield from (f"  {line}" for line in bar(found, width and width - 2))
     yield f"  known     level {one_line(found.level)}: {LEVELS.get(found.level, 'of a newer controller')}"
     if not found.complete:
         yield f"  begins    {found.since.ToJsonString()}, with an upgrade of the controller; not earlier"
@@ -72,46 +73,61 @@ def page(job_id: str, found: job_pb2.GetGoodputResponse) -> Iterator[str]:
 
 
 def headline(found: job_pb2.GetGoodputResponse) -> str:
-    """The goodput in words, and the largest losses."""
+    """The goodput in words."""
     share = share_of_work(found)
-    words = "goodput unknown" if share is None else f"goodput {100 * share:.1f} %"
-    lost = losses(found)
-    return words + (f"; lost most to {', '.join(lost)}" if lost else "")
+    return "goodput unknown" if share is None else f"goodput {100 * share:.1f} %"
 
 
-def losses(found: job_pb2.GetGoodputResponse, most: int = 3) -> list[str]:
-    """The largest losses by cause, such as ``HANG 12 min (4.1 %)``."""
+def short(found: job_pb2.GetGoodputResponse, *, width: int | None, colour: bool) -> str:
+    """The ledger in a few lines: the goodput, the bar and the three largest losses. Empty before there is any time."""
     total = sum(line.ms for line in found.lines)
-    by_cause: dict[str, int] = defaultdict(int)
+    if not total:
+        return ""
+    unit = "rank" if found.ranks else "GPU"
+    head = f"{headline(found)} of {hours(total)} {unit} hours (level {one_line(found.level)})"
+    columns = [Column("LOST TO"), Column("PAYER"), Column(f"{unit} HOURS", right=True), Column("SHARE", right=True)]
+    rows = [
+        (cause, payer, hours(ms), f"{100 * ms / total:.1f} %") for cause, payer, ms in losses(found)[:MOST_LOSSES]
+    ]
+    table = render(columns, rows, width=width, colour=colour) if rows else ""
+    return "\n".join([head, *bar(found, width)]) + "\n" + table
+
+
+def hours(ms: int) -> str:
+    """GPU time in hours, with three digits or more."""
+    given = ms / _HOUR_MS
+    return f"{given:,.0f}" if given >= 1000 else f"{given:.1f}" if given >= 10 else f"{given:.3f}"
+
+
+def losses(found: job_pb2.GetGoodputResponse) -> list[tuple[str, str, int]]:
+    """Cause, payer and time of each loss, the largest first."""
+    sums: dict[tuple[str, str], int] = defaultdict(int)
     for line in found.lines:
         if group_of(line.category, line.cause) == "lost":
-            by_cause[line.cause] += line.ms
-    weight = _weight(found)
-    ordered = sorted(by_cause.items(), key=lambda item: -item[1])[:most]
-    return [f"{one_line(cause)} {span(ms / weight / 1000)} ({100 * ms / total:.1f} %)" for cause, ms in ordered]
+            sums[line.cause, line.payer] += line.ms
+    return [(cause, payer, ms) for (cause, payer), ms in sorted(sums.items(), key=lambda item: -item[1])]
 
 
-def _weight(found: job_pb2.GetGoodputResponse) -> float:
-    """GPUs, or ranks, on average: what makes GPU time the time on the clock."""
-    elapsed_ms = (found.until.seconds - found.since.seconds) * 1000 + (found.until.nanos - found.since.nanos) / 1e6
-    return max(sum(line.ms for line in found.lines) / max(elapsed_ms, 1.0), 1e-9)
-
-
-def bar(found: job_pb2.GetGoodputResponse) -> str:
-    """The groups as a bar with its legend."""
+def bar(found: job_pb2.GetGoodputResponse, width: int | None = None) -> list[str]:
+    """The groups as a bar and its legend, in lines of at most ``width``."""
     sums: dict[str, int] = dict.fromkeys(_GROUPS, 0)
     for line in found.lines:
         sums[group_of(line.category, line.cause)] += line.ms
     total = sum(sums.values())
     if not total:
-        return ""
-    drawn, legend, done = "", [], 0
+        return []
+    drawn, done, size = "", 0, min(WIDTH, width or WIDTH)
+    legend = [""]
     for name, ms in sums.items():
         done += ms
-        drawn += _BAR[name] * (round(WIDTH * done / total) - len(drawn))
-        if ms:
-            legend.append(f"{_BAR[name]} {name} {100 * ms / total:.1f} %")
-    return f"{drawn}  {'  '.join(legend)}"
+        drawn += _BAR[name] * (round(size * done / total) - len(drawn))
+        if not ms:
+            continue
+        word = f"{_BAR[name]} {name} {100 * ms / total:.1f} %"
+        if legend[-1] and len(legend[-1]) + 2 + len(word) > (width or 100):
+            legend.append("")
+        legend[-1] += f"  {word}" if legend[-1] else word
+    return [drawn, *legend]
 
 
 def summary(rows: Iterable[cluster_pb2.GoodputRow]) -> list[tuple[str, ...]]:

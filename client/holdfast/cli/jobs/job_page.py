@@ -12,6 +12,7 @@ from holdfast.cli.hangs.hang_page import newest_hang, outcome_cell
 from holdfast.cli.jobs import exit_table, recovery_table
 from holdfast.cli.jobs.event_lines import end_of
 from holdfast.cli.jobs.gang import gpus_of, ranks_of
+from holdfast.cli.jobs.goodput_page import short
 from holdfast.cli.jobs.job_tables import project_of, ran, reason, state_cell, steps
 from holdfast.cli.kit.console import OUT, coloured, say, styled
 from holdfast.cli.kit.durations import age, clock, local, span
@@ -24,12 +25,22 @@ _MOST = 10
 """Hangs, and recoveries."""
 
 
-def write_page(job: job_pb2.CustomJob, now: float, *, wide: bool) -> None:
+def write_page(
+    job: job_pb2.CustomJob, now: float, *, goodput: job_pb2.GetGoodputResponse | None = None, wide: bool
+) -> None:
     """The page on stdout. ``wide`` leaves nothing out."""
-    say(*page(job, now, wide=wide, width=terminal_width(), colour=coloured(OUT)))
+    say(*page(job, now, goodput=goodput, wide=wide, width=terminal_width(), colour=coloured(OUT)))
 
 
-def page(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, colour: bool) -> Iterator[str]:
+def page(
+    job: job_pb2.CustomJob,
+    now: float,
+    *,
+    goodput: job_pb2.GetGoodputResponse | None = None,
+    wide: bool,
+    width: int | None,
+    colour: bool,
+) -> Iterator[str]:
     """Yield the lines of a job's page."""
     yield from _head(job, now, width=width, colour=colour)
     room = None if width is None else width - 2
@@ -38,6 +49,7 @@ def page(job: job_pb2.CustomJob, now: float, *, wide: bool, width: int | None, c
         ("Exits", *_exits(job, now, wide=wide, width=room, colour=colour)),
         ("Hangs", *_hangs(job, now, wide=wide, width=room, colour=colour)),
         ("Recoveries", *_recoveries(job, now, wide=wide, width=room, colour=colour)),
+        ("Goodput", 0, short(goodput, width=room, colour=colour) if goodput is not None else ""),
     ):
         if table:
             yield ""

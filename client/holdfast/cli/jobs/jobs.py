@@ -24,6 +24,7 @@ from holdfast.cli.kit.job_filters import job_filter
 from holdfast.cli.kit.job_names import job_of, on_job
 from holdfast.cli.kit.output import dump, json_line, output_option, show_list, show_one
 from holdfast.cli.kit.parameters import job_argument, key_value, moment
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -124,14 +125,21 @@ def _show(jobs: Sequence[job_pb2.CustomJob], output: str, hint: str) -> None:
 def show(word: str, output: str, secrets: bool) -> None:
     """Show one job.
 
-    Its workers, how their ranks ended, what was done about it, and why the job waits or failed. As json or yaml,
-    values of variables with names such as WANDB_API_KEY, HF_TOKEN or DB_PASSWORD are left out.
+    Its workers, how their ranks ended, what was done about it, what its GPUs spent their time on, and why the job
+    waits or failed. As json or yaml, values of variables with names such as WANDB_API_KEY, HF_TOKEN or DB_PASSWORD
+    are left out.
     """
 
-    async def work(client: Client) -> job_pb2.CustomJob:
-        return await job_of(client, word)
+    async def work(client: Client) -> tuple[job_pb2.CustomJob, job_pb2.GetGoodputResponse | None]:
+        job = await job_of(client, word)
+        if output not in ("table", "wide") or not job.generation:
+            return job, None
+        try:
+            return job, await client.goodput(job.id)
+        except HoldfastError:
+            return job, None  # such as of a controller that is older than the ledger
 
-    found = with_client(work)
+    found, goodput = with_client(work)
     from holdfast._sdk import json_view
     from holdfast.cli.jobs.job_page import write_page
 
@@ -140,7 +148,7 @@ def show(word: str, output: str, secrets: bool) -> None:
         output,
         view=lambda job: json_view.job(job if secrets else without_secrets(job)),
         name=lambda job: job.id,
-        page=lambda job, wide: write_page(job, time.time(), wide=wide),
+        page=lambda job, wide: write_page(job, time.time(), goodput=goodput, wide=wide),
     )
 
 

@@ -158,12 +158,15 @@ class OutputFeatures:
     resumed_step: float | None = None
     # Read from a progress bar in the output, where the program reports no step.
     bar_step: float | None = None
+    # When the program reported its newest step; None where it reports none.
+    step_s: float | None = None
 
     def shifted(self, by_s: float) -> OutputFeatures:
         return replace(
             self,
             last_progress_s=_shift(self.last_progress_s, by_s),
             last_checkpoint_s=_shift(self.last_checkpoint_s, by_s),
+            step_s=_shift(self.step_s, by_s),
         )
 
 

@@ -6,6 +6,7 @@ oldest saves are thinned out. A step that falls is not believed before the next 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast.hang.pipeline.features import WorkerFeatures
@@ -16,14 +17,16 @@ MOST_SAVES = 32
 MOST_INTERVALS = 64
 SAVE_FROM_MS = 10_000
 """A checkpoint that is written while no step is reported for longer than this, or two steps, is waited for."""
+LOOK_MS = 2_000
+"""How often an agent looks; it tells at once what is new, and what isn't every eight seconds."""
 _APART = (Category.PAUSE, Category.SAVE, Category.EVALUATE)
 """Where several workers do several of these, the first counts."""
 
 
 def observe(watch: ProgressWatch, index: int, vector: WorkerFeatures, now: Now) -> bool:
     """Take in a worker's newest vector, on our clock; whether there is news that should outlive the controller."""
-    at = max(watch.newest, _ms(vector.at_s, now))
-    watch.newest = at
+    earlier, last = watch.newest, watch.last
+    at = watch.newest = max(earlier, _ms(vector.at_s, now))
     news = _note_step(watch, vector, at, now)
     news |= _note_saves(watch, index, vector, at, now)
     output = vector.output
@@ -41,9 +44,24 @@ def observe(watch: ProgressWatch, index: int, vector: WorkerFeatures, now: Now) 
     after = _doing(watch)
     if before is not after:
         if before is not None:
-            _add(watch, Interval(watch.doing_since, at, before))
-        watch.doing_since = at
+            ended = _turned_at(watch, last, earlier, at, into=False)
+            _add(watch, Interval(watch.doing_since, ended, before))
+        watch.doing_since = _turned_at(watch, last, earlier, at, into=True)
     return news or before is not after
+
+
+def _turned_at(watch: ProgressWatch, before: Reached | None, earlier: int, at: int, *, into: bool) -> int:
+    """When training turned ``into`` something else, or back: between two looks, found by the steps beside it.
+
+    Something else begins as a step ends. It ended before the steps that are new, by their mean time until then.
+    """
+    last = watch.last
+    if last is None or last.at <= earlier:
+        return (max(earlier, at - LOOK_MS) + at) // 2
+    if into or before is None:
+        return last.at
+    back = round((last.step - before.step) * _step_ms(watch, before))
+    return max(last.at - back, earlier)
 
 
 def recorded(watch: ProgressWatch, since: int, until: int) -> Progress | None:
@@ -71,7 +89,7 @@ def recorded(watch: ProgressWatch, since: int, until: int) -> Progress | None:
 def _first(watch: ProgressWatch, since: int) -> Reached | None:
     """The first step, which lies between two looks: by the mean time of a step, after the look that saw none."""
     first, earliest = watch.first, max(watch.stepless, since)
-    if first is None or earliest >= first.at or not watch.stepless:
+    if first is None or earliest >= first.at or (watch.since and not watch.stepless):
         return first
     before = watch.resumed if watch.resumed is not None else 0.0
     at = first.at - round(max(first.step - before - 1, 0.0) * _step_ms(watch))
@@ -102,11 +120,12 @@ def _note_step(watch: ProgressWatch, vector: WorkerFeatures, at: int, now: Now) 
         if watch.first is None:
             watch.stepless = at
         return False
-    reached = Reached(moved, step)
+    when = moved if output.step_s is None or output.step is None else min(_ms(output.step_s, now), at)
+    reached = Reached(when if watch.last is None else max(when, watch.last.at), step)
     if watch.first is None:
         watch.first = watch.last = reached
         # Lines before the first step are no steps.
-        watch.began = watch.moved = moved
+        watch.began, watch.moved = when, moved
         return True
     if watch.last is None or step > watch.last.step:
         watch.last = reached
@@ -148,10 +167,17 @@ def _reached_at(watch: ProgressWatch, step: float, at: int) -> int:
     return max(watch.last.at - back, watch.saved[-1].at if watch.saved else watch.began or 0)
 
 
-def _step_ms(watch: ProgressWatch) -> int:
-    if watch.first is None or watch.last is None or watch.last.step <= watch.first.step:
-        return 0
-    return round((watch.last.at - watch.first.at) / (watch.last.step - watch.first.step))
+def _step_ms(watch: ProgressWatch, until: Reached | None = None) -> float:
+    """Mean time of a step until the newest, or that one, without what was done between steps."""
+    first, last = watch.first, watch.last if until is None else until
+    if first is None or last is None or last.step <= first.step:
+        return 0.0
+    return worked(first.at, last.at, watch.apart) / (last.step - first.step)
+
+
+def worked(start: int, end: int, apart: Iterable[Interval]) -> int:
+    """The part of a stretch that is in none of the intervals."""
+    return end - start - sum(max(0, min(each.end, end) - max(each.start, start)) for each in apart)
 
 
 def _save(watch: ProgressWatch, saved: Reached) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 from holdfast_controller.core.goodput.causes import DECLARED_IDLE, FIRST_START, OLDER_SAVE, WORK
+from holdfast_controller.core.goodput.progress import worked
 from holdfast_controller.core.goodput.tape import recut
-from holdfast_controller.core.model.goodput import Category, JobLedger, Progress, Tape, Unsettled
+from holdfast_controller.core.model.goodput import Category, Interval, JobLedger, Progress, Tape, Unsettled
 
 RAN = frozenset({Category.RAN})
 UNSAVED = frozenset({Category.TRAIN_UNSAVED})
@@ -87,5 +89,17 @@ def reached_at(progress: Progress, step: float) -> int | None:
     for low, high in pairwise(points):
         if low.step <= step < high.step:
             share = (step - low.step) / (high.step - low.step)
-            return low.at + round(share * (high.at - low.at))
+            left = round(share * worked(low.at, high.at, progress.apart))
+            return _after(low.at, left, progress.apart)
     return progress.last.at
+
+
+def _after(at: int, work_ms: int, apart: Iterable[Interval]) -> int:
+    """The time after so much work from a time on."""
+    for each in apart:
+        if each.end > at:
+            if each.start - at >= work_ms:
+                break
+            work_ms -= max(0, each.start - at)
+            at = each.end
+    return at + work_ms

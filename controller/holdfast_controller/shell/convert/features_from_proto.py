@@ -20,7 +20,7 @@ def features(host: str, session: int, message: agent_pb2.FeatureReport) -> Featu
     """
     vector = hang_wire.from_proto(host, message)
     output = vector.output
-    times = [message.sent_s, vector.at_s, output.last_progress_s, output.last_checkpoint_s]
+    times = [message.sent_s, vector.at_s, output.last_progress_s, output.last_checkpoint_s, output.step_s]
     for rank in vector.ranks:
         times += (rank.still_since_s, rank.last_work_s, rank.helpers_s)
     known = [at for at in times if at is not None]
@@ -70,5 +70,6 @@ def _not_after(vector: WorkerFeatures, sent_s: float) -> WorkerFeatures:
         vector.output,
         last_progress_s=past(vector.output.last_progress_s),
         last_checkpoint_s=past(vector.output.last_checkpoint_s),
+        step_s=past(vector.output.step_s),
     )
     return replace(vector, at_s=min(vector.at_s, sent_s), ranks=ranks, output=output)
