@@ -40,8 +40,12 @@ TAIL = """
   by its exit code or by its last line on stderr. Figures in them may differ.
 - A program that can't work as it is written isn't tried again: an import or syntax error, or exit code 126 or 127, in a
   first generation that made no progress. Nor is one that fails in the same way twice in a row (the same exception, or
-  the same code and last line on stderr), each time within ten minutes and before any step, checkpoint or output that
-  looks like progress. `noProgressLimit: 0` switches both rules off.
+  the same code and last line on stderr; figures, addresses and names of temporary files may differ), each time within
+  ten minutes and before it has begun its work. It has begun with a step, a checkpoint or a phase that it reports; with
+  a step or a bar in its output that grows, or any other number that grows for a minute; or with a minute of work on
+  GPUs. Banners, warnings, and what counts while something is loaded or prepared are the start's.
+  An error that may heal by itself (a port in use, a server that is away, a name that is not found) is tried again as
+  often as any. `noProgressLimit: 0` switches both rules off.
 - All workers of a job together are restarted in place for their own errors at most twice as often as one of them.
 - The first launch of such a row is at once; those that follow wait 1 s, 2 s, 4 s and so on, 5 minutes at most. With
   `backoff.initial` the first one waits too, and `backoff.limit` is the longest wait, `0s` for none. Launches after a

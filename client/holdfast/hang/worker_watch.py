@@ -13,12 +13,14 @@ from typing import Any
 
 from holdfast._base.codec import from_plain, to_plain
 from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, WorkerFeatures
-from holdfast.hang.pipeline.log_progress import LineReader
+from holdfast.hang.pipeline.log_progress import COUNT_S, LineReader, WorkCount
 from holdfast.hang.pipeline.rank_baseline import Baseline, begin, observe
 from holdfast.hang.pipeline.step_count import ProgressBars, StepCount
 from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
 from holdfast.hang.tuning import Tuning
 
+GPU_READINGS = 12
+"""Readings of a GPU at work, 5 s apart, that are more than a start does there."""
 REPEAT_S = 8.0
 """A vector without news is sent again after so long; the controller calls a worker blind after 15 s."""
 
@@ -39,6 +41,8 @@ class WorkerWatch:
     count: StepCount = field(default_factory=StepCount)
     resumes: int = 0
     _bars: ProgressBars = field(default_factory=ProgressBars)
+    _work: WorkCount = field(default_factory=WorkCount)
+    _events_s: float | None = None
     _reader: LineReader = field(init=False)
     _reports: dict[int, int] = field(default_factory=dict)
 
@@ -54,6 +58,7 @@ class WorkerWatch:
         if grown is not None and (self.last_progress_s is None or grown > self.last_progress_s):
             self.last_progress_s = grown
         said = sample.progress
+        self._note_work(sample)
         bar = self._bars.shown() if self.step is None else None
         output = OutputFeatures(
             last_progress_s=self.last_progress_s,
@@ -61,6 +66,7 @@ class WorkerWatch:
             last_checkpoint_s=sample.files.checkpoint_grew_s,
             checkpoint_open=sample.files.checkpoint_open,
             reported=self.reported,
+            began_work=self._work.began,
             step_total=bar[1] if bar else self.count.total_beside(self.step),
             step_fell=self.count.fell_from is not None,
             phase=_phase(said),
@@ -104,6 +110,22 @@ class WorkerWatch:
             self.step = self._reader.step
         return any(read)
 
+    def _note_work(self, sample: WorkerSample) -> None:
+        """Note whether the program has begun its work by now; once it has, that stays."""
+        if self._work.began:
+            return
+        for line in sample.lines:
+            self._work.take(line.rank, line.text, sample.at_s)
+        grew_s = sample.files.events_grew_s
+        if self._events_s is None:
+            self._events_s = grew_s
+        self._work.began |= (
+            bool(self.step)
+            or any(_works(said) for said in sample.progress)
+            or (grew_s is not None and self._events_s is not None and grew_s - self._events_s >= COUNT_S)
+            or any(base.gpu_learned >= GPU_READINGS for base in self.baselines.values())
+        )
+
     def _take_resumption(self, said: RankProgress) -> None:
         """Steps fall where the program says that it went on from an older one; each rank may say it of the same."""
         if said.resumes > self.resumes:
@@ -137,6 +159,7 @@ class WorkerWatch:
             "step": self.step,
             "count": to_plain(self.count),
             "resumes": self.resumes,
+            "beganWork": self._work.began,
         }
 
     def restore(self, record: dict[str, Any]) -> None:
@@ -150,7 +173,15 @@ class WorkerWatch:
             raise ValueError(f"no baseline: {error!r}") from error
         self.baselines, self.count, self.resumes = baselines, count, record.get("resumes", 0)
         self.last_progress_s, self.step = record.get("lastProgressS"), record.get("step")
+        self._work.began = record.get("beganWork", False)
         self._reports = {int(rank): count for rank, count in record.get("reports", {}).items()}
+
+
+def _works(said: RankProgress) -> bool:
+    """Whether a rank says more than that it starts: a step, a sign of life, an evaluation, a checkpoint."""
+    stepped = said.reports > 0 and (said.step is None or said.step > (said.resumed or 0))
+    saved = said.saved is not None and said.saved != said.resumed
+    return stepped or saved or said.saves or said.evaluates
 
 
 def _phase(ranks: Sequence[RankProgress]) -> str:

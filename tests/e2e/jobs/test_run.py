@@ -6,13 +6,14 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from tests.e2e.cli_cluster import DevCluster, Watcher, exits, gone, rank_pids
+from tests.e2e.cli_cluster import DevCluster, Watcher, exits, gone, rank_pids, until
 
 ONCE = ("--max-restarts", "0")
 SLEEP = "exec sleep 600"
@@ -51,6 +52,47 @@ def test_a_typo_is_not_launched_again_and_again(cluster: DevCluster, code: str, 
     assert done.returncode == 1
     assert f"It failed {why}" in done.stderr
     assert cluster.job(cluster.ask(lambda client: client.newest_jobs(1))[0].id)["generation"] == launches
+
+
+STARTS = "import os, random, sys, time, warnings; pid = os.getpid()"
+DIES_EARLY = {
+    # As JAX: its warnings hold process ids and times, and come while it is imported.
+    "jax": f"""{STARTS}
+for n in range(3):
+    print(f"W{{n}} {{pid}} {{random.random()}} {{chr(97 + pid % 26) * 8}} cuda_dnn.cc: no cuDNN", file=sys.stderr)
+    time.sleep(1)
+raise ValueError(f"Incompatible shapes for broadcasting: ({{pid}}, 4) and (8, 4).")""",
+    "out of memory": f"""{STARTS}
+print("world of 8", pid, flush=True)
+time.sleep(2.5)
+print("step 0", flush=True)
+class OutOfMemoryError(RuntimeError): pass
+raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {{random.choice(['2.00 GiB', '512 MiB'])}}.")""",
+    "data": f"""{STARTS}
+for n in range(501):
+    if n % 50 == 0:
+        print(f"step {{n}} loss 2.5", flush=True)
+    time.sleep(0.008)
+raise RuntimeError(f"cannot identify image file {{pid}}")""",
+}
+
+
+def test_the_same_error_at_the_start_is_final_whatever_the_program_printed_before(cluster: DevCluster) -> None:
+    jobs = {name: cluster.detach("--", sys.executable, "-c", code) for name, code in DIES_EARLY.items()}
+    for name in ("jax", "out of memory"):
+        assert cluster.reach(jobs[name], "FAILED", timeout=120)["generation"] == 2, name
+    until(lambda: cluster.job(jobs["data"])["generation"] > 2, what="for a third launch of what had trained")
+    cluster.end(jobs["data"])
+
+
+def test_a_port_that_another_program_gives_back_is_waited_for(cluster: DevCluster) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bind = (
+            f"import socket, time; time.sleep(0.5); socket.create_server(('127.0.0.1', {taken.getsockname()[1]}))"
+        )
+        job = cluster.detach("--", sys.executable, "-c", bind)
+        until(lambda: cluster.job(job)["generation"] > 2, what="for a third launch")
+    cluster.reach(job, "SUCCEEDED")
 
 
 def test_status_is_that_of_the_rank_that_failed_first(cluster: DevCluster, tmp_path: Path) -> None:

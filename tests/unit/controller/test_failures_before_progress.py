@@ -52,6 +52,19 @@ def test_a_program_that_cannot_work_as_it_is_written_fails_at_once(exit_: Exit, 
         (last("ValueError: no shard"), last("KeyError: 'lr'"), False),
         (last("downloading", code=2), last("no such file", code=2), False),
         (last(code=2), last(code=2), False),
+        (
+            last(
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. Process 4711 has 512 MiB"
+            ),
+            last("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20 MiB. Process 99 has 1.5 GiB"),
+            True,
+        ),
+        (
+            last("FileNotFoundError: [Errno 2] No such file or directory: '/tmp/tmpk3_2x9f8/x'"),
+            last("FileNotFoundError: [Errno 2] No such file or directory: '/tmp/tmpq9w8zzz1/x'"),
+            True,
+        ),
+        (last("ValueError: no shard in tmpfiles"), last("ValueError: no shard in tmpdirs"), False),
     ],
 )
 def test_the_same_words_twice_before_any_progress_are_final(one: Exit, other: Exit, same: bool) -> None:
@@ -71,3 +84,28 @@ def test_early_failures_are_tried_again_where_the_job_asks_for_that() -> None:
         found = made(**retries)
         note_failure(found, failure_of(found, found.gang.members[0], exit_, Cause.USER_ERROR, EARLY))
         assert isinstance(decide(found, found.gang.members[1], exit_, Cause.USER_ERROR, EARLY), Restart), retries
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "OSError: [Errno 98] Address already in use",
+        "RuntimeError: The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+        "requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://data.lab",
+        "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+        "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+        "OSError: [Errno 116] Stale file handle: '/data/x'",
+    ],
+)
+def test_what_may_heal_by_itself_is_tried_again_as_often_as_any_error(said: str) -> None:
+    found = made()
+    note_failure(found, failure_of(found, found.gang.members[0], last(said), Cause.USER_ERROR, EARLY))
+    assert isinstance(decide(found, found.gang.members[0], last(said), Cause.USER_ERROR, EARLY), Restart)
+
+
+def test_a_step_of_0_is_no_progress_before_the_same_error() -> None:
+    found, exit_ = made(), last("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+    at_0 = Reached(step=0.0, early=True)
+    note_failure(found, failure_of(found, found.gang.members[0], exit_, Cause.USER_ERROR, at_0))
+    assert isinstance(decide(found, found.gang.members[0], exit_, Cause.USER_ERROR, at_0), Fail)

@@ -146,6 +146,9 @@ class OutputFeatures:
     checkpoint_open: bool = False
     # The program reports its progress itself, so its lines count no longer.
     reported: bool = False
+    # The program has begun its work: a step, a save, a phase, a count that grows, GPUs at work. An error before that
+    # is one of its start. None from an agent that doesn't say.
+    began_work: bool | None = None
     # For display and for the account of a job's time only; no rule and no budget looks at what follows.
     # Steps in all; None where it isn't known.
     step_total: float | None = None

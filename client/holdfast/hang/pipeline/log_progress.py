@@ -5,6 +5,8 @@ clock, grows: exceeds the greatest this shape has shown at that place, or, as a 
 each epoch does, keeps growing line after line. A number that often falls is a gauge (memory in use, a temperature)
 and never progress, nor is one that counts attempts. A heartbeat that continues while the job hangs has an old shape
 and no such number. With a step pattern of the job's own, only the number it finds is looked at.
+
+Whether the program has begun its work is a stricter question (``WorkCount``): every start prints lines of new shapes.
 """
 
 from __future__ import annotations
@@ -47,6 +49,25 @@ _OPAQUE = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
+
+# A number that grows without a word of training beside it is work after so long, and so many rises: what a start
+# counts (channels, layers, process ids) comes in one go.
+COUNT_S = 60.0
+COUNT_RISES = 3
+_SIZES = re.compile(r"\d+(?:\.\d+)?\s*(?:[kmgt]?i?b|bytes|%)(?![a-z0-9])", re.IGNORECASE)
+_STEP_BEFORE = re.compile(
+    r"(?<![a-z])(?:steps?|it|iters?|iterations?|epochs?|batch(?:es)?|updates?|rounds?|episodes?)"
+    r"[\s:=\[(#/,'\"-]{0,4}(?=#)",
+    re.IGNORECASE,
+)
+_BAR = re.compile(r"(\d{1,15})/\d{1,15} \[(?:\d{1,9}:\d\d|<t>)")
+_TRAINS = re.compile(r"(?<![a-z])(?:step|iter|epoch|batch|train|fit|update)", re.IGNORECASE)
+_PREPARES = re.compile(
+    r"\b(?:(?:un)?(?:load|download|fetch|mapp|resolv|extract|build|compil|prepar|filter|shard|cach|index|import"
+    r"|install|check|connect|wait|warm|tokeniz|tokenis|generat|pack|initiali[sz]|read|convert|sort|group)ing"
+    r"|map|warm-?up|pid|port|process|thread|rank)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(slots=True)
@@ -133,3 +154,71 @@ class LineReader:
         last = _NUMBER.search(found.group(2) or "") if pattern.groups > 1 else None
         self.total = float(last.group(0)) if last else None
         return moved
+
+
+@dataclass(slots=True)
+class _Counted:
+    """One shape of lines, as the first rank that printed it goes on printing it."""
+
+    rank: int
+    first_s: float
+    places: list[_Place]
+    rises: int = 0
+
+
+class WorkCount:
+    """Whether the lines of one worker in one generation count work: steps or a bar that grow, or any number for long.
+
+    What a start prints is none: banners, warnings, process ids, sizes, and what is counted while something is loaded,
+    downloaded or prepared. It remembers at most ``MAX_SHAPES`` × ``MAX_NUMBERS`` numbers.
+    """
+
+    def __init__(self) -> None:
+        self.began = False
+        self._counted: dict[str, _Counted] = {}
+
+    def take(self, rank: int, line: str, at_s: float) -> None:
+        """One more line of a rank, read at ``at_s``."""
+        if self.began:
+            return
+        found = _bar(line) or _steps(line)
+        if found is None:
+            return
+        shape, numbers, counts, named = found
+        known = self._counted.get(shape)
+        if known is None:
+            if len(self._counted) < MAX_SHAPES:
+                self._counted[shape] = _Counted(rank, at_s, [_Place(value, value) for value in numbers])
+            return
+        if known.rank != rank:
+            return
+        grown = [place.grows(value) for place, value in zip(known.places, numbers, strict=True)]
+        if any(grown[index] for index in counts):
+            known.rises += 1
+            self.began = named or (known.rises >= COUNT_RISES and at_s - known.first_s >= COUNT_S)
+            if self.began:
+                self._counted.clear()
+
+
+_Found = tuple[str, tuple[float, ...], frozenset[int], bool]
+"""A line's shape, its numbers, the places of those that may count, and whether its words say that they count work."""
+
+
+def _bar(line: str) -> _Found | None:
+    found = _BAR.search(line[:MAX_LINE])
+    if found is None:
+        return None
+    label, _ = normalised(line[: found.start()].partition("%")[0].rstrip("0123456789. "))
+    if _PREPARES.search(label):
+        return f"bar {label}", (), frozenset(), False
+    return f"bar {label}", (float(found[1]),), frozenset({0}), not label or bool(_TRAINS.search(label))
+
+
+def _steps(line: str) -> _Found | None:
+    shape, numbers = normalised(_SIZES.sub("<size>", line[:MAX_LINE]))
+    steps = list(_STEP_BEFORE.finditer(shape))
+    if not numbers or _PREPARES.search(shape, 0, steps[0].start() if steps else len(shape)):
+        return None
+    named = {shape.count("#", 0, step.end()) for step in steps}
+    whole = {index for index, value in enumerate(numbers) if value.is_integer() or index in named}
+    return shape, numbers, frozenset(whole), bool(steps)

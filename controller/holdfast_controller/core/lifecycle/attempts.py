@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from holdfast._session.reports import ExitReason
 from holdfast.errors import WrongState
+from holdfast.hang.pipeline.features import OutputFeatures
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.failure_policy import Reached, backoff_s
 from holdfast_controller.core.lifecycle.warning_signal import PAUSE, is_running, warn
@@ -44,10 +45,16 @@ def reached(step: Step, job: Job) -> Reached:
     saved = [output.last_checkpoint_s for output in outputs if output.last_checkpoint_s is not None]
     _, watch = step.cluster.watches.get(job.id, (0, None))
     since_s = watch.began_s if watch is not None else 0.0
-    moved = any(output.last_progress_s is not None and output.last_progress_s > since_s for output in outputs)
     found = Reached(max(steps, default=None), any(at > since_s for at in saved))
-    nothing = found == Reached() and not moved
-    return replace(found, early=nothing and _ran_s(step, job) < EARLY_S)
+    worked = bool(found.step) or found.checkpoint or any(_began_work(output, since_s) for output in outputs)
+    return replace(found, early=not worked and _ran_s(step, job) < EARLY_S)
+
+
+def _began_work(output: OutputFeatures, since_s: float) -> bool:
+    """Whether a worker's program has begun its work; any new output is that where an older agent can't tell."""
+    if output.began_work is not None:
+        return output.began_work
+    return output.last_progress_s is not None and output.last_progress_s > since_s
 
 
 def _ran_s(step: Step, job: Job) -> float:

@@ -117,7 +117,19 @@ _GAVE_UP_WAITING = re.compile(
     re.IGNORECASE,
 )
 """What torch prints before NCCL's watchdog aborts a process that waited too long."""
-_FIGURES = re.compile(r"0x[0-9a-f]+|\b(?=\w*\d)[0-9a-f]{6,}\b|\d+")
+_FIGURES = re.compile(
+    r"0x[0-9a-f]+|\btmp(?=\w{0,40}[\d_])\w{6,40}|\b(?=\w*\d)[0-9a-f]{6,}\b"
+    r"|\d+(?:\.\d+)?(?:\s?(?:[KMGT]i?B|bytes)\b)?"
+)
+"""What differs between two ends of one kind: addresses, hashes, names of temporary files, figures with their unit."""
+_MAY_HEAL = re.compile(
+    r"address already in use|connection (?:refused|reset|aborted|timed out)|timed? ?out\b|temporar(?:y|ily) "
+    r"|resource busy|busy or unavailable|try again|stale file handle|no space left|input/output error"
+    r"|too many (?:requests|open files in system)|service unavailable|bad gateway|gateway time|server error"
+    r"|(?:network|host) (?:is )?unreachable|no route to host|ConnectionError|MaxRetryError|name resolution",
+    re.IGNORECASE,
+)
+"""Errors of the program's surroundings: the same words twice don't say that a third launch meets them again."""
 _FATAL_FOR_GPU = re.compile(
     r"uncorrectable (ecc|nvlink) error|cudaerrorecc|gpu has fallen off the bus|unspecified launch failure.*xid",
     re.IGNORECASE,
@@ -169,7 +181,7 @@ class Reached:
     step: float | None = None
     checkpoint: bool = False
     early: bool = False
-    """It ended within minutes, without either and without any output that is progress."""
+    """It ended within minutes, before its program was seen to begin its work."""
 
     def progressed(self, job: Job) -> bool:
         """Whether that is past everything before: by steps where any is known, by a checkpoint otherwise."""
@@ -325,16 +337,19 @@ def _is_stuck(job: Job, rule: Rule, failure: Failure) -> bool:
 
 
 def _never_works(job: Job, cause: Cause, exit_: Exit, failure: Failure) -> bool:
-    """The same words twice before any progress, or a first failure that is the program's text: a typo, no package."""
+    """The same words twice before any progress, or a first failure that is the program's text: a typo, no package.
+
+    Words of surroundings that may heal by themselves (a port in use, a server that is away) are no such end.
+    """
     budgets = job.budgets
     if cause is not Cause.USER_ERROR or not job.gang.retries.no_progress_limit or not failure.early:
         return False
-    if budgets.best_step is not None or budgets.checkpointed:
+    if budgets.best_step or budgets.checkpointed:
         return False
     if not budgets.spent.failures:
         kind = raised_by(exit_).partition(":")[0].rpartition(".")[2]
         return kind in _OF_TEXT or exit_.exit_code in _NO_COMMAND
-    return says_the_same(budgets.spent.early, failure.key)
+    return says_the_same(budgets.spent.early, failure.key) and not _MAY_HEAL.search(failure.key)
 
 
 def _on_port(job: Job, member: Member, failure: Failure, error: JobError) -> Answer:
