@@ -72,6 +72,8 @@ class World:
         self.cluster = Cluster(epoch=1)
         self.reactor = Reactor(self.cluster, self.policies)
         self.log: list[ev.Event] = []
+        self.sentences: list[str] = []
+        """Of the events, as users read them."""
         self.sessions: dict[str, int] = {}
         self.boots: dict[str, str] = {}
         self.labels: dict[str, dict[str, str]] = {}
@@ -414,6 +416,7 @@ class World:
             self.log.append(entry.event)
             assert entry.sequence == number
             assert entry.message
+            self.sentences.append(entry.message)
         self._keep([action for action in decision.actions if isinstance(action, act.KeepWatch)])
         actions = tuple(a for a in decision.actions if not isinstance(a, act.KeepWatch | act.KeepProgress))
         self.sent += actions

@@ -64,6 +64,7 @@ def to_proto(job_id: str, generation: int, features: WorkerFeatures, sent_s: flo
         phase=output.phase,
         checkpoint_open=output.checkpoint_open,
         reported=output.reported,
+        began_work=output.began_work,
         declared_idle=features.declared_idle,
         own_world=features.own_world,
     )
@@ -106,6 +107,7 @@ def from_proto(host: str, message: agent_pb2.FeatureReport) -> WorkerFeatures:
             **{name: _present(message, name) for name in _OUTPUT_FIELDS},
             checkpoint_open=message.checkpoint_open,
             reported=message.reported,
+            began_work=message.began_work if message.HasField("began_work") else None,
             step_fell=message.step_fell,
             phase=message.phase if message.phase in _PHASES else "",
         ),

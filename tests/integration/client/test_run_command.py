@@ -217,6 +217,25 @@ async def test_rank_0_and_the_rank_that_is_to_blame_are_shown(
     assert "holdfast job show j1" in result.err
 
 
+async def test_a_cause_that_is_found_late_is_shown_by_its_own_end_not_by_a_later_one(
+    controller: FakeController, holdfast: Command
+) -> None:
+    async def on_create(job: job_pb2.CustomJob) -> None:
+        for generation in (1, 2):
+            exit_ = job_pb2.Exit(generation=generation, rank=1, reason=job_pb2.EXIT_REASON_NONZERO_EXIT)
+            exited = job_pb2.JobEvent(rank_exited=job_pb2.JobEvent.RankExited(worker="workerpool1-0", exit=exit_))
+            controller.event(job.id, "RankExited", f"rank 1 ended in launch {generation}", what=exited)
+        ranks = [job_pb2.RankName(worker="workerpool1-0", rank=1)]
+        found = job_pb2.JobEvent.CauseFound(generation=2, related=job_pb2.Related(ranks=ranks))
+        controller.event(job.id, "CauseFound", "first to fail was rank 1", what=job_pb2.JobEvent(cause_found=found))
+        controller.event(job.id, "JobEnded", "SUCCEEDED", "SUCCEEDED")
+
+    controller.on_create = on_create
+    result = await holdfast("run", "--replicas", "2", "--", "x")
+    assert "holdfast: rank 1 ended in launch 1\nholdfast: first to fail was rank 1\n" in result.err
+    assert "launch 2" not in result.err
+
+
 async def test_the_blamed_rank_is_shown_though_all_other_output_has_been_read(
     controller: FakeController, holdfast: Command
 ) -> None:

@@ -240,7 +240,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "generation 1 had reached step 7",
         "late exit report for workerpool0-0 rank 0: killed by signal 11",
         "restarting in place as generation 2: workerpool0-0 rank 0 (SIGNALED), restart 1 of 5",
-        "first to fail was workerpool1-0 rank 2 (NONZERO_EXIT)",
+        "first to fail was workerpool1-0 rank 2 (NONZERO_EXIT), restart 1 of 5",
         "action on hangs turned off by bob until 02:30:00 UTC, or: holdfast job hang-action a on",
         "action on hangs turned on by ann",
         "possible hang (GPUS_IDLE): no rank has moved for 31 s;"

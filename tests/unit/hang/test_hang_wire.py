@@ -64,6 +64,7 @@ vectors = st.builds(
     output=st.builds(
         OutputFeatures,
         *(maybe, maybe, maybe, st.booleans(), st.booleans()),
+        began_work=st.none() | st.booleans(),
         step_total=maybe,
         step_fell=st.booleans(),
         phase=st.sampled_from(["", "train", "evaluate", "save"]),

@@ -67,6 +67,17 @@ def blamed_rank(event: job_pb2.WatchJobResponse) -> int | None:
     return None
 
 
+def launches(event: job_pb2.WatchJobResponse) -> int:
+    """The generation that follows upon the failure that the event names a cause of; 0 where it names none."""
+    found = event.event
+    match kind_of(event):
+        case "restarting":
+            return found.restarting.generation
+        case "cause_found":
+            return found.cause_found.generation
+    return 0
+
+
 def _only(related: job_pb2.Related) -> int | None:
     return related.ranks[0].rank if len(related.ranks) == 1 else None
 

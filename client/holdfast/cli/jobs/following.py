@@ -57,8 +57,8 @@ class _Follower:
         self._ranks: tuple[int, ...] = () if show_all else (0,)
         self._output = RankOutput(console, many=show_all and len(world) > 1)
         self._on_link = console.on_link()
-        self._failures: dict[int, job_pb2.WatchJobResponse] = {}
-        """By rank: the event that records how it failed last."""
+        self._failures: dict[int, list[job_pb2.WatchJobResponse]] = {}
+        """By rank: the events that record how it failed in the last two generations that it failed in, oldest first."""
         self._explained: set[tuple[int, int]] = set()
         self._problems: list[job_pb2.StreamLogsResponse] = []
         self._queued = False
@@ -114,7 +114,7 @@ class _Follower:
                 if self._terminal and event.state == job_pb2.JOB_STATE_RUNNING and not self._typing:
                     self._type(tasks)
                 if event_lines.is_failure(event):
-                    self._failures[event.event.rank_exited.exit.rank] = event
+                    self._note_failure(event)
                 if (rank := event_lines.blamed_rank(event)) is not None:
                     await self._explain(rank, event)
                 if sentence := event_lines.sentence(event):
@@ -124,12 +124,21 @@ class _Follower:
                         self._queued = True
                         self._console.note(event_lines.while_queued(self._job))
 
+    def _note_failure(self, event: job_pb2.WatchJobResponse) -> None:
+        """Keep how a rank failed; ends of an older generation may be reported after those of a newer one."""
+        known = self._failures.setdefault(_exit(event).rank, [])
+        known.append(event)
+        known.sort(key=lambda one: _exit(one).generation)
+        del known[:-2]
+
     async def _explain(self, rank: int, event: job_pb2.WatchJobResponse) -> None:
         """Show what the rank printed last that is the cause of what follows, and then how it ended."""
-        failure = self._failures.get(rank)
+        before = event_lines.launches(event)
+        known = self._failures.get(rank, [])
+        failure = next((one for one in reversed(known) if not before or _exit(one).generation < before), None)
         if failure is None:
             return
-        exit_ = failure.event.rank_exited.exit
+        exit_ = _exit(failure)
         if (exit_.generation, rank) in self._explained or event_lines.is_in_farewell(event, exit_):
             return
         self._explained.add((exit_.generation, rank))
@@ -220,6 +229,10 @@ class _Follower:
     async def _keep_bars_current(self) -> None:
         with contextlib.suppress(OutputClosed):
             await self._output.keep_bars_current()
+
+
+def _exit(failure: job_pb2.WatchJobResponse) -> job_pb2.Exit:
+    return failure.event.rank_exited.exit
 
 
 class _Detached:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast._session.reports import ExitReason
 from holdfast.errors import WrongState
 from holdfast_controller.core.events import job as ev
@@ -65,7 +67,9 @@ def _first_cause(job: Job) -> JobError | None:
     if found is None or found[1].rank == job.error.rank:
         return None
     member, exit_ = found
-    return error_of(member, exit_, restarts=job.budgets.spent.worker_restarts.get(member.index, 0))
+    error = error_of(member, exit_, restarts=job.budgets.spent.worker_restarts.get(member.index, 0))
+    why = job.error.why_final
+    return replace(error, details=(why, *error.details), why_final=why) if why else error
 
 
 def on_empty(step: Step, job: Job, index: int) -> None:

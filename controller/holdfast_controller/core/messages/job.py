@@ -131,7 +131,7 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
             why = "an admin vouches that its host is off" if event.vouched else "host unreachable past its lease"
             return f"{event.worker} fenced: {why}"
         case ev.CauseFound():
-            return f"first to fail was {_cause(event.related, event.end_reason)}"
+            return f"first to fail was {_cause(event.related, event.end_reason)}{_restarts(event.charged, job)}"
         case (
             ev.HangNoticed() | ev.HangDiagnosed() | ev.HangJudged() | ev.HangStuck() | ev.HangOver() | ev.JobHeld()
         ):
@@ -210,10 +210,15 @@ def _restart_cause(event: ev.RestartDecided, job: Job) -> str:
     cause = _cause(event.related, event.end_reason)
     if event.hang_restarts is not None:
         return f"{cause}, hang restart {event.hang_restarts} of {job.gang.max_hang_restarts} in a row"
-    if event.charged is None:
-        return cause
-    used, budget = job.budgets.spent.worker_restarts[event.charged], job.gang.max_worker_restarts
-    return f"{cause}, restart {used} of {budget}"
+    return cause + _restarts(event.charged, job)
+
+
+def _restarts(charged: int | None, job: Job) -> str:
+    """How many of its restarts the worker has spent that pays, this one included; empty where none pays."""
+    if charged is None:
+        return ""
+    used = job.budgets.spent.worker_restarts.get(charged, 0)
+    return f", restart {used} of {job.gang.max_worker_restarts}"
 
 
 def _exit(exit_: Exit) -> str:
