@@ -1,0 +1,81 @@
+"""``goodput --verify`` on a real log: the ledger is computed again from the job's events and from every restore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tests.unit.controller.goodput_stories import Story
+
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.services import goodput
+from holdfast_controller.shell.store import codec
+from holdfast_controller.shell.store.records import Record
+from holdfast_controller.shell.store.store import Store
+
+PAGE = 3
+
+
+class Written(Story):
+    """A story whose events are kept, to be written to a log."""
+
+    def __init__(self) -> None:
+        self.events: list[ev.Event] = []
+        super().__init__()
+
+    def take(self, at_s: float, kind: Any, **fields: Any) -> None:
+        super().take(at_s, kind, **fields)
+        self.events.append(kind(at=self.wall(at_s), **fields))
+
+
+class Log:
+    """The part of a driver that reads the log."""
+
+    def __init__(self, path: Path, events: list[ev.Event]) -> None:
+        self.store = Store(path)
+        self.store.call(self.store.open).result()
+        records = [
+            Record(
+                number,
+                codec.entity_of(event),
+                codec.stored_name(type(event)),
+                codec.VERSIONS[codec.stored_name(type(event))],
+                event.at,
+                "",
+                "x",
+                codec.dump_event(event),
+            )
+            for number, event in enumerate(events, self.store.sequence + 1)
+        ]
+        self.store.call(self.store.commit, records).result()
+
+    history = Driver.history
+
+
+@pytest.mark.parametrize("others", [0, 2 * PAGE])
+async def test_a_restore_beyond_the_first_page_of_the_cluster_s_history_is_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    monkeypatch.setattr(goodput, "EVENTS_AT_ONCE", PAGE)
+    story = Written()
+    story.run()
+    for number in range(others):
+        story.take(20 + number, ev.ControllerCheckPassed, check=f"disk.{number}")
+    story.take(300, ev.ClusterRestored, sequence=10_000, taken_at=story.wall(100))
+    story.of_job(310, ev.JobCleared, reason="")
+    story.end(410)
+    kept = story.oracle.statements["a"].ledger.sums
+    assert any("CONTROLLER_RESTORED" in key for key in kept), "the restore is in the ledger"
+    log = Log(tmp_path / "holdfast.db", story.events)
+    job = cast(Cluster, story.oracle.cluster).jobs["a"]
+    driver = cast(Driver, log)
+    try:
+        verify = goodput._verify
+        assert await verify(driver, job, log.store.sequence, kept) == ""
+        wrong = {key: ms + 1 for key, ms in kept.items()}
+        assert "sums differ" in await verify(driver, job, log.store.sequence, wrong)
+    finally:
+        log.store.close()
