@@ -9,7 +9,6 @@ import pytest
 from tests.unit.controller.goodput_stories import Story
 
 from holdfast_controller.core.events import job as ev
-from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services import goodput
 from holdfast_controller.shell.store import codec
@@ -70,7 +69,7 @@ async def test_a_restore_beyond_the_first_page_of_the_cluster_s_history_is_taken
     kept = story.oracle.statements["a"].ledger.sums
     assert any("CONTROLLER_RESTORED" in key for key in kept), "the restore is in the ledger"
     log = Log(tmp_path / "holdfast.db", story.events)
-    job = cast(Cluster, story.oracle.cluster).jobs["a"]
+    job = story.oracle.cluster.jobs["a"]
     driver = cast(Driver, log)
     try:
         verify = goodput._verify
