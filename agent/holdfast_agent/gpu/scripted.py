@@ -1,9 +1,10 @@
 """Signals of GPUs that don't exist, as a script says: for tests and demonstrations on machines without any.
 
 The script is a JSON file, read again at every reading: an object from UUID (or ``"*"`` for all others) to what that
-GPU does, with any of ``util_pct``, ``memory_util_pct``, ``power_w``, ``link_bytes_s``, ``sm_pct``, ``lost``,
-``problem`` and ``xid`` (reported once, when it appears). Counters grow at the rates that it names. A GPU that it
-doesn't name has no signals; a missing file names none. ``{"blind": "why"}`` makes all of them unreadable.
+GPU does, with any of ``util_pct``, ``memory_util_pct``, ``power_w``, ``link_bytes_s``, ``sm_pct``,
+``memory_used_bytes``, ``temperature_c``, ``sm_clock_mhz``, ``throttle``, ``lost``, ``problem`` and ``xid`` (reported
+once, when it appears). Counters grow at the rates that it names. A GPU that it doesn't name has no signals; a missing
+file names none. ``{"blind": "why"}`` makes all of them unreadable.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from typing import Any
 
 from holdfast_agent.core.gpu.signals import GpuSignals, Signals, Xid
 
-_KEYS = frozenset({"util_pct", "memory_util_pct", "power_w", "link_bytes_s", "sm_pct", "lost", "problem", "xid"})
+_KEYS = frozenset(
+    {
+        *("util_pct", "memory_util_pct", "power_w", "link_bytes_s", "lost", "problem", "xid"),
+        *("sm_pct", "memory_used_bytes", "temperature_c", "sm_clock_mhz", "throttle"),
+    }
+)
 
 
 class BadScript(Exception):
@@ -78,6 +84,10 @@ class SignalScript:
             memory_util_pct=_share(about, "memory_util_pct"),
             pcie_bytes=None if links is None else int(links),
             sm_pct=_share(about, "sm_pct"),
+            memory_used_bytes=_whole(about, "memory_used_bytes"),
+            temperature_c=_share(about, "temperature_c"),
+            sm_clock_mhz=_share(about, "sm_clock_mhz"),
+            throttle=_whole(about, "throttle"),
             lost=bool(about.get("lost", False)),
             problem=str(about.get("problem", "")),
         )
@@ -93,3 +103,7 @@ class SignalScript:
 
 def _share(about: dict[str, Any], key: str) -> float | None:
     return float(about[key]) if key in about else None
+
+
+def _whole(about: dict[str, Any], key: str) -> int | None:
+    return int(about[key]) if key in about else None

@@ -98,6 +98,12 @@ class _Target:
             shares = self._ask("utilisation", pynvml.nvmlDeviceGetUtilizationRates)
             pcie = self._ask("pcie", _pcie_bytes)
             links = self._ask("nvlink", _nvlink_bytes)
+        memory = self._show("memory", pynvml.nvmlDeviceGetMemoryInfo)
+        # Those of an instance are its GPU's.
+        board = self.handle if self.parent is None else self.parent
+        temperature = self._show("temperature", _temperature, board)
+        clock = self._show("clock", _sm_clock, board)
+        throttle = self._show("throttle", _throttle_reasons, board)
         gpm = self._read_gpm()
         graphics, sm, dram = gpm or (None, None, None)
         return {
@@ -109,6 +115,10 @@ class _Target:
             "pcie_bytes": pcie,
             "nvlink_bytes": links,
             "sm_pct": sm,
+            "memory_used_bytes": None if memory is None else memory.used,
+            "temperature_c": temperature,
+            "sm_clock_mhz": clock,
+            "throttle": throttle,
             "lost": self.lost,
             "problem": self.problem,
         }
@@ -119,6 +129,14 @@ class _Target:
             self._gpm_probed = self.gpm is not None or "gpm" in self._absent
         found: tuple[float | None, ...] | None = self._ask("gpm", self.gpm.read) if self.gpm else None
         return found
+
+    def _show(self, figure: str, function: Callable[..., Any], *args: Any) -> Any:
+        """As ``_ask``, of a figure that is shown only: a device that refuses it has no problem for that."""
+        problem = self.problem
+        answer = self._ask(figure, function, *args)
+        if not self.lost:
+            self.problem = problem
+        return answer
 
     def _ask(self, figure: str, function: Callable[..., Any], *args: Any) -> Any:
         if figure in self._absent:
@@ -180,6 +198,18 @@ def _open_gpm(handle: Any, parent: Any) -> Any:
     if not pynvml.nvmlGpmQueryDeviceSupport(device).isSupportedDevice:
         return _MISSING
     return _Gpm(device, instance)
+
+
+def _temperature(_: Any, board: Any) -> Any:
+    return pynvml.nvmlDeviceGetTemperature(board, pynvml.NVML_TEMPERATURE_GPU)
+
+
+def _sm_clock(_: Any, board: Any) -> Any:
+    return pynvml.nvmlDeviceGetClockInfo(board, pynvml.NVML_CLOCK_SM)
+
+
+def _throttle_reasons(_: Any, board: Any) -> Any:
+    return pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(board)  # the name that older drivers have too
 
 
 def _pcie_bytes(handle: Any) -> Any:

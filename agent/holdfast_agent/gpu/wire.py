@@ -64,6 +64,10 @@ class WireSignal(TypedDict):
     pcie_bytes: int | None
     nvlink_bytes: int | None
     sm_pct: float | None
+    memory_used_bytes: int | None
+    temperature_c: float | None
+    sm_clock_mhz: float | None
+    throttle: int | None
     lost: bool
     problem: str
 

@@ -26,6 +26,9 @@ FULL = (
     "gpm 0 1 99.5",
     "gpm 0 2 88.25",
     "gpm 0 10 30",
+    "temperature 0 61",
+    "clock 0 1980",
+    "throttle 0 68",
 )
 LOST = "the GPU is lost: it has fallen off the bus or is otherwise inaccessible"
 CALLS = [
@@ -35,6 +38,12 @@ CALLS = [
     "nvmlGpmQueryDeviceSupport",
     "nvmlGpmSampleGet",
     "nvmlGpmMetricsGet",
+]
+SHOWN = [
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetCurrentClocksThrottleReasons",
 ]
 
 
@@ -71,6 +80,10 @@ async def test_every_figure_is_read_and_follows_the_driver(source: reader.NvmlSo
         pcie_bytes=1024,
         nvlink_bytes=3 * 1024,
         sm_pct=88.25,
+        memory_used_bytes=0,
+        temperature_c=61,
+        sm_clock_mhz=1980,
+        throttle=0x4 | 0x40,
     )
     fake_nvml.replace()
     fake_nvml.gpus(2)
@@ -91,7 +104,7 @@ async def test_driver_without_any_figure_has_none_and_no_problem(
     source: reader.NvmlSource, fake_nvml: FakeNvml, code: str
 ) -> None:
     fake_nvml.gpus(1)
-    fake_nvml.say(*FULL, *(f"fail {call} -1 {code}" for call in (*CALLS, "nvmlDeviceGetPowerUsage")))
+    fake_nvml.say(*FULL, *(f"fail {call} -1 {code}" for call in (*CALLS, *SHOWN, "nvmlDeviceGetPowerUsage")))
     fake_nvml.say(f"fail nvmlEventSetCreate -1 {code}", f"fail nvmlDeviceRegisterEvents -1 {code}")
     assert await one(source) == GpuSignals("GPU-0")
 
@@ -108,6 +121,19 @@ async def test_one_figure_that_is_not_supported_leaves_the_others(
     missing = [gpu.energy_mj, gpu.util_pct, gpu.pcie_bytes, gpu.sm_pct].count(None)
     # Utilisation has a stand-in.
     assert missing == (0 if "Utilization" in call else 1)
+
+
+@pytest.mark.parametrize("call", SHOWN)
+@pytest.mark.parametrize("code", [nvml.NOT_SUPPORTED, 4, 999], ids=["not supported", "no permission", "unknown"])
+async def test_a_figure_that_is_only_shown_may_be_refused(
+    source: reader.NvmlSource, fake_nvml: FakeNvml, call: str, code: str | int
+) -> None:
+    fake_nvml.gpus(1, used=7 << 30)
+    fake_nvml.say(*FULL, f"fail {call} 0 {code}")
+    gpu = await one(source)
+    shown = [gpu.memory_used_bytes, gpu.temperature_c, gpu.sm_clock_mhz, gpu.throttle]
+    assert (gpu.problem, gpu.lost, shown.count(None)) == ("", False, 1)
+    assert gpu.util_pct == 97
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -186,8 +212,8 @@ async def test_mig_instances_have_the_shares_of_their_own_and_no_energy(
     await read(source)
     await anyio.sleep(0.12)
     assert (await read(source)).gpus == (
-        GpuSignals("MIG-a", util_pct=90, sm_pct=50),
-        GpuSignals("MIG-b", util_pct=3),
+        GpuSignals("MIG-a", util_pct=90, sm_pct=50, memory_used_bytes=0),
+        GpuSignals("MIG-b", util_pct=3, memory_used_bytes=0),
     )
 
 

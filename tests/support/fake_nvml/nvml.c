@@ -13,6 +13,7 @@
  *                                               energy and field may go on with RATE SINCE: it grows by so much a second
  *                                               since that time of the monotonic clock
  *   gpm DEVICE METRIC VALUE                     one metric between two samples; having any makes the chip support GPM
+ *   temperature DEVICE CELSIUS | clock DEVICE MHZ | throttle DEVICE BITS
  *   driver VERSION | awake DEVICE 0|1           the driver's version; persistence mode of a device
  *   remap DEVICE PENDING FAILED | ecc DEVICE COUNT   row remapping; memory errors beyond correction
  *   xid DEVICE NUMBER                           the Nth such line is reported once, by the Nth event
@@ -66,7 +67,7 @@ static int play(const char *function, int device) {
             device_count++;
         else if (sscanf(line, "pid %d %u", &c->device, &c->pid) == 2) c->mps = 0, client_count++;
         else if (sscanf(line, "mps %d %u", &c->device, &c->pid) == 2) c->mps = 1, client_count++;
-        else if (sscanf(line, "%15s %d %lf %lf %lf %lf", f->what, &f->device, &f->a, &f->b, &f->c, &f->d) >= 3 && strstr("energy power util field gpm xid awake remap ecc", f->what))
+        else if (sscanf(line, "%15s %d %lf %lf %lf %lf", f->what, &f->device, &f->a, &f->b, &f->c, &f->d) >= 3 && strstr("energy power util field gpm xid awake remap ecc temperature clock throttle", f->what))
             figure_count++;
         else if (sscanf(line, "driver %79s", driver_version) == 1) continue;
         else if (sscanf(line, "print %95s %255[^\n]", name, text) == 2 && !strcmp(name, function)) puts(text), fflush(stdout);
@@ -212,6 +213,27 @@ int nvmlDeviceGetUtilizationRates(void *handle, Utilization *rates) {
     Figure *found = figure("util", number(handle), -1, 0);
     if (!found || devices[number(handle)].parent >= 0) return NOT_SUPPORTED;
     *rates = (Utilization){(unsigned)found->a, (unsigned)found->b};
+    return OK;
+}
+int nvmlDeviceGetTemperature(void *handle, int sensor, unsigned *celsius) {
+    PLAY(number(handle))
+    Figure *found = figure("temperature", number(handle), -1, 0);
+    if (!found || sensor != 0) return NOT_SUPPORTED;
+    *celsius = (unsigned)found->a;
+    return OK;
+}
+int nvmlDeviceGetClockInfo(void *handle, int clock, unsigned *mhz) {
+    PLAY(number(handle))
+    Figure *found = figure("clock", number(handle), -1, 0);
+    if (!found || clock != 1) return NOT_SUPPORTED;
+    *mhz = (unsigned)found->a;
+    return OK;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, unsigned long long *reasons) {
+    PLAY(number(handle))
+    Figure *found = figure("throttle", number(handle), -1, 0);
+    if (!found) return NOT_SUPPORTED;
+    *reasons = (unsigned long long)found->a;
     return OK;
 }
 int nvmlDeviceGetFieldValues(void *handle, int count, Field *fields) {

@@ -33,6 +33,11 @@ class GpuSignals:
     nvlink_bytes: int | None = None
     # Share of multiprocessors that were busy, where the chip can tell.
     sm_pct: float | None = None
+    memory_used_bytes: int | None = None
+    temperature_c: float | None = None
+    sm_clock_mhz: float | None = None
+    # Bits of NVML's clocks event reasons.
+    throttle: int | None = None
     lost: bool = False
     # Empty, or why something could not be read.
     problem: str = ""
@@ -129,6 +134,8 @@ class RankGpus:
         self._last_s = 0.0
         self._energy_j: float | None = None
         self._links: float | None = None
+        self._pcie: float | None = None
+        self._nvlink: float | None = None
         self._sample: GpuSample | None = None
 
     def sample(self, uuids: Sequence[str], host: HostGpus, now_s: float) -> tuple[GpuSample | None, bool]:
@@ -161,6 +168,13 @@ class RankGpus:
             link_bytes=self._links,
             fatal_xid=xid,
             lost=lost,
+            sm_pct=max(_told(one.sm_pct for one in readable), default=None),
+            memory_used_bytes=_sum([one.memory_used_bytes for one in readable]),
+            temperature_c=max(_told(one.temperature_c for one in readable), default=None),
+            sm_clock_mhz=min(_told(one.sm_clock_mhz for one in readable), default=None),
+            throttle=_either([one.throttle for one in readable]),
+            pcie_bytes=self._pcie,
+            nvlink_bytes=self._nvlink,
         )
         return self._sample, False
 
@@ -170,10 +184,9 @@ class RankGpus:
             before = self._last.get(now.uuid)
             if now.energy_mj is not None or now.power_mw is not None:
                 self._energy_j = (self._energy_j or 0.0) + _energy_j(before, now, elapsed_s)
-            if now.links is not None:
-                known = before is not None and before.links is not None
-                grown = now.links - before.links if known and before is not None and before.links is not None else 0
-                self._links = (self._links or 0.0) + max(0, grown)
+            self._links = _grown(self._links, before.links if before else None, now.links)
+            self._pcie = _grown(self._pcie, before.pcie_bytes if before else None, now.pcie_bytes)
+            self._nvlink = _grown(self._nvlink, before.nvlink_bytes if before else None, now.nvlink_bytes)
         self._last = {one.uuid: one for one in readable}
         self._last_s = at_s
 
@@ -184,3 +197,28 @@ def _energy_j(before: GpuSignals | None, now: GpuSignals, elapsed_s: float) -> f
     if now.energy_mj is not None and before.energy_mj is not None:
         return max(0, now.energy_mj - before.energy_mj) / 1e3
     return (now.power_mw or 0) / 1e3 * elapsed_s
+
+
+def _grown(total: float | None, before: int | None, now: int | None) -> float | None:
+    """The total with a counter's growth; None while the counter has never been read."""
+    if now is None:
+        return total
+    return (total or 0.0) + (max(0, now - before) if before is not None else 0)
+
+
+def _told(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    """None unless every device says it: the sum of some is not the rank's."""
+    told = [value for value in values if value is not None]
+    return sum(told) if told and len(told) == len(values) else None
+
+
+def _either(values: Iterable[int | None]) -> int | None:
+    found = None
+    for value in values:
+        if value is not None:
+            found = (found or 0) | value
+    return found

@@ -28,10 +28,13 @@ GPU_UTILIZATION = gauge("holdfast_gpu_utilization_ratio", "Share of time in whic
 GPU_MEMORY_BUSY = gauge(
     "holdfast_gpu_memory_busy_ratio", "Share of time in which a GPU's memory was read or written.", "gpu", "uuid"
 )
+GPU_MEMORY_USED = gauge("holdfast_gpu_memory_used_bytes", "Memory of a GPU that is in use.", "gpu", "uuid")
+GPU_TEMPERATURE = gauge("holdfast_gpu_temperature_celsius", "Temperature of a GPU.", "gpu", "uuid")
+GPU_CLOCK = gauge("holdfast_gpu_sm_clock_hertz", "Clock of a GPU's multiprocessors.", "gpu", "uuid")
 GPU_ENERGY = counter("holdfast_gpu_energy_joules_total", "Energy that a GPU has used.", "gpu", "uuid")
 
 FAMILIES = (
     *daemon.FAMILIES, CONNECTED, SESSIONS, WORKERS, SHIMS, SHIMS_LOST, OUTBOX, LAUNCH, LAUNCH_REFUSALS,
     PREPARATION_FAILURES, SAMPLING, SAMPLING_LATE, GPUS_READABLE, GPU_HEALTHY, GPU_MEMORY, GPU_UTILIZATION,
-    GPU_MEMORY_BUSY, GPU_ENERGY,
+    GPU_MEMORY_BUSY, GPU_MEMORY_USED, GPU_TEMPERATURE, GPU_CLOCK, GPU_ENERGY,
 )  # fmt: skip

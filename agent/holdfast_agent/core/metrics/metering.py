@@ -94,6 +94,12 @@ def gauges(reactor: Reactor, gpus: Iterable[Gpu], gpu_problem: str, signals: Hos
         for family, pct in ((fam.GPU_UTILIZATION, told.util_pct), (fam.GPU_MEMORY_BUSY, told.memory_util_pct)):
             if pct is not None:
                 series.set(family, pct / 100, *who)
-        if told.energy_mj is not None:
-            series.set(fam.GPU_ENERGY, told.energy_mj / 1000, *who)
+        for family, value in (
+            (fam.GPU_ENERGY, None if told.energy_mj is None else told.energy_mj / 1000),
+            (fam.GPU_MEMORY_USED, told.memory_used_bytes),
+            (fam.GPU_TEMPERATURE, told.temperature_c),
+            (fam.GPU_CLOCK, None if told.sm_clock_mhz is None else told.sm_clock_mhz * 1e6),
+        ):
+            if value is not None:
+                series.set(family, value, *who)
     return series

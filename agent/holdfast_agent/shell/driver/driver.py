@@ -294,6 +294,8 @@ class Driver:
                 record = shim_files.record_from(message)
                 assert isinstance(record, Exit)
                 self.feed(ev.RankExited(key, self.parts.files.exit(record)))
+                if recording := self.parts.series.on_exit(key, record):
+                    self._tasks.start_soon(self.parts.series.keep, recording)
                 self.parts.transfer.poke()
             case "empty":
                 self.feed(ev.WorkerEmptied(key, generation))

@@ -37,6 +37,7 @@ from holdfast_agent.shell.prepare.prepare import Preparation
 from holdfast_agent.shell.prepare.scratch import remove_scratch
 from holdfast_agent.shell.prepare.secret_values import SecretValues
 from holdfast_agent.shell.sampling.sampler import Sampler
+from holdfast_agent.shell.sampling.series import SeriesKeeper
 from holdfast_agent.shell.session.link import Link
 from holdfast_agent.shell.session.transfer import Transfer
 from holdfast_agent.shell.shims import orphans, shim_files
@@ -66,6 +67,7 @@ class Parts:
     transfer: Transfer
     sampling: Sampler
     hangs: FeatureReporter
+    series: SeriesKeeper
     secrets: SecretValues = dataclasses.field(default_factory=SecretValues)
 
 

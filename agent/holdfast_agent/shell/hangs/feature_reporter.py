@@ -19,6 +19,7 @@ from holdfast_agent.core.worker.worker import Worker
 from holdfast_agent.shell.evidence import Examiner
 from holdfast_agent.shell.hangs.stack_watch import StackWatch
 from holdfast_agent.shell.sampling.history import SampleHistory
+from holdfast_agent.shell.sampling.series import SeriesKeeper
 
 JOURNAL_EVERY_S = 10.0
 
@@ -32,6 +33,7 @@ class FeatureReporter:
         workers: Path,
         examiner: Examiner,
         history: SampleHistory,
+        series: SeriesKeeper,
         worker: Callable[[WorkerId], Worker | None],
         send: Callable[[agent_pb2.SessionRequest], bool],
     ) -> None:
@@ -39,6 +41,7 @@ class FeatureReporter:
         self._workers = workers
         self._examiner = examiner
         self._history = history
+        self._series = series
         self._worker = worker
         self._send = send
         self._watches: dict[WorkerId, WorkerWatch] = {}
@@ -58,6 +61,8 @@ class FeatureReporter:
         if watch is None or watch.generation != sample.generation:
             watch = self._watches[key] = self._begin(key, worker, sample.generation)
         vector = watch.take(sample)
+        output = vector.output
+        self._series.on_sample(sample, output.bar_step if output.step is None else output.step)
         self.stacks.note(key, sample, vector)
         if watch.is_news(vector):
             report = hang_wire.to_proto(sample.job, sample.generation, vector, time.monotonic())
@@ -132,4 +137,5 @@ class FeatureReporter:
         if order.samples:
             report.samples = self._history.read(worker.key)
             report.dumps = hang_wire.pack_dumps(dumps)
+            report.recording = await self._series.recording(worker.key)
         return report

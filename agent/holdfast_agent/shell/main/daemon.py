@@ -61,6 +61,7 @@ from holdfast_agent.shell.prepare.prepare import Preparation
 from holdfast_agent.shell.sampling.history import SampleHistory
 from holdfast_agent.shell.sampling.listeners import Listeners
 from holdfast_agent.shell.sampling.sampler import Sampler
+from holdfast_agent.shell.sampling.series import SeriesKeeper, SeriesReports
 from holdfast_agent.shell.session.link import Link
 from holdfast_agent.shell.session.terminal_input import TerminalInput
 from holdfast_agent.shell.session.transfer import Transfer
@@ -243,11 +244,14 @@ def _assemble(
     link = Link(settings.controller, tls, driver)
     examiner = Examiner(lambda: driver.facts, source)
     history = SampleHistory(settings.state_dir / "workers")
+    reports = SeriesReports()
+    series = SeriesKeeper(reports)
     hangs = FeatureReporter(
         facts.name,
         settings.state_dir / "workers",
         examiner,
         history,
+        series,
         driver.worker,
         link.send,
     )
@@ -298,6 +302,7 @@ def _assemble(
             history,
             accounts,
             TerminalInput(settings.state_dir / "workers"),
+            reports,
         ),
         sampling=Sampler(
             facts,
@@ -308,6 +313,7 @@ def _assemble(
             on_tick=lambda took_s, late: driver.meter.sampled(took_s, late=late),
         ),
         hangs=hangs,
+        series=series,
     )
     driver.equip(parts)
     parts.sampling.gpus.on_read = gpus.notice_lost
@@ -357,6 +363,7 @@ async def _live(driver: Driver, spawner: Spawner, renewal: Renewal, tasks: anyio
     tasks.start_soon(parts.sampler.run)
     tasks.start_soon(parts.sampling.run)
     tasks.start_soon(parts.hangs.stacks.run)
+    tasks.start_soon(parts.series.run)
     tasks.start_soon(parts.transfer.run)
     tasks.start_soon(parts.link.run)
     tasks.start_soon(renewal.run)

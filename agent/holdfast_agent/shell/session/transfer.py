@@ -29,6 +29,7 @@ from holdfast_agent.shell.output.archive_reader import NoArchive, archived_strea
 from holdfast_agent.shell.output.log_reader import LogFile, Wanted
 from holdfast_agent.shell.sampling.history import SampleHistory
 from holdfast_agent.shell.sampling.listeners import Listeners
+from holdfast_agent.shell.sampling.series import SeriesReports
 from holdfast_agent.shell.session.assignment_checks import is_worker
 from holdfast_agent.shell.session.link import RETRY_FIRST_S, RETRY_MAX_S, channel_options
 from holdfast_agent.shell.session.terminal_input import TerminalInput
@@ -77,8 +78,12 @@ class Transfer:
         history: SampleHistory,
         accounts: Accounts,
         terminals: TerminalInput,
+        series: SeriesReports,
     ) -> None:
         self._terminals = terminals
+        self._series = series
+        self._series_most = 0
+        """Number of the last report of series that the controller lets us send."""
         self._accounts = accounts
         self._examine = examine
         self._listeners = listeners
@@ -122,7 +127,9 @@ class Transfer:
             call = stub.Transfer()
             try:
                 await call.write(agent_pb2.TransferRequest(hello=agent_pb2.TransferHello()))
+                self._series_most = 0
                 async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._send_series, call)
                     try:
                         while isinstance(message := await call.read(), agent_pb2.TransferResponse):
                             served = True
@@ -149,6 +156,10 @@ class Transfer:
                     credited.more.set()
             case "take_evidence":
                 tasks.start_soon(self._take_evidence, message.take_evidence, call)
+            case "take_series":
+                self._series.taken(message.take_series.taken)
+                self._series_most = message.take_series.taken + message.take_series.reports
+                self._series.added.set()
             case "give_input":
                 tasks.start_soon(self._give_input, message.give_input, call)
             case "close":
@@ -171,6 +182,21 @@ class Transfer:
         try:
             taken = await self._terminals.give(order)
             await self._write(call, agent_pb2.TransferRequest(input_taken=taken))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            log.debug("transfer.failed", error=str(error))
+
+    async def _send_series(self, call: _Call) -> None:
+        """Send what waits, from its beginning, as far as the controller lets us; until cancelled."""
+        sent = 0
+        try:
+            while True:
+                self._series.added.clear()
+                report = self._series.after(sent)
+                if report is None or report.number > self._series_most:
+                    await self._series.added.wait()
+                    continue
+                sent = report.number
+                await self._write(call, agent_pb2.TransferRequest(series=report))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             log.debug("transfer.failed", error=str(error))
 

@@ -68,6 +68,15 @@ class GpuSample:
     link_bytes: float | None = None
     fatal_xid: int | None = None
     lost: bool = False
+    # For display only; no rule looks at what follows. Of several GPUs see ``holdfast._series.figures``.
+    sm_pct: float | None = None
+    memory_used_bytes: int | None = None
+    temperature_c: float | None = None
+    sm_clock_mhz: float | None = None
+    # NVML's clocks event reasons.
+    throttle: int | None = None
+    pcie_bytes: float | None = None
+    nvlink_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,8 @@ TABLE: dict[str, Bound] = {
     "EvidenceReport.content": Bound(3 << 20),
     "EvidenceReport.samples": Bound(5 << 19),
     "EvidenceReport.dumps": Bound(1 << 20),
+    "EvidenceReport.recording": Bound(1 << 20),
+    "SeriesReport.block": Bound(1 << 20),
 }
 """By field: its message and name, or its name alone."""
 

@@ -26,10 +26,13 @@ def host(*readings: GpuSignals, at_s: float = 100.0) -> HostGpus:
 def test_counters_are_added_up_as_growth() -> None:
     known = host(BUSY)
     gpus = RankGpus(0.0)
-    assert gpus.sample([A], known, 101.0) == (GpuSample(100.0, 0.0, 97, 40, 0.0), False)
+    assert gpus.sample([A], known, 101.0) == (
+        GpuSample(100.0, 0.0, 97, 40, 0.0, pcie_bytes=0.0, nvlink_bytes=0.0),
+        False,
+    )
     known.take(Signals((replace(BUSY, energy_mj=1_700_000, pcie_bytes=150, nvlink_bytes=250),)), 105.0)
     first = gpus.sample([A], known, 105.5)
-    assert first == (GpuSample(105.0, 700.0, 97, 40, 100.0), False)
+    assert first == (GpuSample(105.0, 700.0, 97, 40, 100.0, pcie_bytes=50.0, nvlink_bytes=50.0), False)
     assert gpus.sample([A], known, 107.0) == first
 
 
@@ -43,6 +46,19 @@ def test_counter_that_starts_over_and_device_that_joins_make_no_jump() -> None:
     known.take(Signals((replace(BUSY, energy_mj=2_005), replace(BUSY, uuid=B, energy_mj=9_000_000))), 110.0)
     sample, _ = gpus.sample([A, B], known, 110.0)
     assert sample is not None and sample.energy_j == 2.0
+
+
+def test_figures_of_several_gpus_are_one_and_unknown_where_a_sum_lacks_a_part() -> None:
+    one = GpuSignals(A, 1, sm_pct=10, memory_used_bytes=5, temperature_c=50, sm_clock_mhz=1900, throttle=4)
+    two = GpuSignals(B, 1, sm_pct=90, memory_used_bytes=7, temperature_c=70, sm_clock_mhz=1200, throttle=8)
+    sample, _ = RankGpus(0.0).sample([A, B], host(one, two), 100.0)
+    assert sample is not None
+    assert (sample.sm_pct, sample.memory_used_bytes, sample.temperature_c) == (90, 12, 70)
+    assert (sample.sm_clock_mhz, sample.throttle) == (1200, 12)
+    silent = GpuSignals(B, 1)
+    sample, _ = RankGpus(0.0).sample([A, B], host(one, silent), 100.0)
+    assert sample is not None
+    assert (sample.memory_used_bytes, sample.temperature_c, sample.throttle) == (None, 50, 4)
 
 
 def test_power_stands_in_for_energy() -> None:

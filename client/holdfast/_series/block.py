@@ -1,0 +1,197 @@
+"""One worker's figures over a time, in slots of equal length, and their packed form.
+
+The packed form holds numbers of the resolution that each figure has (see ``figures``), the bytes of equal weight side
+by side and means as differences along time, so that deflating leaves half a byte a value. It is read by programs
+that trust its writer with nothing: a host may send any bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from holdfast._series.figures import MOST, Figure, Join, stored, values_of
+
+VERSION = 1
+SLOTS_MOST, RANKS_MOST, CELLS_MOST = 512, 4_096, 1 << 16
+PACKED_MOST = 1 << 20
+_HEAD = struct.Struct("<BqHHHH")
+"""Version, start, step, slots, ranks, bits of the figures."""
+_FAR = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One figure of one rank: a value for each slot, NaN where it isn't known."""
+
+    mean: list[float]
+    least: list[float]
+    most: list[float]
+
+    @classmethod
+    def flat(cls, values: Iterable[float]) -> Track:
+        """One whose extremes are its values."""
+        held = list(values)
+        return cls(held, held, held)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """``start`` is in Unix seconds on the host's clock, ``step`` the seconds of a slot. All tracks are as long."""
+
+    start: int
+    step: int
+    slots: int
+    tracks: Mapping[tuple[int, Figure], Track]
+
+    @property
+    def ranks(self) -> list[int]:
+        """In order."""
+        return sorted({rank for rank, _ in self.tracks})
+
+    @property
+    def end(self) -> int:
+        """Where it ends, in Unix seconds."""
+        return self.start + self.step * self.slots
+
+
+def pack(block: Block) -> bytes:
+    """The packed form. Raises ``ValueError`` for a block beyond the bounds."""
+    ranks = block.ranks
+    _check(block.start, block.step, block.slots, ranks)
+    figures = sorted({figure for _, figure in block.tracks})
+    parts = [array("i", ranks).tobytes() if sys.byteorder == "little" else _swapped(array("i", ranks))]
+    unknown = [-1] * block.slots
+    for figure in figures:
+        means: list[int] = []
+        lows: list[int] = []
+        highs: list[int] = []
+        for rank in ranks:
+            track = block.tracks.get((rank, figure))
+            if track is None:
+                means += unknown
+                lows += [0] * block.slots
+                highs += [0] * block.slots
+                continue
+            mean = [stored(figure, value) for value in track.mean]
+            means += mean
+            if figure.form.join is Join.MEAN:
+                lows += [_apart(at, stored(figure, low)) for at, low in zip(mean, track.least, strict=True)]
+                highs += [_apart(stored(figure, high), at) for at, high in zip(mean, track.most, strict=True)]
+        width = _width(figure)
+        changes = [now - before for before, now in zip([0, *means[:-1]], means, strict=True)]
+        parts.append(_planes([change << 1 if change >= 0 else ~(change << 1) for change in changes], width))
+        if figure.form.join is Join.MEAN:
+            parts += [_planes(lows, width), _planes(highs, width)]
+    bits = sum(1 << figure for figure in figures)
+    head = _HEAD.pack(VERSION, block.start, block.step, block.slots, len(ranks), bits)
+    return head + zlib.compress(b"".join(parts), 9)
+
+
+def unpack(data: bytes, wanted: Collection[Figure] | None = None) -> Block:
+    """The block, or of it only the figures that are wanted. Raises ``ValueError`` for what is no packed block."""
+    if not _HEAD.size <= len(data) <= PACKED_MOST:
+        raise ValueError("it is too short or too long")
+    version, start, step, slots, count, bits = _HEAD.unpack_from(data)
+    if version != VERSION or bits >> len(Figure):
+        raise ValueError("it has a form or a figure of another release")
+    if not (
+        1 <= step <= 86_400 and 1 <= slots <= SLOTS_MOST and count <= RANKS_MOST and slots * count <= CELLS_MOST
+    ):
+        raise ValueError("it is beyond the bounds")
+    figures = [figure for figure in Figure if bits >> figure & 1]
+    cells = slots * count
+    size = 4 * count + sum(cells * _width(figure) * _planes_of(figure) for figure in figures)
+    opened = zlib.decompressobj()
+    try:
+        body = opened.decompress(data[_HEAD.size :], size + 1)
+    except zlib.error as error:
+        raise ValueError(f"it is damaged: {error}") from error
+    if len(body) != size or not opened.eof or opened.unused_data:
+        raise ValueError("it is cut off or goes on")
+    ranks = list(struct.unpack_from(f"<{count}i", body))
+    _check(start, step, slots, ranks)
+    tracks: dict[tuple[int, Figure], Track] = {}
+    at = 4 * count
+    for figure in figures:
+        width, planes = _width(figure), _planes_of(figure)
+        if wanted is None or figure in wanted:
+            read = [
+                _plane(body[at + n * cells * width : at + (n + 1) * cells * width], width) for n in range(planes)
+            ]
+            tracks |= _tracks(figure, ranks, slots, read)
+        at += planes * cells * width
+    return Block(start, step, slots, tracks)
+
+
+def _tracks(
+    figure: Figure, ranks: list[int], slots: int, read: list[array[int]]
+) -> dict[tuple[int, Figure], Track]:
+    means = list(accumulate(change >> 1 if not change & 1 else ~(change >> 1) for change in read[0]))
+    if min(means, default=0) < -1:
+        raise ValueError("it holds a negative number")
+    found = {}
+    mean = values_of(figure, means)
+    if len(read) > 1:
+        lows = [max(0, at - low) if at >= 0 else -1 for at, low in zip(means, read[1], strict=True)]
+        highs = [min(MOST, at + high) if at >= 0 else -1 for at, high in zip(means, read[2], strict=True)]
+        least, most = values_of(figure, lows), values_of(figure, highs)
+    else:
+        least = most = mean
+    for number, rank in enumerate(ranks):
+        part = slice(number * slots, (number + 1) * slots)
+        found[rank, figure] = Track(mean[part], least[part], most[part])
+    return found
+
+
+def _check(start: int, step: int, slots: int, ranks: list[int]) -> None:
+    """Raises ``ValueError`` for what no agent makes."""
+    if not (0 <= start < _FAR and 1 <= step <= 86_400 and 1 <= slots <= SLOTS_MOST):
+        raise ValueError("its time is impossible")
+    if len(ranks) > RANKS_MOST or slots * len(ranks) > CELLS_MOST:
+        raise ValueError("it has too many ranks")
+    if any(rank < 0 for rank in ranks) or any(a >= b for a, b in pairwise(ranks)):
+        raise ValueError("its ranks are not in order")
+
+
+def _width(figure: Figure) -> int:
+    return 8 if figure is Figure.STEP else 2
+
+
+def _planes_of(figure: Figure) -> int:
+    return 3 if figure.form.join is Join.MEAN else 1
+
+
+def _apart(more: int, less: int) -> int:
+    return max(0, more - less) if less >= 0 and more >= 0 else 0
+
+
+_TYPES = {2: "H", 8: "Q"}
+
+
+def _planes(numbers: list[int], width: int) -> bytes:
+    """First all lowest bytes, then all next ones."""
+    held = array(_TYPES[width], numbers)
+    data = held.tobytes() if sys.byteorder == "little" else _swapped(held)
+    return b"".join(data[place::width] for place in range(width))
+
+
+def _plane(data: bytes, width: int) -> array[int]:
+    count = len(data) // width
+    mixed = bytearray(len(data))
+    for place in range(width):
+        mixed[place::width] = data[place * count : (place + 1) * count]
+    held = array(_TYPES[width], bytes(mixed))
+    if sys.byteorder != "little":
+        held.byteswap()
+    return held
+
+
+def _swapped(held: array[int]) -> bytes:
+    held.byteswap()
+    return held.tobytes()
