@@ -69,10 +69,10 @@ class Joining:
     def _spans(self, block: Block) -> Iterator[tuple[int, int, int]]:
         """(Our slot, the block's first and the one after the last that fall into it)."""
         if block.step > self.step:
-            for slot in range(self.slots):
-                at = (self.start + slot * self.step - block.start) // block.step
+            for ours in range(self.slots):
+                at = (self.start + ours * self.step - block.start) // block.step
                 if 0 <= at < block.slots:
-                    yield slot, at, at + 1
+                    yield ours, at, at + 1
             return
         slot: int | None = None
         first = 0
