@@ -98,7 +98,7 @@ class WorkerSeries:
 
     @property
     def generation(self) -> int:
-        """That of the newest sample."""
+        """Generation of the newest sample."""
         return self._generation
 
     def take(self, sample: WorkerSample, wall_s: float, step: float | None) -> list[tuple[int, Block]]:
