@@ -131,7 +131,7 @@ class _Target:
         return found
 
     def _show(self, figure: str, function: Callable[..., Any], *args: Any) -> Any:
-        """As ``_ask``, of a figure that is shown only: a device that refuses it has no problem for that."""
+        """Ask for a figure that is shown only: a device that refuses it has no problem for that."""
         problem = self.problem
         answer = self._ask(figure, function, *args)
         if not self.lost:

@@ -51,12 +51,12 @@ class Block:
 
     @property
     def ranks(self) -> list[int]:
-        """In order."""
+        """The numbers of its ranks, in order."""
         return sorted({rank for rank, _ in self.tracks})
 
     @property
     def end(self) -> int:
-        """Where it ends, in Unix seconds."""
+        """The end of its last slot, in Unix seconds."""
         return self.start + self.step * self.slots
 
 

@@ -92,7 +92,7 @@ _REASONS = {
 
 
 def throttle_words(bits: int) -> str:
-    """What held the clocks down, such as ``power cap, hardware thermal``; empty where nothing did."""
+    """Words for what held the clocks down, such as ``power cap, hardware thermal``; empty where nothing did."""
     return ", ".join(word for bit, word in _REASONS.items() if bits & bit)
 
 

@@ -17,7 +17,7 @@ UNKNOWN = math.nan
 
 
 class _Sums:
-    """What has come together of one figure of one rank."""
+    """Sums of one figure of one rank."""
 
     def __init__(self, slots: int) -> None:
         self.total = array("d", bytes(8 * slots))
@@ -39,7 +39,7 @@ class _Sums:
 
 
 class Joining:
-    """So many slots of ``step`` seconds from ``start`` on, which blocks are added to in the order of their time.
+    """Slots of ``step`` seconds from ``start`` on, which blocks are added to in the order of their time.
 
     A slot that a block covers in part counts as covered where the block's slot begins.
     """
@@ -62,7 +62,7 @@ class Joining:
                 _add(sums, slot, figure.form.join, track, counts.mean if counts else None, first, last)
 
     def block(self) -> Block:
-        """What has come together."""
+        """The slots, as filled so far."""
         tracks = {key: sums.track(key[1]) for key, sums in self._sums.items()}
         return Block(self.start, self.step, self.slots, tracks)
 

@@ -1,4 +1,4 @@
-"""What an agent makes of samples: minutes with gaps for what isn't known, whatever the clocks do, and recordings."""
+"""An agent's minutes and recordings: gaps for what isn't known, and no more, whatever the clocks do."""
 
 from __future__ import annotations
 

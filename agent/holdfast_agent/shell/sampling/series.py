@@ -75,7 +75,7 @@ class SeriesReports:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What was seen of a worker, with the times of both clocks then."""
+    """Samples of a worker, with the times of both clocks then."""
 
     key: WorkerId
     generation: int
@@ -117,7 +117,7 @@ class SeriesKeeper:
         self._report(key, series.take(sample, self._wall(), step))
 
     def on_exit(self, key: WorkerId, ended: Exit) -> Recording | None:
-        """What is to be recorded of the first failing exit of a worker's generation; None for any other."""
+        """Samples to be recorded of the first failing exit of a worker's generation; None for any other."""
         series = self._workers.get(key)
         if series is None or ended.reason not in _FAILURES or ended.generation != series.generation:
             return None
