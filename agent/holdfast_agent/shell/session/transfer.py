@@ -82,8 +82,8 @@ class Transfer:
     ) -> None:
         self._terminals = terminals
         self._series = series
-        self._series_most = 0
-        """Number of the last report of series that the controller lets us send."""
+        self._series_credit = 0
+        """Reports of series that the controller lets us send on this connection."""
         self._accounts = accounts
         self._examine = examine
         self._listeners = listeners
@@ -127,7 +127,7 @@ class Transfer:
             call = stub.Transfer()
             try:
                 await call.write(agent_pb2.TransferRequest(hello=agent_pb2.TransferHello()))
-                self._series_most = 0
+                self._series_credit = 0
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._send_series, call)
                     try:
@@ -158,7 +158,7 @@ class Transfer:
                 tasks.start_soon(self._take_evidence, message.take_evidence, call)
             case "take_series":
                 self._series.taken(message.take_series.taken)
-                self._series_most = message.take_series.taken + message.take_series.reports
+                self._series_credit += message.take_series.reports
                 self._series.added.set()
             case "give_input":
                 tasks.start_soon(self._give_input, message.give_input, call)
@@ -192,10 +192,11 @@ class Transfer:
             while True:
                 self._series.added.clear()
                 report = self._series.after(sent)
-                if report is None or report.number > self._series_most:
+                if report is None or self._series_credit <= 0:
                     await self._series.added.wait()
                     continue
                 sent = report.number
+                self._series_credit -= 1
                 await self._write(call, agent_pb2.TransferRequest(series=report))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             log.debug("transfer.failed", error=str(error))
