@@ -134,6 +134,7 @@ WHERE = {
     Where.NEW_JOB: "in the new job's project",
     Where.JOB: "in the job's project",
     Where.SECRET: "somewhere for their own, admin of a project for its own, admin everywhere for any",
+    Where.OWN: "somewhere for their own, admin everywhere for any",
 }
 
 

@@ -83,6 +83,8 @@ class Demo:
             shown=f"holdfast dev start --hosts {self.hosts} --gpus {gpus}",
         )
         self.type("host", "list")
+        settings = self.directory / "client.toml"
+        print(f"  In a browser, from another terminal: HOLDFAST_CONFIG={settings} holdfast web", flush=True)
 
         where = "this host" if self.own else "both hosts"
         self.tell(f"Train a network on real handwritten digits, data-parallel over {RANKS} ranks on {where}.")

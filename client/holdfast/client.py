@@ -5,8 +5,9 @@ Streams (``watch_job``, ``stream_logs``, ``watch_hosts``) outlive a controller t
 themselves again where they stood, and say so through ``on_link``. Leave one early with
 ``contextlib.aclosing``, or simply drop it: the call behind it is cancelled either way.
 
-Calls about jobs are here, those about hosts and hangs in the classes that ``Client`` is made of, and those about
-users, admission and the audit log in ``client.access``, those about secrets in ``client.secrets``.
+Calls about jobs are here, those about hosts and hangs in the classes that ``Client`` is made of. Those about users,
+admission and the audit log are in ``client.access``, about secrets in ``client.secrets``, about the web page in
+``client.web``.
 
 ``pack`` makes the ``Bundle`` that ``upload_bundle`` sends; ``Secret`` wraps the value that ``secrets.set`` keeps.
 """
@@ -30,6 +31,7 @@ from holdfast._sdk.host_calls import HostCalls
 from holdfast._sdk.log_position import LogPosition
 from holdfast._sdk.reconnect import LinkCallback, Outage
 from holdfast._sdk.transport import OPTIONS, ended_early, fresh_id
+from holdfast._sdk.web_calls import WebCalls
 from holdfast._security import renewal, tls
 from holdfast.errors import HoldfastError
 from holdfast.settings import ClientSettings
@@ -108,6 +110,7 @@ class Client(HostCalls, HangCalls):
         self._hosts = cast("host_pb2_grpc.HostServiceAsyncStub", host_pb2_grpc.HostServiceStub(self._channel))
         self.access = AccessCalls(self._channel, self.settings)
         self.secrets = SecretCalls(self._channel, self.settings)
+        self.web = WebCalls(self._channel, self.settings)
         self._hangs = cast("hang_pb2_grpc.HangServiceAsyncStub", hang_pb2_grpc.HangServiceStub(self._channel))
         self._cluster = cast(
             "cluster_pb2_grpc.ClusterServiceAsyncStub", cluster_pb2_grpc.ClusterServiceStub(self._channel)

@@ -16,6 +16,7 @@ from holdfast.v1 import (
     host_pb2_grpc,
     job_pb2_grpc,
     secret_pb2_grpc,
+    web_pb2_grpc,
 )
 
 
@@ -53,3 +54,7 @@ def job_stub(channel: grpc.aio.Channel) -> job_pb2_grpc.JobServiceAsyncStub:
 
 def secret_stub(channel: grpc.aio.Channel) -> secret_pb2_grpc.SecretServiceAsyncStub:
     return cast("secret_pb2_grpc.SecretServiceAsyncStub", secret_pb2_grpc.SecretServiceStub(channel))
+
+
+def web_stub(channel: grpc.aio.Channel) -> web_pb2_grpc.WebServiceAsyncStub:
+    return cast("web_pb2_grpc.WebServiceAsyncStub", web_pb2_grpc.WebServiceStub(channel))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from google.protobuf import json_format
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from holdfast.v1 import cluster_pb2, host_pb2, job_pb2, spec_pb2
+from holdfast.v1 import cluster_pb2, host_pb2, job_pb2, spec_pb2, web_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -142,6 +142,11 @@ def status(message: cluster_pb2.GetStatusResponse) -> Json:
 
 def stored(message: cluster_pb2.StoredBytes) -> Json:
     """The share of the controller's disk that the jobs of a user or a project take, or one job."""
+    return _printed(message)
+
+
+def web_session(message: web_pb2.WebSession) -> Json:
+    """A browser that is signed in."""
     return _printed(message)
 
 

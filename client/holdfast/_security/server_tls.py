@@ -1,4 +1,4 @@
-"""The TLS context of a server of ours that isn't gRPC's: mutual, and fresh at each handshake."""
+"""The TLS context of a server of ours that isn't gRPC's, fresh at each handshake: mutual, unless for browsers."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError
 
 
-def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """A context that admits only certificates of the cluster's CA. Raises ``ConfigError``.
+def server_context(files: TlsFiles, *, anyone: bool = False) -> ssl.SSLContext:
+    """A context that admits only certificates of the cluster's CA; with ``anyone`` it asks for none.
+
+    Raises ``ConfigError``.
 
     Files that are replaced count from the next handshake on; while they can't be read, those before go on to serve.
     """
-    newest, seen = _context(files), _stamps(files)
+    newest, seen = _context(files, anyone), _stamps(files)
 
     def on_hello(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
         nonlocal newest, seen
         now = _stamps(files)
         if now != seen:
             try:
-                newest, seen = _context(files), now
+                newest, seen = _context(files, anyone), now
             except ConfigError:
                 pass
         connection.context = newest
 
-    first = _context(files)
+    first = _context(files, anyone)
     first.sni_callback = on_hello
     return first
 
 
-def _context(files: TlsFiles) -> ssl.SSLContext:
+def _context(files: TlsFiles, anyone: bool) -> ssl.SSLContext:
     files.read()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
@@ -39,7 +41,9 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
     except ssl.SSLError as error:
         problem = f"{files.cert}, its key {files.key} or {files.ca} cannot be used"
         raise ConfigError(f"{problem}: {error.reason or error}.") from error
-    context.verify_mode = ssl.CERT_REQUIRED
+    if not anyone:
+        context.verify_mode = ssl.CERT_REQUIRED
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     return context
 

@@ -17,6 +17,7 @@ from holdfast.cli.cluster.secrets import secret
 from holdfast.cli.cluster.status import status
 from holdfast.cli.cluster.usage import usage
 from holdfast.cli.cluster.users import login, user, whoami
+from holdfast.cli.cluster.web import web
 from holdfast.cli.hangs.hang import hang
 from holdfast.cli.hosts.host_admission import remove, token
 from holdfast.cli.hosts.hosts import host
@@ -104,6 +105,7 @@ for _command in (
     login,
     whoami,
     audit,
+    web,
     doctor,
     dev,
     completion,

@@ -41,6 +41,7 @@ class _Record:
     gpus: tuple[int, ...]
     http_port: int = 0
     metrics_port: int = 0
+    web_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def load(layout: Layout) -> Cluster | None:
         if not (first.isdecimal() and last.isdecimal()):
             raise ConfigError(f'{layout.record}: port_ranges[{i}] must be "FIRST-LAST", not {ports!r}.')
         hosts.append(Host(f"host-{i}", range(int(first), int(last) + 1), gpus))
-    return Cluster(record.port, tuple(hosts), record.http_port, record.metrics_port)
+    return Cluster(record.port, tuple(hosts), record.http_port, record.metrics_port, record.web_port)
 
 
 def save(layout: Layout, cluster: Cluster) -> None:
@@ -124,6 +125,7 @@ def save(layout: Layout, cluster: Cluster) -> None:
         "gpus": [host.gpus for host in cluster.hosts],
         "http_port": cluster.http_port,
         "metrics_port": cluster.metrics_port,
+        "web_port": cluster.web_port,
     }
     temporary = layout.record.with_suffix(".new")
     temporary.write_text(_toml("What this dev cluster consists of; kept by `holdfast dev start`.", values))
@@ -160,6 +162,8 @@ def complete(layout: Layout, cluster: Cluster, *, as_root: bool, labels: Mapping
         serving["http_port"] = cluster.http_port
     if cluster.metrics_port:
         serving["metrics_listen"] = f"127.0.0.1:{cluster.metrics_port}"
+    if cluster.web_port:
+        serving["web.listen"] = f"127.0.0.1:{cluster.web_port}"
     serving["log_file"] = layout.log(CONTROLLER).name
     people = {"admins": [ADMIN], "ca_directory": "pki", "enrolment_listen": "127.0.0.1:0"}
     _settle(layout.config(CONTROLLER), serving | people | own)

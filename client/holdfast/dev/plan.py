@@ -49,6 +49,8 @@ class Cluster:
     """Where the controller serves JSON over HTTP; 0 in a cluster that is older than that."""
     metrics_port: int = 0
     """Where the controller tells this machine its metrics; 0 in a cluster that is older than that."""
+    web_port: int = 0
+    """Where the controller serves the web page; 0 in a cluster that is older than that."""
 
     @property
     def daemons(self) -> tuple[str, ...]:
@@ -75,7 +77,7 @@ def grow(
     if known is None:
         first = port if port is not None else _next(free_ports)
         others = (free for free in free_ports if free != first)
-        known = Cluster(first, (), _next(others), _next(others))
+        known = Cluster(first, (), _next(others), _next(others), _next(others))
         hosts = hosts or 1
     elif port not in (None, known.port):
         raise ConfigError(

@@ -75,6 +75,9 @@ AccessService/CreateToken               -    -        D       U    D      D     
 AccessService/RemoveHost                -    -        D       U    D      D         D     D     D    D      +
 AccessService/ReadAudit                 -    -        D       U    D      D         D     D     D    D      +
 AccessService/ExportAudit               -    -        D       U    D      D         D     D     D    D      +
+WebService/CreateLogin                  -    -        D       U    +      +         +     +     D    D      +
+WebService/ListSessions                 -    -        D       U    +      +         +     +     D    D      +
+WebService/EndSession                   -    -        D       U    +      +         +     +     D    D      +
 EnrolmentService/GetAuthority           +    +        +       +    +      +         +     +     +    +      +
 EnrolmentService/Enrol                  +    +        +       +    +      +         +     +     +    +      +
 EnrolmentService/Renew                  +    +        +       +    +      +         +     +     +    +      +

@@ -21,6 +21,8 @@ NEVER_REPEATED = {
     "EnrolmentService/Enrol",
     "EnrolmentService/Renew",
     "SecretService/RemoveSecret",
+    "WebService/CreateLogin",
+    "WebService/EndSession",
     # Keys would be typed twice.
     "JobService/WriteTerminal",
     # It stops the ranks for a moment.

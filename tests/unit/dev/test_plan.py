@@ -20,27 +20,27 @@ def grow(
 ) -> Cluster:
     free = [FIRST, SECOND, THIRD][len(known.hosts) if known else 0 :]
     return plan.grow(
-        known, hosts=hosts, gpus=gpus, port=port, free_ports=iter([7001, 7002, 7003]), free_blocks=iter(free)
+        known, hosts=hosts, gpus=gpus, port=port, free_ports=iter([7001, 7002, 7003, 7004]), free_blocks=iter(free)
     )
 
 
 def test_first_start_makes_one_host_on_free_ports() -> None:
-    assert grow() == Cluster(7001, (Host("host-0", FIRST, 0),), 7002, 7003)
+    assert grow() == Cluster(7001, (Host("host-0", FIRST, 0),), 7002, 7003, 7004)
 
 
 def test_first_start_takes_what_was_asked_for() -> None:
     asked = grow(hosts=2, gpus=4, port=9000)
-    assert asked == Cluster(9000, (Host("host-0", FIRST, 4), Host("host-1", SECOND, 4)), 7001, 7002)
+    assert asked == Cluster(9000, (Host("host-0", FIRST, 4), Host("host-1", SECOND, 4)), 7001, 7002, 7003)
 
 
 def test_http_never_gets_the_port_that_was_asked_for() -> None:
     assert grow(port=7001).http_port == 7002
 
 
-def test_cluster_of_a_time_before_http_and_metrics_stays_without() -> None:
+def test_cluster_of_a_time_before_http_and_metrics_and_the_page_stays_without() -> None:
     known = Cluster(7001, (Host("host-0", FIRST, 0),))
     grown = grow(known, hosts=2)
-    assert (grown.http_port, grown.metrics_port) == (0, 0)
+    assert (grown.http_port, grown.metrics_port, grown.web_port) == (0, 0, 0)
 
 
 def test_no_worker_of_a_host_gets_the_port_of_its_agents_metrics() -> None:

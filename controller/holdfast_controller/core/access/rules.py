@@ -9,6 +9,7 @@ roles in projects. A rule says which kinds may call, and of users which role it 
 - in the **job's project**;
 - for **one's own job** that role, for another user's the role of admin in the job's project, or, where a call acts with
   the rights of the job's account, none at all;
+- for **one's own** of what isn't in a project that role anywhere, for other users' that of admin over all projects;
 - for **one's own secret** that role anywhere, for a project's the role of admin there, for other users' that of
   admin over all projects.
 
@@ -39,6 +40,7 @@ class Where(enum.Enum):
     OWN_JOB = "own job"
     OWN_JOB_ONLY = "own job, whatever the role"
     SECRET = "own secret"
+    OWN = "own"
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,9 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.AccessService/RemoveHost": _ADMIN,
     "holdfast.v1.AccessService/ReadAudit": _user(Role.ADMIN, Where.CLUSTER),
     "holdfast.v1.AccessService/ExportAudit": _user(Role.ADMIN, Where.CLUSTER),
+    "holdfast.v1.WebService/CreateLogin": _user(Role.VIEWER, Where.SOME_PROJECT, changes=True),
+    "holdfast.v1.WebService/ListSessions": _user(Role.VIEWER, Where.OWN),
+    "holdfast.v1.WebService/EndSession": _user(Role.VIEWER, Where.OWN, changes=True),
     "holdfast.v1.EnrolmentService/GetAuthority": _ANYONE,
     "holdfast.v1.EnrolmentService/Enrol": _ANYONE,
     "holdfast.v1.EnrolmentService/Renew": _ANYONE,
@@ -143,9 +148,9 @@ class Caller:
 
 @dataclass(frozen=True)
 class Target:
-    """The job or secret that a call is about; empty for other calls.
+    """The job, secret or session that a call is about; empty for other calls.
 
-    ``owner`` is None where there is no such job (yet), and empty for a secret of the caller's own.
+    ``owner`` is None where there is no such job (yet), and empty for a secret or session of the caller's own.
     """
 
     job_id: str = ""
@@ -236,6 +241,8 @@ def _user_refusal(registry: Registry, rule: Rule, user: str, target: Target) -> 
             return _job_refusal(grants, needed, rule.where, user, target)
         case Where.SECRET:
             return _secret_refusal(grants, needed, user, target)
+        case Where.OWN:
+            return _own_refusal(grants, needed, user, target, "Other users' sessions")
 
 
 def _job_refusal(
@@ -265,10 +272,16 @@ def _secret_refusal(grants: Mapping[str, Role], needed: Role, user: str, target:
             return None
         problem = f"This takes the role of admin in project {target.project}: all its jobs may use its secrets."
         return Denied(problem, fix=_has(user, grants))
+    return _own_refusal(grants, needed, user, target, "Other users' secrets")
+
+
+def _own_refusal(
+    grants: Mapping[str, Role], needed: Role, user: str, target: Target, others: str
+) -> HoldfastError | None:
     if target.owner and target.owner != user:
         if _covers(grants.get(EVERY_PROJECT), Role.ADMIN):
             return None
-        return Denied("Other users' secrets are for admins of all projects.", fix=_has(user, grants))
+        return Denied(f"{others} are for admins of all projects.", fix=_has(user, grants))
     return None if any(role.covers(needed) for role in grants.values()) else _lacks(user, grants, needed)
 
 

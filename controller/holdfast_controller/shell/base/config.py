@@ -130,6 +130,25 @@ class FenceConfig:
             raise ConfigError(f"fence.timeout is {self.timeout:g} s.", fix="Write more than 0, and 1h at most.")
 
 
+@dataclass(frozen=True)
+class WebConfig:
+    """Keys of ``[web]``: the page for browsers, over TLS; who opens it signs in by ``holdfast web``."""
+
+    listen: str = ""
+    """HOST:PORT where it is served; nowhere unless set, any free port for 0."""
+    cert: Path | None = None
+    """PEM file of a certificate that browsers trust, with its chain. Without it the controller's own is shown."""
+    key: Path | None = None
+    """The private key of that certificate, in PEM form."""
+
+    def __post_init__(self) -> None:
+        """Raises ``ConfigError`` for an address that is none, or half a certificate."""
+        if self.listen:
+            _check_listen("web.listen", self.listen)
+        if (self.cert is None) != (self.key is None):
+            raise ConfigError("web.cert and web.key go together.", fix="Set both, or neither.")
+
+
 LOST_TO_LEASE = 1.1
 """At the lease's end a shim has sent KILL; the rest is for the kernel, and for clocks that differ."""
 
@@ -204,6 +223,8 @@ class ControllerConfig:
     """The command that switches a silent host off, where the site has one."""
     http_port: int | None = None
     """Where JSON over HTTP is served, at the address of ``listen``; nowhere unless set, any free port for 0."""
+    web: WebConfig = field(default_factory=WebConfig)
+    """The page for browsers."""
     metrics_listen: str = ""
     """HOST:PORT of a loopback address, where this machine may read /metrics; others do over ``http_port``."""
     backup_within: float = 0.0

@@ -293,7 +293,7 @@ class Guard(grpc.aio.ServerInterceptor):
                     if job is None or job.deleted
                     else Target(job.id, job.gang.project, job.owner)
                 )
-            case Where.SECRET:
+            case Where.SECRET | Where.OWN:
                 everybodys = "*" if getattr(request, "all", False) else ""
                 return Target(
                     project=getattr(request, "project", ""), owner=everybodys or getattr(request, "user", "")
@@ -303,7 +303,13 @@ class Guard(grpc.aio.ServerInterceptor):
 
 
 def caller_of(context: tls.Certified) -> Caller | None:
-    """The caller that a certificate names; None without one. Raises ``Unauthenticated`` for one without an identity."""
+    """The caller that a certificate names, or who is signed in; None without either.
+
+    Raises ``Unauthenticated`` for a certificate without an identity.
+    """
+    signed_in = getattr(context, "signed_in", None)
+    if isinstance(signed_in, Caller):
+        return signed_in
     auth = context.auth_context()
     shown = next(iter(auth.get("x509_pem_cert") or ()), None)
     if shown is None:

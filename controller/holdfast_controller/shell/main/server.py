@@ -37,6 +37,8 @@ from holdfast.v1 import (
     job_pb2_grpc,
     secret_pb2,
     secret_pb2_grpc,
+    web_pb2,
+    web_pb2_grpc,
 )
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.shell.backup.admin_socket import LocalCalls
@@ -49,7 +51,7 @@ from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.enrolment.port import Enrolling
-from holdfast_controller.shell.main import self_checks
+from holdfast_controller.shell.main import http_listeners, self_checks
 from holdfast_controller.shell.main.fencing import Fencing
 from holdfast_controller.shell.main.reload import Settings, change_policies, change_receivers, policies_of
 from holdfast_controller.shell.main.store_upkeep import count_stored, note_position, upkeep
@@ -72,6 +74,8 @@ from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store import high_water, ledger_rows
 from holdfast_controller.shell.store.store import Store
 from holdfast_controller.shell.store.stored_bytes import MIB, StoredBytes
+from holdfast_controller.shell.web.signed_in import SignedIn
+from holdfast_controller.shell.web.web_service import WebService
 
 if TYPE_CHECKING:
     from holdfast_controller.shell.enrolment.service import Enrolment
@@ -89,6 +93,7 @@ SERVICES = (
     bundle_pb2.DESCRIPTOR.services_by_name["BundleService"].full_name,
     secret_pb2.DESCRIPTOR.services_by_name["SecretService"].full_name,
     cluster_pb2.DESCRIPTOR.services_by_name["ClusterService"].full_name,
+    web_pb2.DESCRIPTOR.services_by_name["WebService"].full_name,
 )
 MAX_STREAMS = 1_024
 """Calls in progress on one connection; a client library lets further ones wait."""
@@ -111,10 +116,12 @@ async def serve(
     on_ready: Callable[[int], None] | None = None,
     on_http: Callable[[int], None] | None = None,
     file: Path | None = None,
+    on_web: Callable[[int], None] | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises ``StoreError`` or ``ConfigError`` when it can't start.
 
-    ``on_ready`` gets the port of gRPC; before it, ``on_http`` gets that of HTTP, if it is served. ``file`` holds the
+    ``on_ready`` gets the port of gRPC; before it, ``on_http`` gets that of HTTP, and ``on_web`` the
+    web page's, if they are served. ``file`` holds the
     settings, which are read again upon SIGHUP.
     """
     supervisor = Supervisor()
@@ -137,17 +144,25 @@ async def serve(
         metrics = Metrics(config, driver, guard, audit, dispatcher, pacing, watch)
         whole = ClusterService(driver, metrics, dispatcher, config.cluster)
         transfers = Transfers()
+        signed_in = SignedIn(driver, config.cluster)
+        await signed_in.load()
+        browsers = WebService(signed_in)
         server, health_servicer, jobs, services = _server(
-            config, driver, transfers, channels, guard, audit, enrolling.service, whole, vault, pacing
+            config, driver, transfers, channels, guard, audit, enrolling.service, whole, vault, pacing, browsers
         )
         port = _listen(server, config)
         enrolling.listen(port)
+
+        def access_changed(party: str) -> None:
+            guard.access_changed(party)
+            signed_in.access_changed(party)
+
         observers = Observers(
             published=dispatcher.on_published,
             committed=metrics.on_committed,
             take_evidence=EvidenceRequests(driver, transfers, pacing).take,
             call_fence=fencing.call,
-            access_changed=guard.access_changed,
+            access_changed=access_changed,
             secret_kept=vault.keep,
         )
         watches = await asyncio.wrap_future(store.call(store.kept_watches))
@@ -161,14 +176,18 @@ async def serve(
         await enrolling.start()
         for name in ("", *SERVICES):
             await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-        web = await _listen_http(config, services, guard)
-        if web is not None and on_http is not None:
-            on_http(web.port)
+        http = await http_listeners.listen(config, services, guard)
+        web = await http_listeners.listen_web(config, services, guard, signed_in, browsers)
+        listeners = [each for each in (http, web) if each is not None]
+        for listener, tell in ((http, on_http), (web, on_web)):
+            if listener is not None and tell is not None:
+                tell(listener.port)
         metrics_port = await metrics.listen()
         log.info(
             "controller.ready",
             port=port,
-            http_port=web and web.port,
+            http_port=http and http.port,
+            web_port=web and web.port,
             metrics_port=metrics_port,
             epoch=cluster.epoch,
             jobs=len(cluster.jobs),
@@ -181,7 +200,18 @@ async def serve(
         watch.start()
         try:
             await _run_until_told(
-                settings, driver, server, web, dispatcher, guard, audit, enrolling, metrics, fencing, supervisor
+                settings,
+                driver,
+                server,
+                listeners,
+                signed_in,
+                dispatcher,
+                guard,
+                audit,
+                enrolling,
+                metrics,
+                fencing,
+                supervisor,
             )
         finally:
             watch.stop()
@@ -194,7 +224,8 @@ async def _run_until_told(
     settings: Settings,
     driver: Driver,
     server: grpc.aio.Server,
-    web: Listener | None,
+    listeners: list[Listener],
+    signed_in: SignedIn,
     dispatcher: Dispatcher,
     guard: Guard,
     audit: Audit,
@@ -225,6 +256,7 @@ async def _run_until_told(
                 enrolling.run(),
                 metrics.run(),
                 fencing.run(),
+                signed_in.run(),
                 watching,
                 self_checks.run(driver, lambda: settings.config, dispatcher),
                 alive,
@@ -234,7 +266,7 @@ async def _run_until_told(
             log.info("controller.stopping")
             supervisor.tell(STOPPING=1)
             metrics.close()
-            await _stop_serving(server, web, guard, enrolling)
+            await _stop_serving(server, listeners, guard, enrolling)
             await driver.settled()
             await audit.flush()
             if audit.syslog is not None:
@@ -244,8 +276,8 @@ async def _run_until_told(
     finally:
         # Also when a commit has failed: no caller is served from a state that the disk doesn't hold.
         metrics.close()
-        if web is not None:
-            await web.close(0.0)
+        for listener in listeners:
+            await listener.close(0.0)
         await enrolling.stop()
         await server.stop(None)
 
@@ -260,11 +292,13 @@ async def _certificate_ends(driver: Driver, metrics: Metrics, settings: Settings
     return ends
 
 
-async def _stop_serving(server: grpc.aio.Server, web: Listener | None, guard: Guard, enrolling: Enrolling) -> None:
+async def _stop_serving(
+    server: grpc.aio.Server, listeners: list[Listener], guard: Guard, enrolling: Enrolling
+) -> None:
     """Take no more calls; those that are being answered have a second. Streams have no end to wait for."""
     async with asyncio.TaskGroup() as endings:
-        if web is not None:
-            endings.create_task(web.close(STOP_GRACE_S))
+        for listener in listeners:
+            endings.create_task(listener.close(STOP_GRACE_S))
         endings.create_task(enrolling.stop())
         endings.create_task(server.stop(STOP_GRACE_S))
         # Once no disconnected caller could come back to this process.
@@ -294,6 +328,7 @@ def _server(
     whole: ClusterService,
     vault: Vault,
     pacing: HostPacing,
+    browsers: WebService,
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer, JobService, dict[str, object]]:
     server = grpc.aio.server(interceptors=(guard,), options=OPTIONS)
     bundles = BundleStore(config.state_dir / "bundles", config.bundles)
@@ -309,32 +344,28 @@ def _server(
     hosts = HostService(driver)
     job_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
     bundle_pb2_grpc.add_BundleServiceServicer_to_server(BundleService(driver, bundles), server)
-    hang_pb2_grpc.add_HangServiceServicer_to_server(HangService(driver, transfers), server)
+    hangs = HangService(driver, transfers)
+    hang_pb2_grpc.add_HangServiceServicer_to_server(hangs, server)
     host_pb2_grpc.add_HostServiceServicer_to_server(hosts, server)
     cluster_pb2_grpc.add_ClusterServiceServicer_to_server(whole, server)
     agents = AgentService(driver, transfers, vault, pacing)
     agent_pb2_grpc.add_AgentServiceServicer_to_server(agents, server)
     secret_pb2_grpc.add_SecretServiceServicer_to_server(SecretService(driver, guard, vault), server)
-    access_pb2_grpc.add_AccessServiceServicer_to_server(
-        AccessService(driver, guard, audit, enrolment, config.cluster), server
-    )
+    access = AccessService(driver, guard, audit, enrolment, config.cluster)
+    access_pb2_grpc.add_AccessServiceServicer_to_server(access, server)
+    web_pb2_grpc.add_WebServiceServicer_to_server(browsers, server)
     health_servicer = Health()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    over_http = {"JobService": jobs, "HostService": hosts, "ClusterService": whole}
+    over_http = {
+        "JobService": jobs,
+        "HangService": hangs,
+        "HostService": hosts,
+        "ClusterService": whole,
+        "AccessService": access,
+        "WebService": browsers,
+    }
     return server, health_servicer, jobs, {f"holdfast.v1.{name}": servicer for name, servicer in over_http.items()}
-
-
-async def _listen_http(config: ControllerConfig, services: dict[str, object], guard: Guard) -> Listener | None:
-    if config.http_port is None:
-        return None
-    # Only here: a controller without HTTP needs none of it.
-    from holdfast_controller.shell.rest.calls import Calls
-    from holdfast_controller.shell.rest.listener import ServedNames, listen
-    from holdfast_controller.shell.rest.routes import application
-
-    app = application(Calls(services, guard), ServedNames(config.tls))
-    return await listen(app, config.host, config.http_port, config.tls)
 
 
 def _listen(server: grpc.aio.Server, config: ControllerConfig) -> int:

@@ -28,11 +28,18 @@ class CallContext:
     """Stands in for ``grpc.aio.ServicerContext`` in a call that came over HTTP."""
 
     def __init__(
-        self, uris: tuple[str, ...], peer: str, certificate: str, abort: Callable[[], None] = lambda: None
+        self,
+        uris: tuple[str, ...],
+        peer: str,
+        certificate: str,
+        abort: Callable[[], None] = lambda: None,
+        signed_in: Caller | None = None,
+        session: str = "",
     ) -> None:
         """``uris``: the names in the verified client ``certificate``, a PEM text; ``peer``: the address alone;
-        ``abort`` ends the connection at once.
+        ``abort`` ends the connection at once. Of a browser: who is ``signed_in``, by which ``session``.
         """
+        self.signed_in, self.session = signed_in, session
         self.abort = abort
         self._auth = {
             "x509_subject_alternative_name": tuple(uri.encode() for uri in uris),

@@ -24,15 +24,19 @@ SEND_S = 60.0
 class Bounds:
     """Counts what is in progress."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, calls: int = MAX_CALLS, streams: int = MAX_STREAMS, streams_of_one: int = MAX_STREAMS_OF_ONE
+    ) -> None:
+        self._most = calls, streams, streams_of_one
         self._calls = 0
         self._streams: Counter[str] = Counter()
 
     @contextlib.contextmanager
     def call(self) -> Iterator[None]:
         """A place among the calls. Raises ``Unavailable``."""
-        if self._calls >= MAX_CALLS:
-            raise Unavailable(f"{MAX_CALLS} calls over HTTP are in progress.", fix="Try again in a moment.")
+        most = self._most[0]
+        if self._calls >= most:
+            raise Unavailable(f"{most} calls over HTTP are in progress.", fix="Try again in a moment.")
         self._calls += 1
         try:
             yield
@@ -41,11 +45,12 @@ class Bounds:
 
     def stream(self, caller: str) -> contextlib.ExitStack:
         """A place among the streams, to be closed after. Raises ``Unavailable``."""
-        if self._streams.total() >= MAX_STREAMS:
-            raise Unavailable(f"{MAX_STREAMS} streams over HTTP are open.", fix="Try again later.")
-        if self._streams[caller] >= MAX_STREAMS_OF_ONE:
+        _, most, most_of_one = self._most
+        if self._streams.total() >= most:
+            raise Unavailable(f"{most} streams over HTTP are open.", fix="Try again later.")
+        if self._streams[caller] >= most_of_one:
             fix = "Close one of them first."
-            raise Unavailable(f"{caller} has {MAX_STREAMS_OF_ONE} streams over HTTP open.", fix=fix)
+            raise Unavailable(f"{caller} has {most_of_one} streams over HTTP open.", fix=fix)
         self._streams[caller] += 1
         place = contextlib.ExitStack()
         place.callback(self._leave, caller)
@@ -70,13 +75,7 @@ class Guards:
         self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def patient(message: Message) -> None:
-            try:
-                async with asyncio.timeout(SEND_S):
-                    await send(message)
-            except TimeoutError:
-                scope["state"]["abort"]()
-
+        patient = patient_send(scope, send)
         try:
             self._check(Request(scope))
         except Refusal as refusal:
@@ -85,16 +84,35 @@ class Guards:
             await self._app(scope, receive, patient)
 
     def _check(self, request: Request) -> None:
-        host = request.headers.get("host", "")
-        names = self._names()
-        if _name(host) not in names:
-            fix = f"use one of {', '.join(sorted(names))}, or add it to names in controller.toml"
-            error = InvalidInput([Violation("Host", "is no name in the controller's certificate", fix)])
-            raise Refusal(421, error)
+        host = check_host(request, self._names())
         origin = request.headers.get("origin")
         site = request.headers.get("sec-fetch-site", "same-origin")
         if (origin is not None and origin != f"https://{host}") or site not in ("same-origin", "none"):
             raise Refusal(403, Denied("Pages of other sites may not call the controller."))
+
+
+def patient_send(scope: Scope, send: Send) -> Send:
+    """``send`` that cuts off a caller who takes nothing in for ``SEND_S``."""
+
+    async def patient(message: Message) -> None:
+        try:
+            async with asyncio.timeout(SEND_S):
+                await send(message)
+        except TimeoutError:
+            scope["state"]["abort"]()
+
+    return patient
+
+
+def check_host(request: Request, names: Collection[str]) -> str:
+    """The Host of a request, if it is among ``names``, one of which may begin with ``*.``. Raises ``Refusal``."""
+    host = request.headers.get("host", "")
+    name = _name(host)
+    if name not in names and f"*.{name.partition('.')[2]}" not in names:
+        fix = f"use one of {', '.join(sorted(names))}, or add it to names in controller.toml"
+        error = InvalidInput([Violation("Host", "is no name in the controller's certificate", fix)])
+        raise Refusal(421, error)
+    return host
 
 
 def _name(host: str) -> str:

@@ -17,7 +17,6 @@ from uvicorn.server import ServerState
 
 from holdfast._daemon import log
 from holdfast._security import server_names
-from holdfast._security.server_tls import server_context
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import AddressUnavailable, ConfigError
 
@@ -52,9 +51,20 @@ class Listener:
             await asyncio.wait(self._state.tasks, timeout=grace_s)
 
 
-async def listen(app: ASGIApp, host: str, port: int, files: TlsFiles) -> Listener:
-    """Serve ``app`` at ``host``; port 0 takes any free one. Raises ``ConfigError`` when that can't be done."""
-    context = server_context(files)
+async def listen(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    context: ssl.SSLContext,
+    *,
+    key: str = "http_port",
+    most: int = MAX_CONNECTIONS,
+    most_of_one: int = MAX_CONNECTIONS,
+) -> Listener:
+    """Serve ``app`` at ``host``, on ``most`` connections at once, of one address ``most_of_one``.
+
+    Port 0 takes any free one. ``key`` is the setting's name in errors. Raises ``ConfigError`` when that can't be done.
+    """
     config = Config(
         app,
         http=_Protocol,
@@ -71,11 +81,15 @@ async def listen(app: ASGIApp, host: str, port: int, files: TlsFiles) -> Listene
     state = ServerState()
     try:
         server = await asyncio.get_running_loop().create_server(
-            lambda: _Protocol(config, state, {}), host, port, ssl=context, ssl_handshake_timeout=HANDSHAKE_S
+            lambda: _Protocol(config, state, {"bounds": (most, most_of_one)}),
+            host,
+            port,
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_S,
         )
     except OSError as error:
         raise AddressUnavailable(
-            f"Cannot serve HTTP on {host}:{port}: {error.strerror}.", fix="Choose another http_port."
+            f"Cannot serve HTTP on {host}:{port}: {error.strerror}.", fix=f"Choose another {key}."
         ) from error
     return Listener(server, state, server.sockets[0].getsockname()[1])
 
@@ -104,15 +118,18 @@ class _Protocol(H11Protocol):
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if len(self.connections) >= MAX_CONNECTIONS:
-            log.warning("http.connection_refused", open=len(self.connections))
+        most, most_of_one = self.app_state["bounds"]
+        address = (transport.get_extra_info("peername") or ("",))[0]
+        of_one = sum((getattr(each, "client", None) or ("",))[0] == address for each in self.connections)
+        if len(self.connections) >= most or of_one >= most_of_one:
+            log.warning("http.connection_refused", open=len(self.connections), address=address)
             transport.abort()
             return
         certificate: dict[str, Any] = transport.get_extra_info("peercert") or {}
         names = certificate.get("subjectAltName", ())
         connection = transport.get_extra_info("ssl_object")
         shown = connection.getpeercert(binary_form=True) if connection is not None else None
-        self.app_state = {
+        self.app_state |= {
             "uris": tuple(v for kind, v in names if kind == "URI"),
             "certificate": ssl.DER_cert_to_PEM_cert(shown) if shown else "",
             "abort": transport.abort,

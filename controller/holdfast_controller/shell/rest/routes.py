@@ -258,7 +258,10 @@ async def _json(message: Message, content: Callable[[], object]) -> Response:
 
 
 def context_of(request: Request) -> CallContext:
-    """The call's context: the certificate of the connection's other end, and its address."""
+    """The call's context: who is signed in, or the certificate of the connection's other end, and its address."""
+    signed_in: CallContext | None = getattr(request.state, "context", None)
+    if signed_in is not None:
+        return signed_in
     peer = request.client.host if request.client else ""
     return CallContext(request.state.uris, peer, request.state.certificate, request.state.abort)
 

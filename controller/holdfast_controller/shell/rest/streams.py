@@ -64,7 +64,7 @@ async def response(
     request: Request, calls: Calls, method: str, message: Message, context: CallContext, form: Form
 ) -> Response:
     """The stream's response; refusals that come at once are raised, later ones end the stream with their words."""
-    place = request.app.state.bounds.stream(calls.caller(context))
+    place = request.app.state.bounds.stream(context.session or calls.caller(context))
     try:
         answers = calls.many(method, message, context)
         first = asyncio.get_running_loop().create_task(_next(answers))

@@ -168,3 +168,16 @@ certificates = Table(
     Column("trusts", Text, nullable=False),
 )
 """The newest certificate of each host and user; ``party`` is kind/NAME, the others are hashes of CAs."""
+
+web_sessions = Table(
+    "web_sessions",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("began_at", Float, nullable=False),
+    Column("used_at", Float, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+)
+"""Browsers that are signed in to the web page; ``digest`` is the hash of their cookie."""

@@ -1,0 +1,38 @@
+"""The SDK's calls about the web page (``client.web``): a browser's way in, and the browsers that are signed in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import grpc
+
+from holdfast._sdk.transport import Calling
+from holdfast.settings import ClientSettings
+from holdfast.v1 import web_pb2, web_pb2_grpc
+
+if TYPE_CHECKING:
+    from holdfast.v1.web_pb2 import WebSession
+
+
+class WebCalls(Calling):
+    """Raises ``HoldfastError`` as all calls of the client do."""
+
+    def __init__(self, channel: grpc.aio.Channel, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._stub = cast("web_pb2_grpc.WebServiceAsyncStub", web_pb2_grpc.WebServiceStub(channel))
+
+    async def address(self, path: str = "/") -> str:
+        """Address that opens the page at ``path`` in one browser, once, within a minute, signed in as the caller."""
+        made = await self._unary(self._stub.CreateLogin, web_pb2.CreateLoginRequest())
+        host = made.host or self.settings.controller.rpartition(":")[0]
+        name = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        return f"https://{name}:{made.port}/login#{made.code}" + (f"&to={path}" if path != "/" else "")
+
+    async def list_sessions(self, user: str = "", *, all: bool = False) -> list[WebSession]:
+        """Browsers in which a user is signed in, the caller unless one is named; with ``all`` everyone's."""
+        request = web_pb2.ListSessionsRequest(user=user, all=all)
+        return list((await self._unary(self._stub.ListSessions, request)).sessions)
+
+    async def end_session(self, id: str, user: str = "") -> None:
+        """Sign a browser out; ``user`` is whose it is, if not the caller's own."""
+        await self._unary(self._stub.EndSession, web_pb2.EndSessionRequest(id=id, user=user))

@@ -1,0 +1,45 @@
+"""Listeners for HTTP, where the settings ask for them: JSON for programs, and the page for browsers.
+
+A controller without either loads none of the packages that they need.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast._security.server_tls import server_context
+from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.calls.authz import Guard
+from holdfast_controller.shell.web.signed_in import SignedIn
+from holdfast_controller.shell.web.web_service import WebService
+
+if TYPE_CHECKING:
+    from holdfast_controller.shell.rest.listener import Listener
+
+
+async def listen(config: ControllerConfig, services: dict[str, object], guard: Guard) -> Listener | None:
+    """Serve ``services`` to callers with a certificate; None unless ``http_port`` is set. Raises ``ConfigError``."""
+    if config.http_port is None:
+        return None
+    from holdfast_controller.shell.rest.calls import Calls
+    from holdfast_controller.shell.rest.listener import ServedNames, listen
+    from holdfast_controller.shell.rest.routes import application
+
+    app = application(Calls(services, guard), ServedNames(config.tls))
+    return await listen(app, config.host, config.http_port, server_context(config.tls))
+
+
+async def listen_web(
+    config: ControllerConfig, services: dict[str, object], guard: Guard, signed_in: SignedIn, browsers: WebService
+) -> Listener | None:
+    """Serve the page, and ``services`` to browsers that are signed in; None unless ``web.listen`` is set.
+
+    Raises ``ConfigError``.
+    """
+    if not config.web.listen:
+        return None
+    from holdfast_controller.shell.rest.calls import Calls
+    from holdfast_controller.shell.web.page_listener import listen
+
+    listener, browsers.reached_at = await listen(config, Calls(services, guard), signed_in)
+    return listener

@@ -1,0 +1,65 @@
+"""``WebService``: codes for browsers, and the sessions that they began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.errors import NotFound, WrongState
+from holdfast.v1 import web_pb2, web_pb2_grpc
+from holdfast_controller.core.model.web_sessions import Session
+from holdfast_controller.shell.calls.rpc import Context, caller_name, unary
+from holdfast_controller.shell.convert.job_to_proto import timestamp
+from holdfast_controller.shell.web.signed_in import SignedIn
+
+
+class WebService(web_pb2_grpc.WebServiceServicer):
+    """Serves users whom the guard has authorised: see ``Where.OWN``."""
+
+    def __init__(self, signed_in: SignedIn) -> None:
+        self._signed_in = signed_in
+        self.reached_at: Callable[[], tuple[str, int]] = lambda: ("", 0)
+        """Name and port of the page's listener; port 0 where there is none."""
+
+    @unary
+    async def CreateLogin(
+        self, request: web_pb2.CreateLoginRequest, context: Context
+    ) -> web_pb2.CreateLoginResponse:
+        host, port = self.reached_at()
+        if not port:
+            fix = "Set listen in [web] of controller.toml, or: holdfast web --local"
+            raise WrongState("This controller serves no web page.", fix=fix)
+        code, end = self._signed_in.code(caller_name(context))
+        return web_pb2.CreateLoginResponse(code=code, end=timestamp(end), host=host, port=port)
+
+    @unary
+    async def ListSessions(
+        self, request: web_pb2.ListSessionsRequest, context: Context
+    ) -> web_pb2.ListSessionsResponse:
+        user = None if request.all else request.user or caller_name(context)
+        current = getattr(context, "session", "")
+        found = [_listed(each, current) for each in self._signed_in.listed(user)]
+        return web_pb2.ListSessionsResponse(sessions=found)
+
+    @unary
+    async def EndSession(self, request: web_pb2.EndSessionRequest, context: Context) -> web_pb2.EndSessionResponse:
+        user = request.user or caller_name(context)
+        found = [each for each in self._signed_in.listed(user) if each.id == request.id]
+        if not found:
+            problem = f"{user} has no browser session {request.id!r}."
+            raise NotFound(problem, fix="See: holdfast web sessions")
+        for session in found:
+            await self._signed_in.end(session)
+        return web_pb2.EndSessionResponse()
+
+
+def _listed(session: Session, current: str) -> web_pb2.WebSession:
+    return web_pb2.WebSession(
+        id=session.id,
+        user=session.user,
+        begin=timestamp(session.began_at),
+        last_use=timestamp(session.used_at),
+        end=timestamp(session.ends_at),
+        address=session.address,
+        agent=session.agent,
+        current=session.id == current,
+    )
