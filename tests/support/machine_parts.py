@@ -13,6 +13,8 @@ from pathlib import Path
 
 from tests.support.podman_view import has_podman
 
+ROOT = Path(__file__).parents[2]
+
 
 def _works(*command: str) -> bool:
     try:
@@ -117,6 +119,15 @@ def _ptrace() -> bool:
         target.communicate()
 
 
+def _chromium() -> bool:
+    return importlib.util.find_spec("playwright") is not None and _works("chromium", "--version")
+
+
+def _node() -> bool:
+    """Whether the page can be built: Node is there, and so is what ``make web`` fetches for it."""
+    return (ROOT / "web/node_modules/esbuild").is_dir() and _works("node", "--version")
+
+
 def _systemd() -> bool:
     return Path("/run/systemd/system").is_dir() and _works("systemctl", "show", "--property=Version")
 
@@ -124,6 +135,7 @@ def _systemd() -> bool:
 PROBES: dict[str, Callable[[], bool]] = {
     "cc": _cc,
     "cgroup": _cgroup,
+    "chromium": _chromium,
     "curl": lambda: _works("curl", "--version"),
     "freeze": _freeze,
     "git": lambda: _works("git", "--version"),
@@ -131,6 +143,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "memcg": _memcg,
     "mount": _mount,
     "netns": _netns,
+    "node": _node,
     "pids": _pids,
     "podman": has_podman,
     "prometheus": lambda: _works("prometheus", "--version"),

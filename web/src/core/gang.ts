@@ -1,0 +1,155 @@
+/** Members of a job's gang and how they ended, as the command line shows them. */
+import type { Exit, Job, JobRow, JobSpec, Recovery, Worker } from "./types.ts";
+import { epoch, ranges, short } from "./words.ts";
+
+/** Workers, ranks and GPUs that the whole job asks for. */
+export function gang(spec: JobSpec): { workers: number; ranks: number; gpus: number } {
+  const total = { workers: 0, ranks: 0, gpus: 0 };
+  for (const pool of spec.workerPoolSpecs ?? []) {
+    const replicas = pool.replicaCount ?? 0;
+    total.workers += replicas;
+    total.ranks += replicas * Math.max(1, pool.processesPerWorker ?? 0);
+    total.gpus += replicas * (pool.machineSpec?.acceleratorCount ?? 0);
+  }
+  return total;
+}
+
+const SIGNALS: Record<number, string> = {
+  1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
+  9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
+  16: "SIGSTKFLT", 17: "SIGCHLD", 18: "SIGCONT", 19: "SIGSTOP", 20: "SIGTSTP", 21: "SIGTTIN", 22: "SIGTTOU",
+  23: "SIGURG", 24: "SIGXCPU", 25: "SIGXFSZ", 26: "SIGVTALRM", 27: "SIGPROF", 28: "SIGWINCH", 29: "SIGIO",
+  30: "SIGPWR", 31: "SIGSYS",
+};
+
+/** `exit code 7`, `signal 11 (SIGSEGV), core dumped`; `unknown` where neither is known. */
+export function exitInWords(exit: Exit): string {
+  if (exit.signal !== null) {
+    const name = SIGNALS[exit.signal] ?? (exit.signal > 34 ? `SIGRTMIN+${exit.signal - 34}` : `SIG${exit.signal}`);
+    return `signal ${exit.signal} (${name})${exit.coreDumped ? ", core dumped" : ""}`;
+  }
+  return exit.exitCode === null ? "unknown" : `exit code ${exit.exitCode}`;
+}
+
+/** The message, with the bare fact before it and the exception behind it where it does not tell them. */
+export function exitText(exit: Exit): string {
+  const number = exit.signal || exit.exitCode;
+  const told = (exit.signal === null && exit.exitCode === null) || exit.message.includes(String(number));
+  const text =
+    exit.message && told ? exit.message : [exitInWords(exit), exit.message].filter(Boolean).join(": ");
+  return !exit.raised || text.includes(exit.raised) ? text : `${text}; it raised ${exit.raised}`;
+}
+
+export interface ExitGroup {
+  generation: number;
+  ranks: string;
+  ended: number | null;
+  reason: string;
+  text: string;
+  late: string;
+}
+
+/** How ranks ended, those that ended alike on one row; by generation, the first end first. */
+export function exitGroups(workers: readonly Worker[]): ExitGroup[] {
+  const exits = workers.flatMap((worker) => worker.exits);
+  exits.sort(
+    (a, b) =>
+      a.generation - b.generation || (epoch(a.endTime) ?? 0) - (epoch(b.endTime) ?? 0) || a.rank - b.rank,
+  );
+  const groups = new Map<string, { first: Exit; late: string; ranks: number[] }>();
+  for (const exit of exits) {
+    const late = exit.lateExit ? `${exit.lateExit.reason}: ${exitText(exit.lateExit)}` : "";
+    const key = JSON.stringify([exit.generation, exit.reason, exitText(exit), late]);
+    const group = groups.get(key) ?? { first: exit, late, ranks: [] };
+    group.ranks.push(exit.rank);
+    groups.set(key, group);
+  }
+  return [...groups.values()].map(({ first, late, ranks }) => ({
+    generation: first.generation,
+    ranks: ranges(ranks),
+    ended: epoch(first.endTime),
+    reason: first.reason,
+    text: exitText(first),
+    late,
+  }));
+}
+
+const ANSWERS: Record<string, string> = {
+  PROC_RESTART: "restarted in place",
+  POD_RESCHEDULE: "worker moved",
+  WORKER_RESCHEDULE: "worker moved",
+  JOB_RESCHEDULE: "placed again",
+  JOB_RESCHEDULE_WITH_TAINT: "placed again, bad host cordoned",
+  JOB_RESCHEDULE_WITH_CORDON: "placed again, bad host cordoned",
+};
+
+/** What was done about a failure, in words; a new answer is shown as it was sent. */
+export function answer(recovery: Recovery): string {
+  return ANSWERS[recovery.endRecover] ?? (recovery.endRecover || "-");
+}
+
+export const PHASES = ["detect", "diagnose", "stop", "start", "catchUp"] as const;
+export const phaseName = (phase: (typeof PHASES)[number]): string => (phase === "catchUp" ? "catch up" : phase);
+
+/** `stop 2.9s, start 110ms`. */
+export function phasesInWords(recovery: Recovery): string {
+  return PHASES.map((phase) => [phaseName(phase), recovery.phases[phase] ?? 0] as const)
+    .filter(([, spent]) => spent >= 0.0005)
+    .map(([name, spent]) => `${name} ${short(spent)}`)
+    .join(", ");
+}
+
+/** `3 recoveries, 2m 10s lost`; only finished ones count as lost. */
+export function recoverySummary(recoveries: readonly Recovery[]): string {
+  const number = recoveries.length;
+  const over = recoveries.filter((each) => each.lostSeconds !== null);
+  const words = `${number} recover${number === 1 ? "y" : "ies"}`;
+  if (!over.length) return `${words}, going on`;
+  const lost = over.reduce((sum, each) => sum + (each.lostSeconds ?? 0), 0);
+  const more = over.length === number ? "" : ` so far, ${number - over.length} of them going on`;
+  return `${words}, ${short(lost)} lost${more}`;
+}
+
+/** `1200/5000`; empty where no step is known. */
+export function steps(job: Pick<JobRow, "step" | "stepTotal">): string {
+  if (job.step === null) return "";
+  return job.stepTotal === null ? job.step.toFixed(0) : `${job.step.toFixed(0)}/${job.stepTotal.toFixed(0)}`;
+}
+
+/** Why the job waits, failed, or was restarted: whichever matters now. */
+export function lastWord(job: JobRow): string {
+  if (job.error) {
+    const who = job.error.rank === null ? "" : `rank ${job.error.rank}: `;
+    return job.error.raised ? `${who}${job.error.raised}` : job.error.message;
+  }
+  if (job.waitReason) return job.waitReason;
+  const hangs = job.hangCount ?? 0;
+  const recoveries = job.recoveryCount ?? 0;
+  return [
+    recoveries ? `${recoveries} recover${recoveries === 1 ? "y" : "ies"}` : "",
+    hangs ? `${hangs} hang${hangs === 1 ? "" : "s"}` : "",
+  ]
+    .filter(Boolean)
+    .join(", ");
+}
+
+/** Seconds since the first launch, up to the end; null before it, and while it waits for another. */
+export function ran(job: JobRow, now: number): number | null {
+  const start = epoch(job.startTime);
+  if (start === null || job.state === "JOB_STATE_QUEUED" || job.state === "JOB_STATE_PAUSED") return null;
+  return (epoch(job.endTime) ?? now) - start;
+}
+
+/** Each rank with its worker, host and newest exit of the present generation. */
+export function rankRows(job: Job): { rank: number; worker: Worker; pid: number | null; exit: Exit | null }[] {
+  return job.workers
+    .flatMap((worker) =>
+      worker.ranks.map(({ rank, pid }) => ({
+        rank,
+        worker,
+        pid,
+        exit: worker.exits.find((exit) => exit.rank === rank && exit.generation === job.generation) ?? null,
+      })),
+    )
+    .sort((a, b) => a.rank - b.rank);
+}

@@ -1,0 +1,116 @@
+/** A job's time as spans and marks on one axis, from what the API keeps for good: no event is read for it. */
+import { answer } from "./gang.ts";
+import type { Job } from "./types.ts";
+import { ended, epoch, short, span } from "./words.ts";
+
+export type SpanKind = "waits" | "runs" | "lost";
+
+export interface Span {
+  from: number;
+  to: number;
+  kind: SpanKind;
+  generation: number;
+  title: string;
+}
+
+export type MarkKind = "exit" | "hang" | "relaunch" | "end";
+
+export interface Mark {
+  at: number;
+  kind: MarkKind;
+  title: string;
+}
+
+export interface Strip {
+  from: number;
+  to: number;
+  spans: Span[];
+  marks: Mark[];
+  /** Since when each generation ran, and until when. */
+  generations: { number: number; from: number; to: number }[];
+}
+
+const WELL_OR_BY_US = new Set(["COMPLETED", "STOPPED", "HANG_KILLED"]);
+
+/** The strip from the job's submission to its end, or to `now`. */
+export function strip(job: Job, now: number): Strip {
+  const from = epoch(job.createTime) ?? now;
+  const to = Math.max(epoch(job.endTime) ?? now, from + 1);
+  const start = epoch(job.startTime);
+  const spans: Span[] = [];
+  const marks: Mark[] = [];
+  const generations: Strip["generations"] = [];
+  const add = (kind: SpanKind, a: number, b: number, generation: number, title: string): void => {
+    const [first, last] = [Math.max(a, from), Math.min(b, to)];
+    if (last > first) spans.push({ from: first, to: last, kind, generation, title });
+  };
+
+  let at = start === null ? to : start;
+  add("waits", from, at, 0, `waited ${span(at - from)}${job.waitReason ? `: ${job.waitReason}` : ""}`);
+  let generation = 1;
+  let since = at;
+  for (const each of job.recoveries) {
+    const began = (epoch(each.startedAt) ?? at) - (each.phases.detect ?? 0) - (each.phases.diagnose ?? 0);
+    const over = epoch(each.endedAt) ?? to;
+    const before = Math.max(at, Math.min(began, to));
+    add("runs", at, before, generation, `generation ${generation} ran ${span(before - at)}`);
+    if (before > since) generations.push({ number: generation, from: since, to: before });
+    const lost = each.lostSeconds === null ? "going on" : `${short(each.lostSeconds)} lost`;
+    const cause = [each.endReason, each.endRelatedTask].filter(Boolean).join(": ");
+    add("lost", before, over, each.generation, `${cause}: ${answer(each)}, ${lost}`);
+    marks.push({ at: Math.min(over, to), kind: "relaunch", title: `generation ${each.generation} launched` });
+    at = Math.max(at, over);
+    since = at;
+    generation = each.generation;
+  }
+  if (start !== null && at < to) {
+    const waits = job.state === "JOB_STATE_QUEUED" || job.state === "JOB_STATE_PAUSED";
+    const words = waits ? job.waitReason || "waits" : `generation ${generation} ran ${span(to - at)}`;
+    add(waits ? "waits" : "runs", at, to, generation, words);
+    if (!waits) generations.push({ number: generation, from: since, to });
+  }
+
+  for (const hang of job.hangs) {
+    const [first, last] = [epoch(hang.since), epoch(hang.judgedAt) ?? (hang.outcome ? null : to)];
+    // One that was acted on is part of its recovery.
+    if (first !== null && last !== null && hang.outcome !== "RESTARTED") {
+      add("lost", first, last, hang.generation, `hang ${hang.number}: ${hang.sentence}`);
+    }
+    const noticed = epoch(hang.noticedAt);
+    if (noticed !== null) marks.push({ at: noticed, kind: "hang", title: `hang ${hang.number} noticed: ${hang.sentence}` });
+  }
+  marks.push(...failures(job));
+  if (ended(job.state)) marks.push({ at: to, kind: "end", title: job.error?.message || "ended" });
+  return { from, to, spans, marks: marks.sort((a, b) => a.at - b.at), generations };
+}
+
+/** A mark for the first rank of each generation that failed by itself, with how many followed it. */
+function failures(job: Job): Mark[] {
+  const first = new Map<number, { at: number; rank: number; reason: string; others: number }>();
+  for (const worker of job.workers) {
+    for (const exit of worker.exits) {
+      const at = epoch(exit.endTime);
+      if (at === null || WELL_OR_BY_US.has(exit.reason)) continue;
+      const held = first.get(exit.generation);
+      if (!held) first.set(exit.generation, { at, rank: exit.rank, reason: exit.reason, others: 0 });
+      else if (at < held.at) {
+        first.set(exit.generation, { at, rank: exit.rank, reason: exit.reason, others: held.others + 1 });
+      } else held.others += 1;
+    }
+  }
+  return [...first.values()].map(({ at, rank, reason, others }) => ({
+    at,
+    kind: "exit" as const,
+    title: `rank ${rank}: ${reason}${others ? `, and ${others} more` : ""}`,
+  }));
+}
+
+const TICKS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
+
+/** Round moments within a range, at most `most` of them. */
+export function ticks(from: number, to: number, most: number, offset = 0): number[] {
+  const step = TICKS.find((each) => (to - from) / each <= most) ?? 2592000;
+  const found: number[] = [];
+  for (let at = Math.ceil((from + offset) / step) * step - offset; at <= to; at += step) found.push(at);
+  return found;
+}

@@ -1,0 +1,281 @@
+/** The API's JSON, as `holdfast … -o json` prints it. Times are RFC 3339 in UTC, measured spans are seconds. */
+
+export interface RankName {
+  worker: string;
+  rank: number;
+}
+
+export interface Exit {
+  attempt: number;
+  generation: number;
+  rank: number;
+  exitCode: number | null;
+  signal: number | null;
+  coreDumped: boolean;
+  reason: string;
+  message: string;
+  endTime: string | null;
+  lateExit: Exit | null;
+  raised: string | null;
+}
+
+export interface Worker {
+  name: string;
+  host: string;
+  state: string;
+  shimPid: number | null;
+  gpus: string[];
+  ranks: { rank: number; localRank: number; pid: number | null }[];
+  exits: Exit[];
+}
+
+export interface Phases {
+  detect: number | null;
+  diagnose: number | null;
+  stop: number | null;
+  start: number | null;
+  catchUp: number | null;
+}
+
+export interface Recovery {
+  attempt: number;
+  generation: number;
+  startedAt: string;
+  endedAt: string | null;
+  startType: string;
+  endReason: string;
+  endRelatedTask: string;
+  endRecover: string;
+  lostSeconds: number | null;
+  phases: Phases;
+  related: { ranks: RankName[]; host: string; job: string; user: string } | null;
+}
+
+export interface Hang {
+  number: number;
+  generation: number;
+  since: string;
+  noticedAt: string;
+  diagnosedAt: string | null;
+  judgedAt: string | null;
+  rule: string;
+  sentence: string;
+  suspects: string[];
+  suspectRanks: RankName[];
+  stacks: string;
+  outcome: string;
+  note: string;
+  step: number | null;
+}
+
+export interface JobError {
+  code: number;
+  message: string;
+  details: string[];
+  exitCode: number | null;
+  rank: number | null;
+  raised: string;
+  whyFinal: string;
+}
+
+export interface Pool {
+  replicaCount?: number;
+  processesPerWorker?: number;
+  machineSpec?: { acceleratorCount?: number };
+  processSpec?: { command?: string[]; args?: string[]; workingDirectory?: string };
+  containerSpec?: { imageUri?: string };
+}
+
+export interface JobSpec {
+  workerPoolSpecs?: Pool[];
+  scheduling?: { priority?: number; maxWaitDuration?: string };
+  [key: string]: unknown;
+}
+
+/** The four sentences at the head of a job, in the order that a reader asks for them. */
+export interface Sentences {
+  health: string;
+  happened: string;
+  done: string;
+  todo: string;
+}
+
+/** A job as lists show it (`view=ROW`). */
+export interface JobRow {
+  id: string;
+  displayName: string;
+  labels: Record<string, string>;
+  project: string;
+  owner: string;
+  state: string;
+  createTime: string;
+  startTime: string | null;
+  endTime: string | null;
+  error: JobError | null;
+  attempt: number;
+  generation: number;
+  waitReason: string;
+  step: number | null;
+  stepTotal: number | null;
+  phase: string;
+  savedStep: number | null;
+  heldUntil: string | null;
+  health: string;
+  gpuCount?: number;
+  hostCount?: number;
+  recoveryCount?: number;
+  hangCount?: number;
+}
+
+export interface Job extends JobRow {
+  jobSpec: JobSpec;
+  annotations: Record<string, string>;
+  account: string;
+  workers: Worker[];
+  recoveries: Recovery[];
+  hangs: Hang[];
+  archiveProblems: Record<string, string>;
+  sentences?: Sentences | null;
+}
+
+export interface JobEvent {
+  cursor: number;
+  type: string;
+  time: string | null;
+  message: string;
+  state: string;
+  event: ({ kind: string } & Record<string, unknown>) | null;
+}
+
+export interface LogChunk {
+  worker: string;
+  rank: number;
+  generation: number;
+  stream: string;
+  offset: number;
+  data: string;
+  problem: string;
+}
+
+export interface GoodputLine {
+  category: string;
+  cause: string;
+  payer: string;
+  ms: number;
+}
+
+export interface Goodput {
+  unit: string;
+  since: string | null;
+  until: string | null;
+  ended: boolean;
+  complete: boolean;
+  level: string;
+  interruptions: number;
+  goodput: number | null;
+  totalMs: number;
+  lines: GoodputLine[];
+}
+
+/** Time of one name, which is under the key that the sum was asked `by`. */
+export interface GoodputRow {
+  project?: string;
+  owner?: string;
+  host?: string;
+  model: string;
+  unit: string;
+  category: string;
+  payer: string;
+  ms: number;
+}
+
+export interface GoodputSum {
+  rows: GoodputRow[];
+  truncated: boolean;
+  completeSince: string | null;
+}
+
+export interface Gpu {
+  uuid: string;
+  index: number;
+  model: string;
+  memoryBytes: number;
+  problem: string;
+  jobId: string;
+  faults: unknown[];
+}
+
+export interface HostCheck {
+  check: string;
+  status: string;
+  saw: string;
+  why: string;
+  fix: string[];
+}
+
+export interface Host {
+  name: string;
+  state: string;
+  cordoned: boolean;
+  cordonReason: string;
+  cordonedBy: string;
+  cordonedSince: string | null;
+  failedChecks: HostCheck[];
+  draining: boolean;
+  drained: boolean;
+  goingDown: boolean;
+  labels: Record<string, string>;
+  address: string;
+  agentVersion: string;
+  refused: string;
+  lastSeen: string | null;
+  cpuCount: number;
+  cpuReserved: number;
+  memoryBytes: number;
+  memoryReservedBytes: number;
+  workers: number;
+  maxWorkers: number;
+  gpuProblem: string;
+  gpus: Gpu[];
+  jobIds: string[];
+}
+
+export interface HostEvent {
+  cursor: number;
+  time: string | null;
+  message: string;
+}
+
+export interface Attention {
+  kind: string;
+  subject: string;
+  message: string;
+  since: string | null;
+}
+
+export interface Status {
+  cluster: string;
+  version: string;
+  started: string;
+  epoch: number;
+  hosts: Record<string, number>;
+  gpus: Record<string, number>;
+  jobs: Record<string, number>;
+  agents: Record<string, number>;
+  attention: Attention[];
+  attentionMore: number;
+}
+
+export interface Me {
+  cluster: string;
+  user: { name: string; grants: { project: string; role: string }[]; accounts: string[]; configuredAdmin: boolean };
+  certificateEnd: string | null;
+}
+
+/** What changed since the last entry of `/v1/changes`; `all`: fetch everything shown again. */
+export interface Changes {
+  cursor: number;
+  jobs: string[];
+  hosts: string[];
+  all: boolean;
+}

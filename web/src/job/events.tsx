@@ -1,0 +1,64 @@
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { ApiError, lines } from "../core/api.ts";
+import type { JobEvent } from "../core/types.ts";
+import { epoch, moment, stateName } from "../core/words.ts";
+import { Empty, Loading, Problem, Text, Windowed } from "../ui/bits.tsx";
+
+/** The newest events that are kept in the page. */
+const MOST = 20_000;
+
+/** The job's history, oldest first, then as it happens. */
+export function Events({ id, live }: { id: string; live: boolean }): JSX.Element {
+  const [events, setEvents] = useState<JobEvent[]>([]);
+  const [over, setOver] = useState(false);
+  const [error, setError] = useState<ApiError | null>(null);
+  const [round, setRound] = useState(0);
+  const [pinned, setPinned] = useState(live);
+  useEffect(() => {
+    const ended = new AbortController();
+    const found: JobEvent[] = [];
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const show = (): void => {
+      timer ??= setTimeout(() => ((timer = undefined), setEvents(found.slice(-MOST))), 200);
+    };
+    setError(null);
+    lines(`/v1/jobs/${encodeURIComponent(id)}:watch`, "application/x-ndjson", ended.signal)
+      .then(async (stream) => {
+        for await (const line of stream) {
+          if (!line) continue;
+          const event = JSON.parse(line) as JobEvent & { error?: { message: string } };
+          if (event.error) throw new ApiError(500, event.error.message);
+          found.push(event);
+          if (found.length > 2 * MOST) found.splice(0, MOST);
+          show();
+        }
+        setOver(true);
+      })
+      .catch((problem: unknown) => !ended.signal.aborted && setError(problem instanceof ApiError ? problem : new ApiError(0, "The stream was cut.")));
+    return () => (ended.abort(), clearTimeout(timer));
+  }, [id, round]);
+  if (error && !events.length) return <Problem error={error} again={() => setRound((now) => now + 1)} />;
+  if (!events.length) return over ? <Empty>No events.</Empty> : <Loading />;
+  return (
+    <div class="panel events">
+      {error && <Problem error={error} again={() => setRound((now) => now + 1)} />}
+      <div role="table" aria-label="Events" aria-rowcount={events.length}><Windowed
+        role="rowgroup" count={events.length} height={32} label="Events" class="tall" pinned={pinned} unpin={() => setPinned(false)}
+        row={(index) => {
+          const event = events[index];
+          if (!event) return <div key={index} />;
+          const time = epoch(event.time);
+          return (
+            <div class="row" role="row" key={event.cursor}>
+              <span role="cell" class="soft">{time === null ? "" : moment(time)}</span>
+              <span role="cell" class="soft">{stateName(event.state).toLowerCase()}</span>
+              <span role="cell" title={event.message}><Text of={event.message || event.type} /></span>
+            </div>
+          );
+        }}
+      /></div>
+      {!pinned && <button type="button" class="end" onClick={() => setPinned(true)}>Go to the newest</button>}
+    </div>
+  );
+}

@@ -1,0 +1,129 @@
+import type { JSX } from "preact";
+import { answer, exitGroups, exitText, phasesInWords, rankRows, recoverySummary } from "../core/gang.ts";
+import { hostPath, jobPath } from "../core/route.ts";
+import type { Hang, Job } from "../core/types.ts";
+import { ended, epoch, short, span } from "../core/words.ts";
+import { Empty, Table, Text, Time, Windowed } from "../ui/bits.tsx";
+import { useNow } from "../ui/hooks.ts";
+
+/** Each rank: where it is, and how its process of this generation ended. */
+export function Ranks({ job }: { job: Job }): JSX.Element {
+  const rows = rankRows(job);
+  if (!rows.length) return <Empty>No rank has a host yet.{job.waitReason && <> The job waits: <Text of={job.waitReason} /></>}</Empty>;
+  const suspects = new Set(
+    job.hangs.filter((hang) => !hang.outcome).flatMap((hang) => hang.suspectRanks.map((each) => each.rank)),
+  );
+  return (
+    <div class="panel ranks" role="table" aria-label="Ranks" aria-rowcount={rows.length + 1}>
+      <div class="row head" role="row">
+        {["Rank", "Worker", "Host", "Pid", "State"].map((title) => <span key={title} role="columnheader">{title}</span>)}
+      </div>
+      <Windowed role="rowgroup" count={rows.length} height={36} label="Ranks" class={rows.length > 14 ? "tall" : "short"} row={(index) => {
+        const row = rows[index];
+        if (!row) return <div key={index} />;
+        const { rank, worker, pid, exit } = row;
+        const bad = exit !== null && !["COMPLETED", "STOPPED"].includes(exit.reason);
+        return (
+          <div class="row" role="row" key={rank} aria-rowindex={index + 2}>
+            <span role="cell"><a href={jobPath(job.id, `?tab=logs&rank=${rank}`)}>rank {rank}</a></span>
+            <span role="cell"><Text of={worker.name} /></span>
+            <span role="cell">{worker.host ? <a href={hostPath(worker.host)}><Text of={worker.host} /></a> : "–"}</span>
+            <span role="cell">{pid ?? "–"}</span>
+            <span role="cell" class={bad || suspects.has(rank) ? "bad" : ""}>
+              {exit ? <Text of={`${exit.reason}: ${exitText(exit)}`} /> : suspects.has(rank) ? "suspect of the hang" : worker.state.toLowerCase()}
+            </span>
+          </div>
+        );
+      }} />
+    </div>
+  );
+}
+
+/** How ranks ended, those that ended alike on one row. */
+export function Exits({ job }: { job: Job }): JSX.Element {
+  const now = useNow(60);
+  const groups = exitGroups(job.workers);
+  if (!groups.length) return <Empty>No rank has ended.</Empty>;
+  return (
+    <div class="panel">
+      <Table
+        caption="Exits" rows={groups} id={(_, index) => index}
+        columns={[
+          { title: "Gen", right: true, cell: (row) => row.generation },
+          { title: "Rank", cell: (row) => row.ranks },
+          { title: "Ended", cell: (row) => <Time at={row.ended} now={now} /> },
+          { title: "Reason", cell: (row) => <span class={["COMPLETED", "STOPPED"].includes(row.reason) ? "" : "bad"}>{row.reason}</span> },
+          { title: "Message", wide: true, cell: (row) => <><Text of={row.text} />{row.late && <div class="soft">known later: <Text of={row.late} /></div>}</> },
+        ]}
+      />
+      {job.error && job.error.details.length > 0 && (
+        <>
+          <h2>Last words</h2>
+          <pre class="details" tabIndex={0}>{job.error.details.map((line, index) => <div key={index}><Text of={line} /></div>)}</pre>
+        </>
+      )}
+    </div>
+  );
+}
+
+/** What interrupted the job, and what was done about it. */
+export function Recoveries({ job }: { job: Job }): JSX.Element {
+  const now = useNow(60);
+  if (!job.recoveries.length) return <Empty>Nothing has interrupted this job.</Empty>;
+  return (
+    <div class="panel">
+      <p>{recoverySummary(job.recoveries)}</p>
+      <Table
+        caption="Recoveries" rows={[...job.recoveries].reverse()} id={(row) => `${row.attempt}-${row.generation}-${row.startedAt}`}
+        columns={[
+          { title: "Gen", right: true, cell: (row) => row.generation },
+          { title: "Started", cell: (row) => <Time at={row.startedAt} now={now} /> },
+          { title: "Lost", right: true, cell: (row) => (row.lostSeconds === null ? "going on" : short(row.lostSeconds)) },
+          { title: "Reason", cell: (row) => row.endReason || "-" },
+          { title: "Caused by", wide: true, cell: (row) => <Text of={row.endRelatedTask || "-"} /> },
+          { title: "Answer", cell: answer },
+          { title: "Time spent", wide: true, cell: (row) => phasesInWords(row) || "-" },
+        ]}
+      />
+    </div>
+  );
+}
+
+/** Suspicions from the first notice to the end, the newest first. */
+export function Hangs({ job }: { job: Job }): JSX.Element {
+  if (!job.hangs.length) return <Empty>{ended(job.state) ? "It never hung." : "It has not hung."}</Empty>;
+  return <div class="hangs">{[...job.hangs].reverse().map((hang) => <OneHang key={hang.number} hang={hang} job={job} />)}</div>;
+}
+
+function OneHang({ hang, job }: { hang: Hang; job: Job }): JSX.Element {
+  const now = useNow(hang.outcome ? 60 : 1);
+  const since = epoch(hang.since) ?? now;
+  const noticed = epoch(hang.noticedAt) ?? now;
+  const judged = epoch(hang.judgedAt);
+  return (
+    <article class="panel hang">
+      <h2>Hang {hang.number} <span class="soft">generation {hang.generation}</span> <strong class={hang.outcome ? "" : "bad"}>{hang.outcome ? hang.outcome.toLowerCase().replaceAll("_", " ") : "going on"}</strong></h2>
+      <p><Text of={hang.sentence} /></p>
+      <dl class="said">
+        <div><dt>Stood still since</dt><dd><Time at={hang.since} now={now} /></dd></div>
+        <div><dt>Noticed</dt><dd>after {span(noticed - since)}</dd></div>
+        <div><dt>{judged === null ? "Lasts" : "Judged"}</dt><dd>{judged === null ? span(now - since) : `after ${span(judged - noticed)} more`}</dd></div>
+        <div><dt>Rule</dt><dd>{hang.rule}</dd></div>
+        {hang.suspectRanks.length > 0 && (
+          <div><dt>Suspect</dt><dd>{hang.suspectRanks.slice(0, 8).map((each, index) => (
+            <>{index ? ", " : ""}<a href={jobPath(job.id, `?tab=logs&rank=${each.rank}&generation=${hang.generation}`)}><Text of={`${each.worker} rank ${each.rank}`} /></a></>
+          ))}{hang.suspectRanks.length > 8 ? ` and ${hang.suspectRanks.length - 8} more` : ""}</dd></div>
+        )}
+        {hang.step !== null && <div><dt>Step</dt><dd>{hang.step}</dd></div>}
+        {hang.note && <div><dt>Note</dt><dd><Text of={hang.note} /></dd></div>}
+      </dl>
+      {hang.stacks && <pre class="details" tabIndex={0} aria-label="What the stacks say">{hang.stacks.split("\n").map((line, index) => <div key={index}><Text of={line} /></div>)}</pre>}
+    </article>
+  );
+}
+
+/** The job file as it was submitted. */
+export function Spec({ job }: { job: Job }): JSX.Element {
+  const file = { displayName: job.displayName, labels: job.labels, annotations: job.annotations, jobSpec: job.jobSpec };
+  return <pre class="panel details spec" tabIndex={0}>{JSON.stringify(file, null, 2)}</pre>;
+}

@@ -1,0 +1,138 @@
+import type { JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { strip, ticks } from "../core/strip.ts";
+import type { Mark, Span } from "../core/strip.ts";
+import type { Job } from "../core/types.ts";
+import { clock, ended, epoch, moment, span } from "../core/words.ts";
+import { Table } from "../ui/bits.tsx";
+import { useNow } from "../ui/hooks.ts";
+import { setQuery } from "../ui/router.ts";
+
+const RANGES: readonly (readonly [string, number])[] = [["15m", 900], ["1h", 3600], ["6h", 21600], ["1d", 86400]];
+const KINDS: Record<Span["kind"], string> = { waits: "waiting", runs: "running", lost: "interrupted" };
+const GLYPHS: Record<Mark["kind"], string> = { exit: "✕", hang: "◆", relaunch: "▶", end: "■" };
+const MARK_WORDS: Record<Mark["kind"], string> = { exit: "exit", hang: "hang noticed", relaunch: "relaunched", end: "end" };
+
+/** The job's time on one axis: when it waited, ran and was interrupted, and by what. */
+export function Timeline({ job, query }: { job: Job; query: URLSearchParams }): JSX.Element {
+  const live = !ended(job.state);
+  const now = useNow(live ? 1 : 60);
+  const whole = strip(job, now);
+  const range = chosen(query, whole.from, whole.to);
+  const [picked, setPicked] = useState<string>("");
+  const [box, width] = useWidth();
+  const drag = useRef<number | null>(null);
+  const [brush, setBrush] = useState<[number, number] | null>(null);
+  const x = (at: number): number => (width * (at - range.from)) / (range.to - range.from);
+  const at = (event: PointerEvent): number => {
+    const left = (event.currentTarget as Element).getBoundingClientRect().left;
+    const share = Math.min(1, Math.max(0, (event.clientX - left) / width));
+    return range.from + share * (range.to - range.from);
+  };
+  const visible = whole.spans.filter((each) => each.to > range.from && each.from < range.to);
+  const marks = whole.marks.filter((each) => each.at >= range.from && each.at <= range.to);
+  const offset = -60 * new Date(range.from * 1000).getTimezoneOffset();
+  const days = range.to - range.from > 172_800;
+  const set = (from: number, to: number): void => setQuery({ from: iso(from), to: iso(to), last: "" });
+  return (
+    <div class="panel timeline">
+      <div class="ranges" role="group" aria-label="Range">
+        {RANGES.filter(([, size]) => size < whole.to - whole.from).map(([name, size]) => (
+          <button key={name} type="button" aria-pressed={query.get("last") === name} onClick={() => setQuery({ last: name, from: "", to: "" })}>
+            last {name}<span class="unseen"> ({size} seconds)</span>
+          </button>
+        ))}
+        <button type="button" aria-pressed={range.all} onClick={() => setQuery({ last: "", from: "", to: "" })}>all</button>
+        <span class="soft">{moment(range.from)} – {clock(range.to, range.from)} ({span(range.to - range.from)})</span>
+      </div>
+      <div ref={box} class="strip">
+        <svg
+          width={width} height="116" role="img"
+          aria-label={`Timeline of ${visible.length} spans and ${marks.length} marks; the table below has them all.`}
+          onPointerDown={(event) => ((drag.current = at(event)), event.currentTarget.setPointerCapture(event.pointerId))}
+          onPointerMove={(event) => drag.current !== null && setBrush([drag.current, at(event)])}
+          onPointerUp={(event) => {
+            const from = drag.current;
+            drag.current = null;
+            setBrush(null);
+            const to = at(event);
+            if (from !== null && Math.abs(x(to) - x(from)) > 8) set(Math.min(from, to), Math.max(from, to));
+          }}
+        >
+          <defs>
+            <pattern id="lost-lines" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+              <rect width="6" height="6" class="k-lost" /><rect width="2" height="6" class="hatch-line" />
+            </pattern>
+          </defs>
+          {ticks(range.from, range.to, Math.max(2, width / 110), offset).map((tick) => (
+            <g key={tick} class="tick">
+              <line x1={x(tick)} x2={x(tick)} y1="18" y2="96" />
+              <text x={Math.min(Math.max(x(tick), 26), width - 26)} y="112" text-anchor="middle">{days ? moment(tick).slice(5, 10) : moment(tick).slice(11, range.to - range.from > 900 ? 16 : 19)}</text>
+            </g>
+          ))}
+          {whole.generations.filter((each) => each.to > range.from && each.from < range.to).map((each) => {
+            const [a, b] = [Math.max(0, x(each.from)), Math.min(width, x(each.to))];
+            return b - a > 30 && (
+              <text key={each.number} x={a + 4} y="13" class="generation">{b - a > 110 ? `generation ${each.number}` : each.number}</text>
+            );
+          })}
+          {visible.map((each) => (
+            <rect
+              key={`${each.from}${each.kind}`} x={x(each.from)} y="34" height="34" class={`k-${each.kind}`}
+              width={Math.max(x(each.to) - x(each.from), each.kind === "lost" ? 2 : 0.5)} onClick={() => setPicked(each.title)}
+            >
+              <title>{each.title}</title>
+            </rect>
+          ))}
+          {marks.map((mark) => (
+            <text key={`${mark.at}${mark.kind}`} x={Math.min(Math.max(x(mark.at), 6), width - 6)} y={mark.kind === "hang" ? 29 : 88} class={`mark m-${mark.kind}`} text-anchor="middle" onClick={() => setPicked(mark.title)}>
+              {GLYPHS[mark.kind]}<title>{mark.title}</title>
+            </text>
+          ))}
+          {brush && <rect class="brush" x={Math.min(x(brush[0]), x(brush[1]))} width={Math.abs(x(brush[1]) - x(brush[0]))} y="18" height="78" />}
+        </svg>
+      </div>
+      <ul class="legend">
+        {(["waits", "runs", "lost"] as const).map((kind) => <li key={kind}><i class={`key k-${kind}`} />{KINDS[kind]}</li>)}
+        {(["exit", "hang", "relaunch", "end"] as const).map((kind) => <li key={kind}><span class={`mark m-${kind}`} aria-hidden="true">{GLYPHS[kind]}</span>{MARK_WORDS[kind]}</li>)}
+      </ul>
+      {picked && <p class="picked" role="status">{picked}</p>}
+      <details open={whole.spans.length < 12}>
+        <summary>As a table</summary>
+        <Table
+          caption="Spans and marks of the timeline"
+          rows={[...visible.map((each) => ({ at: each.from, what: KINDS[each.kind], took: each.to - each.from, title: each.title })),
+            ...marks.map((mark) => ({ at: mark.at, what: `${GLYPHS[mark.kind]} ${MARK_WORDS[mark.kind]}`, took: null, title: mark.title }))].sort((a, b) => a.at - b.at)}
+          id={(row, index) => `${row.at}-${index}`}
+          columns={[
+            { title: "From", cell: (row) => clock(row.at, now) },
+            { title: "What", cell: (row) => row.what },
+            { title: "Took", right: true, cell: (row) => (row.took === null ? "" : span(row.took)) },
+            { title: "In words", wide: true, cell: (row) => row.title },
+          ]}
+        />
+      </details>
+    </div>
+  );
+}
+
+const iso = (seconds: number): string => new Date(Math.round(seconds) * 1000).toISOString().replace(".000Z", "Z");
+
+function chosen(query: URLSearchParams, from: number, to: number): { from: number; to: number; all: boolean } {
+  const last = RANGES.find(([name]) => name === query.get("last"))?.[1];
+  if (last) return { from: Math.max(from, to - last), to, all: false };
+  const [a, b] = [epoch(query.get("from")), epoch(query.get("to"))];
+  return a !== null && b !== null && b > a ? { from: a, to: b, all: false } : { from, to, all: true };
+}
+
+function useWidth(): [(element: HTMLElement | null) => void, number] {
+  const [element, setElement] = useState<HTMLElement | null>(null);
+  const [width, setWidth] = useState(600);
+  useEffect(() => {
+    if (!element) return undefined;
+    const watcher = new ResizeObserver(([entry]) => entry && setWidth(Math.max(200, entry.contentRect.width)));
+    watcher.observe(element);
+    return () => watcher.disconnect();
+  }, [element]);
+  return [setElement, width];
+}

@@ -1,0 +1,141 @@
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { ApiError, send } from "../core/api.ts";
+import type { Me } from "../core/types.ts";
+import { epoch, moment } from "../core/words.ts";
+import { Ago, Empty, Loading, Problem, Table, Text } from "../ui/bits.tsx";
+import { useData, useNow, useTitle } from "../ui/hooks.ts";
+import { setQuery } from "../ui/router.ts";
+import { signOut } from "../ui/shell.tsx";
+
+interface Session {
+  id: string;
+  user: string;
+  begin: string;
+  lastUse: string;
+  end: string;
+  address: string;
+  agent: string;
+  current: boolean;
+}
+
+interface User {
+  name: string;
+  grants: { project: string; role: string }[];
+  configuredAdmin: boolean;
+  accounts: string[];
+}
+
+interface AuditEntry {
+  [key: string]: unknown;
+}
+
+/** Who one is and where one is signed in; for admins users and the audit trail. */
+export function Admin({ query }: { query: URLSearchParams }): JSX.Element {
+  useTitle("Admin");
+  const me = useData<Me>("/v1/me", () => false);
+  return (
+    <div class="page">
+      <h1>Admin</h1>
+      <section class="panel">
+        <h2>You</h2>
+        {me.error && <Problem error={me.error} again={me.again} />}
+        {me.data && (
+          <>
+            <p><Text of={me.data.user.name} /> on <Text of={me.data.cluster} />: {rights(me.data.user)}</p>
+            {me.data.certificateEnd && <p class="soft">This session ends at {moment(epoch(me.data.certificateEnd) ?? 0)} at the latest.</p>}
+            <button type="button" onClick={() => void signOut()}>Sign out here</button>
+          </>
+        )}
+      </section>
+      <Sessions />
+      <Users />
+      <Audit query={query} />
+    </div>
+  );
+}
+
+function rights(user: User): string {
+  const held = user.grants.map(({ project, role }) => `${role.toLowerCase()} of ${project === "*" || !project ? "all projects" : project}`);
+  if (user.configuredAdmin) held.unshift("admin by the controller's configuration");
+  return held.join(", ") || "no rights";
+}
+
+function Sessions(): JSX.Element {
+  const { data, error, again } = useData<{ sessions: Session[] }>("/v1/sessions", () => false);
+  const now = useNow(30);
+  const [problem, setProblem] = useState("");
+  const end = (id: string): void => {
+    setProblem("");
+    send(`/v1/sessions/${encodeURIComponent(id)}`, {}, "DELETE").then(again, (reason: unknown) => setProblem(reason instanceof ApiError ? reason.message : "It was not sent."));
+  };
+  return (
+    <section class="panel">
+      <h2>Sessions</h2>
+      {error ? <Refused error={error} /> : !data ? <Loading /> : (
+        <Table
+          caption="Sessions" rows={data.sessions} id={(session) => session.id}
+          columns={[
+            { title: "User", cell: (session) => <><Text of={session.user} />{session.current && <strong> (this one)</strong>}</> },
+            { title: "Since", cell: (session) => moment(epoch(session.begin) ?? 0) },
+            { title: "Used", right: true, cell: (session) => <><Ago at={session.lastUse} now={now} /> ago</> },
+            { title: "From", cell: (session) => <Text of={session.address} /> },
+            { title: "With", wide: true, cell: (session) => <Text of={session.agent} /> },
+            { title: "End", cell: (session) => <button type="button" onClick={() => end(session.id)}>End</button> },
+          ]}
+        />
+      )}
+      {problem && <p class="refused" role="alert">{problem}</p>}
+    </section>
+  );
+}
+
+/** Not for this user: said, not hidden. */
+function Refused({ error }: { error: ApiError }): JSX.Element {
+  return <p class="soft"><Text of={error.message} /></p>;
+}
+
+function Users(): JSX.Element {
+  const { data, error } = useData<{ users: User[] }>("/v1/users", () => false);
+  return (
+    <section class="panel">
+      <h2>Users</h2>
+      {error ? <Refused error={error} /> : !data ? <Loading /> : !data.users.length ? <Empty command="holdfast user add NAME">No users yet.</Empty> : (
+        <Table
+          caption="Users" rows={data.users} id={(user) => user.name}
+          columns={[
+            { title: "Name", cell: (user) => <Text of={user.name} /> },
+            { title: "Rights", wide: true, cell: (user) => rights(user) },
+            { title: "Accounts", wide: true, cell: (user) => <Text of={user.accounts.join(", ") || "–"} /> },
+          ]}
+        />
+      )}
+    </section>
+  );
+}
+
+function Audit({ query }: { query: URLSearchParams }): JSX.Element {
+  const refused = query.get("refused") === "yes";
+  const asked = new URLSearchParams({ limit: "200", ...(refused && { refused: "true" }) });
+  const { data, error } = useData<{ entries: AuditEntry[] }>(`/v1/audit?${asked}`, () => false);
+  const entries = data?.entries ?? [];
+  return (
+    <section class="panel">
+      <h2>Audit trail</h2>
+      {error ? <Refused error={error} /> : !data ? <Loading /> : (
+        <>
+          <label class="check"><input type="checkbox" checked={refused} onChange={(event) => setQuery({ refused: event.currentTarget.checked ? "yes" : "" })} />only refused calls</label>
+          {!entries.length ? <Empty>No entries.</Empty> : (
+            <Table
+              caption="Audit trail" rows={entries} id={(_, index) => index}
+              columns={["time", "who", "what", "on", "result"].map((key) => ({
+                title: key[0]?.toUpperCase() + key.slice(1), wide: key === "result",
+                cell: (entry: AuditEntry) => <Text of={String(entry[key] ?? "")} />,
+              }))}
+            />
+          )}
+        </>
+      )}
+    </section>
+  );
+}

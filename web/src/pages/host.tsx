@@ -1,0 +1,84 @@
+import type { JSX } from "preact";
+import { hostLook, hostState } from "../core/hosts.ts";
+import { jobPath } from "../core/route.ts";
+import type { Host, HostEvent } from "../core/types.ts";
+import { epoch, gib, moment } from "../core/words.ts";
+import { Ago, Command, Loading, Problem, Table, Text } from "../ui/bits.tsx";
+import { useData, useNow, useTitle } from "../ui/hooks.ts";
+import { remark } from "./hosts.tsx";
+
+/** One host: its state, what is wrong with it, its GPUs, jobs and history. */
+export function HostPage({ name }: { name: string }): JSX.Element {
+  useTitle(name);
+  const path = `/v1/hosts/${encodeURIComponent(name)}`;
+  const mine = (changes: { hosts: string[]; jobs: string[] }): boolean => changes.hosts.includes(name) || changes.jobs.length > 0;
+  const { data: host, error, again } = useData<Host>(path, mine);
+  const { data: history } = useData<{ events: HostEvent[] }>(`${path}/events?newest=true&pageSize=100`, mine);
+  const now = useNow(5);
+  if (!host) return error ? <Problem error={error} again={again} /> : <Loading />;
+  const facts: [string, JSX.Element | string][] = [
+    ["Remark", remark(host)],
+    ["Seen", host.lastSeen ? <><Ago at={host.lastSeen} now={now} /> ago</> : "never"],
+    ["Address", host.address],
+    ["Agent", host.agentVersion],
+    ["Cores", `${host.cpuCount}, ${host.cpuReserved} reserved by jobs`],
+    ["Memory", `${gib(host.memoryBytes)}, ${gib(host.memoryReservedBytes)} reserved by jobs`],
+    ["Workers", `${host.workers} of at most ${host.maxWorkers}`],
+    ["Labels", Object.entries(host.labels).map(([key, value]) => `${key}=${value}`).join(", ")],
+    ["Cordoned", host.cordoned ? `by ${host.cordonedBy || "the controller"}${host.cordonedSince ? ` since ${moment(epoch(host.cordonedSince) ?? 0)}` : ""}` : ""],
+  ];
+  return (
+    <div class="page">
+      <header class="head panel">
+        <div class="title"><span class={`dot d-${hostLook(host)}`}>{hostState(host)}</span><h1><Text of={host.name} /></h1></div>
+        <dl class="said">
+          {facts.filter(([, value]) => value).map(([title, value]) => <div key={title}><dt>{title}</dt><dd>{typeof value === "string" ? <Text of={value} /> : value}</dd></div>)}
+        </dl>
+        <Command line={host.cordoned ? `holdfast host uncordon ${host.name}` : `holdfast host cordon ${host.name}`} />
+      </header>
+      {host.failedChecks.length > 0 && (
+        <section class="panel">
+          <h2>Checks that fail</h2>
+          {host.failedChecks.map((check) => (
+            <article key={check.check}>
+              <h3><Text of={check.check} /> <small class="bad">{check.status.toLowerCase()}</small></h3>
+              <p><Text of={check.saw} /> <Text of={check.why} /></p>
+              {check.fix.map((line) => <Command key={line} line={line} />)}
+            </article>
+          ))}
+        </section>
+      )}
+      {host.gpus.length > 0 && (
+        <section class="panel">
+          <h2>GPUs</h2>
+          <Table
+            caption="GPUs" rows={host.gpus} id={(gpu) => gpu.uuid}
+            columns={[
+              { title: "Index", right: true, cell: (gpu) => gpu.index },
+              { title: "Model", cell: (gpu) => <Text of={gpu.model} /> },
+              { title: "Memory", right: true, cell: (gpu) => gib(gpu.memoryBytes) },
+              { title: "Job", cell: (gpu) => (gpu.jobId ? <a href={jobPath(gpu.jobId)}><Text of={gpu.jobId} /></a> : "free") },
+              { title: "Health", wide: true, cell: (gpu) => <span class={gpu.problem ? "bad" : ""}><Text of={gpu.problem || "good"} /></span> },
+              { title: "UUID", cell: (gpu) => <Text of={gpu.uuid} /> },
+            ]}
+          />
+        </section>
+      )}
+      {host.jobIds.length > 0 && (
+        <section class="panel"><h2>Jobs</h2><ul class="plain">{host.jobIds.map((id) => <li key={id}><a href={jobPath(id)}><Text of={id} /></a></li>)}</ul></section>
+      )}
+      <section class="panel">
+        <h2>History</h2>
+        {!history?.events.length ? <p class="soft">Nothing is kept.</p> : (
+          <Table
+            caption="History of the host" rows={[...history.events].sort((a, b) => b.cursor - a.cursor)} id={(event) => event.cursor}
+            columns={[
+              { title: "Time", cell: (event) => (event.time ? moment(epoch(event.time) ?? 0) : "–") },
+              { title: "What happened", wide: true, cell: (event) => <Text of={event.message} /> },
+            ]}
+          />
+        )}
+      </section>
+    </div>
+  );
+}

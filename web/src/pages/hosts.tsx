@@ -1,0 +1,79 @@
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { get } from "../core/api.ts";
+import { hostLook, hostState } from "../core/hosts.ts";
+import { hostPath } from "../core/route.ts";
+import type { Host } from "../core/types.ts";
+import { gib } from "../core/words.ts";
+import { Ago, Empty, Loading, Problem, Table, Text } from "../ui/bits.tsx";
+import { useData, useNow, useTitle } from "../ui/hooks.ts";
+import { setQuery } from "../ui/router.ts";
+import type { HostList } from "./overview.tsx";
+
+/** What keeps a host from taking all work, in one line. */
+export function remark(host: Host): string {
+  const check = host.failedChecks[0];
+  const failed = check ? `${check.check}: ${check.saw}` : "";
+  return host.refused || host.gpuProblem || (host.cordoned ? host.cordonReason : "") || failed;
+}
+
+/** Every host with what of it is free. */
+export function Hosts({ query }: { query: URLSearchParams }): JSX.Element {
+  useTitle("Hosts");
+  const { data, error, again } = useData<HostList>("/v1/hosts?pageSize=1000", () => true);
+  const rest = useRest(data);
+  const now = useNow(5);
+  if (!data) return error ? <Problem error={error} again={again} /> : <Loading />;
+  const find = (query.get("q") ?? "").toLowerCase();
+  const all = [...data.hosts, ...rest];
+  const shown = all.filter((host) => !find || [host.name, host.address, hostState(host), ...Object.values(host.labels), ...host.jobIds].some((text) => text.toLowerCase().includes(find)));
+  return (
+    <div class="page">
+      <h1>Hosts</h1>
+      {!all.length ? <Empty command="holdfast host token create">No hosts yet. Make a token for one:</Empty> : (
+        <>
+          <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+            <input type="search" aria-label="Search hosts" placeholder="Search name, state, label, job" value={query.get("q") ?? ""} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
+            <span class="soft" role="status">{shown.length} {shown.length === 1 ? "host" : "hosts"}</span>
+          </form>
+          <div class="panel">
+            <Table
+              caption="Hosts" rows={shown} id={(host) => host.name}
+              columns={[
+                { title: "Name", cell: (host) => <a href={hostPath(host.name)}><Text of={host.name} /></a> },
+                { title: "State", cell: (host) => <span class={`dot d-${hostLook(host)}`}>{hostState(host)}</span> },
+                { title: "GPUs free", right: true, cell: (host) => (host.gpus.length ? `${host.gpus.filter((gpu) => !gpu.jobId && !gpu.problem).length}/${host.gpus.length}` : "–") },
+                { title: "CPUs free", right: true, cell: (host) => `${host.cpuCount - host.cpuReserved}/${host.cpuCount}` },
+                { title: "Memory free", right: true, cell: (host) => gib(host.memoryBytes - host.memoryReservedBytes) },
+                { title: "Workers", right: true, cell: (host) => host.workers },
+                { title: "Seen", right: true, cell: (host) => <Ago at={host.lastSeen} now={now} /> },
+                { title: "Remark", wide: true, cell: (host) => <Text of={remark(host)} /> },
+              ]}
+            />
+          </div>
+        </>
+      )}
+    </div>
+  );
+}
+
+/** The hosts beyond the first page. */
+function useRest(first: HostList | null): Host[] {
+  const [rest, setRest] = useState<Host[]>([]);
+  useEffect(() => {
+    if (!first?.nextPageToken) return undefined;
+    const ended = new AbortController();
+    void (async () => {
+      const found: Host[] = [];
+      let token = first.nextPageToken;
+      while (token) {
+        const page: HostList = await get(`/v1/hosts?pageSize=1000&pageToken=${encodeURIComponent(token)}`, ended.signal);
+        found.push(...page.hosts);
+        token = page.nextPageToken;
+      }
+      setRest(found);
+    })().catch(() => undefined);
+    return () => ended.abort();
+  }, [first]);
+  return first?.nextPageToken ? rest : [];
+}

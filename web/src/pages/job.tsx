@@ -1,0 +1,133 @@
+import type { JSX } from "preact";
+import { gang, lastWord, ran, steps } from "../core/gang.ts";
+import { LEVELS, losses } from "../core/ledger.ts";
+import { jobPath, withQuery } from "../core/route.ts";
+import type { Goodput, Job } from "../core/types.ts";
+import { count, ended, epoch, moment, percent, span } from "../core/words.ts";
+import { Actions } from "../job/actions.tsx";
+import { Events } from "../job/events.tsx";
+import { Logs } from "../job/logs.tsx";
+import { Exits, Hangs, Ranks, Recoveries, Spec } from "../job/tables.tsx";
+import { Timeline } from "../job/timeline.tsx";
+import { GoodputBar, Loading, Problem, State, Text } from "../ui/bits.tsx";
+import { useData, useNow, useTitle } from "../ui/hooks.ts";
+
+const TABS = ["timeline", "ranks", "logs", "exits", "hangs", "recoveries", "events", "spec"] as const;
+type Tab = (typeof TABS)[number];
+
+/** One job: in the first screen whether it is healthy, what happened, what was done and what to do. */
+export function JobPage({ id, query }: { id: string; query: URLSearchParams }): JSX.Element {
+  const path = `/v1/jobs/${encodeURIComponent(id)}`;
+  const mine = (changes: { jobs: string[] }): boolean => changes.jobs.includes(id);
+  const { data: job, error, again } = useData<Job>(path, mine);
+  const { data: goodput } = useData<Goodput>(`${path}/goodput`, mine);
+  useTitle(job?.displayName || id);
+  if (!job) return error ? <Problem error={error} again={again} /> : <Loading />;
+  const asked = query.get("tab") as Tab;
+  const tab = TABS.includes(asked) ? asked : "timeline";
+  return (
+    <div class="page job">
+      {error && error.status !== 0 && <Problem error={error} again={again} />}
+      <Head job={job} goodput={goodput} changed={again} />
+      <nav class="tabs" aria-label="About this job">
+        {TABS.map((each) => (
+          <a key={each} href={jobPath(id, withQuery(new URLSearchParams(), { tab: each === "timeline" ? "" : each }))} aria-current={each === tab ? "page" : undefined}>
+            {each[0]?.toUpperCase()}{each.slice(1)}
+            <Number of={job} tab={each} />
+          </a>
+        ))}
+      </nav>
+      <section aria-label={tab} class="tab">
+        {tab === "timeline" && <Timeline job={job} query={query} />}
+        {tab === "ranks" && <Ranks job={job} />}
+        {tab === "logs" && <Logs job={job} query={query} />}
+        {tab === "exits" && <Exits job={job} />}
+        {tab === "hangs" && <Hangs job={job} />}
+        {tab === "recoveries" && <Recoveries job={job} />}
+        {tab === "events" && <Events id={job.id} live={!ended(job.state)} />}
+        {tab === "spec" && <Spec job={job} />}
+      </section>
+    </div>
+  );
+}
+
+function Number({ of, tab }: { of: Job; tab: Tab }): JSX.Element | null {
+  const number = tab === "hangs" ? of.hangs.length : tab === "recoveries" ? of.recoveries.length : 0;
+  return number ? <span class="number">{number}</span> : null;
+}
+
+function Head({ job, goodput, changed }: { job: Job; goodput: Goodput | null; changed: () => void }): JSX.Element {
+  const { gpus, ranks } = gang(job.jobSpec);
+  const hosts = new Set(job.workers.map((worker) => worker.host).filter(Boolean)).size;
+  const where = [gpus ? count(gpus, "GPU") : count(ranks, "rank"), hosts ? `on ${count(hosts, "host")}` : ""];
+  return (
+    <header class="head panel">
+      <div class="title">
+        <State of={job.state} />
+        <h1><Text of={job.displayName || job.id} /></h1>
+        <Actions job={job} changed={changed} />
+      </div>
+      <p class="soft about">
+        <Text of={job.id} /> · <a href={`/jobs?owner=${encodeURIComponent(job.owner)}`}><Text of={job.owner} /></a>
+        {" · "}<a href={`/jobs?project=${encodeURIComponent(job.project)}`}><Text of={job.project} /></a>
+        {" · "}{where.filter(Boolean).join(" ")}
+      </p>
+      <Said job={job} />
+      {goodput && goodput.lines.length > 0 && <Ledger of={goodput} />}
+    </header>
+  );
+}
+
+/** The controller's four sentences; before they are known, the facts that the command line prints. */
+function Said({ job }: { job: Job }): JSX.Element {
+  const now = useNow();
+  const said = job.sentences;
+  const rows: [string, string][] = said
+    ? [
+        ["Is it healthy?", said.health],
+        ["What happened?", said.happened],
+        ["What was done?", said.done],
+        ["What do I do?", said.todo],
+      ]
+    : facts(job, now);
+  return (
+    <dl class="said">
+      {rows.filter(([, text]) => text).map(([name, text]) => (
+        <div key={name}><dt>{name}</dt><dd><Text of={text} /></dd></div>
+      ))}
+    </dl>
+  );
+}
+
+function facts(job: Job, now: number): [string, string][] {
+  const time = ran(job, now);
+  const done = steps(job);
+  const share = job.step !== null && job.stepTotal ? ` (${((100 * job.step) / job.stepTotal).toFixed(0)} %)` : "";
+  const saved = job.savedStep === null ? "" : `, saved at ${job.savedStep.toFixed(0)}`;
+  const held = epoch(job.heldUntil);
+  return [
+    ["Waits", job.waitReason],
+    ["Health", job.health],
+    ["Error", job.error ? [job.error.message, job.error.raised].filter(Boolean).join(" ") : ""],
+    ["Final", job.error?.whyFinal ?? ""],
+    ["Held", held !== null && held > now ? `until ${moment(held)}: no hang is acted on` : ""],
+    ["Step", done && `${done}${share}${saved}`],
+    ["Launch", job.generation ? `attempt ${job.attempt}, generation ${job.generation}${time === null ? "" : `, ran ${span(time)}`}` : "not yet"],
+    ["Before", job.error || job.waitReason ? "" : lastWord({ ...job, recoveryCount: job.recoveries.length, hangCount: job.hangs.length })],
+  ];
+}
+
+function Ledger({ of }: { of: Goodput }): JSX.Element {
+  const lost = losses(of).map(({ cause, share }) => `${cause} ${percent(share)}`);
+  const known = of.level === "D" ? null : of.goodput;
+  return (
+    <div class="ledger">
+      <p title={`Level ${of.level}: ${LEVELS[of.level] ?? "of a newer controller"}`}>
+        <strong>{known === null ? "Goodput unknown" : `Goodput ${percent(known)}`}</strong>
+        {lost.length > 0 && <span class="soft"> lost most to {lost.join(", ")}</span>}
+      </p>
+      <GoodputBar of={of} />
+    </div>
+  );
+}
+

@@ -1,0 +1,86 @@
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, get } from "../core/api.ts";
+import { onChange, pause } from "../core/live.ts";
+import type { Changes } from "../core/types.ts";
+
+/** Epoch seconds now, anew each `every` seconds. */
+export function useNow(every = 1): number {
+  const [now, setNow] = useState(() => Date.now() / 1000);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now() / 1000), every * 1000);
+    return () => clearInterval(timer);
+  }, [every]);
+  return now;
+}
+
+export interface Loaded<T> {
+  /** The newest answer; kept while the controller is away. */
+  data: T | null;
+  error: ApiError | null;
+  again: () => void;
+}
+
+const LEAST_MS = 1000;
+
+/** The answer of a path, fetched again when `touched` says that a change is about it, at most once a second. */
+export function useData<T>(path: string | null, touched: (changes: Changes) => boolean): Loaded<T> {
+  const [held, setHeld] = useState<{ path: string | null; data: T | null; error: ApiError | null }>({
+    path,
+    data: null,
+    error: null,
+  });
+  const wake = useRef<() => void>(() => undefined);
+  const touches = useRef(touched);
+  touches.current = touched;
+  useEffect(() => {
+    if (path === null) return undefined;
+    const ended = new AbortController();
+    let due = true;
+    let woken: () => void = () => undefined;
+    const ask = (): void => {
+      due = true;
+      woken();
+    };
+    wake.current = ask;
+    const stop = onChange((changes) => {
+      if (changes.all || touches.current(changes)) ask();
+    });
+    void (async () => {
+      let failures = 0;
+      while (!ended.signal.aborted) {
+        if (!due) await new Promise<void>((done) => (woken = done));
+        if (ended.signal.aborted) return;
+        due = false;
+        try {
+          const data = await get<T>(path, ended.signal);
+          setHeld({ path, data, error: null });
+          failures = 0;
+        } catch (error) {
+          if (ended.signal.aborted || !(error instanceof ApiError)) return;
+          setHeld((now) => ({ path, data: now.path === path ? now.data : null, error }));
+          if (error.status === 401) return;
+          if (error.status === 0 || error.status >= 500 || error.status === 429) {
+            due = true;
+            failures += 1;
+            await pause(Math.min(failures, 5) * 1000, ended.signal);
+          }
+        }
+        await pause(LEAST_MS, ended.signal);
+      }
+    })();
+    return () => {
+      stop();
+      ended.abort();
+      woken();
+    };
+  }, [path]);
+  const again = useCallback(() => wake.current(), []);
+  return held.path === path ? { data: held.data, error: held.error, again } : { data: null, error: null, again };
+}
+
+/** The document's title while a page is shown. */
+export function useTitle(title: string): void {
+  useEffect(() => {
+    document.title = title ? `${title} · Holdfast` : "Holdfast";
+  }, [title]);
+}

@@ -1,0 +1,98 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { exitGroups, exitText, gang, lastWord, phasesInWords, ran, rankRows, recoverySummary, steps } from "../src/core/gang.ts";
+import { strip, ticks } from "../src/core/strip.ts";
+import { at, exit, hang, job, recovery, T0 } from "./job.ts";
+
+test("a gang is counted from its spec", () => {
+  assert.deepEqual(gang(job().jobSpec), { workers: 2, ranks: 4, gpus: 4 });
+  assert.deepEqual(gang({ workerPoolSpecs: [{ replicaCount: 3 }] }), { workers: 3, ranks: 3, gpus: 0 });
+  assert.deepEqual(gang({}), { workers: 0, ranks: 0, gpus: 0 });
+});
+
+test("ranks that ended alike are one row, the first end first", () => {
+  const found = job();
+  found.workers[0]!.exits = [exit({ rank: 0, endTime: at(3) }), exit({ rank: 1, endTime: at(2) })];
+  found.workers[1]!.exits = [
+    exit({ rank: 3, exitCode: 1, reason: "NONZERO_EXIT", message: "exited with code 1", raised: "ValueError: bad", endTime: at(1) }),
+    exit({ rank: 2, endTime: at(4) }),
+  ];
+  assert.deepEqual(
+    exitGroups(found.workers).map(({ ranks, reason, text }) => [ranks, reason, text]),
+    [["3", "NONZERO_EXIT", "exited with code 1; it raised ValueError: bad"], ["0-2", "COMPLETED", "exited with code 0"]],
+  );
+});
+
+test("an exit is told with its number, its signal and what it raised", () => {
+  assert.equal(exitText(exit({ message: "", exitCode: null, signal: 11, coreDumped: true })), "signal 11 (SIGSEGV), core dumped");
+  assert.equal(exitText(exit({ message: "was killed", exitCode: null, signal: 9 })), "signal 9 (SIGKILL): was killed");
+  assert.equal(exitText(exit({ message: "", exitCode: null })), "unknown");
+});
+
+test("recoveries add up, those that go on do not", () => {
+  assert.equal(recoverySummary([recovery({}), recovery({ lostSeconds: 0.5 })]), "2 recoveries, 20s lost");
+  assert.equal(recoverySummary([recovery({}), recovery({ lostSeconds: null })]), "2 recoveries, 20s lost so far, 1 of them going on");
+  assert.equal(recoverySummary([recovery({ lostSeconds: null })]), "1 recovery, going on");
+  assert.equal(phasesInWords(recovery({})), "detect 8.0s, diagnose 2.0s, stop 4.0s, start 6.0s");
+});
+
+test("the last word is what matters now", () => {
+  const error = { code: 3, message: "failed", details: [], exitCode: 1, rank: 2, raised: "ValueError: bad", whyFinal: "" };
+  assert.equal(lastWord(job({ error })), "rank 2: ValueError: bad");
+  assert.equal(lastWord(job({ waitReason: "needs 8 GPUs" })), "needs 8 GPUs");
+  assert.equal(lastWord(job({ recoveryCount: 2, hangCount: 1 })), "2 recoveries, 1 hang");
+  assert.equal(lastWord(job()), "");
+});
+
+test("steps and run time", () => {
+  assert.equal(steps(job({ step: 1200, stepTotal: 5000 })), "1200/5000");
+  assert.equal(steps(job({ step: 0 })), "0");
+  assert.equal(ran(job(), T0 + 70), 60);
+  assert.equal(ran(job({ state: "JOB_STATE_QUEUED" }), T0 + 70), null);
+  assert.equal(ran(job({ endTime: at(30) }), T0 + 70), 20);
+});
+
+test("each rank has the exit of its present generation only", () => {
+  const found = job({ generation: 2 });
+  found.workers[0]!.exits = [exit({ rank: 0, generation: 1 }), exit({ rank: 1, generation: 2 })];
+  assert.deepEqual(rankRows(found).map((row) => [row.rank, row.exit?.generation ?? null]), [[0, null], [1, 2], [2, null], [3, null]]);
+});
+
+test("the strip is whole: it waits, runs, is interrupted and runs again", () => {
+  const found = strip(job({ generation: 2, recoveries: [recovery({})], hangs: [hang({})] }), T0 + 100);
+  assert.deepEqual(
+    found.spans.map(({ kind, from, to, generation }) => [kind, from - T0, to - T0, generation]),
+    [["waits", 0, 10, 0], ["runs", 10, 30, 1], ["lost", 30, 50, 2], ["runs", 50, 100, 2]],
+  );
+  assert.deepEqual(found.generations.map(({ number, from, to }) => [number, from - T0, to - T0]), [[1, 10, 30], [2, 50, 100]]);
+  assert.deepEqual(found.marks.map(({ kind, at }) => [kind, at - T0]), [["hang", 38], ["relaunch", 50]]);
+});
+
+test("a hang that was not acted on is drawn by itself; an open one lasts", () => {
+  const over = strip(job({ hangs: [hang({ outcome: "OVER", judgedAt: at(60) })] }), T0 + 100);
+  assert.deepEqual(over.spans.filter((each) => each.kind === "lost").map(({ from, to }) => [from - T0, to - T0]), [[30, 60]]);
+  const open = strip(job({ hangs: [hang({ outcome: "", judgedAt: null })] }), T0 + 100);
+  assert.deepEqual(open.spans.filter((each) => each.kind === "lost").map(({ from, to }) => [from - T0, to - T0]), [[30, 100]]);
+});
+
+test("a job that never started waits until its end", () => {
+  const found = strip(job({ startTime: null, endTime: at(5), state: "JOB_STATE_CANCELLED" }), T0 + 100);
+  assert.deepEqual(found.spans.map(({ kind, from, to }) => [kind, from - T0, to - T0]), [["waits", 0, 5]]);
+  assert.deepEqual(found.marks.map(({ kind }) => kind), ["end"]);
+});
+
+test("the first failure of a generation is marked, with how many followed", () => {
+  const found = job();
+  found.workers[1]!.exits = [1, 3, 2].map((rank) => exit({ rank, exitCode: 1, reason: "NONZERO_EXIT", endTime: at(20 + rank) }));
+  assert.deepEqual(strip(found, T0 + 100).marks.map(({ title, at }) => [title, at - T0]), [["rank 1: NONZERO_EXIT, and 2 more", 21]]);
+});
+
+test("clocks of hosts that differ make no negative span", () => {
+  const found = strip(job({ recoveries: [recovery({ startedAt: at(5), endedAt: at(4) })] }), T0 + 100);
+  assert.ok(found.spans.every((each) => each.to > each.from));
+});
+
+test("ticks are round and few", () => {
+  assert.deepEqual(ticks(3, 62, 6), [10, 20, 30, 40, 50, 60]);
+  assert.ok(ticks(0, 86_400 * 365, 8).length <= 13);
+});

@@ -1,0 +1,91 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { listed } from "../src/core/ranks.ts";
+import { Lines } from "../src/core/lines.ts";
+import { loginLink, route, withQuery } from "../src/core/route.ts";
+import { serverEvents, textLines } from "../src/core/stream.ts";
+
+const chunk = (data: string | Buffer, set = {}) => ({
+  worker: "workerpool0-0", rank: 0, generation: 1, stream: "STDOUT", offset: 0, problem: "",
+  data: Buffer.from(data as string).toString("base64"), ...set,
+});
+
+const body = (parts: Uint8Array[]): ReadableStream<Uint8Array> =>
+  new ReadableStream({ start: (c) => (parts.forEach((part) => c.enqueue(part)), c.close()) });
+
+const all = async <T>(from: AsyncIterable<T>): Promise<T[]> => {
+  const found: T[] = [];
+  for await (const each of from) found.push(each);
+  return found;
+};
+
+test("lines are whole however the bytes were cut", async () => {
+  const bytes = new TextEncoder().encode("é\nzwei\n\nende");
+  for (let cut = 0; cut <= bytes.length; cut++) {
+    assert.deepEqual(await all(textLines(body([bytes.slice(0, cut), bytes.slice(cut)]))), ["é", "zwei", "", "ende"]);
+  }
+});
+
+test("server-sent events: comments are dropped, data is joined, ids last", async () => {
+  async function* lines() {
+    yield* [": still here", "", "id: 7", "event: change", "data: {", "data:}", "", "data: x", "", "data: unfinished"];
+  }
+  assert.deepEqual(await all(serverEvents(lines())), [
+    { id: "7", event: "change", data: "{\n}" },
+    { id: "7", event: "message", data: "x" },
+  ]);
+});
+
+test("chunks of ranks and streams are apart, and characters cut in two are whole", () => {
+  const found = new Lines(100);
+  const bytes = Buffer.from("é1\n");
+  found.add(chunk(bytes.subarray(0, 1)));
+  found.add(chunk("other\n", { rank: 1 }));
+  found.add(chunk(bytes.subarray(1)));
+  assert.deepEqual(found.lines.map((line) => [line.rank, line.text]), [[1, "other"], [0, "é1"]]);
+});
+
+test("what has no line end is shown at the end, and a problem is told", () => {
+  const found = new Lines(100);
+  found.add(chunk("half"));
+  assert.equal(found.lines.length, 0);
+  found.add(chunk("", { problem: "the host is away" }));
+  found.flush();
+  assert.deepEqual(found.lines.map((line) => [line.text, line.problem]), [["the host is away", true], ["half", false]]);
+});
+
+test("lines are bounded in number and length", () => {
+  const found = new Lines(100);
+  for (let i = 0; i < 1000; i++) found.add(chunk(`${i}\n`));
+  assert.ok(found.lines.length <= 110);
+  assert.equal(found.lines.length + found.dropped, 1000);
+  assert.equal(found.lines.at(-1)?.text, "999");
+  for (let i = 0; i < 100; i++) found.add(chunk(`${"x".repeat(10_000)}\r`, { rank: 2 }));
+  found.add(chunk(`${"y".repeat(100_000)}\n`));
+  assert.ok((found.lines.at(-1)?.text.length ?? 0) <= 16_385);
+});
+
+test("addresses lead to pages, and strange ones to none", () => {
+  assert.equal(route("/", "").page, "overview");
+  assert.deepEqual([route("/jobs/a%2Fb", "?tab=logs").name, route("/jobs/a%2Fb", "?tab=logs").query.get("tab")], ["a/b", "logs"]);
+  for (const path of ["/constructor", "/__proto__", "/jobs/a/b", "/jobs/%ff", "/admin/x"]) {
+    assert.equal(route(path, "").page, "missing", path);
+  }
+  assert.equal(withQuery(new URLSearchParams("a=1&b=2"), { a: "", c: "x y" }), "?b=2&c=x+y");
+  assert.equal(withQuery(new URLSearchParams(), {}), "");
+});
+
+test("a login link leads within the page only", () => {
+  assert.deepEqual(loginLink("#abc&to=/jobs/x%3Ftab=logs"), { code: "abc", to: "/jobs/x?tab=logs" });
+  for (const to of ["//evil", "/\\evil", "https://evil", "javascript:alert(1)", "%2F%2Fevil", "%"]) {
+    assert.equal(loginLink(`#abc&to=${to}`).to, "/", to);
+  }
+  assert.deepEqual(loginLink(""), { code: "", to: "/" });
+});
+
+test("ranges of ranks are listed, within bounds", () => {
+  assert.equal(listed("0-2,5"), "0,1,2,5");
+  assert.equal(listed("7"), "7");
+  assert.equal(listed("0-99999999").split(",").length, 8192);
+  assert.equal(listed("5-2"), "5");
+});

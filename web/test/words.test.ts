@@ -1,0 +1,47 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { age, count, ended, epoch, look, oneLine, ranges, shellWord, short, span, stateName } from "../src/core/words.ts";
+
+test("times are in the command line's words", () => {
+  assert.deepEqual([0, 59, 60, 3600, 86_400, 172_800, -5].map(age), ["0s", "59s", "1m", "1h", "24h", "2d", "0s"]);
+  assert.deepEqual(
+    [0.84, 9.99, 42.9, 192, 7500, 273_600, 60, 3600, -1].map(span),
+    ["0.8s", "10.0s", "42s", "3m 12s", "2h 5m", "3d 4h", "1m", "1h", "0.0s"],
+  );
+  assert.deepEqual([0.11, 2.9, 192].map(short), ["110ms", "2.9s", "3m 12s"]);
+});
+
+test("times that are absent or are none", () => {
+  assert.equal(epoch(null), null);
+  assert.equal(epoch(""), null);
+  assert.equal(epoch("yesterday"), null);
+  assert.equal(epoch("1970-01-01T00:00:01.5Z"), 1.5);
+});
+
+test("ranks in a row are one range", () => {
+  assert.equal(ranges([7, 0, 1, 2, 5, 6, 5]), "0-2,5-7");
+  assert.equal(ranges([]), "");
+});
+
+test("states have a name, a look and an end", () => {
+  assert.equal(stateName("JOB_STATE_RUNNING"), "RUNNING");
+  assert.equal(stateName("READY"), "READY");
+  assert.equal(look("JOB_STATE_EXPIRED"), "bad");
+  assert.equal(look("JOB_STATE_OF_TOMORROW"), "stopped");
+  assert.equal(ended("JOB_STATE_CANCELLING"), false);
+  assert.equal(ended("JOB_STATE_CANCELLED"), true);
+});
+
+test("what others wrote stays on one line, in its place, and is seen", () => {
+  assert.equal(oneLine("a\n\tb\r\nc"), "a b c");
+  assert.equal(oneLine("a\u202eb\u200bc\u0000\u001b[31m"), "a□b□c□□[31m");
+  assert.equal(oneLine("训练 🚀 שלום"), "训练 🚀 שלום");
+});
+
+test("words for the shell are in quotes where they must be", () => {
+  assert.equal(shellWord("train-x7k2mq"), "train-x7k2mq");
+  assert.equal(shellWord("a b'c"), `'a b'"'"'c'`);
+  assert.equal(shellWord(""), "''");
+  assert.equal(count(1, "GPU"), "1 GPU");
+  assert.equal(count(8192, "rank"), "8,192 ranks");
+});
