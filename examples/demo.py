@@ -50,6 +50,7 @@ class Demo:
         self.gpus = own_gpus or GPUS
         self.env = {**os.environ, "HOLDFAST_CONFIG": str(directory / "client.toml")}
         self.began = time.monotonic()
+        self.jobs: list[str] = []
 
     def tell(self, text: str) -> None:
         """A line of the story."""
@@ -103,6 +104,7 @@ class Demo:
 
         self.tell("What happened, with every exit accounted for.")
         job = self.newest_job()
+        self.jobs.append(job)
         self.type("job", "show", job)
         self.type("job", "events", job)
 
@@ -137,8 +139,15 @@ class Demo:
 
         self.tell("What hung, who is suspected, where everybody was, and what was done.")
         job = self.newest_job()
+        self.jobs.append(job)
         self.type("job", "hangs", job)
         self.type("job", "show", job)
+
+    def account(self) -> None:
+        """The end of both stories: what their GPUs spent their time on."""
+        self.tell("Where every GPU second of both trainings went, and who pays for the rest.")
+        for job in self.jobs:
+            self.type("goodput", job)
 
     def newest_job(self) -> str:
         """The id of the job that was submitted last."""
@@ -164,6 +173,7 @@ def main() -> int:
     try:
         demo.play()
         demo.play_hang()
+        demo.account()
     finally:
         demo.clear_up()
         if options.dir is None:

@@ -63,7 +63,8 @@ def page(job_id: str, found: job_pb2.GetGoodputResponse, width: int | None = Non
     yield f"  known     level {one_line(found.level)}: {LEVELS.get(found.level, 'of a newer controller')}"
     if not found.complete:
         yield f"  begins    {found.since.ToJsonString()}, with an upgrade of the controller; not earlier"
-    yield f"  allocated {total / _HOUR_MS:.3f} {unit} hours, {found.interruptions} interruptions"
+    interruptions = "1 interruption" if found.interruptions == 1 else f"{found.interruptions} interruptions"
+    yield f"  allocated {total / _HOUR_MS:.3f} {unit} hours, {interruptions}"
     yield ""
     yield f"  {'CATEGORY':<14} {'CAUSE':<20} {'PAYER':<10} {unit + ' HOURS':>12} {'SHARE':>7}"
     for line in found.lines:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast_controller.core.goodput.causes import payer_of
 from holdfast_controller.core.goodput.progress import recorded
 from holdfast_controller.core.goodput.tape import add_up
 from holdfast_controller.core.goodput.work import record
-from holdfast_controller.core.model.goodput import JobLedger, ProgressWatch, Usage
+from holdfast_controller.core.model.goodput import JobLedger, ProgressWatch, Tape, Usage
 from holdfast_controller.core.model.job import Job
 
 
@@ -27,13 +26,18 @@ def as_of_now(job: Job, watch: ProgressWatch | None, now_ms: int) -> JobLedger |
     """A copy of the job's ledger that goes until now, with the progress of its running generation."""
     if job.ledger is None:
         return None
-    ledger = deepcopy(job.ledger)
+    ledger = replace(job.ledger, live=[_copy(t) for t in job.ledger.live], gone=[_copy(t) for t in job.ledger.gone])
     ledger.clock = max(ledger.clock, now_ms)
     if watch is not None and ledger.started_at is not None:
         progress = recorded(watch, max(ledger.started_at, watch.since), ledger.clock)
         if progress is not None:
             record(ledger, progress)
     return ledger
+
+
+def _copy(tape: Tape) -> Tape:
+    """With spans of its own, since those of a live tape change; its members are the tape's."""
+    return replace(tape, spans=[replace(span) for span in tape.spans])
 
 
 def open_usage(job: Job, ledger: JobLedger) -> list[Usage]:

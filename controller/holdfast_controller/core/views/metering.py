@@ -5,6 +5,7 @@ The state may be ahead of the event, so what is taken from it is only what an ev
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +13,11 @@ from holdfast._daemon.metrics.series import Series
 from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.finding import Rule
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.goodput.causes import payer_of
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
 from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import TERMINAL
@@ -28,6 +31,8 @@ class Meter:
 
     def __init__(self, cluster: Cluster) -> None:
         self.series = Series()
+        self.gpu_ms: Counter[tuple[str, str]] = Counter()
+        """Settled GPU time by category and payer, over the cluster's whole life."""
         self._cluster = cluster
         self._placed: dict[str, float] = {}
         """By job: when its attempt was placed, until its ranks are started."""
@@ -58,6 +63,16 @@ class Meter:
         count = self._counters.get(type(event))
         if count is not None:
             count(event)
+
+    def book(self, bookings: Bookings) -> None:
+        """Count the GPU time that a commit has settled."""
+        for usage in bookings.usage:
+            weight = 0 if usage.ranks else sum(seat.weight for seat in usage.members.values())
+            if not weight:
+                continue
+            for key, ms in usage.ms.items():
+                _, category, cause = key.split("|")
+                self.gpu_ms[category, payer_of(cause).value] += ms * weight
 
     def _declare(self) -> None:
         """Export 0 for whatever has not happened yet, so that no series is absent."""

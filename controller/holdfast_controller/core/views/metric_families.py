@@ -1,6 +1,7 @@
 """The controller's metric families. ``docs/admins/metrics.md`` explains each; a test compares the two.
 
-Counters begin at 0 when the controller starts, as Prometheus expects; only the position in the event log continues.
+Counters begin at 0 when the controller starts, as Prometheus expects; only the position in the
+event log and the time of GPUs continue.
 No label holds the name of a user, a project or a job.
 """
 
@@ -85,6 +86,21 @@ AGENTS = gauge("holdfast_agents", "Hosts, by the version of their agent.", "vers
 LOG_EVENTS = counter("holdfast_log_events_total", "Position in the event log, over the cluster's whole life.")
 EPOCH = gauge("holdfast_epoch", "Term of this controller; goes up with each start.")
 
+# --- of the goodput ledger -----------------------------------------------------------------------------------------
+
+GPU_SECONDS = counter(
+    "holdfast_gpu_seconds_total",
+    "Time of allocated GPUs that is settled, by what it was spent on and who pays, over the cluster's whole life.",
+    "category",
+    "payer",
+)
+GPU_SECONDS_OPEN = gauge(
+    "holdfast_gpu_seconds_open",
+    "Time of allocated GPUs that is not settled: that of running generations. Up to a minute old.",
+    "category",
+    "payer",
+)
+
 # --- measured by the shell ----------------------------------------------------------------------------------------
 
 COMMIT = histogram("holdfast_commit_duration_seconds", "From the start of a commit until its events are on disk.")
@@ -110,6 +126,7 @@ AUDIT_NOT_COPIED = counter(
     "holdfast_audit_not_copied_total", "Lines of the audit log that the syslog server could not be sent."
 )
 
+LEDGER = (GPU_SECONDS, GPU_SECONDS_OPEN)
 COUNTED = (
     JOBS_SUBMITTED, JOBS_ENDED, JOB_WAIT, JOB_START, JOB_RESTARTS, RECOVERY, RECOVERY_LOST, RANK_EXITS, LATE_EXITS,
     HANG_NOTICES, HANG_VERDICTS, HANG_COMMON_CAUSES, HOSTS_LOST, HOST_REFUSALS, PLACES_FENCED,
@@ -123,4 +140,4 @@ MEASURED = (
     COMMIT, COMMIT_EVENTS, COMMIT_PENDING, RPC, RPCS, OPEN_STREAMS, LOOP_LAG, STORE, NOTIFICATIONS_WAITING,
     NOTIFICATIONS_FAILING, NOTIFICATIONS_DELIVERED, AUDIT_REFUSALS, AUDIT_UNWRITTEN, AUDIT_NOT_COPIED, HOST_THROTTLED,
 )  # fmt: skip
-FAMILIES = (*daemon.FAMILIES, *COUNTED, *READ, *MEASURED)
+FAMILIES = (*daemon.FAMILIES, *COUNTED, *READ, *LEDGER, *MEASURED)

@@ -167,6 +167,7 @@ async def serve(
         )
         watches = await asyncio.wrap_future(store.call(store.kept_watches))
         progress = await asyncio.wrap_future(store.call(ledger_rows.read_progress, store.transaction))
+        metrics.begin(await asyncio.wrap_future(store.call(ledger_rows.read_sums, store.transaction)))
         driver.start(watches, observers, watch.late_s, progress)
         changes = (change_policies(driver, guard), change_receivers(jobs, dispatcher), enrolling.change)
         settings = Settings(config, file, changes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from holdfast._base.proto_time import seconds
@@ -13,6 +13,7 @@ from holdfast.v1 import cluster_pb2, job_pb2
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.goodput import view
+from holdfast_controller.core.goodput.causes import payer_of
 from holdfast_controller.core.goodput.tape import DAY_MS
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Usage
@@ -68,6 +69,32 @@ def _statement(driver: Driver, job_id: str) -> ledger_rows.ClosedLedger | None:
         return ledger_rows.read_statement(database, job_id)
 
 
+async def open_gpu_ms(driver: Driver) -> Counter[tuple[str, str]]:
+    """GPU-ms of all jobs that are not settled, by (category, payer)."""
+    found: Counter[tuple[str, str]] = Counter()
+    async for _, usages in _open_jobs(driver, round(now().wall * 1000)):
+        for usage in usages:
+            weight = 0 if usage.ranks else sum(seat.weight for seat in usage.members.values())
+            for key, ms in usage.ms.items():
+                _, category, cause = key.split("|")
+                found[category, payer_of(cause).value] += ms * weight
+    return found
+
+
+async def _open_jobs(driver: Driver, at: int) -> AsyncIterator[tuple[Job, list[Usage]]]:
+    """Each job with time that is not settled, and that time until ``at``, in ms."""
+    for number, job_id in enumerate(list(driver.cluster.jobs)):
+        if number % JOBS_AT_ONCE == JOBS_AT_ONCE - 1:
+            await asyncio.sleep(0)
+        job = driver.cluster.jobs.get(job_id)
+        if job is None or job.ledger is None:
+            continue
+        runtime = driver.cluster.runtime.get(job_id)
+        ledger = view.as_of_now(job, runtime.progress if runtime is not None else None, at)
+        assert ledger is not None
+        yield job, view.open_usage(job, ledger)
+
+
 # --- sums over jobs -----------------------------------------------------------------------------------------------
 
 
@@ -94,16 +121,9 @@ async def sum_goodput(
         elif sees(row.project):
             key = (row.project, row.owner, row.model, row.ranks, row.category, row.payer)
             found[_name(request.by, key), *key[2:]] += row.ms
-    for number, job_id in enumerate(list(driver.cluster.jobs)):
-        job = driver.cluster.jobs.get(job_id)
-        if number % JOBS_AT_ONCE == JOBS_AT_ONCE - 1:
-            await asyncio.sleep(0)
-        if job is None or job.ledger is None or not (by_host or sees(job.gang.project)):
-            continue
-        runtime = driver.cluster.runtime.get(job_id)
-        ledger = view.as_of_now(job, runtime.progress if runtime is not None else None, at)
-        assert ledger is not None
-        _add_open(found, request.by, view.open_usage(job, ledger), days)
+    async for job, usages in _open_jobs(driver, at):
+        if by_host or sees(job.gang.project):
+            _add_open(found, request.by, usages, days)
     answer = cluster_pb2.SumGoodputResponse(truncated=len(found) > MOST_ROWS)
     if complete_since:
         answer.complete_since.CopyFrom(timestamp(complete_since / 1000))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,12 +24,15 @@ from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
+from holdfast_controller.shell.services.goodput import open_gpu_ms
 from holdfast_controller.shell.services.host_pacing import HostPacing
 
 if TYPE_CHECKING:
     from holdfast._daemon.loop_watch import LoopWatch
     from holdfast._daemon.metrics.exposition import Exposition
 
+OPEN_EVERY_S = 60.0
+"""Seconds between two sums of the open GPU time, which looks at each job."""
 LOOK_S = 1.0
 """Seconds between two measurements of the event loop's delay."""
 
@@ -56,8 +60,15 @@ class Metrics:
         self._meter = Meter(driver.cluster)
         self._series = Series()
         self._listener: Listener | None = None
+        self._open_ms: Counter[tuple[str, str]] = Counter()
+        self._open_due_s: float | None = None
+        """When the open time is to be added up again; None until the next scrape."""
         for family in (fam.COMMIT, fam.COMMIT_EVENTS, fam.LOOP_LAG):
             self._series.declare(family)
+
+    def begin(self, gpu_ms: Counter[tuple[str, str]]) -> None:
+        """Go on with the settled GPU time, by (category, payer), that is in the store."""
+        self._meter.gpu_ms = gpu_ms
 
     async def load(self) -> None:
         """Load what makes the page, beside the event loop: it takes a tenth of a second the first time."""
@@ -89,11 +100,14 @@ class Metrics:
             self._listener = None
 
     async def run(self) -> None:
-        """Measure how late the event loop is, until cancelled."""
+        """Measure how late the event loop is, and add up open GPU time while it is scraped, until cancelled."""
         while True:
             asked = time.perf_counter()
             await asyncio.sleep(LOOK_S)
             self._series.observe(fam.LOOP_LAG, time.perf_counter() - asked - LOOK_S)
+            if self._open_due_s is not None and time.monotonic() >= self._open_due_s:
+                self._open_ms = await open_gpu_ms(self._driver)
+                self._open_due_s = None
 
     @cached_property
     def _exposition(self) -> Exposition:
@@ -123,6 +137,11 @@ class Metrics:
         series.set(fam.AUDIT_UNWRITTEN, self._audit.only_counted)
         syslog = self._audit.syslog
         series.set(fam.AUDIT_NOT_COPIED, syslog.dropped if syslog is not None else 0)
+        if self._open_due_s is None:
+            self._open_due_s = time.monotonic() + (OPEN_EVERY_S if self._open_ms else 0.0)
+        for family, sums in ((fam.GPU_SECONDS, self._meter.gpu_ms), (fam.GPU_SECONDS_OPEN, self._open_ms)):
+            for (category, payer), ms in sums.items():
+                series.set(family, ms / 1000, category, payer)
         counted = self._meter.series, self._series, self._guard.series, self._pacing.series, self._watch.series
         return *counted, series, gauges(self._driver.cluster, now())
 
@@ -137,3 +156,5 @@ class Metrics:
         self._series.observe(fam.COMMIT_EVENTS, len(events))
         for event in events:
             self._meter.take(event)
+        for decision in batch:
+            self._meter.book(decision.bookings)

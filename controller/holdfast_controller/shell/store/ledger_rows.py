@@ -131,6 +131,14 @@ def read_days(database: sa.Connection, *, by_host: bool, since: int, until: int)
     return list(database.execute(query.where(table.c.day >= since, table.c.day < until).group_by(*key)))
 
 
+def read_sums(transaction: Callable[[], AbstractContextManager[sa.Connection]]) -> Counter[tuple[str, str]]:
+    """GPU-ms by (category, payer) over all days and hosts."""
+    key = (host_days.c.category, host_days.c.payer)
+    query = sa.select(*key, sa.func.sum(host_days.c.ms)).where(~host_days.c.ranks).group_by(*key)
+    with transaction() as database:
+        return Counter({(category, payer): ms for category, payer, ms in database.execute(query)})
+
+
 def write_progress(database: sa.Connection, piece: KeepProgress) -> None:
     """Keep the progress of a running generation."""
     payload = _PROGRESS.dump_json(piece.watch).decode()

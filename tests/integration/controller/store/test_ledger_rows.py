@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.step.actions import ForgetJob
+from holdfast_controller.core.views.metering import Meter
 from holdfast_controller.shell.store import ledger_rows
 from holdfast_controller.shell.store.store import Store
 
@@ -74,6 +76,27 @@ def test_each_settled_time_is_booked_once_whatever_is_read_again(path: Path) -> 
         assert (sums, since) == (WANTED, 0)
         assert sum(statement.sums.values()) == sum(WANTED.values())
         assert not cluster.bookings.some
+
+
+def test_the_counter_of_gpu_time_is_what_the_store_holds_so_a_restart_goes_on_with_it(path: Path) -> None:
+    cluster = Cluster()
+    meter = Meter(cluster)
+    store, _ = opened(path)
+    earlier: Counter[tuple[str, str]] = Counter()
+    for number, event in enumerate(story(), 1):
+        fold(cluster, event)
+        bookings, cluster.bookings = cluster.bookings, Bookings()
+        store.call(store.commit, [record(number, event)], (), [bookings]).result()
+        meter.book(bookings)
+        kept = store.call(ledger_rows.read_sums, store.transaction).result()
+        assert kept == meter.gpu_ms
+        assert all(kept[key] >= ms for key, ms in earlier.items())
+        earlier = kept
+    store.close()
+    sums: dict[str, int] = {}
+    for (category, _), ms in earlier.items():
+        sums[category] = sums.get(category, 0) + ms
+    assert sums == WANTED
 
 
 def test_history_of_an_older_release_is_booked_at_its_first_start(path: Path) -> None:
