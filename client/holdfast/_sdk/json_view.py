@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 _ORDER = {
     "CustomJob": "id name displayName jobSpec labels annotations project owner account state createTime startTime"
-    " endTime updateTime error attempt generation waitReason step stepTotal phase savedStep workers recoveries"
+    " endTime updateTime error attempt generation summary waitReason step stepTotal phase savedStep workers recoveries"
     " hangs heldUntil health archiveProblems",
     "Hang": "number generation since noticedAt diagnosedAt judgedAt rule sentence suspects suspectRanks stacks"
     " outcome note step",

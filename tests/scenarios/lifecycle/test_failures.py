@@ -295,7 +295,9 @@ def test_stuck_place_is_the_reason_that_a_job_waits(world: World) -> None:
 
     world.exit("a", 0, 1)
     assert world.report("a", 1, "STUCK", message="host-1: pid 5 is in D state") == []
-    assert wait_reason(world.cluster, world.cluster.jobs["a"], []) == "host-1: pid 5 is in D state"
+    assert wait_reason(world.cluster, world.cluster.jobs["a"], []) == (
+        "host-1: pid 5 is in D state; it goes on once that is over, or by: holdfast host fence host-1"
+    )
     world.report("a", 1, "PREPARED")
     assert wait_reason(world.cluster, world.cluster.jobs["a"], []) == "restarting in place on host-0"
 
@@ -306,6 +308,6 @@ def test_what_is_left_of_the_generation_before_is_the_reason_that_a_job_waits(wo
     world.exit("a", 0, 1)
     job, held = world.cluster.jobs["a"], "host-1: GPU 0 holds 900 MiB more than when it was empty"
     assert world.report("a", 1, "STUCK", job.generation - 1, message=held) == []
-    assert wait_reason(world.cluster, job, []) == held
+    assert wait_reason(world.cluster, job, []).startswith(f"{held}; it goes on once that is over, or by: ")
     world.report("a", 1, "PREPARING")
     assert wait_reason(world.cluster, job, []) == "restarting in place on host-0, host-1"

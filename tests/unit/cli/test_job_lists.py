@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.cli.jobs import recovery_table
+from holdfast.cli.jobs.event_lines import restarts
 from holdfast.cli.jobs.job_page import page
 from holdfast.cli.jobs.job_tables import ran, table
 from holdfast.v1 import job_pb2, spec_pb2
@@ -56,15 +57,40 @@ def test_steps_are_shown_where_any_job_has_one() -> None:
 @pytest.mark.parametrize(
     ("reasons", "words"),
     [
-        (["NONZERO_EXIT"], "1 restart"),
-        (["HANG", "HANG"], "2 hang restarts"),
-        (["HANG", "SIGNALED", "LOST_HOST"], "2 restarts, 1 hang restart"),
+        (["NONZERO_EXIT"], ["1 restart"]),
+        (["HANG", "HANG"], ["2 hang restarts"]),
+        (["HANG", "SIGNALED", "LOST_HOST"], ["2 restarts", "1 hang restart"]),
     ],
 )
-def test_restarts_upon_hangs_are_no_restarts(reasons: list[str], words: str) -> None:
+def test_restarts_upon_hangs_are_no_restarts(reasons: list[str], words: list[str]) -> None:
     job = a_job()
     job.recoveries.extend(job_pb2.Recovery(end_reason=reason) for reason in reasons)
-    assert table([job], NOW, wide=False)[1][0][-1] == words
+    assert restarts(job) == words
+
+
+def test_the_controller_s_words_are_in_the_list_and_on_the_page() -> None:
+    job = a_job(wait_reason="backs off")
+    assert table([job], NOW, wide=False)[1][0][-1] == "backs off", "a controller of an older release"
+    assert "  waits       backs off" in lines_of(job)
+    job.summary.headline, job.summary.health = "Trains: step 7; 1 interruption", "Trains: step 7"
+    job.summary.happened, job.summary.done = "1 interruption at 13:05:07 UTC", "Relaunched in place"
+    job.summary.advice = "Nothing"
+    assert table([job], NOW, wide=False)[1][0][-1] == "Trains: step 7; 1 interruption"
+    assert lines_of(job)[1:5] == [
+        "  now         Trains: step 7",
+        "  happened    1 interruption at 13:05:07 UTC",
+        "  done        Relaunched in place",
+        "  to do       Nothing",
+    ]
+    assert not [line for line in lines_of(job) if "backs off" in line]
+
+
+def test_long_sentences_are_wrapped_and_not_cut() -> None:
+    job = a_job()
+    job.summary.health = "word " * 40
+    shown = list(page(job, NOW, wide=False, width=60, colour=False))
+    assert sum(line.count("word") for line in shown) == 40
+    assert max(map(len, shown)) <= 60
 
 
 def lines_of(job: job_pb2.CustomJob) -> list[str]:

@@ -101,7 +101,7 @@ def test_gpus_with_a_problem_are_not_given_away() -> None:
     found = plan(Gang((Pool(1, TASK, gpus=1),)), [sick])
     assert isinstance(found, Plan)
     assert found.places[0].gpus == ("a-1",)
-    assert "2 GPUs on one host (1 free on the best)" in why(plan(Gang((Pool(1, TASK, gpus=2),)), [sick]))
+    assert "2 GPUs on one host (1 free on the best, a)" in why(plan(Gang((Pool(1, TASK, gpus=2),)), [sick]))
     assert len(capacity_of(sick, empty=True).gpus) == 2
 
 
@@ -116,7 +116,7 @@ def test_no_gpu_of_a_host_whose_driver_does_not_answer_is_given_away() -> None:
 @pytest.mark.parametrize(
     ("pool", "reason"),
     [
-        (Pool(1, TASK, gpus=5), "needs 5 GPUs on one host (4 free on the best)"),
+        (Pool(1, TASK, gpus=5), "needs 5 GPUs on one host (4 free on the best, a)"),
         (Pool(1, TASK, gpus=1, gpu_type="T4"), "needs 1 T4 GPU on one host (0 free on the best)"),
         (Pool(1, TASK, cpus=17), "needs 17 cores on one host (16 free on the best)"),
         (Pool(1, TASK, memory_mb=70_000), "needs 70000 MiB on one host (65536 free on the best)"),
@@ -124,7 +124,7 @@ def test_no_gpu_of_a_host_whose_driver_does_not_answer_is_given_away() -> None:
         (Pool(4, TASK), "needs a free worker slot; 3 of 4 workers would fit now"),
         (
             Pool(1, TASK, cpus=20, gpus=5),
-            "needs 5 GPUs on one host (4 free on the best) and 20 cores on one host (16 free on the best)",
+            "needs 5 GPUs on one host (4 free on the best, a) and 20 cores on one host (16 free on the best)",
         ),
     ],
 )

@@ -19,6 +19,7 @@ from holdfast.hang.judge.finding import NUMBERS, Rule
 from holdfast.v1 import spec_pb2
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.scheduling.pending_reason import QueueView
@@ -55,6 +56,9 @@ ids = [story.name for story in STORIES]
 NEW_FIELDS = {"hangs": ("foundBy", "result", "suspectRanks"), "recoveries": ("reason", "related", "kind")}
 
 
+NOW = Now(Mono(0.0), Wall(0.0))
+
+
 def shown(cluster: Cluster) -> dict[str, dict[str, Any]]:
     """The jobs as clients of that release see them, without what is said of the present moment.
 
@@ -62,10 +66,11 @@ def shown(cluster: Cluster) -> dict[str, dict[str, Any]]:
     """
     found = {}
     for job in cluster.jobs.values():
-        message = job_to_proto(cluster, job, spec_pb2.CustomJobSpec(), QueueView(cluster, [], {}))
+        message = job_to_proto(cluster, job, spec_pb2.CustomJobSpec(), QueueView(cluster, [], {}), NOW)
         if job.places:
             message.workers.extend(workers_to_proto(cluster, job, job.gang.members))
         message.wait_reason = message.health = ""
+        message.ClearField("summary")
         for name in ("rank", "raised", "why_final"):
             message.error.ClearField(name)
         for hang in message.hangs:

@@ -13,7 +13,7 @@ from holdfast.cli.jobs import exit_table, recovery_table
 from holdfast.cli.jobs.event_lines import end_of
 from holdfast.cli.jobs.gang import gpus_of, ranks_of
 from holdfast.cli.jobs.goodput_page import short
-from holdfast.cli.jobs.job_tables import project_of, ran, reason, state_cell, steps
+from holdfast.cli.jobs.job_tables import failure, project_of, ran, state_cell, steps
 from holdfast.cli.kit.console import OUT, coloured, say, styled
 from holdfast.cli.kit.durations import age, clock, local, span
 from holdfast.cli.kit.shell_words import shell_line
@@ -23,6 +23,7 @@ from holdfast.v1 import job_pb2, spec_pb2
 _MOST_EXITS = 20
 _MOST = 10
 """Hangs, and recoveries."""
+_WRAPPED = frozenset({"now", "happened", "done", "to do", "health"})
 
 
 def write_page(
@@ -68,18 +69,28 @@ def _head(job: job_pb2.CustomJob, now: float, *, width: int | None, colour: bool
     ran_text = f" · ran {span(ran_s)}" if ran_s is not None else ""
     yield (f"{styled(job.id, '1', colour=colour)}  {styled(state.text, state.style, colour=colour)}{ran_text}")
     room = 1_000_000 if width is None else max(20, width - 14)
-    for name, text in _facts(job, now):
+    for name, text in (*_sentences(job), *_facts(job, now)):
         value = one_line(text)
-        # What the detector says is worth more than one line.
-        shown = textwrap.wrap(value, room) if name == "health" else [cut(value, room)]
+        # Sentences are worth more than one line.
+        shown = (textwrap.wrap(value, room) if name in _WRAPPED else [cut(value, room)]) or [""]
         yield styled(f"  {name:<10}", "2", colour=colour) + f"  {shown[0]}"
         yield from (" " * 14 + line for line in shown[1:])
 
 
+def _sentences(job: job_pb2.CustomJob) -> Iterator[tuple[str, str]]:
+    """What the controller says of the job; one of an older release says only why it waits."""
+    if not job.HasField("summary"):
+        if job.wait_reason:
+            yield "waits", job.wait_reason
+        return
+    yield "now", job.summary.health
+    yield "happened", job.summary.happened
+    yield "done", job.summary.done
+    yield "to do", job.summary.advice
+
+
 def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
     yield "name", job.display_name
-    if job.wait_reason:
-        yield "waits", job.wait_reason
     if job.owner:
         yield "owner", job.owner + (f", runs as {job.account}" if job.account else "")
     if project_of(job) != "default":
@@ -222,7 +233,7 @@ def _error(job: job_pb2.CustomJob, *, width: int | None, colour: bool) -> Iterat
     yield ""
     failed = job.state != job_pb2.JOB_STATE_CANCELLED
     yield styled("Error" if failed else "End", "1;31" if failed else "1", colour=colour)
-    message = one_line(end_of(job)) or reason(job)
+    message = one_line(end_of(job)) or failure(job)
     yield from textwrap.wrap(message, width or 1_000_000, initial_indent="  ", subsequent_indent="  ")
     if job.error.details:
         yield ""

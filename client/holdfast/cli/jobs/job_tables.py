@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast._base.printable import one_line
 from holdfast._base.proto_time import seconds
 from holdfast._sdk.json_view import state_name
-from holdfast.cli.jobs.event_lines import restarts, title_of
+from holdfast.cli.jobs.event_lines import title_of
 from holdfast.cli.jobs.gang import gpus_of, ranks_of
 from holdfast.cli.kit.console import OUT, Console, coloured, say, styled
 from holdfast.cli.kit.durations import age, local, span
@@ -55,13 +55,14 @@ def state_cell(state: int) -> Cell:
 
 
 def reason(job: job_pb2.CustomJob) -> str:
-    """Why the job waits, failed, or was restarted: whichever matters now."""
-    if job.HasField("error"):
-        who = f"rank {job.error.rank}: " if job.error.HasField("rank") else ""
-        return f"{who}{job.error.raised}" if job.error.raised else job.error.message
-    if job.wait_reason:
-        return job.wait_reason
-    return ", ".join(restarts(job))
+    """The job in one line, as its controller puts it; a controller of an older release says why it waits or failed."""
+    return job.summary.headline or failure(job) or job.wait_reason
+
+
+def failure(job: job_pb2.CustomJob) -> str:
+    """Why the job ended without success; empty where it didn't."""
+    who = f"rank {job.error.rank}: " if job.error.HasField("rank") else ""
+    return f"{who}{job.error.raised}" if job.error.raised else job.error.message
 
 
 def ran(job: job_pb2.CustomJob, now: float) -> float | None:

@@ -82,10 +82,10 @@ async def _all_ended(
 
 def _line(job: job_pb2.CustomJob) -> str:
     from holdfast._sdk.json_view import state_name
-    from holdfast.cli.jobs.job_tables import reason
+    from holdfast.cli.jobs.job_tables import failure
     from holdfast.v1 import job_pb2
 
-    why = reason(job) if job.HasField("error") else ""
+    why = failure(job)
     return f"{job.id}  {state_name(job_pb2.JobState.Name(job.state))}" + (f"  {why}" if why else "")
 
 

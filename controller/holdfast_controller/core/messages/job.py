@@ -99,7 +99,7 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
         case ev.GangStarted():
             return f"generation {event.generation} is running"
         case ev.RankExited():
-            return f"{_rank(event.worker, event.exit.rank)} {_exit(event.exit)}"
+            return f"{_rank(event.worker, event.exit.rank)} {exit_in_words(event.exit)}"
         case ev.LateExitFound():
             return f"late exit report for {_rank(event.worker, event.exit.rank)}: {event.exit.message}"
         case ev.RestartDecided():
@@ -221,7 +221,7 @@ def _restarts(charged: int | None, job: Job) -> str:
     return f", restart {used} of {job.gang.max_worker_restarts}"
 
 
-def _exit(exit_: Exit) -> str:
+def exit_in_words(exit_: Exit) -> str:
     """How a rank ended, and what it raised, unless the message says that already."""
     text, raised = exit_.message or exit_.reason.name, shown_raised(exit_)
     return text if not raised or raised in text else f"{text}; it raised {raised}"

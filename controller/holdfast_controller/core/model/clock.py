@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import date
 from typing import NewType
 
 Mono = NewType("Mono", float)
@@ -24,6 +25,15 @@ def time_of_day(moment: Wall) -> str:
     """A moment's time of day, such as ``13:05:07 UTC``."""
     seconds = int(moment) % 86_400
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02} UTC"
+
+
+def moment(at: Wall, now: Now) -> str:
+    """``13:05:07 UTC``, or ``2026-11-20 13:05 UTC`` where that is half a day from now or more."""
+    if abs(at - now.wall) < 43_200:
+        return time_of_day(at)
+    days, seconds = divmod(int(at), 86_400)
+    day = date.fromordinal(date(1970, 1, 1).toordinal() + days)
+    return f"{day.isoformat()} {seconds // 3600:02}:{seconds // 60 % 60:02} UTC"
 
 
 @dataclass(slots=True)

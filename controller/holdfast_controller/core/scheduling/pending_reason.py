@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from holdfast_controller.core.model.clock import time_of_day
@@ -12,6 +13,22 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.quota import Quotas, Waiting, lack
 from holdfast_controller.core.model.recovery import Recover
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Why a job isn't running. ``command`` changes that now; without ``by_itself`` nothing else is certain to."""
+
+    why: str
+    command: str = ""
+    by_itself: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.why}: {self.command}" if self.command else self.why
+
+    def after(self, doing: str) -> Pending:
+        """The same, behind the words for what the job was about to do."""
+        return replace(self, why=f"{doing}; {self.why}")
 
 
 class QueueView:
@@ -76,23 +93,29 @@ class QueueView:
 def wait_reason(
     cluster: Cluster, job: Job, schedulable_hosts: list[Host], queue_view: QueueView | None = None
 ) -> str:
-    """Why ``job`` isn't running at present; empty when it is, or has ended.
+    """Why ``job`` isn't running at present, in one line; empty when it is, or has ended. See ``pending``."""
+    found = pending(cluster, job, queue_view or QueueView(cluster, schedulable_hosts, {}))
+    return "" if found is None else str(found)
 
-    A caller that asks for many jobs passes the same ``queue_view`` each time. Without one, no project has a quota.
+
+def pending(cluster: Cluster, job: Job, queue_view: QueueView) -> Pending | None:
+    """Why ``job`` isn't running at present; None when it is, or has ended.
+
+    A caller that asks for many jobs passes the same ``queue_view`` each time.
     """
     if job.terminal:
-        return ""
+        return None
     if job.unreconciled is not None:
         return _unreconciled(cluster, job)
     if job.state is JobState.PAUSED:
-        return f"paused; go on with: holdfast job resume {job.id}"
+        return Pending("paused; go on with", f"holdfast job resume {job.id}", by_itself=False)
     if job.vacating is not None and job.awaited:
         verb = "being paused" if job.vacating is Leaving.PAUSE else "being placed again"
         return _unfinished(
             cluster, job, f"{verb}; waits for its workers to be gone from", set(job.placement.emptied)
         )
     if job.state is JobState.QUEUED:
-        return _queued(job, queue_view or QueueView(cluster, schedulable_hosts, {})) + _lost_before(cluster, job)
+        return _lost_before(cluster, job, _queued(job, queue_view))
     if job.outcome is not None:
         return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.placement.emptied))
     if not job.launched:
@@ -103,25 +126,27 @@ def wait_reason(
         runtime = cluster.runtime_of(job.id)
         busy = {index: doing for index, doing in runtime.preparing.items() if index not in runtime.prepared}
         if busy and not runtime.stuck:
-            return _busy(job, busy)
+            return Pending(_busy(job, busy))
         return _unfinished(cluster, job, verb, set(cluster.runtime_of(job.id).prepared))
     if not job.started:
         return _unfinished(cluster, job, "starting on", set(cluster.runtime_of(job.id).started))
     return _out_of_sight(cluster, job) or _leaving(job) or _worker_alone(job)
 
 
-def _unreconciled(cluster: Cluster, job: Job) -> str:
+def _unreconciled(cluster: Cluster, job: Job) -> Pending:
     """The reason of a job that is not reconciled after a restore."""
     if job.unreconciled is Unreconciled.CLEARING:
         hosts = [h.name for h in cluster.hosts.values() if any(s.job == job.id for s in h.orphans.values())]
-        return f"waits for what it ran before the restore to be gone from {', '.join(sorted(hosts)) or 'its hosts'}"
+        where = ", ".join(sorted(hosts)) or "its hosts"
+        return Pending(f"waits for what it ran before the restore to be gone from {where}")
     silent = sorted(
         h.name for h in cluster.hosts.values() if h.unreconciled and h.name not in cluster.reported_hosts
     )
     if not silent:
-        return "restored from a backup; where it stands is being found out"
+        return Pending("restored from a backup; where it stands is being found out")
     shown = ", ".join(silent[:3]) + (f" and {len(silent) - 3} more" if len(silent) > 3 else "")
-    return f"restored from a backup; waits for word from {shown}, or for: holdfast host fence {silent[0]}"
+    fence, lost = f"holdfast host fence {silent[0]}", cluster.hosts[silent[0]].lost
+    return Pending(f"restored from a backup; waits for word from {shown}, or for", fence, by_itself=not lost)
 
 
 def _busy(job: Job, busy: dict[int, str]) -> str:
@@ -132,73 +157,79 @@ def _busy(job: Job, busy: dict[int, str]) -> str:
     return f"{first} on {', '.join(names[:3])}{more}"
 
 
-def _out_of_sight(cluster: Cluster, job: Job) -> str:
-    """The reason of a job with hosts that are not heard from; empty where there are none."""
+def _out_of_sight(cluster: Cluster, job: Job) -> Pending | None:
+    """The reason of a job with hosts that are not heard from; None where there are none."""
     hosts = dict.fromkeys(job.places[index].host for index in job.awaited)
     silent = [name for name in hosts if cluster.presence_of(name).liveness is not Liveness.READY]
-    if not silent:
-        return ""
-    return _silence(cluster, job, silent)
+    return _silence(cluster, job, silent) if silent else None
 
 
-def _lost_before(cluster: Cluster, job: Job) -> str:
-    """The host that the job's last attempt was on and that is lost, and what brings it back; empty without one."""
+def _lost_before(cluster: Cluster, job: Job, reason: str) -> Pending:
+    """``reason``, and the lost host that the job's last attempt was on, where there is one."""
     known = (cluster.hosts.get(place.host) for place in job.places)
     lost = next((host.name for host in known if host is not None and host.lost), None)
     if lost is None:
-        return ""
+        return Pending(reason)
     seen = cluster.presence_of(lost).last_seen_wall
     since = f" since {time_of_day(seen)}" if seen else ""
-    return f"; {lost} is lost{since}, and what it held is free once it returns, or by: holdfast host fence {lost}"
+    why = f"{reason}; {lost} is lost{since}, and what it held is free once it returns, or by"
+    return Pending(why, f"holdfast host fence {lost}")
 
 
-def _silence(cluster: Cluster, job: Job, silent: list[str]) -> str:
+def _silence(cluster: Cluster, job: Job, silent: list[str]) -> Pending:
     """The next step of a job with silent hosts, its time, and the command that takes it now."""
     first = silent[0]
-    presence = cluster.presence_of(first)
+    presence, lost = cluster.presence_of(first), cluster.hosts[first].lost
     shown = ", ".join(silent[:3]) + (f" and {len(silent) - 3} more" if len(silent) > 3 else "")
     since = f" since {time_of_day(presence.last_seen_wall)}" if presence.last_seen_wall else ""
     heard, fence = f"nothing is heard from {shown}{since}", f"holdfast host fence {first}"
     if job.outcome is not None:
-        return f"{heard}; the job ends without it at {time_of_day(presence.lost_at)}; now by: {fence}"
+        return Pending(f"{heard}; the job ends without it at {time_of_day(presence.lost_at)}; now by", fence)
     done = "paused" if job.vacating is Leaving.PAUSE else "moved"
     moves = job.gang.replace_when_lost or job.gang.replace_if_isolated
     elsewhere = [place.host for place in job.places if place.host not in silent]
-    if moves and not cluster.hosts[first].lost and (elsewhere or job.gang.replace_when_lost):
+    if moves and not lost and (elsewhere or job.gang.replace_when_lost):
         unless = "it returns" if job.gang.replace_when_lost else "it returns or its peers still reach it"
-        return f"{heard}; the job is {done} at {time_of_day(presence.lost_at)} unless {unless}; now by: {fence}"
+        return Pending(
+            f"{heard}; the job is {done} at {time_of_day(presence.lost_at)} unless {unless}; now by", fence
+        )
     if not job.gang.replace_if_isolated:
-        return f"{heard}; its ranks may run on there, so the job waits for it, or for: {fence}"
-    if not elsewhere:
-        return f"{heard}; no other host of the job can tell whether its ranks run on; waits for it, or for: {fence}"
-    why = "but its peers may still reach it, and its ranks run on"
-    return f"{heard}, {why}; the job is {done} once a peer misses it; now by: {fence}"
+        why = "its ranks may run on there, so the job waits for it, or for"
+    elif not elsewhere:
+        why = "no other host of the job can tell whether its ranks run on; waits for it, or for"
+    else:
+        why = "but its peers may still reach it, and its ranks run on"
+        return Pending(f"{heard}, {why}; the job is {done} once a peer misses it; now by", fence)
+    return Pending(f"{heard}; {why}", fence, by_itself=not lost)
 
 
-def _leaving(job: Job) -> str:
-    """The stop that the ranks were warned of; empty where there is none."""
+def _leaving(job: Job) -> Pending | None:
+    """The stop that the ranks were warned of; None where there is none."""
     if job.leave is None or job.stopping:
-        return ""
+        return None
     of = f"gives way to {job.leave.related.job}" if job.leave.related.job else f"{job.leave.related} shuts down"
-    return f"{of}: its ranks were warned, and it is placed again once they have ended or their notice is over"
+    why = f"{of}: its ranks were warned, and it is placed again once they have ended or their notice is over"
+    return Pending(why)
 
 
-def _worker_alone(job: Job) -> str:
-    """The workers that are relaunched alone while the others run; empty where there are none."""
+def _worker_alone(job: Job) -> Pending | None:
+    """The workers that are relaunched alone while the others run; None where there are none."""
     back = [index for index in sorted(job.launch.relaunched) if index not in job.started]
     names = ", ".join(job.gang.members[index].name for index in back[:3])
     more = f" and {len(back) - 3} more" if len(back) > 3 else ""
     if not back:
-        return ""
-    doing = _backs_off(job) if job.launch.deferred.issuperset(back) else "restarting in place"
-    return f"{names}{more} alone: {doing}"
+        return None
+    doing = _backs_off(job) if job.launch.deferred.issuperset(back) else Pending("restarting in place")
+    return replace(doing, why=f"{names}{more} alone: {doing.why}")
 
 
-def _backs_off(job: Job) -> str:
+def _backs_off(job: Job) -> Pending:
     times = "a failure" if job.budgets.spent.failures == 1 else f"{job.budgets.spent.failures} failures in a row"
     until = f" until {time_of_day(job.not_before)}" if job.not_before is not None else ""
-    now = f"; at once by: holdfast job restart {job.id}" if job.state is JobState.RUNNING else ""
-    return f"backs off after {times}{until}{now}"
+    why = f"backs off after {times}{until}"
+    if job.state is not JobState.RUNNING:
+        return Pending(why)
+    return Pending(f"{why}; at once by", f"holdfast job restart {job.id}")
 
 
 def _queued(job: Job, queue_view: QueueView) -> str:
@@ -221,23 +252,25 @@ def _queued(job: Job, queue_view: QueueView) -> str:
 
 
 def _no_lack(job: Job) -> str:
-    return _backs_off(job) if job.not_before is not None else "being placed"
+    return str(_backs_off(job)) if job.not_before is not None else "being placed"
 
 
-def _unfinished(cluster: Cluster, job: Job, doing: str, done: set[int]) -> str:
+def _unfinished(cluster: Cluster, job: Job, doing: str, done: set[int]) -> Pending:
     """The hosts that the job still waits for, and what is known of their silence or trouble."""
     waiting: dict[str, None] = {}
     for index, place in enumerate(job.places):
         if index not in done:
             waiting[place.host] = None
-    stuck = [message for _, message in sorted(cluster.runtime_of(job.id).stuck.items())]
+    stuck = sorted(cluster.runtime_of(job.id).stuck.items())
     if stuck:
-        return stuck[0]
+        index, message = stuck[0]
+        fence = f"holdfast host fence {job.places[index].host}"
+        return Pending(f"{message}; it goes on once that is over, or by", fence, by_itself=False)
     names = list(waiting)
     silent = [name for name in names if cluster.presence_of(name).session is None]
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     unheard = [name for name in silent if cluster.presence_of(name).liveness is not Liveness.READY]
     if unheard:
-        return f"{doing} {shown}; {_silence(cluster, job, unheard)}"
+        return _silence(cluster, job, unheard).after(f"{doing} {shown}")
     note = f" ({', '.join(silent[:3])} not connected)" if silent else ""
-    return f"{doing} {shown}{note}"
+    return Pending(f"{doing} {shown}{note}")

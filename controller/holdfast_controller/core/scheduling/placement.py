@@ -157,10 +157,12 @@ def _without_ability(pool: Pool, capacities: list[HostCapacity]) -> Iterator[tup
 def _too_small(pool: Pool, capacities: list[HostCapacity]) -> list[str]:
     """The resources that no single host has enough of."""
     lacking = []
-    if pool.gpus and (best := max(host.matching(pool) for host in capacities)) < pool.gpus:
+    fullest = max(capacities, key=lambda host: host.matching(pool))
+    if pool.gpus and (best := fullest.matching(pool)) < pool.gpus:
+        where = f", {fullest.host}" if best else ""
         kind = f" {pool.gpu_type}" if pool.gpu_type else ""
         gpus = f"{pool.gpus}{kind} GPU{'s' if pool.gpus > 1 else ''}"
-        lacking.append(f"{gpus} on one host ({best} free on the best)")
+        lacking.append(f"{gpus} on one host ({best} free on the best{where})")
     if pool.cpus and (cpus := max(host.cpus for host in capacities)) < pool.cpus:
         lacking.append(f"{pool.cpus} cores on one host ({max(cpus, 0)} free on the best)")
     if pool.memory_mb and (memory := max(host.memory_mb for host in capacities)) < pool.memory_mb:

@@ -16,7 +16,7 @@ from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.step.lookup import unknown_job
 from holdfast_controller.shell.calls.slices import APART_BYTES, TURNS, apart
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto, workers_to_proto
-from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.driver import Driver, now
 
 
 def find_job(driver: Driver, job_id: str) -> Job:
@@ -36,8 +36,8 @@ async def committed_job(driver: Driver, job_id: str, viewer: str) -> job_pb2.Cus
     """The job as it is now, once that is durable, with what ``viewer`` may see of it. Raises ``NotFound``."""
     cluster, job, slices = driver.cluster, find_job(driver, job_id), TURNS.begin()
     # A job that doesn't wait has no pending reason.
-    now = queue_view(driver) if job.state is JobState.QUEUED else QueueView(cluster, [], {})
-    picture = seen_by(viewer, job_to_proto(cluster, job, await spec_of(job), now))
+    queue = queue_view(driver) if job.state is JobState.QUEUED else QueueView(cluster, [], {})
+    picture = seen_by(viewer, job_to_proto(cluster, job, await spec_of(job), queue, now()))
     members = job.gang.members if job.places else ()
     for first in range(0, len(members), MEMBERS_AT_ONCE):
         await slices.rest()

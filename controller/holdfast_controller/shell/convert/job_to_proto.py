@@ -12,6 +12,7 @@ from holdfast._session.reports import Exit
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
 from holdfast_controller.core.model.budgets import Recovery
+from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.exits import JobError, shown_raised
 from holdfast_controller.core.model.gang import Gang, Member
@@ -20,6 +21,7 @@ from holdfast_controller.core.model.job import Job, WorkerState
 from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.scheduling.dry_run import DryRun
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
+from holdfast_controller.core.views.job_summary import Summary, summary_of
 from holdfast_controller.core.views.training import training_of
 from holdfast_controller.shell.convert.recovery_to_proto import (
     end_reason_to_proto,
@@ -43,6 +45,7 @@ def job_to_proto(
     job: Job,
     spec: spec_pb2.CustomJobSpec,
     queue_view: QueueView,
+    now: Now,
 ) -> job_pb2.CustomJob:
     """The job as users see it, without its workers; ``queue_view`` is for the reason it waits."""
     training = training_of(cluster, job)
@@ -70,6 +73,7 @@ def job_to_proto(
         step_total=training.total,
         phase=training.phase,
         saved_step=training.saved_step,
+        summary=summary_to_proto(summary_of(cluster, job, queue_view, now)),
     )
     if job.kms_key:
         message.encryption_spec.kms_key_name = job.kms_key
@@ -82,6 +86,19 @@ def job_to_proto(
     if job.error is not None and job.terminal:
         message.error.CopyFrom(error_to_proto(job.error))
     return message
+
+
+def summary_to_proto(summary: Summary) -> job_pb2.JobSummary:
+    """A job in words."""
+    return job_pb2.JobSummary(
+        condition=job_pb2.JobCondition.Value(f"JOB_CONDITION_{summary.condition.name}"),
+        headline=summary.headline,
+        health=summary.health,
+        happened=summary.happened,
+        done=summary.done,
+        advice=summary.advice,
+        command=summary.command,
+    )
 
 
 def workers_to_proto(cluster: Cluster, job: Job, members: Sequence[Member]) -> list[job_pb2.Worker]:

@@ -20,8 +20,11 @@ from holdfast_controller.core.digest import Batch, Digest
 from holdfast_controller.core.messages.cluster import CLUSTER_TELLING, news_of
 from holdfast_controller.core.messages.notice import TELLING, notice_of
 from holdfast_controller.core.outbox import Outbox, OutboxEntry
+from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.step.commands import NotificationFailed
-from holdfast_controller.shell.driver import Driver
+from holdfast_controller.core.views.job_summary import summary_of
+from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.channels import CLUSTER_SINK, Channels
 from holdfast_controller.shell.notify.outbox_store import OutboxStore
 from holdfast_controller.shell.notify.render import body_of, digest_of, item_of
@@ -126,6 +129,9 @@ class Dispatcher:
     async def _take_in(self, records: list[Record], until: int) -> None:
         new = [entry for record in records for entry in self._written(record)]
         read = max(self._read, until)
+        if new:
+            # They say how the job is now, and nothing is said before it is durable.
+            await self._driver.settled()
         if new or read - self._kept >= _CURSOR_EVERY:
             await self._call(self._stored.keep, read, new)
             self._kept = read
@@ -142,7 +148,9 @@ class Dispatcher:
         sinks = self._channels.sinks(notice, job) if notice is not None else []
         if notice is None or not sinks:
             return []
-        body = body_of(record, notice, job, self._name)
+        cluster, quotas = self._driver.cluster, self._driver.reactor.policies.quotas
+        queue = QueueView(cluster, schedulable_hosts(cluster), quotas)
+        body = body_of(record, notice, job, self._name, summary_of(cluster, job, queue, now()))
         return [OutboxEntry(record.sequence, sink, job.id, notice.name, body) for sink in sinks]
 
     def _written_of_cluster(self, record: Record) -> list[OutboxEntry]:

@@ -13,6 +13,7 @@ from holdfast_controller.core.messages.cluster import News
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.subscription import ClusterNotice, Notice
 from holdfast_controller.core.outbox import OutboxEntry
+from holdfast_controller.core.views.job_summary import Summary
 from holdfast_controller.shell.store.records import Record
 
 SCHEMA = "holdfast.notification.v1"
@@ -50,7 +51,7 @@ _MOOD = {
 }
 
 
-def body_of(record: Record, notice: Notice, job: Job, cluster: str) -> str:
+def body_of(record: Record, notice: Notice, job: Job, cluster: str, summary: Summary) -> str:
     """The notification as JSON; ``id`` is the same for every receiver and every retry."""
     error = job.error if job.error is not None and job.terminal else None
     body = {
@@ -69,6 +70,13 @@ def body_of(record: Record, notice: Notice, job: Job, cluster: str) -> str:
             "state": f"JOB_STATE_{record.state}",
             "attempt": job.attempt,
             "generation": job.generation,
+        },
+        "summary": {
+            "condition": f"JOB_CONDITION_{summary.condition.name}",
+            "health": summary.health,
+            "happened": summary.happened,
+            "done": summary.done,
+            "advice": summary.advice,
         },
     }
     return json_text(body)
@@ -133,7 +141,10 @@ def in_words(body: str) -> dict[str, str]:
     job = sent["job"]
     about = f"{job['id']} of {job['owner']}, project {job['project']}, cluster {sent['cluster']}"
     title = _plain(f"{job['displayName']}: {sent['event']}", TITLE_MOST)
-    return {"title": title, "body": f"{_plain(sent['message'])}\n{_plain(about)}", "type": mood}
+    lines = [sent["message"], about]
+    if now := sent.get("summary"):
+        lines += [f"Now: {now['health']}", f"To do: {now['advice']}"]
+    return {"title": title, "body": "\n".join(map(_plain, lines)), "type": mood}
 
 
 def _plain(text: str, most: int = LINE_MOST) -> str:

@@ -125,7 +125,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         sees = self._sees(viewer)
         matches = parse_filter(request.filter)
         page, slices = Page(request.page_size or _PAGE), TURNS.begin()
-        now = queue_view(self._driver)
+        queue = queue_view(self._driver)
         cluster, found, last, more = self._driver.cluster, [], 0, ""
         for count, job in enumerate(self._listed(request)):
             if count % _FILTERED_AT_ONCE == 0:
@@ -135,7 +135,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             wanted = await spec_of(job)
             if cluster.jobs.get(job.id) is not job:
                 continue  # it was deleted meanwhile
-            picture = seen_by(viewer, job_to_proto(cluster, job, wanted, now))
+            picture = seen_by(viewer, job_to_proto(cluster, job, wanted, queue, now()))
             if not page.takes(picture):
                 more = "" if request.newest and page.is_full else f"{_BEFORE * request.newest}{last}"
                 break

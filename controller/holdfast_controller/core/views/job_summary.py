@@ -1,0 +1,220 @@
+"""A job in words: is it healthy, what happened, what was done about it, and what should its user do.
+
+Every view has these sentences from here: lists, a job's page, notifications and the API. None ends in a full stop, so
+that a command at the end can be copied.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+from holdfast.hang.tuning import Action
+from holdfast_controller.core.messages.maintenance import span
+from holdfast_controller.core.model.clock import Now, moment
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.hang import Hang, HangOutcome
+from holdfast_controller.core.model.job import Job, Leaving
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.recovery import EndReason
+from holdfast_controller.core.scheduling.pending_reason import Pending, QueueView, pending
+from holdfast_controller.core.views.interruptions import what_happened, what_was_done
+from holdfast_controller.core.views.training import Training, training_of
+
+AGAIN = 2
+"""So many equal failures, or hangs, in a row are worth a user's look."""
+
+
+class Condition(enum.Enum):
+    """What a job does, for a reader in a hurry. NEEDS_YOU: it does not go on well without a person."""
+
+    WORKS = "WORKS"
+    WAITS = "WAITS"
+    RECOVERS = "RECOVERS"
+    NEEDS_YOU = "NEEDS_YOU"
+    ENDED = "ENDED"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Answers to four questions about a job. ``advice`` ends in ``command``, if there is a line to type."""
+
+    condition: Condition
+    health: str
+    advice: str = "Nothing"
+    command: str = ""
+    happened: str = ""
+    done: str = ""
+    interruptions: int = 0
+
+    @property
+    def headline(self) -> str:
+        """One line for lists: its health, and with it what matters most beside."""
+        if self.condition is Condition.NEEDS_YOU and self.command not in self.health:
+            return f"{self.health}; {self.advice[0].lower()}{self.advice[1:]}"
+        if self.condition is Condition.WORKS and self.interruptions:
+            return f"{self.health}; {self.interruptions} interruption{'s' if self.interruptions > 1 else ''}"
+        return self.health
+
+
+def summary_of(cluster: Cluster, job: Job, queue_view: QueueView, now: Now) -> Summary:
+    """The job in words as of now."""
+    found = _condition(cluster, job, queue_view, now)
+    if found.command:
+        found = replace(found, advice=f"{found.advice}: {found.command}")
+    return replace(
+        found,
+        happened=what_happened(job, now),
+        done=what_was_done(job, now),
+        interruptions=len(job.recoveries),
+    )
+
+
+def _condition(cluster: Cluster, job: Job, queue_view: QueueView, now: Now) -> Summary:
+    if job.terminal:
+        return _ended(job)
+    waits = pending(cluster, job, queue_view)
+    found = _waiting(job, waits, now) if waits is not None else _running(cluster, job, now)
+    if found.condition in (Condition.WORKS, Condition.RECOVERS) and (again := _repeats(job)) is not None:
+        return replace(again, health=f"{found.health}; {again.health}")
+    return found
+
+
+def _ended(job: Job) -> Summary:
+    error = job.error
+    why = "" if error is None else error.message.rstrip(".").replace("The job", "the job", 1)
+    if error is not None and error.raised:
+        who = "" if error.rank is None else f"rank {error.rank}: "
+        why = f"{who}{error.raised}"
+    match job.state:
+        case JobState.SUCCEEDED:
+            return Summary(Condition.ENDED, f"Succeeded{_after(job)}")
+        case JobState.CANCELLED:
+            return Summary(
+                Condition.ENDED,
+                f"Cancelled{_after(job)}" + (f": {why}" if why else ""),
+                "Nothing; submit it again with",
+                f"holdfast job rerun {job.id}",
+            )
+        case JobState.EXPIRED:
+            advice = "Submit it again and let it wait for as long as it takes"
+            return Summary(Condition.ENDED, f"Expired: {why}", advice, f"holdfast job rerun {job.id} --max-wait 0")
+        case _:
+            rank = f" --rank {error.rank}" if error is not None and error.rank is not None else ""
+            advice, command = "See what it wrote last", f"holdfast logs {job.id}{rank} --tail 100"
+            if error is None or error.rank is None:
+                advice, command = "See what led to it", f"holdfast job events {job.id}"
+            return Summary(Condition.ENDED, f"Failed{_after(job)}: {why}".rstrip(": "), advice, command)
+
+
+def _after(job: Job) -> str:
+    """How long it took from the first launch to the end."""
+    if job.started_at is None or job.ended_at is None:
+        return " before it ran"
+    return f" after {span(job.ended_at - job.started_at)}"
+
+
+def _waiting(job: Job, waits: Pending, now: Now) -> Summary:
+    health = _capital(str(waits))
+    if job.state is JobState.PAUSED:
+        return Summary(Condition.WAITS, "Paused; it holds no hosts", "Go on with it by", waits.command)
+    if not waits.by_itself:
+        advice = "Once that host is switched off for certain, and not before"
+        return Summary(Condition.NEEDS_YOU, health, advice, waits.command)
+    last = job.recoveries[-1] if job.recoveries else None
+    recovers = last is not None and last.ended_at is None and last.end_reason is not EndReason.PREEMPTED
+    condition = (
+        Condition.RECOVERS if recovers or (job.state is JobState.RUNNING and job.started) else Condition.WAITS
+    )
+    if job.vacating is Leaving.PAUSE:
+        condition = Condition.WAITS
+    if job.outcome is not None:
+        health, condition = f"Ends as {job.outcome.name}: {waits}", Condition.WAITS
+        return Summary(condition, health, "Nothing: it ends by itself")
+    if waits.command:
+        return Summary(condition, health, "Nothing: it goes on by itself; now by", waits.command)
+    if job.state is JobState.QUEUED and not job.awaited:
+        advice = f"Nothing: it starts by itself{_given_up(job, now)}; end it now by"
+        return Summary(condition, health, advice, f"holdfast cancel {job.id}")
+    return Summary(condition, health, "Nothing: it goes on by itself")
+
+
+def _capital(text: str) -> str:
+    """The text with a capital letter, unless it begins with a name."""
+    return text[0].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
+
+
+def _given_up(job: Job, now: Now) -> str:
+    since = job.lacks_hosts_since
+    if not job.gang.max_wait_s or since is None:
+        return ""
+    at = now.wall_in(since + job.gang.max_wait_s - now.wall)
+    return f", or is given up at {moment(at, now)} (--max-wait)"
+
+
+def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
+    runtime = cluster.runtime_of(job.id)
+    hang = job.hangs[-1] if job.hangs else None
+    if hang is not None and hang.open and hang.generation == job.generation:
+        return _hanging(job, hang, now)
+    if job.launch.world_apart:
+        health = "Its workers train apart: the processes of one of them are a whole world of their own"
+        advice = "Cancel it, and let its launcher span the job (torchrun without --standalone)"
+        return Summary(Condition.NEEDS_YOU, health, advice, f"holdfast cancel {job.id}")
+    health = _training(training_of(cluster, job), runtime.health)
+    if job.pause_due is not None:
+        health = f"{health}; it pauses at {moment(job.pause_due, now)} at the latest"
+        return Summary(Condition.WAITS, health, "Nothing: its ranks were warned and have until then to save")
+    if job.launch.primary_done_at is not None:
+        return Summary(Condition.WORKS, "Its primary worker has completed; the others have their time to finish")
+    if job.held_until is not None and job.held_until > now.wall:
+        until = moment(job.held_until, now)
+        advice = f"Nothing; action on hangs is off until {until}, turn it on by"
+        return Summary(Condition.WORKS, health, advice, f"holdfast job hang-action {job.id} on")
+    return Summary(Condition.WORKS, health)
+
+
+def _training(known: Training, detector: str) -> str:
+    if known.step is None:
+        return f"Runs: {detector}" if detector else "Runs; nothing is known of its progress yet"
+    verb = {"evaluate": "Evaluates", "save": "Saves a checkpoint"}.get(known.phase, "Trains")
+    total = f" of {known.total:,.0f}" if known.total is not None else ""
+    return f"{verb}: step {known.step:,.0f}{total}"
+
+
+def _hanging(job: Job, hang: Hang, now: Now) -> Summary:
+    since, restart = f"since {moment(hang.since, now)}", f"holdfast job restart {job.id}"
+    if hang.outcome is HangOutcome.SUPPRESSED:
+        if job.held_until is not None and job.held_until > now.wall:
+            health = f"Hangs {since}, and action on hangs is off until {moment(job.held_until, now)}"
+            on = f"holdfast job hang-action {job.id} on"
+            return Summary(Condition.NEEDS_YOU, health, "Turn it on again by", on)
+        note = f": {hang.note}" if hang.note else ""
+        return Summary(
+            Condition.NEEDS_YOU, f"Hangs {since}, and is not relaunched{note}", "Relaunch it by", restart
+        )
+    if job.gang.hang.action is not Action.RESTART:
+        advice = f"See where it stands (holdfast job stacks {job.id}), and relaunch it by"
+        return Summary(Condition.NEEDS_YOU, f"Hangs {since}, and is only reported", advice, restart)
+    advice = "Nothing: it is relaunched by itself unless it moves; now by"
+    return Summary(Condition.RECOVERS, f"Probably hangs {since}", advice, restart)
+
+
+def _repeats(job: Job) -> Summary | None:
+    """A job that goes wrong in the same way again and again; its user should look. None where it doesn't."""
+    hangs, (_, failures) = job.budgets.hang_restarts, job.budgets.spent.same_failure
+    if hangs >= AGAIN:
+        health = f"it was relaunched {hangs} times in a row because it hung, {job.gang.max_hang_restarts} at most"
+        return Summary(Condition.NEEDS_YOU, health, "See where it hung", f"holdfast job hangs {job.id}")
+    if failures >= AGAIN:
+        limit = job.gang.retries.no_progress_limit
+        final = f"; without progress it fails for good at {limit}" if limit > failures else ""
+        health = f"it failed {failures} times in a row in the same way{final}"
+        command = f"holdfast logs {job.id} --generation {_failed_generation(job)} --tail 100"
+        return Summary(Condition.NEEDS_YOU, health, "See what it wrote last", command)
+    return None
+
+
+def _failed_generation(job: Job) -> int:
+    known = (recovery.failed_generation for recovery in reversed(job.recoveries))
+    return next((number for number in known if number is not None), max(job.generation - 1, 1))

@@ -1,0 +1,624 @@
+"""A job in words, in the situations that a user meets: is it healthy, what happened, what was done, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.scenarios.hang_stories import hangs_until_restart
+from tests.scenarios.queue_stories import policies
+from tests.scenarios.training import training
+from tests.scenarios.world import World, gang
+
+from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast.hang.tuning import Action
+from holdfast_controller.core.model.clock import Mono, Now, Wall, moment
+from holdfast_controller.core.model.gang import Retries, Strategy
+from holdfast_controller.core.model.quota import Quota
+from holdfast_controller.core.model.recovery import EndReason
+from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.schedule import schedulable_hosts
+from holdfast_controller.core.views.interruptions import CAUSES
+from holdfast_controller.core.views.job_summary import Condition, Summary, summary_of
+
+
+def summary(world: World, job: str = "a") -> Summary:
+    queue = QueueView(world.cluster, schedulable_hosts(world.cluster), world.policies.quotas)
+    return summary_of(world.cluster, world.cluster.jobs[job], queue, Now(Mono(world.mono), Wall(world.wall)))
+
+
+def running(hosts: int = 3, **rules: object) -> World:
+    world = World(hosts=hosts)
+    world.submit("a", gang(**rules))  # type: ignore[arg-type]
+    world.run("a")
+    return world
+
+
+def steps(world: World, step: float | None = 48_120.0, total: float | None = None, phase: str = "") -> None:
+    """Both workers report progress."""
+    job = world.cluster.jobs["a"]
+    for member, place in zip(job.gang.members, job.places, strict=True):
+        ranks = tuple(RankFeatures(rank, Motion.WORKING, world.mono) for rank in member.ranks)
+        output = OutputFeatures(world.mono, step, step_total=total, phase=phase)
+        world.features("a", WorkerFeatures(member.name, place.host, world.mono, ranks, output))
+    world.wait(1, beating=list(world.sessions))
+
+
+def fail(world: World, said: tuple[str, ...] = ("ValueError: bad batch",)) -> None:
+    generation = world.cluster.jobs["a"].generation
+    world.exit("a", 1, 7, said=said, message="exited with code 7")
+    if not world.cluster.jobs["a"].terminal:
+        world.exit("a", 0, "STOPPED:15", generation)
+
+
+# --- Situations ---------------------------------------------------------------------------------------------------
+
+
+def queued_behind_quota() -> World:
+    world = World(hosts=2, policies=policies(any=Quota(gpus=4)))
+    world.submit("b", gang(1))
+    world.submit("a", gang(1))
+    return world
+
+
+def queued_for_space() -> World:
+    world = World(hosts=2)
+    world.submit("b", gang(1))
+    world.submit("c", gang(1, gpus=2))
+    world.submit("a", gang(1))
+    return world
+
+
+def queued_behind_another() -> World:
+    world = World(hosts=1)
+    for name in ("c", "b", "a"):
+        world.submit(name, gang(1))
+    return world
+
+
+def no_host() -> World:
+    world = World()
+    world.submit("a", gang(1))
+    return world
+
+
+def starting() -> World:
+    world = World(hosts=2)
+    world.submit("a", gang())
+    return world
+
+
+def trains() -> World:
+    world = running()
+    steps(world, total=120_000.0)
+    return world
+
+
+def evaluates() -> World:
+    world = running()
+    steps(world, phase="evaluate")
+    return world
+
+
+def says_nothing() -> World:
+    world = running()
+    steps(world, None)
+    return world
+
+
+def suspected() -> World:
+    program = training()
+    program.stands_still(40)
+    return program.world
+
+
+def hang_only_reported() -> World:
+    program = training(action=Action.NOTIFY)
+    program.stands_still(40)
+    return program.world
+
+
+def hang_held() -> World:
+    program = training()
+    program.world.hold("a", 3600.0)
+    program.stands_still(120)
+    return program.world
+
+
+def hang_relaunching() -> World:
+    program = training()
+    hangs_until_restart(program)
+    return program.world
+
+
+def hang_relaunched() -> World:
+    program = training()
+    hangs_until_restart(program)
+    for rank in (0, 1):
+        program.world.exit("a", rank, "HANG_KILLED:9", 1)
+    program.restarts()
+    steps(program.world, 700.0)
+    return program.world
+
+
+def hang_again() -> World:
+    program = training(max_hang_restarts=3)
+    program.comes_back, program.step = True, 700.0
+    for _ in range(2):
+        hangs_until_restart(program)
+        generation = program.world.cluster.jobs["a"].generation - 1
+        for rank in (0, 1):
+            program.world.exit("a", rank, "HANG_KILLED:9", generation)
+        program.restarts()
+        program.trains(300)
+    return program.world
+
+
+def relaunching() -> World:
+    world = running()
+    fail(world)
+    return world
+
+
+def relaunched() -> World:
+    world = running()
+    fail(world)
+    world.wait(20, beating=list(world.sessions))
+    world.run("a")
+    steps(world)
+    return world
+
+
+def backs_off() -> World:
+    world = World(hosts=2)
+    world.submit("a", replace(gang(), retries=Retries(backoff_s=60.0)))
+    world.run("a")
+    fail(world)
+    world.launch("a")
+    return world
+
+
+def fails_again() -> World:
+    world = running()
+    for step in (10.0, 5.0):
+        steps(world, step)
+        fail(world)
+        world.run("a")
+    steps(world, 4.0)
+    return world
+
+
+def host_silent() -> World:
+    world = running()
+    world.hang_up("host-1")
+    world.wait(20, beating=["host-0", "host-2"])
+    return world
+
+
+def host_lost_waits_for_fence() -> World:
+    world = running()
+    world.hang_up("host-1")
+    world.wait(100, beating=["host-0", "host-2"])
+    return world
+
+
+def host_lost_and_left() -> World:
+    world = running(replace_when_lost=True, hosts=2)
+    world.hang_up("host-1")
+    world.wait(100, beating=["host-0"])
+    world.exit("a", 0, "STOPPED:15")
+    world.report("a", 0, "EMPTY")
+    return world
+
+
+def outlives_kill() -> World:
+    world = running()
+    fail(world)
+    world.report("a", 1, "STUCK", message="host-1: pid 5 is in D state")
+    return world
+
+
+def held() -> World:
+    world = running()
+    steps(world)
+    world.hold("a", 3600.0)
+    return world
+
+
+def drained() -> World:
+    world = running()
+    world.drain("host-1", 0.0)
+    world.wait(1, beating=list(world.sessions))
+    return world
+
+
+def preempted() -> World:
+    world = World(hosts=1)
+    world.submit("a", gang(1, strategy=Strategy.SPOT))
+    world.run("a")
+    world.submit("b", gang(1))
+    world.exit("a", 0, "STOPPED:15")
+    world.report("a", 0, "EMPTY")
+    return world
+
+
+def paused() -> World:
+    world = running()
+    world.pause("a")
+    for rank in (0, 1):
+        world.exit("a", rank, "STOPPED:15")
+    world.empty("a")
+    return world
+
+
+def pausing() -> World:
+    world = running()
+    world.pause("a")
+    return world
+
+
+def succeeded() -> World:
+    world = running()
+    world.wait(3700, beating=list(world.sessions))
+    for rank in (0, 1):
+        world.exit("a", rank, 0)
+    world.empty("a")
+    return world
+
+
+def failed() -> World:
+    world = running(max_worker_restarts=0)
+    fail(world)
+    world.empty("a")
+    return world
+
+
+def cancelled() -> World:
+    world = running()
+    world.cancel("a", by="bob")
+    for rank in (0, 1):
+        world.exit("a", rank, "STOPPED:15")
+    world.empty("a")
+    return world
+
+
+def cancelling() -> World:
+    world = running()
+    world.cancel("a")
+    return world
+
+
+def expired() -> World:
+    world = World(hosts=1)
+    world.submit("b", gang(1))
+    world.run("b")
+    world.submit("a", gang(1, max_wait_s=600.0))
+    world.wait(700, beating=["host-0"])
+    return world
+
+
+SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
+    (
+        queued_behind_quota,
+        Condition.WAITS,
+        "Over quota: project default uses 4 of its 4 GPUs; this job needs 4",
+        "ann submitted it at 13:48:20 UTC",
+        "Nothing had to be done",
+        "Nothing: it starts by itself; end it now by: holdfast cancel a",
+    ),
+    (
+        queued_for_space,
+        Condition.WAITS,
+        "Needs 4 GPUs on one host (2 free on the best, host-1)",
+        "ann submitted it at 13:48:20 UTC",
+        "Nothing had to be done",
+        "Nothing: it starts by itself, or is given up at 1970-01-13 13:48 UTC (--max-wait); end it now "
+        "by: holdfast cancel a",
+    ),
+    (
+        queued_behind_another,
+        Condition.WAITS,
+        "Behind b in the queue, which needs 4 GPUs on one host (0 free on the best)",
+        "ann submitted it at 13:48:20 UTC",
+        "Nothing had to be done",
+        "Nothing: it starts by itself, or is given up at 1970-01-13 13:48 UTC (--max-wait); end it now "
+        "by: holdfast cancel a",
+    ),
+    (
+        no_host,
+        Condition.WAITS,
+        "No host has joined yet",
+        "ann submitted it at 13:48:20 UTC",
+        "Nothing had to be done",
+        "Nothing: it starts by itself, or is given up at 1970-01-13 13:48 UTC (--max-wait); end it now "
+        "by: holdfast cancel a",
+    ),
+    (
+        starting,
+        Condition.WAITS,
+        "Being prepared on host-0, host-1",
+        "ann submitted it at 13:48:20 UTC",
+        "Nothing had to be done",
+        "Nothing: it goes on by itself",
+    ),
+    (
+        trains,
+        Condition.WORKS,
+        "Trains: step 48,120 of 120,000",
+        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
+        "Nothing had to be done",
+        "Nothing",
+    ),
+    (
+        evaluates,
+        Condition.WORKS,
+        "Evaluates: step 48,120",
+        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
+        "Nothing had to be done",
+        "Nothing",
+    ),
+    (
+        says_nothing,
+        Condition.WORKS,
+        "Runs: workerpool0-0 rank 0 and 1 more works (it works)",
+        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
+        "Nothing had to be done",
+        "Nothing",
+    ),
+    (
+        suspected,
+        Condition.RECOVERS,
+        "Probably hangs since 13:53:20 UTC",
+        "No rank of 2 has moved for 30 s (longest before: 0 s), and nothing new was printed for 30 s; "
+        "workerpool0-0 rank 0 waits for a peer (all_reduce) in train.py:1 `step`; workerpool1-0 rank 1 "
+        "waits for a peer (all_reduce) in train.py:1 `step`",
+        "Its subscribers were notified at 13:53:50 UTC; the stacks of all ranks are being taken",
+        "Nothing: it is relaunched by itself unless it moves; now by: holdfast job restart a",
+    ),
+    (
+        hang_only_reported,
+        Condition.NEEDS_YOU,
+        "Hangs since 13:53:20 UTC, and is only reported",
+        "No rank of 2 has moved for 30 s (longest before: 0 s), and nothing new was printed for 30 s; "
+        "workerpool0-0 rank 0 waits for a peer (all_reduce) in train.py:1 `step`; workerpool1-0 rank 1 "
+        "waits for a peer (all_reduce) in train.py:1 `step`",
+        "Its subscribers were notified at 13:53:50 UTC; the stacks of all ranks are being taken",
+        "See where it stands (holdfast job stacks a), and relaunch it by: holdfast job restart a",
+    ),
+    (
+        hang_held,
+        Condition.NEEDS_YOU,
+        "Hangs since 13:53:20 UTC, and action on hangs is off until 14:53:20 UTC",
+        "No rank of 2 has moved for 30 s (longest before: 0 s), and nothing new was printed for 30 s; "
+        "workerpool0-0 rank 0 waits for a peer (all_reduce) in train.py:1 `step`; workerpool1-0 rank 1 "
+        "waits for a peer (all_reduce) in train.py:1 `step`",
+        "Its subscribers were notified at 13:53:50 UTC; the stacks of all ranks are being taken",
+        "Turn it on again by: holdfast job hang-action a on",
+    ),
+    (
+        hang_relaunching,
+        Condition.RECOVERS,
+        "Restarting in place on host-0, host-1",
+        "1 interruption at 13:53:20 UTC: it hung: workerpool0-0 rank 0 and workerpool1-0 rank 1 wait in all_reduce",
+        "Is being relaunched in place as generation 2, since 13:54:20 UTC",
+        "Nothing: it goes on by itself",
+    ),
+    (
+        hang_relaunched,
+        Condition.WORKS,
+        "Trains: step 700",
+        "1 interruption at 13:53:20 UTC: it hung: workerpool0-0 rank 0 and workerpool1-0 rank 1 wait in all_reduce",
+        "Noticed after 30 s, relaunched in place as generation 2; all ran again after 75 s",
+        "Nothing",
+    ),
+    (
+        hang_again,
+        Condition.NEEDS_YOU,
+        "Trains: step 700; it was relaunched 2 times in a row because it hung, 3 at most",
+        "2 interruptions, the last at 13:59:35 UTC: it hung: workerpool0-0 rank 0 and workerpool1-0 "
+        "rank 1 wait in all_reduce",
+        "Noticed after 30 s, relaunched in place as generation 3; all ran again after 3 min, back at "
+        "step 700 after 5 s more",
+        "See where it hung: holdfast job hangs a",
+    ),
+    (
+        relaunching,
+        Condition.RECOVERS,
+        "Restarting in place on host-0, host-1",
+        "1 interruption at 13:48:20 UTC: workerpool1-0 rank 1: exited with code 7; it raised ValueError: bad batch",
+        "Is being relaunched in place as generation 2, since 13:48:20 UTC",
+        "Nothing: it goes on by itself",
+    ),
+    (
+        relaunched,
+        Condition.WORKS,
+        "Trains: step 48,120",
+        "1 interruption at 13:48:20 UTC: workerpool1-0 rank 1: exited with code 7; it raised ValueError: bad batch",
+        "Relaunched in place as generation 2; all ran again after 20 s",
+        "Nothing",
+    ),
+    (
+        backs_off,
+        Condition.RECOVERS,
+        "Backs off after a failure until 13:49:20 UTC; at once by: holdfast job restart a",
+        "1 interruption at 13:48:20 UTC: workerpool1-0 rank 1: exited with code 7; it raised ValueError: bad batch",
+        "Is being relaunched in place as generation 2, since 13:48:20 UTC",
+        "Nothing: it goes on by itself; now by: holdfast job restart a",
+    ),
+    (
+        fails_again,
+        Condition.NEEDS_YOU,
+        "Trains: step 4; it failed 2 times in a row in the same way; without progress it fails for good at 3",
+        "2 interruptions, the last at 13:48:22 UTC: workerpool1-0 rank 1: exited with code 7; it raised "
+        "ValueError: bad batch",
+        "Relaunched in place as generation 3; all ran again after 0 s, not yet back at step 10",
+        "See what it wrote last: holdfast logs a --generation 2 --tail 100",
+    ),
+    (
+        host_silent,
+        Condition.RECOVERS,
+        "Nothing is heard from host-1 since 13:48:20 UTC; its ranks may run on there, so the job waits "
+        "for it, or for: holdfast host fence host-1",
+        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
+        "Nothing had to be done",
+        "Nothing: it goes on by itself; now by: holdfast host fence host-1",
+    ),
+    (
+        host_lost_waits_for_fence,
+        Condition.NEEDS_YOU,
+        "Nothing is heard from host-1 since 13:48:20 UTC; its ranks may run on there, so the job waits "
+        "for it, or for: holdfast host fence host-1",
+        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
+        "Nothing had to be done",
+        "Once that host is switched off for certain, and not before: holdfast host fence host-1",
+    ),
+    (
+        host_lost_and_left,
+        Condition.RECOVERS,
+        "Needs 4 GPUs on one host (0 free on the best); 1 of 2 workers would fit now; host-1 is lost "
+        "since 13:48:20 UTC, and what it held is free once it returns, or by: holdfast host fence host-1",
+        "1 interruption at 13:48:20 UTC: workerpool1-0 rank 1: host-1 was lost",
+        "Waits to be placed again in part, with its other workers kept where they are, as generation 2, "
+        "since 13:49:26 UTC",
+        "Nothing: it goes on by itself; now by: holdfast host fence host-1",
+    ),
+    (
+        outlives_kill,
+        Condition.NEEDS_YOU,
+        "host-1: pid 5 is in D state; it goes on once that is over, or by: holdfast host fence host-1",
+        "1 interruption at 13:48:20 UTC: workerpool1-0 rank 1: exited with code 7; it raised ValueError: bad batch",
+        "Is being relaunched in place as generation 2, since 13:48:20 UTC",
+        "Once that host is switched off for certain, and not before: holdfast host fence host-1",
+    ),
+    (
+        held,
+        Condition.WORKS,
+        "Trains: step 48,120",
+        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
+        "Nothing had to be done",
+        "Nothing; action on hangs is off until 14:48:21 UTC, turn it on by: holdfast job hang-action a on",
+    ),
+    (
+        drained,
+        Condition.RECOVERS,
+        "Being placed again; waits for its workers to be gone from host-0, host-1",
+        "1 interruption at 13:48:20 UTC: host host-1 was drained",
+        "Is being placed again in part, with its other workers kept where they are, as generation 2, "
+        "since 13:48:20 UTC",
+        "Nothing: it goes on by itself",
+    ),
+    (
+        preempted,
+        Condition.WAITS,
+        "Needs 4 GPUs on one host (0 free on the best)",
+        "1 interruption at 13:48:20 UTC: job b was placed first",
+        "Waits to be placed again as generation 2, since 13:48:20 UTC",
+        "Nothing: it starts by itself, or is given up at 1970-01-13 13:48 UTC (--max-wait); end it now "
+        "by: holdfast cancel a",
+    ),
+    (
+        paused,
+        Condition.WAITS,
+        "Paused; it holds no hosts",
+        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
+        "Nothing had to be done",
+        "Go on with it by: holdfast job resume a",
+    ),
+    (
+        pausing,
+        Condition.WAITS,
+        "Being paused; waits for its workers to be gone from host-0, host-1",
+        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
+        "Nothing had to be done",
+        "Nothing: it goes on by itself",
+    ),
+    (
+        succeeded,
+        Condition.ENDED,
+        "Succeeded after 62 min",
+        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
+        "Nothing had to be done",
+        "Nothing",
+    ),
+    (
+        failed,
+        Condition.ENDED,
+        "Failed after 0 s: rank 1: ValueError: bad batch",
+        "The replica workerpool1-0 exited with a non-zero status of 7. Termination reason: Error",
+        "It was not relaunched",
+        "See what it wrote last: holdfast logs a --rank 1 --tail 100",
+    ),
+    (
+        cancelled,
+        Condition.ENDED,
+        "Cancelled after 0 s: the job was cancelled by bob",
+        "The job was cancelled by bob",
+        "Nothing had to be done",
+        "Nothing; submit it again with: holdfast job rerun a",
+    ),
+    (
+        cancelling,
+        Condition.WAITS,
+        "Ends as CANCELLED: waits for its workers to be gone from host-0, host-1",
+        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
+        "Nothing had to be done",
+        "Nothing: it ends by itself",
+    ),
+    (
+        expired,
+        Condition.ENDED,
+        "Expired: the job waited 600s for hosts, as long as its maxWaitDuration lets it: needs 4 GPUs "
+        "on one host (0 free on the best)",
+        "The job waited 600s for hosts, as long as its maxWaitDuration lets it: needs 4 GPUs on one "
+        "host (0 free on the best)",
+        "Nothing had to be done",
+        "Submit it again and let it wait for as long as it takes: holdfast job rerun a --max-wait 0",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("situation", "condition", "health", "happened", "done", "advice"),
+    SITUATIONS,
+    ids=[row[0].__name__ for row in SITUATIONS],
+)
+def test_four_questions_are_answered(
+    situation: Callable[[], World], condition: Condition, health: str, happened: str, done: str, advice: str
+) -> None:
+    found = summary(situation())
+    assert (found.condition, found.health, found.happened, found.done, found.advice) == (
+        condition,
+        health,
+        happened,
+        done,
+        advice,
+    )
+    assert found.advice.endswith(found.command)
+    if condition is Condition.NEEDS_YOU:
+        assert found.command.startswith("holdfast ") and found.headline.endswith(found.command)
+
+
+@pytest.mark.parametrize(
+    ("situation", "line"),
+    [
+        (trains, "Trains: step 48,120 of 120,000"),
+        (relaunched, "Trains: step 48,120; 1 interruption"),
+        (hang_held, "Hangs since 13:53:20 UTC, and action on hangs is off until 14:53:20 UTC; turn it on again by: "
+         "holdfast job hang-action a on"),
+        (failed, "Failed after 0 s: rank 1: ValueError: bad batch"),
+    ],
+)  # fmt: skip
+def test_one_line_says_what_matters_most(situation: Callable[[], World], line: str) -> None:
+    assert summary(situation()).headline == line
+
+
+def test_every_reason_of_an_interruption_has_words() -> None:
+    assert set(CAUSES) == set(EndReason)
+    assert not [words for words in CAUSES.values() if "holdfast" in words or words.endswith(".")]
+
+
+@pytest.mark.parametrize(("ago_s", "words"), [(3600.0, "12:46:40 UTC"), (86_400.0, "1970-01-11 13:46 UTC")])
+def test_times_of_other_days_have_a_date(ago_s: float, words: str) -> None:
+    now = Now(Mono(0.0), Wall(1_000_000.0))
+    assert moment(now.wall_in(-ago_s), now) == words
