@@ -78,7 +78,7 @@ def _head(job: job_pb2.CustomJob, now: float, *, width: int | None, colour: bool
 
 
 def _sentences(job: job_pb2.CustomJob) -> Iterator[tuple[str, str]]:
-    """What the controller says of the job; one of an older release says only why it waits."""
+    """Yield the controller's sentences on the job; one of an older release says only why it waits."""
     if not job.HasField("summary"):
         if job.wait_reason:
             yield "waits", job.wait_reason

@@ -48,7 +48,7 @@ _PLACED_AGAIN = {
 
 
 def what_happened(job: Job, now: Now) -> str:
-    """What has happened to a job since its submission; never empty."""
+    """The history of a job in one sentence; never empty."""
     last = job.recoveries[-1] if job.recoveries else None
     hang = job.hangs[-1] if job.hangs else None
     if job.terminal and job.error is not None:
@@ -67,7 +67,7 @@ def what_happened(job: Job, now: Now) -> str:
 
 
 def what_was_done(job: Job, now: Now) -> str:
-    """What Holdfast has done about that; never empty."""
+    """The answer of Holdfast to the newest interruption or hang; never empty."""
     hang = job.hangs[-1] if job.hangs else None
     if hang is not None and hang.open and hang.generation == job.generation:
         return _about_hang(hang, now)
@@ -99,8 +99,9 @@ def _times(job: Job) -> str:
 
 
 def _ran(job: Job, recovery: Recovery) -> bool:
-    """Whether the launch of the recovery ran, as far as is known: nothing has interrupted it since."""
-    return recovery is job.recoveries[-1] and (job.started_at or 0.0) <= (recovery.ended_at or 0.0)
+    """Whether the launch of the newest recovery ran: it may have been stopped before."""
+    launches = (job.launch.generation, *job.launch.relaunched.values())
+    return bool(job.started) and recovery.generation in launches
 
 
 def _cause(job: Job, recovery: Recovery) -> str:

@@ -26,7 +26,7 @@ AGAIN = 2
 
 
 class Condition(enum.Enum):
-    """What a job does, for a reader in a hurry. NEEDS_YOU: it does not go on well without a person."""
+    """The state of a job for a reader in a hurry. NEEDS_YOU: it does not go on well without a person."""
 
     WORKS = "WORKS"
     WAITS = "WAITS"

@@ -192,15 +192,23 @@ async def test_a_history_that_nobody_was_told_of_is_told_by_the_next_controller(
             channels = Channels((ChannelConfig("ops", hook.url, kinds),))
             sender = Dispatcher(driver, channels, "test", 60)
             driver.start(observers=Observers(published=sender.on_published))
-            dispatcher = tasks.create_task(sender.run())
+            running = [tasks.create_task(driver.run()), tasks.create_task(sender.run())]
             await hook.until(lambda h: h.events()[-1:] == ["CANCELLED"])
-            dispatcher.cancel()
+            for task in running:
+                task.cancel()
         assert hook.events().count("HANGED") == 3 and set(hook.events()) == set(kinds)
         hanged = hook.got[hook.events().index("HANGED")]
         assert hanged["message"] == (
             "possible hang (GPUS_IDLE): no rank has moved for 31 s; nothing is done about it without"
             " --restart-on-hang; relaunch it with: holdfast job restart a"
         )
+        assert hook.got[-1]["summary"] == {
+            "condition": "JOB_CONDITION_ENDED",
+            "health": "Cancelled after 8 s: rank 1",
+            "happened": "rank 1; before that, 4 interruptions",
+            "done": "Placed again in part, with its other workers kept where they are, as generation 5",
+            "advice": "Nothing; submit it again with: holdfast job rerun a",
+        }
         assert [body["id"] for body in hook.got] == sorted({body["id"] for body in hook.got}, key=_number)
     finally:
         await asyncio.to_thread(store.close)
