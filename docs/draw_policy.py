@@ -65,14 +65,17 @@ TAIL = """
   (`maxJobRetries`) is left.
 
 ## In words
-Four sentences say how a job is: `now`, `happened`, `done` and `to do` at the head of `holdfast job show`, the first of them (and
-what to type, where you are needed) in `holdfast ps`, all of them in notifications, and over HTTP and as JSON in `summary`:
+Four sentences say how a job is: `now`, `happened`, `done` and `to do` at the head of `holdfast job show`, the first of
+them (and what to type, where you are needed) in `holdfast ps`, all of them in notifications, and over HTTP and as JSON
+in `summary`:
 
 ```
 train-k7wq2m  RUNNING · ran 3h 2m
   now         Trains: step 48,120 of 120,000
-  happened    3 interruptions, the last at 09:31:09 UTC: it hung: workerpool1-0 rank 3 is in data_loader.py:26 `queue.get`
-  done        Noticed after 30 s, relaunched in place as generation 4; all ran again after 2 min, back at step 47,950 after 6 min more
+  happened    3 interruptions, the last at 09:31:09 UTC: it hung: workerpool1-0 rank 3 is in data_loader.py:26
+              `queue.get`
+  done        Noticed after 30 s, relaunched in place as generation 4; all ran again after 2 min, back at step
+              47,950 after 6 min more
   to do       Nothing
 ```
 
@@ -81,7 +84,7 @@ train-k7wq2m  RUNNING · ran 3h 2m
 | `JOB_CONDITION_WORKS` | it runs as it should |
 | `JOB_CONDITION_WAITS` | for hosts, for its start or for you, and nothing is wrong |
 | `JOB_CONDITION_RECOVERS` | something went wrong, and it goes on by itself |
-| `JOB_CONDITION_NEEDS_YOU` | it does not go on well without a person: `to do` ends in the line to type, which is also `summary.command` |
+| `JOB_CONDITION_NEEDS_YOU` | it needs a person: `to do` ends in the line to type, which is also `command` |
 | `JOB_CONDITION_ENDED` | |
 
 ## Lost hosts
