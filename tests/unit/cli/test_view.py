@@ -199,6 +199,7 @@ def test_a_job_in_full() -> None:
         "heldUntil": None,
         "health": "no rank of 2 has moved for 31 s",
         "archiveProblems": {},
+        "summary": None,
     }
 
 
