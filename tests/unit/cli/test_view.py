@@ -47,6 +47,14 @@ def full_job() -> job_pb2.CustomJob:
         attempt=1,
         generation=2,
         wait_reason="starting",
+        summary=job_pb2.JobSummary(
+            condition=job_pb2.JOB_CONDITION_WAITS,
+            headline="Starting on h",
+            health="Starting on h",
+            happened="ann submitted it at 04:00:00 UTC",
+            done="Nothing had to be done",
+            advice="Nothing: it goes on by itself",
+        ),
         workers=[worker],
         owner="ada",
     )
@@ -199,7 +207,15 @@ def test_a_job_in_full() -> None:
         "heldUntil": None,
         "health": "no rank of 2 has moved for 31 s",
         "archiveProblems": {},
-        "summary": None,
+        "summary": {
+            "condition": "JOB_CONDITION_WAITS",
+            "headline": "Starting on h",
+            "health": "Starting on h",
+            "happened": "ann submitted it at 04:00:00 UTC",
+            "done": "Nothing had to be done",
+            "advice": "Nothing: it goes on by itself",
+            "command": "",
+        },
     }
 
 
