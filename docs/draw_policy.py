@@ -79,7 +79,7 @@ train-k7wq2m  RUNNING · ran 3h 2m
   to do       Nothing
 ```
 
-| `summary.condition` | |
+| `summary.condition`, without the prefix in the JSON of the command line | |
 |---|---|
 | `JOB_CONDITION_WORKS` | it runs as it should |
 | `JOB_CONDITION_WAITS` | for hosts, for its start or for you, and nothing is wrong |

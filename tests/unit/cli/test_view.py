@@ -208,7 +208,7 @@ def test_a_job_in_full() -> None:
         "health": "no rank of 2 has moved for 31 s",
         "archiveProblems": {},
         "summary": {
-            "condition": "JOB_CONDITION_WAITS",
+            "condition": "WAITS",
             "headline": "Starting on h",
             "health": "Starting on h",
             "happened": "ann submitted it at 04:00:00 UTC",
