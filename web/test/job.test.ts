@@ -42,6 +42,8 @@ test("the last word is what matters now", () => {
   assert.equal(lastWord(job({ waitReason: "needs 8 GPUs" })), "needs 8 GPUs");
   assert.equal(lastWord(job({ recoveryCount: 2, hangCount: 1 })), "2 recoveries, 1 hang");
   assert.equal(lastWord(job()), "");
+  const summary = { condition: "WAITS", headline: "waits for 8 GPUs", health: "", happened: "", done: "", advice: "", command: "" };
+  assert.equal(lastWord(job({ waitReason: "needs 8 GPUs", summary })), "waits for 8 GPUs");
 });
 
 test("steps and run time", () => {

@@ -116,8 +116,9 @@ export function steps(job: Pick<JobRow, "step" | "stepTotal">): string {
   return job.stepTotal === null ? job.step.toFixed(0) : `${job.step.toFixed(0)}/${job.stepTotal.toFixed(0)}`;
 }
 
-/** Why the job waits, failed, or was restarted: whichever matters now. */
+/** The controller's one line about the job; of an older one, why it waits, failed, or was restarted. */
 export function lastWord(job: JobRow): string {
+  if (job.summary?.headline) return job.summary.headline;
   if (job.error) {
     const who = job.error.rank === null ? "" : `rank ${job.error.rank}: `;
     return job.error.raised ? `${who}${job.error.raised}` : job.error.message;

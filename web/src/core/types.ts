@@ -92,12 +92,18 @@ export interface JobSpec {
   [key: string]: unknown;
 }
 
-/** The four sentences at the head of a job, in the order that a reader asks for them. */
-export interface Sentences {
+/** The job in words, as the command line and notifications say them. */
+export interface Summary {
+  /** WORKS, WAITS, RECOVERS, NEEDS_YOU or ENDED. */
+  condition: string;
+  /** One line for lists. */
+  headline: string;
   health: string;
   happened: string;
   done: string;
-  todo: string;
+  /** Ends in `command` where there is one. */
+  advice: string;
+  command: string;
 }
 
 /** A job as lists show it (`view=ROW`). */
@@ -114,6 +120,7 @@ export interface JobRow {
   error: JobError | null;
   attempt: number;
   generation: number;
+  summary?: Summary | null;
   waitReason: string;
   step: number | null;
   stepTotal: number | null;
@@ -135,7 +142,6 @@ export interface Job extends JobRow {
   recoveries: Recovery[];
   hangs: Hang[];
   archiveProblems: Record<string, string>;
-  sentences?: Sentences | null;
 }
 
 export interface JobEvent {

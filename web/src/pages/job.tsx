@@ -9,7 +9,7 @@ import { Events } from "../job/events.tsx";
 import { Logs } from "../job/logs.tsx";
 import { Exits, Hangs, Ranks, Recoveries, Spec } from "../job/tables.tsx";
 import { Timeline } from "../job/timeline.tsx";
-import { GoodputBar, Loading, Problem, State, Text } from "../ui/bits.tsx";
+import { Command, GoodputBar, Loading, Problem, State, Text } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 
 const TABS = ["timeline", "ranks", "logs", "exits", "hangs", "recoveries", "events", "spec"] as const;
@@ -64,6 +64,7 @@ function Head({ job, goodput, changed }: { job: Job; goodput: Goodput | null; ch
     <header class="head panel">
       <div class="title">
         <State of={job.state} />
+        {job.summary?.condition === "NEEDS_YOU" && <strong class="needs">needs you</strong>}
         <h1><Text of={job.displayName || job.id} /></h1>
         <Actions job={job} changed={changed} />
       </div>
@@ -78,32 +79,42 @@ function Head({ job, goodput, changed }: { job: Job; goodput: Goodput | null; ch
   );
 }
 
-/** The controller's four sentences; before they are known, the facts that the command line prints. */
+/** The controller's four sentences; of an older one, the facts that the command line prints. */
 function Said({ job }: { job: Job }): JSX.Element {
   const now = useNow();
-  const said = job.sentences;
+  const said = job.summary;
+  const command = said?.command ?? "";
+  const advice = command && said?.advice.endsWith(command) ? said.advice.slice(0, -command.length).trimEnd() : said?.advice;
   const rows: [string, string][] = said
     ? [
         ["Is it healthy?", said.health],
         ["What happened?", said.happened],
         ["What was done?", said.done],
-        ["What do I do?", said.todo],
+        ["What do I do?", advice || "nothing"],
       ]
     : facts(job, now);
+  const done = said ? stepWords(job) : "";
   return (
-    <dl class="said">
-      {rows.filter(([, text]) => text).map(([name, text]) => (
-        <div key={name}><dt>{name}</dt><dd><Text of={text} /></dd></div>
-      ))}
-    </dl>
+    <>
+      <dl class={`said ${said?.condition === "NEEDS_YOU" ? "urgent" : ""}`}>
+        {rows.filter(([, text]) => text).map(([name, text]) => (
+          <div key={name}><dt>{name}</dt><dd><Text of={text[0]?.toUpperCase() + text.slice(1)} /></dd></div>
+        ))}
+        {done && <div><dt>Step</dt><dd>{done}</dd></div>}
+      </dl>
+      {command && <Command line={command} />}
+    </>
   );
+}
+
+function stepWords(job: Job): string {
+  const done = steps(job);
+  const share = job.step !== null && job.stepTotal ? ` (${((100 * job.step) / job.stepTotal).toFixed(0)} %)` : "";
+  return done && `${done}${share}${job.savedStep === null ? "" : `, saved at ${job.savedStep.toFixed(0)}`}`;
 }
 
 function facts(job: Job, now: number): [string, string][] {
   const time = ran(job, now);
-  const done = steps(job);
-  const share = job.step !== null && job.stepTotal ? ` (${((100 * job.step) / job.stepTotal).toFixed(0)} %)` : "";
-  const saved = job.savedStep === null ? "" : `, saved at ${job.savedStep.toFixed(0)}`;
   const held = epoch(job.heldUntil);
   return [
     ["Waits", job.waitReason],
@@ -111,7 +122,7 @@ function facts(job: Job, now: number): [string, string][] {
     ["Error", job.error ? [job.error.message, job.error.raised].filter(Boolean).join(" ") : ""],
     ["Final", job.error?.whyFinal ?? ""],
     ["Held", held !== null && held > now ? `until ${moment(held)}: no hang is acted on` : ""],
-    ["Step", done && `${done}${share}${saved}`],
+    ["Step", stepWords(job)],
     ["Launch", job.generation ? `attempt ${job.attempt}, generation ${job.generation}${time === null ? "" : `, ran ${span(time)}`}` : "not yet"],
     ["Before", job.error || job.waitReason ? "" : lastWord({ ...job, recoveryCount: job.recoveries.length, hangCount: job.hangs.length })],
   ];

@@ -161,9 +161,10 @@ export function Jobs({ query }: { query: URLSearchParams }): JSX.Element {
 function Row({ job, now, index }: { job: JobRow; now: number; index: number }): JSX.Element {
   const time = ran(job, now);
   const word = lastWord(job) || job.health;
+  const needs = job.summary?.condition === "NEEDS_YOU";
   return (
     <div class="row" role="row" aria-rowindex={index + 2}>
-      <span role="cell"><State of={job.state} /></span>
+      <span role="cell"><State of={job.state} />{needs && <strong class="needs" title="needs you">!<span class="unseen"> needs you</span></strong>}</span>
       <span role="cell" class="names">
         <a href={jobPath(job.id)}><Text of={job.displayName || job.id} /></a>
         <small><Text of={job.id} /></small>
@@ -176,7 +177,7 @@ function Row({ job, now, index }: { job: JobRow; now: number; index: number }): 
       <span role="cell" class="right step">{steps(job) || "–"}</span>
       <span role="cell" class="right">{time === null ? "–" : span(time)}</span>
       <span role="cell" class="right age">{age(now - (epoch(job.createTime) ?? now))}</span>
-      <span role="cell" class={`word ${job.error ? "bad" : ""}`} title={word}>{!word && ended(job.state) ? "" : <Text of={word} />}</span>
+      <span role="cell" class={`word ${job.error || needs ? "bad" : ""}`} title={word}>{!word && ended(job.state) ? "" : <Text of={word} />}</span>
     </div>
   );
 }

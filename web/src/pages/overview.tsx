@@ -98,7 +98,7 @@ function JobsOf(props: { title: string; loaded: ReturnType<typeof useData<JobLis
             ...(waiting ? [] : [{ title: "Step", right: true, cell: (job: JobRow) => steps(job) || "–" }]),
             { title: "GPUs", right: true, cell: (job) => job.gpuCount ?? "–" },
             { title: waiting ? "Since" : "Ran", right: true, cell: (job) => <Ago at={waiting ? job.createTime : job.startTime} now={props.now} /> },
-            { title: waiting ? "Why" : "Last word", wide: true, cell: (job) => <Text of={(waiting ? "" : job.health) || lastWord(job)} /> },
+            { title: waiting ? "Why" : "Last word", wide: true, cell: (job) => <Text of={lastWord(job) || job.health} /> },
           ]}
         />
       )}
