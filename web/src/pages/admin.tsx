@@ -27,7 +27,13 @@ interface User {
 }
 
 interface AuditEntry {
-  [key: string]: unknown;
+  time: string;
+  who: string;
+  peer: string;
+  call: string;
+  target: string;
+  outcome: string;
+  message: string;
 }
 
 /** Who one is and where one is signed in; for admins users and the audit trail. */
@@ -62,7 +68,7 @@ function rights(user: User): string {
 }
 
 function Sessions(): JSX.Element {
-  const { data, error, again } = useData<{ sessions: Session[] }>("/v1/sessions", () => false);
+  const { data, error, again } = useData<{ sessions: Session[] }>("/v1/sessions?all=true", () => false);
   const now = useNow(30);
   const [problem, setProblem] = useState("");
   const end = (id: string): void => {
@@ -127,11 +133,15 @@ function Audit({ query }: { query: URLSearchParams }): JSX.Element {
           <label class="check"><input type="checkbox" checked={refused} onChange={(event) => setQuery({ refused: event.currentTarget.checked ? "yes" : "" })} />only refused calls</label>
           {!entries.length ? <Empty>No entries.</Empty> : (
             <Table
-              caption="Audit trail" rows={entries} id={(_, index) => index}
-              columns={["time", "who", "what", "on", "result"].map((key) => ({
-                title: key[0]?.toUpperCase() + key.slice(1), wide: key === "result",
-                cell: (entry: AuditEntry) => <Text of={String(entry[key] ?? "")} />,
-              }))}
+              caption="Audit trail" rows={[...entries].reverse()} id={(_, index) => index}
+              columns={[
+                { title: "Time", cell: (entry) => moment(epoch(entry.time) ?? 0) },
+                { title: "Who", cell: (entry) => <Text of={entry.who} /> },
+                { title: "From", cell: (entry) => <Text of={entry.peer} /> },
+                { title: "Call", cell: (entry) => <Text of={entry.call} /> },
+                { title: "Target", cell: (entry) => <Text of={entry.target} /> },
+                { title: "Outcome", wide: true, cell: (entry) => <><span class={entry.outcome === "OK" ? "" : "bad"}><Text of={entry.outcome} /></span> <Text of={entry.message} /></> },
+              ]}
             />
           )}
         </>
