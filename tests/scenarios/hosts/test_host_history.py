@@ -7,7 +7,7 @@ from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.job import message_of
-from holdfast_controller.core.model.clock import NEVER, Mono, Now, Wall
+from holdfast_controller.core.model.clock import NEVER, Mono, Now, Wall, time_of_day
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.views.alerts import ControllerStatus, alerts
 from holdfast_controller.core.views.overview import overview
@@ -113,3 +113,20 @@ def test_a_short_break_of_the_session_is_no_event(world: World) -> None:
     world.hang_up("host-0")
     world.wait(5, beating=OTHERS)
     assert not any("joined" in line for line in world.join("host-0"))
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_new_controller_says_when_a_host_that_has_not_called_will_be_lost(world: World, restored: bool) -> None:
+    if restored:
+        world.restore(world.back_up())
+    else:
+        world.restart_controller()
+    lost_s = world.policies.leases.lost_s
+    due = f"; lost at {time_of_day(Wall(world.wall + lost_s))} unless it returns"
+    assert [due in line for line in attention(world) if "host-0" in line and "lost at" in line] == [True]
+    for host in OTHERS:
+        world.join(host)
+    world.wait(lost_s - 1, beating=OTHERS)
+    assert any("host-0" in line and due in line for line in attention(world))
+    world.wait(2, beating=OTHERS)
+    assert isinstance(newest(world, ev.HostLost), ev.HostLost)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
 
 from holdfast import spec
 from holdfast.cli.submission.run_spec import RunRequest, job_of
-from holdfast.cli.submission.unsent import unsent
+from holdfast.cli.submission.unsent import unsent, unsent_input
 from holdfast.v1 import job_pb2
 
 SHELL = {"PATH": "/venv/bin:/bin", "VIRTUAL_ENV": "/venv", "PYTHONPATH": "/src"}
@@ -63,3 +65,34 @@ def test_submit_is_silent_where_nothing_is_missed(task: dict[str, object]) -> No
 def test_a_job_file_can_name_pythonpath_itself() -> None:
     notes = unsent(submitted(processSpec={"command": ["./train"]}), SHELL, by_run=False)
     assert notes == [f"{PYTHONPATH}the job's env can name it"]
+
+
+STDIN = "stdin is not sent: the program reads an empty one."
+
+
+def test_what_waits_on_stdin_is_said_to_stay_there(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    assert unsent_input(reader) == [], "an empty pipe, as a script's or CI's"
+    os.write(writer, b"1 2 3\n")
+    [note] = unsent_input(reader)
+    assert note.startswith(STDIN)
+    assert os.read(reader, 100) == b"1 2 3\n", "a loop that reads the same pipe gets it all"
+    os.close(writer)
+    assert unsent_input(reader) == [], "at its end"
+    os.close(reader)
+    with pytest.raises(OSError):
+        os.fstat(reader)
+    assert unsent_input(reader) == [], "closed"
+    file = tmp_path / "data.csv"
+    file.write_bytes(b"1 2 3\n")
+    with file.open("rb") as opened:
+        assert unsent_input(opened.fileno())[0].startswith(STDIN)
+        os.lseek(opened.fileno(), 0, os.SEEK_END)
+        assert unsent_input(opened.fileno()) == []
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert unsent_input(ours.fileno()) == []
+        theirs.sendall(b"x")
+        assert unsent_input(ours.fileno())[0].startswith(STDIN)
+    with open(os.devnull, "rb") as nothing:
+        assert unsent_input(nothing.fileno()) == []

@@ -19,7 +19,7 @@ from holdfast.cli.kit.parameters import duration, job_argument
 from holdfast.cli.submission.code_options import items
 from holdfast.cli.submission.job_options import JobOptions, job_options
 from holdfast.cli.submission.packaging import CodeOptions, Packed, packing
-from holdfast.cli.submission.unsent import unsent
+from holdfast.cli.submission.unsent import unsent, unsent_input
 from holdfast.errors import HoldfastError, WrongState
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _running(
         from holdfast.cli.jobs.following import follow
 
         console = Console(raw=pty)
-        for note in unsent(job, os.environ, by_run=True):
+        for note in [*unsent(job, os.environ, by_run=True), *([] if pty else unsent_input())]:
             console.note(note)
         await packed.upload(client, console)
         created = await client.create_job(job, on_warning=console.warning)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import stat
+import termios
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -35,3 +39,20 @@ def _notes(job: job_pb2.CustomJob, environ: Mapping[str, str], by_run: bool) -> 
         own = "PATH" not in sent and "/" not in program and os.path.exists(path)
         if active and own and not task.HasField("packaged_code"):
             yield f"{active} is set here and not sent: {program} is the hosts' own; to run yours, write {path}"
+
+
+def unsent_input(fd: int = 0) -> list[str]:
+    """A note where something waits on stdin that no rank will read; none for an empty pipe, as in scripts and CI."""
+    with contextlib.suppress(OSError):  # it is closed, or of a kind that can't be asked
+        about = os.fstat(fd)
+        if stat.S_ISREG(about.st_mode):
+            waits = about.st_size > os.lseek(fd, 0, os.SEEK_CUR)
+        else:
+            is_pipe = stat.S_ISFIFO(about.st_mode) or stat.S_ISSOCK(about.st_mode)
+            waits = is_pipe and any(fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))
+        if waits:
+            return [
+                "stdin is not sent: the program reads an empty one. Put the data in a file that the hosts can read, or "
+                "in a folder that --package sends, and have the program open it"
+            ]
+    return []

@@ -34,6 +34,7 @@ def resume(cluster: Cluster, policies: Policies, timers: Timers, now: Now, kept:
     for name in cluster.hosts:
         presence = cluster.presence_of(name)
         presence.last_seen = now.mono
+        presence.lost_at = now.wall_in(policies.leases.lost_s)
         timers.set((HostTimer.LEASE, name), now.mono_in(policies.leases.suspect_s))
         if cluster.hosts[name].maintenance is not None:
             # Not at once: whether the host is well isn't known before it has called.

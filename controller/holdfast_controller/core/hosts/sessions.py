@@ -232,9 +232,10 @@ def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
             lost.append((name, now - presence.last_seen))
         if verdict is not Liveness.READY:
             _is_known(step, name)
+        if verdict is Liveness.SUSPECT or verdict is not presence.liveness:
+            presence.lost_at = step.now.wall_of(Mono(max(presence.last_seen, since) + policy.lost_s))
         if verdict is not presence.liveness:
             presence.liveness = verdict
-            presence.lost_at = step.now.wall_of(Mono(max(presence.last_seen, since) + policy.lost_s))
             step.do(Note("host.silent", (("host", name), ("state", verdict.name))))
         if not spared and fence_command.is_due(step, name) and not _mass_silence(step):
             fence_command.call(step, name)

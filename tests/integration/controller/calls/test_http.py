@@ -82,6 +82,21 @@ async def test_job_is_made_shown_listed_and_cancelled_at_the_addresses_of_the_re
     assert (await ann.get(f"/v1/{made['name']}")).json()["state"] == "JOB_STATE_CANCELLED"
 
 
+async def test_a_job_that_is_only_validated_is_judged_and_not_made(ann: httpx.AsyncClient) -> None:
+    for address in ("/v1/jobs", CUSTOM_JOBS):
+        answer = await ann.post(address, params={"validateOnly": "true", "requestId": "x"}, json=BODY)
+        assert answer.status_code == 200
+        judged = answer.json()
+        assert (judged["starts"], judged["waitReason"]) == (False, "no host has joined yet")
+        assert "id" not in judged
+        bad = {"jobSpec": {"workerPoolSpecs": [{"replicaCount": 1}]}}
+        assert refusal(await ann.post(address, params={"validateOnly": "true"}, json=bad))[0] == 400
+    assert (await ann.get("/v1/jobs")).json()["jobs"] == []
+    made = await ann.post("/v1/jobs", params={"validateOnly": "false", "requestId": "x"}, json=BODY)
+    assert [job["id"] for job in (await ann.get("/v1/jobs")).json()["jobs"]] == [made.json()["id"]]
+    assert refusal(await ann.post("/v1/jobs", params={"validateOnly": "maybe"}, json=BODY))[0] == 400
+
+
 async def test_job_of_another_project_is_not_found_and_not_cancelled(ann: httpx.AsyncClient) -> None:
     made = (await ann.post("/v1/jobs", json=BODY)).json()
     there = f"{CUSTOM_JOBS}/{made['id']}"
