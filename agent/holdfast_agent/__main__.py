@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     if words[:1] == ["join"]:
         # In place of this process: an agent doesn't import what makes keys.
-        os.execv(sys.executable, [sys.executable, "-m", "holdfast._security.enrolment", *words])
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "holdfast._security.enrolment", *words])
     if options is None:
         from holdfast_agent.shell.main import cli
 

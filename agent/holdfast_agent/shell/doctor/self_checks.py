@@ -100,7 +100,7 @@ class SelfChecks:
 
     async def _doctor(self, path: Path) -> list[Finding] | None:
         """The findings of all checks; None where they could not be had."""
-        command = [sys.executable, "-m", "holdfast_agent", "doctor", "--config", str(path), "-o", "json"]
+        command = [sys.executable, "-P", "-m", "holdfast_agent", "doctor", "--config", str(path), "-o", "json"]
         with anyio.move_on_after(WHOLE_WITHIN_S):
             async with await anyio.open_process(command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL) as process:
                 with contextlib.suppress(OSError):

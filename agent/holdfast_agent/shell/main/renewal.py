@@ -87,7 +87,7 @@ class Renewal:
     async def _renew(self) -> bool:
         files = {"--ca": self._tls.ca, "--cert": self._tls.cert, "--key": self._tls.key}
         words = [text for name, path in files.items() for text in (name, str(path))]
-        command = [sys.executable, "-m", "holdfast._security.enrolment", "renew", self._address, *words]
+        command = [sys.executable, "-P", "-m", "holdfast._security.enrolment", "renew", self._address, *words]
         with anyio.move_on_after(TRY_S):
             async with await anyio.open_process(command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE) as process:
                 assert process.stderr is not None

@@ -195,11 +195,12 @@ class Guard(grpc.aio.ServerInterceptor):
             request = _bounded(request, caller)
             opened = self.open(method, caller, request, context) if streams else contextlib.nullcontext()
             began = time.perf_counter()
+            ended = _Ended(context, functools.partial(self.note, method, caller, request, peer=peer))
             try:
                 with await self._placed(caller, request, context, streams=streams), opened:
-                    answer = await serve(request, context)
+                    answer = await serve(request, ended)
             except BaseException:
-                self._note_end(method, caller, request, context, peer)
+                ended.note_end()
                 raise
             finally:
                 if not streams:
@@ -213,23 +214,19 @@ class Guard(grpc.aio.ServerInterceptor):
         async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
             caller, peer = await self._admit(method, request, context, streams=True)
             request = _bounded(request, caller)
+            ended = _Ended(context, functools.partial(self.note, method, caller, request, peer=peer))
             try:
                 placed = await self._placed(caller, request, context, streams=True)
                 with placed, self.open(method, caller, request, context):
-                    async with contextlib.aclosing(serve(request, context)) as answers:
+                    async with contextlib.aclosing(serve(request, ended)) as answers:
                         async for answer in answers:
                             yield answer
             except BaseException:
-                self._note_end(method, caller, request, context, peer)
+                ended.note_end()
                 raise
             self.note(method, caller, request, "OK", peer=peer)
 
         return guarded
-
-    def _note_end(self, method: str, caller: Caller | None, request: Any, context: Context, peer: str) -> None:
-        """Record a call that ended with an error in the audit log."""
-        code, message = outcome_of(context)
-        self.note(method, caller, request, code, message, peer=peer)
 
     async def _admit(
         self, method: str, request: Any, context: Context, *, streams: bool
@@ -337,6 +334,27 @@ async def _cut(stream: _Stream, problem: HoldfastError) -> None:
             await stream.context.abort_with_status(rpc_status.to_status(problem))
     finally:
         stream.task.cancel()
+
+
+class _Ended:
+    """A call's context that notes an error in the audit log before its caller learns of it."""
+
+    def __init__(self, context: Context, note: Callable[[str, str], None]) -> None:
+        self._context, self._note, self._noted = context, note, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    async def abort_with_status(self, status: grpc.Status) -> None:
+        """End the call with a status. Raises what ends its handler."""
+        self._noted = True
+        self._note(status.code.name, status.details)
+        await self._context.abort_with_status(status)
+
+    def note_end(self) -> None:
+        """Note how a call has ended that ended with an error, unless that is noted."""
+        if not self._noted:
+            self._note(*outcome_of(self._context))
 
 
 async def _turn_away(error: HoldfastError, request: Any, context: Context) -> NoReturn:

@@ -1,7 +1,7 @@
 """Runs the site's fence command for silent hosts, and has the core know what it has proven.
 
 The command is an admin's, and the controller is its parent: it gets a session of its own, an environment that names
-the host and nothing else, no input, and a time limit, after which its process group gets KILL.
+the host and nothing else, no input, and a time limit, after which it gets KILL, with all that it started.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ AT_ONCE = 8
 """Commands that run at the same time; the others wait."""
 KEPT_BYTES = 4096
 """Of the end of what it prints."""
+_LEFT_S = 5.0
+"""How long output is waited for once the command and its children are gone."""
+_ROUNDS = 20
+_ENVIRON_MOST = 65_536
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def environment(action: CallFence) -> Mapping[str, str]:
 
 
 async def run(command: Sequence[str], env: Mapping[str, str], within_s: float) -> Outcome:
-    """Run a command to its end, or for so long. Nothing of its process group is left."""
+    """Run a command to its end, or for so long. Nothing that it started is left, in whichever session."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -101,23 +105,85 @@ async def run(command: Sequence[str], env: Mapping[str, str], within_s: float) -
         )
     except OSError as error:
         return Outcome(False, f"{command[0]} can't be started: {error.strerror}")
-    assert process.stdout is not None
-    printed = b""
-    try:
-        async with asyncio.timeout(within_s):
-            while piece := await process.stdout.read(KEPT_BYTES):
-                printed = (printed + piece)[-KEPT_BYTES:]
-            code = await process.wait()
-    except TimeoutError:
-        return Outcome(False, f"not done within {within_s:g} s{_last(printed)}")
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await asyncio.shield(process.wait())
+    printed = _Printed()
+    in_time = True
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(printed.read(process))
+        try:
+            async with asyncio.timeout(within_s):
+                await _exited(process.pid)
+        except TimeoutError:
+            in_time = False
+        finally:
+            # Now, not once all is read: a child that keeps the output open would let the command seem to run on.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.shield(asyncio.to_thread(_kill_all_with, env))
+        await asyncio.wait([reading], timeout=_LEFT_S)
+        if not reading.done():  # a child that can't be killed has it open, for which wait() would wait too
+            reading.cancel()
+            process._transport.close()  # type: ignore[attr-defined]
+    code = await process.wait()
+    if not in_time:
+        return Outcome(False, f"not done within {within_s:g} s{_last(printed.end)}")
     if code == 0:
-        return Outcome(True, f"switched off by {command[0]}{_last(printed)}")
+        return Outcome(True, f"switched off by {command[0]}{_last(printed.end)}")
     how = f"exited with {code}" if code > 0 else f"was killed by signal {-code}"
-    return Outcome(False, f"{command[0]} {how}{_last(printed)}")
+    return Outcome(False, f"{command[0]} {how}{_last(printed.end)}")
+
+
+class _Printed:
+    """The end of what a command prints."""
+
+    def __init__(self) -> None:
+        self.end = b""
+
+    async def read(self, process: asyncio.subprocess.Process) -> None:
+        """Read until no process has the output open."""
+        assert process.stdout is not None
+        while piece := await process.stdout.read(KEPT_BYTES):
+            self.end = (self.end + piece)[-KEPT_BYTES:]
+
+
+async def _exited(pid: int) -> None:
+    """Return once our child has exited, whichever process keeps its output open."""
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return  # it is reaped already
+    loop.add_reader(fd, over.set)
+    try:
+        await over.wait()
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
+
+
+def _kill_all_with(env: Mapping[str, str]) -> None:
+    """Kill every process with this call's variables: a child that has left the command's session keeps those."""
+    marks = {f"{name}={value}".encode() for name, value in env.items() if name.startswith("HOLDFAST_")}
+
+    def is_marked(pid: str) -> bool:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                return marks <= set(file.read(_ENVIRON_MOST).split(b"\0"))
+        except OSError:  # it has gone, or is another user's
+            return False
+
+    for _ in range(_ROUNDS):  # one that forks meanwhile is found in the next
+        found = [pid for pid in os.listdir("/proc") if pid.isdigit() and is_marked(pid)]
+        if not found:
+            return
+        for pid in found:
+            with contextlib.suppress(OSError):
+                fd = os.pidfd_open(int(pid))
+                try:
+                    if is_marked(pid):
+                        signal.pidfd_send_signal(fd, signal.SIGKILL)
+                finally:
+                    os.close(fd)
+        time.sleep(0.05)
 
 
 def _last(printed: bytes) -> str:

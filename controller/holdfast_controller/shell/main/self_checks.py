@@ -118,7 +118,9 @@ def _undelivered(dispatcher: Dispatcher) -> Iterator[Finding]:
 
 async def _audit(config: ControllerConfig) -> list[Finding]:
     """Whether the audit log's chain is whole; nothing where that could not be found out."""
-    command = [sys.executable, "-m", "holdfast", "audit", "verify", "--in", str(config.state_dir), "-o", "json"]
+    # -P: what lies in the directory that the controller was started in is none of its modules.
+    verify = ("-m", "holdfast", "audit", "verify", "--in", str(config.state_dir), "-o", "json")
+    command = (sys.executable, "-P", *verify)
     process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
     try:
         with contextlib.suppress(OSError):

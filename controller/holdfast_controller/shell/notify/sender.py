@@ -130,6 +130,7 @@ class Sender:
         asked = json.dumps({"url": target.url, **in_words(entry.body)}).encode()
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",
             "-m",
             apprise_sender.__name__,
             stdin=asyncio.subprocess.PIPE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -13,12 +13,15 @@ from tests.integration.controller.access_table import CALLERS, expected
 from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller, job, refusal
 from tests.support.stubs import access_stub, hang_stub, job_stub
 
+from holdfast._base import rpc_status
 from holdfast._base.identity import Identity, Kind
 from holdfast._security import pki, tls
 from holdfast._security.tls import SERVER_NAME, TlsFiles
+from holdfast.errors import WrongState
 from holdfast.v1 import access_pb2, access_pb2_grpc, agent_pb2, hang_pb2, job_pb2
 from holdfast_controller.core.access.rules import RULES
 from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.calls.authz import _Ended
 
 pytestmark = pytest.mark.anyio
 
@@ -265,6 +268,31 @@ async def test_who_did_what_and_who_was_refused_is_kept(
     assert entries[0].target == "user/vera"
     refused = await people.ReadAudit(access_pb2.ReadAuditRequest(refused=True, who="user/otto"), timeout=WITHIN_S)
     assert [e.call for e in refused.entries] == ["JobService/CancelJob"]
+
+
+async def test_how_a_call_failed_is_noted_before_its_caller_learns_of_it() -> None:
+    happened: list[tuple[str, ...]] = []
+
+    class Call:
+        async def abort_with_status(self, status: grpc.Status) -> None:
+            happened.append(("sent", status.details))
+
+        def code(self) -> grpc.StatusCode:
+            return grpc.StatusCode.NOT_FOUND
+
+        def details(self) -> str:
+            return "no such job"
+
+    def note(outcome: str, message: str) -> None:
+        happened.append((outcome, message))
+
+    status = rpc_status.to_status(WrongState("The job a is QUEUED."))
+    ended = _Ended(cast(Any, Call()), note)
+    await ended.abort_with_status(status)
+    ended.note_end()
+    assert happened == [("FAILED_PRECONDITION", status.details), ("sent", status.details)]
+    _Ended(cast(Any, Call()), note).note_end()
+    assert happened[-1] == ("NOT_FOUND", "no such job"), "one that the framework ended"
 
 
 async def test_a_flood_of_refusals_is_counted_and_not_written(

@@ -48,6 +48,21 @@ async def test_one_that_does_not_end_is_no_proof_and_is_killed_with_its_children
     until(lambda: child not in processes.snapshot(), 60)
 
 
+@pytest.mark.parametrize("code", [0, 3])
+async def test_a_child_that_leaves_its_session_neither_delays_the_answer_nor_is_left(
+    tmp_path: Path, code: int
+) -> None:
+    began = time.monotonic()
+    script = (
+        f"setsid sh -c 'echo $$ > {tmp_path}/child; exec sleep 600' & until [ -s {tmp_path}/child ]; do :; done"
+    )
+    found = await ran(f"{script}; echo off; exit {code}", within_s=300.0)
+    assert found.proven is (code == 0) and found.said.endswith(": off")
+    assert time.monotonic() - began < 60, "though the child keeps the command's output open"
+    child = int((tmp_path / "child").read_text())
+    until(lambda: child not in processes.snapshot(), 60)
+
+
 async def test_of_much_output_the_end_is_kept() -> None:
     found = await ran("yes | head -c 10000000; echo; echo 'a \x1b[31mred end'; exit 1")
     assert not found.proven and "red end" in found.said and "\x1b" not in found.said and len(found.said) < 300

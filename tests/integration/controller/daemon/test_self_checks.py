@@ -18,6 +18,7 @@ from tests.integration.controller.daemon.test_notifications import serving
 from tests.integration.controller.endpoint import endpoint
 from tests.support.stubs import cluster_stub
 
+from holdfast._daemon import log
 from holdfast.v1 import cluster_pb2
 from holdfast_controller.core import digest
 from holdfast_controller.shell.backup.backup import newest_backup
@@ -137,6 +138,25 @@ async def test_notifications_that_were_given_up_need_attention(
         async with controller.agent("host-1") as agent:
             await agent.call.write(agent_pb2.SessionRequest(going_down=agent_pb2.GoingDown()))
             await until(controller, "notifications.receivers: 1 notification was given up, since dead")
+
+
+async def test_modules_where_the_controller_was_started_are_none_of_its_checks(
+    config: ControllerConfig, certificates: Certificates, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with serving(config, certificates) as controller:
+        await cordon_nothing(controller)
+        async with asyncio.timeout(WITHIN_S):
+            while not (config.state_dir / "audit-admins.jsonl").exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+    planted = tmp_path / "where"
+    (planted / "holdfast").mkdir(parents=True)
+    (planted / "holdfast/__init__.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (planted / "json.py").write_text("raise SystemExit('planted')\n")
+    monkeypatch.chdir(planted)
+    said: list[str] = []
+    monkeypatch.setattr(log, "warning", lambda name, **more: said.append(f"{name} {more}"))
+    assert await self_checks._audit(config) == []
+    assert said == [] and not (tmp_path / "ran").exists()
 
 
 async def test_a_look_that_hangs_leaves_one_thread_behind_however_often_it_is_asked() -> None:
