@@ -71,13 +71,15 @@ in `summary`:
 
 ```
 train-k7wq2m  RUNNING · ran 3h 2m
-  now         Trains: step 48,120 of 120,000
+  now         Trains: step 48,120 of 120,000, 1.42 s a step, as usual
   happened    3 interruptions, the last at 09:31:09 UTC: it hung: workerpool1-0 rank 3 is in data_loader.py:26
               `queue.get`
   done        Noticed after 30 s, relaunched in place as generation 4; all ran again after 2 min, back at step
               47,950 after 6 min more
   to do       Nothing
 ```
+
+The time of a step is the median of the last ten minutes; after an hour it is compared with the best hour since the launch.
 
 | `summary.condition`, without the prefix in the JSON of the command line | |
 |---|---|

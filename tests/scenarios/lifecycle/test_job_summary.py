@@ -101,6 +101,25 @@ def evaluates() -> World:
     return world
 
 
+def trains_for(*step_s: float) -> World:
+    """A step is reported each minute or so; each of these is the time of a step, for an hour."""
+    world, step = running(), 0.0
+    for each in step_s:
+        for _ in range(61):
+            world.wait(59, beating=list(world.sessions))
+            step += 60 / each
+            steps(world, step, total=120_000.0)
+    return world
+
+
+def trains_as_usual() -> World:
+    return trains_for(1.5, 1.45)
+
+
+def trains_slower() -> World:
+    return trains_for(1.5, 2.0)
+
+
 def says_nothing() -> World:
     world = running()
     steps(world, None)
@@ -354,6 +373,22 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         evaluates,
         Condition.WORKS,
         "Evaluates: step 48,120",
+        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
+        "Nothing had to be done",
+        "Nothing",
+    ),
+    (
+        trains_as_usual,
+        Condition.WORKS,
+        "Trains: step 4,964 of 120,000, 1.45 s a step, as usual",
+        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
+        "Nothing had to be done",
+        "Nothing",
+    ),
+    (
+        trains_slower,
+        Condition.WORKS,
+        "Trains: step 4,270 of 120,000, 2.00 s a step, 33 % slower than in its best hour",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
         "Nothing had to be done",
         "Nothing",

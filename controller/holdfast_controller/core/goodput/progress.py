@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast.hang.pipeline.features import WorkerFeatures
+from holdfast_controller.core.goodput.pace import note_pace
 from holdfast_controller.core.model.clock import Mono, Now
 from holdfast_controller.core.model.goodput import Category, Interval, Progress, ProgressWatch, Reached
 
@@ -129,6 +130,7 @@ def _note_step(watch: ProgressWatch, vector: WorkerFeatures, at: int, now: Now) 
         return True
     if watch.last is None or step > watch.last.step:
         watch.last = reached
+        note_pace(watch, reached)
         watch.moved = max(watch.moved or moved, moved)
     return False
 

@@ -143,6 +143,10 @@ class ProgressWatch:
     doing_since: int = 0
     writing: dict[int, Reached] = field(default_factory=dict)
     """By worker: when it began to write a checkpoint, and at which step."""
+    pace: list[Reached] = field(default_factory=list)
+    """About one step a minute, of the last hour."""
+    best_hour_ms: float = 0.0
+    """Time of a step in the best hour; 0 before there was one."""
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ import enum
 from dataclasses import dataclass, replace
 
 from holdfast.hang.tuning import Action
+from holdfast_controller.core.goodput.pace import pace_in_words
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Now, moment
 from holdfast_controller.core.model.cluster import Cluster
@@ -161,7 +162,7 @@ def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
         health = "Its workers train apart: the processes of one of them are a whole world of their own"
         advice = "Cancel it, and let its launcher span the job (torchrun without --standalone)"
         return Summary(Condition.NEEDS_YOU, health, advice, f"holdfast cancel {job.id}")
-    health = _training(training_of(cluster, job), runtime.health)
+    health = _training(training_of(cluster, job), runtime.health, pace_in_words(runtime.progress))
     if job.pause_due is not None:
         health = f"{health}; it pauses at {moment(job.pause_due, now)} at the latest"
         return Summary(Condition.WAITS, health, "Nothing: its ranks were warned and have until then to save")
@@ -174,12 +175,12 @@ def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
     return Summary(Condition.WORKS, health)
 
 
-def _training(known: Training, detector: str) -> str:
+def _training(known: Training, detector: str, pace: str) -> str:
     if known.step is None:
         return f"Runs: {detector}" if detector else "Runs; nothing is known of its progress yet"
     verb = {"evaluate": "Evaluates", "save": "Saves a checkpoint"}.get(known.phase, "Trains")
     total = f" of {known.total:,.0f}" if known.total is not None else ""
-    return f"{verb}: step {known.step:,.0f}{total}"
+    return ", ".join(filter(None, (f"{verb}: step {known.step:,.0f}{total}", pace)))
 
 
 def _hanging(job: Job, hang: Hang, now: Now) -> Summary:
