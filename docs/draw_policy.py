@@ -79,7 +79,7 @@ train-k7wq2m  RUNNING · ran 3h 2m
   to do       Nothing
 ```
 
-The time of a step is the median of the last ten minutes; after an hour it is compared with the best hour since the launch.
+The time of a step is the median of the last ten minutes; after an hour it is compared with the best since the launch.
 
 | `summary.condition`, without the prefix in the JSON of the command line | |
 |---|---|
