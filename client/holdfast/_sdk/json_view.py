@@ -140,6 +140,52 @@ def status(message: cluster_pb2.GetStatusResponse) -> Json:
     return {key: value for key, value in _printed(message).items() if key != "stored"}
 
 
+def goodput(job_id: str, message: job_pb2.GetGoodputResponse) -> Json:
+    """Use of a job's GPU time; ``lines`` add up to ``totalMs``."""
+    return {
+        "job": job_id,
+        "unit": "rank" if message.ranks else "GPU",
+        "since": message.since.ToJsonString() if message.HasField("since") else None,
+        "until": message.until.ToJsonString() if message.HasField("until") else None,
+        "ended": message.ended,
+        "complete": message.complete,
+        "level": message.level,
+        "interruptions": message.interruptions,
+        "goodput": goodput_share(message),
+        "totalMs": sum(line.ms for line in message.lines),
+        "lines": [
+            {"category": line.category, "cause": line.cause, "payer": line.payer, "ms": line.ms}
+            for line in message.lines
+        ],
+    }
+
+
+def goodput_share(message: job_pb2.GetGoodputResponse) -> float | None:
+    """The share of training, kept or not saved yet, in all time. None where no progress is known."""
+    total = sum(line.ms for line in message.lines)
+    if not total or message.level == "D":
+        return None
+    return sum(line.ms for line in message.lines if line.category in ("train", "train_unsaved")) / total
+
+
+def goodput_sums(by: str, message: cluster_pb2.SumGoodputResponse) -> Json:
+    """Use of GPU time over all jobs; ``by`` names the rows, those of owners have their project too."""
+    rows = [
+        {
+            by: row.name,
+            **({"project": row.project} if by == "owner" else {}),
+            "model": row.model,
+            "unit": "rank" if row.ranks else "GPU",
+            "category": row.category,
+            "payer": row.payer,
+            "ms": row.ms,
+        }
+        for row in message.rows
+    ]
+    begins = message.complete_since.ToJsonString() if message.HasField("complete_since") else None
+    return {"completeSince": begins, "truncated": message.truncated, "rows": rows}
+
+
 def stored(message: cluster_pb2.StoredBytes) -> Json:
     """The share of the controller's disk that the jobs of a user or a project take, or one job."""
     return _printed(message)

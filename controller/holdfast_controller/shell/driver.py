@@ -8,10 +8,11 @@ that holds their cause. A commit that fails ends the process.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -21,7 +22,7 @@ from holdfast.errors import Unavailable
 from holdfast_controller.core.hangs.progress import wake_progress
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.goodput import ProgressWatch
+from holdfast_controller.core.model.goodput import ProgressWatch, Usage
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
@@ -77,6 +78,7 @@ class Driver:
         self._callers: dict[int, asyncio.Future[str]] = {}
         self._outboxes: dict[tuple[str, int], Outbox] = {}
         self._watchers: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._settling: list[list[tuple[int, Usage]]] = []
         self._settled = asyncio.Event()
         self._fed = 0
         self._performed = 0
@@ -137,6 +139,8 @@ class Driver:
             self._broken = error
             self._wake.set()
             raise
+        for meanwhile in self._settling:
+            meanwhile += ((records[-1].sequence, usage) for usage in decision.bookings.usage)
         if decision.entries or decision.actions:
             self._pending.append((decision, records))
             self._fed += 1
@@ -171,6 +175,16 @@ class Driver:
         seen = self._fed
         while self._performed < seen:
             await self._settled.wait()
+
+    @contextlib.contextmanager
+    def settling(self) -> Iterator[list[tuple[int, Usage]]]:
+        """Gather the GPU time that is settled within the block, each with the sequence of its event."""
+        meanwhile: list[tuple[int, Usage]] = []
+        self._settling.append(meanwhile)
+        try:
+            yield meanwhile
+        finally:
+            self._settling = [other for other in self._settling if other is not meanwhile]
 
     async def evidence(self, job_id: str, hang: int) -> list[tuple[str, bytes]]:
         """(worker, content) of the stored evidence of one hang of a job."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.client import Client
     from holdfast.v1 import cluster_pb2, job_pb2
 
-_BY = ("project", "owner", "host", "model")
+_BY = ("project", "owner", "host", "model", "week")
 _HOUR_MS = 3_600_000
 
 
@@ -40,8 +40,8 @@ def goodput(words: tuple[str, ...], by: str | None, since: Any, until: Any, outp
     """Show what GPUs spent their time on.
 
     Of a JOB: each category with its cause and who pays, which add up to its allocated GPU time exactly. Without JOB:
-    GPU hours by project, owner, host or GPU model. `holdfast goodput verify JOB` computes the job's figures again
-    from its events and exits with 125 where they differ.
+    GPU hours by project, owner and project, host, GPU model or week. `holdfast goodput verify JOB` computes the job's
+    figures again from its events and exits with 125 where they differ.
     """
     verify = bool(words) and words[0] == "verify"
     names = words[1:] if verify else words
@@ -71,10 +71,11 @@ def _show_job(word: str, output: str, *, verify: bool) -> None:
         if found.verified:
             sys.exit(exit_status.OUR_FAILURE)
         return
+    from holdfast._sdk import json_view
     from holdfast.cli.jobs.goodput_page import page
 
     if output == "json":
-        dump(_job_view(job_id, found), "json")
+        dump(json_view.goodput(job_id, found), "json")
     elif output == "csv":
         rows = [(line.category, line.cause, line.payer, line.ms / 1000) for line in found.lines]
         say_text(_csv(("category", "cause", "payer", "rank_seconds" if found.ranks else "gpu_seconds"), rows))
@@ -82,60 +83,38 @@ def _show_job(word: str, output: str, *, verify: bool) -> None:
         say(*page(job_id, found, terminal_width()))
 
 
-def _job_view(job_id: str, found: job_pb2.GetGoodputResponse) -> dict[str, Any]:
-    from holdfast.cli.jobs.goodput_page import share_of_work
-
-    return {
-        "job": job_id,
-        "unit": "rank" if found.ranks else "GPU",
-        "since": found.since.ToJsonString() if found.HasField("since") else None,
-        "until": found.until.ToJsonString() if found.HasField("until") else None,
-        "ended": found.ended,
-        "complete": found.complete,
-        "level": found.level,
-        "interruptions": found.interruptions,
-        "goodput": share_of_work(found),
-        "totalMs": sum(line.ms for line in found.lines),
-        "lines": [
-            {"category": line.category, "cause": line.cause, "payer": line.payer, "ms": line.ms}
-            for line in found.lines
-        ],
-    }
-
-
 def _show_all(by: str, since: float | None, until: float | None, output: str) -> None:
     async def work(client: Client) -> cluster_pb2.SumGoodputResponse:
         return await client.sum_goodput(by, since, until)
 
     found = with_client(work)
+    from holdfast._sdk import json_view
+
     if output == "json":
-        rows = [
-            {
-                by: row.name,
-                "model": row.model,
-                "unit": "rank" if row.ranks else "GPU",
-                "category": row.category,
-                "payer": row.payer,
-                "ms": row.ms,
-            }
-            for row in found.rows
-        ]
-        begins = found.complete_since.ToJsonString() if found.HasField("complete_since") else None
-        dump({"completeSince": begins, "truncated": found.truncated, "rows": rows}, "json")
+        dump(json_view.goodput_sums(by, found), "json")
         return
     if output == "csv":
-        title = (by, "gpu_model", "unit", "category", "payer", "hours")
+        of_owners = by == "owner"
+        title = (by, *["project"] * of_owners, "gpu_model", "unit", "category", "payer", "hours")
         units = ("GPU", "rank")
         lines = [
-            (row.name, row.model, units[row.ranks], row.category, row.payer, row.ms / _HOUR_MS)
+            (
+                *(row.name, *[row.project] * of_owners, row.model, units[row.ranks]),
+                *(row.category, row.payer, row.ms / _HOUR_MS),
+            )
             for row in found.rows
         ]
         say_text(_csv(title, lines))
         return
     from holdfast.cli.jobs.goodput_page import summary
 
-    columns = (Column(by.upper(), give=True), Column("HOURS OF"), *(Column(t, right=True) for t in _TITLES))
-    write(columns, summary(found.rows))
+    names = (by.upper(), "PROJECT") if by == "owner" else (by.upper(),)
+    columns = (
+        *(Column(n, give=True) for n in names),
+        Column("HOURS OF"),
+        *(Column(t, right=True) for t in _TITLES),
+    )
+    write(columns, summary(found.rows, by))
     if found.HasField("complete_since"):
         say(
             f"Time before {found.complete_since.ToJsonString()} is not in it: the ledger began then, with an upgrade."

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from holdfast._base.printable import one_line
+from holdfast._sdk import json_view
 from holdfast.cli.kit.table import Column, render
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ LEVELS = {
 }
 WIDTH = 60
 MOST_LOSSES = 3
-_WORK = ("train", "train_unsaved")
 _GROUPS = {
     "trained": ("train",),
     "not saved yet": ("train_unsaved",),
@@ -41,14 +41,6 @@ def group_of(category: str, cause: str) -> str:
     if category in _GROUPS["starting"] and cause not in _OWN:
         return "lost"
     return next((name for name, held in _GROUPS.items() if category in held), "unknown")
-
-
-def share_of_work(found: job_pb2.GetGoodputResponse) -> float | None:
-    """The goodput: the share of training, kept or not saved yet, in all time. None where no progress is known."""
-    total = sum(line.ms for line in found.lines)
-    if not total or found.level == "D":
-        return None
-    return sum(line.ms for line in found.lines if line.category in _WORK) / total
 
 
 def page(job_id: str, found: job_pb2.GetGoodputResponse, width: int | None = None) -> Iterator[str]:
@@ -75,7 +67,7 @@ def page(job_id: str, found: job_pb2.GetGoodputResponse, width: int | None = Non
 
 def headline(found: job_pb2.GetGoodputResponse) -> str:
     """The goodput in words."""
-    share = share_of_work(found)
+    share = json_view.goodput_share(found)
     return "goodput unknown" if share is None else f"goodput {100 * share:.1f} %"
 
 
@@ -131,15 +123,20 @@ def bar(found: job_pb2.GetGoodputResponse, width: int | None = None) -> list[str
     return [drawn, *legend]
 
 
-def summary(rows: Iterable[cluster_pb2.GoodputRow]) -> list[tuple[str, ...]]:
-    """Rows of the table of all jobs: hours by name and unit, the largest first."""
-    sums: dict[tuple[str, bool], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+def summary(rows: Iterable[cluster_pb2.GoodputRow], by: str) -> list[tuple[str, ...]]:
+    """Rows of the table of all jobs: hours by name and unit, the largest first; weeks in their order."""
+    sums: dict[tuple[tuple[str, ...], bool], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for row in rows:
         # A start that the job itself does not pay for is part of an interruption.
         cause = "WORK" if row.payer == "job" else row.payer
-        sums[row.name, row.ranks][group_of(row.category, cause)] += row.ms
+        name: tuple[str, ...] = (row.name, row.project) if by == "owner" else (row.name,)
+        sums[name, row.ranks][group_of(row.category, cause)] += row.ms
     shown = []
-    for (name, ranks), held in sorted(sums.items(), key=lambda item: (item[0][1], -sum(item[1].values()))):
+    if by == "week":
+        ordered = sorted(sums.items(), key=lambda item: (item[0][1], item[0][0]))
+    else:
+        ordered = sorted(sums.items(), key=lambda item: (item[0][1], -sum(item[1].values())))
+    for (name, ranks), held in ordered:
         total = sum(held.values())
         work = held["trained"] + held["not saved yet"]
         known = total - held["unknown"]
@@ -148,7 +145,7 @@ def summary(rows: Iterable[cluster_pb2.GoodputRow]) -> list[tuple[str, ...]]:
         hours = (held["trained"], held["not saved yet"], held["starting"], held["lost"], other, held["unknown"])
         shown.append(
             (
-                name,
+                *name,
                 "ranks" if ranks else "GPUs",
                 f"{total / _HOUR_MS:,.2f}",
                 goodput,

@@ -296,7 +296,7 @@ def _settle_tape(cluster: Cluster, job: Job, ledger: JobLedger, tape: Tape, unti
     moved = settle(ledger, tape, lambda span: span.end is not None and span.end <= until)
     if moved and tape.weight:
         tape.shared = True
-        usage = Usage(job.gang.project, job.owner, not job.gang.gpus, tape.members, moved)
+        usage = Usage(job.gang.project, job.owner, not job.gang.gpus, tape.members, moved, job.id)
         cluster.bookings.usage.append(usage)
 
 

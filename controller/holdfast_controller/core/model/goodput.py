@@ -215,6 +215,8 @@ class Usage:
     """Weights are ranks: the job has no GPUs."""
     members: dict[int, Seat]
     ms: dict[str, int]
+    job_id: str = ""
+    """Empty for a share that its job has left."""
 
 
 @dataclass(frozen=True, slots=True)

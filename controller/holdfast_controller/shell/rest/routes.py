@@ -36,6 +36,9 @@ _VERBS: dict[str, tuple[str, type[Message]]] = {
     "pause": (f"{JOBS}PauseJob", job_pb2.PauseJobRequest),
     "resume": (f"{JOBS}ResumeJob", job_pb2.ResumeJobRequest),
 }
+_GOODPUT_BY = {
+    name.removeprefix("GOODPUT_BY_").lower(): number for name, number in cluster_pb2.GoodputBy.items() if number
+}
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 M = TypeVar("M", bound=Message)
@@ -56,11 +59,13 @@ def routes(calls: Calls) -> list[Route]:
             Route(f"{one}:logs", gate.logs, methods=["GET"]),
             *(Route(f"{one}:{verb}", _bounded(gate.change(verb)), methods=["POST"]) for verb in _VERBS),
             Route(one, _bounded(gate.get_job), methods=["GET"]),
+            Route(f"{one}/goodput", _bounded(gate.job_goodput), methods=["GET"]),
         ]
     return [
         *found,
         Route(f"{_CUSTOM_JOBS}/{{id}}", _bounded(gate.delete), methods=["DELETE"]),
         Route("/metrics", _bounded(gate.metrics), methods=["GET"]),
+        Route("/v1/goodput", _bounded(gate.goodput), methods=["GET"]),
         Route("/v1/status", _bounded(gate.status), methods=["GET"]),
         Route("/v1/hosts", _bounded(gate.list_hosts), methods=["GET"]),
         Route("/v1/hosts/{name}", _bounded(gate.get_host), methods=["GET"]),
@@ -104,6 +109,24 @@ class Gate:
         mask = parse_mask(body.single(given, "readMask"))
         job = await self._job(request)
         return await _json(job, lambda: masked(_printed(request, job), mask))
+
+    async def job_goodput(self, request: Request) -> Response:
+        body.parameters(request, ())
+        await self._check_project(request)
+        job_id = request.path_params["id"]
+        found = await self._one(request, f"{JOBS}GetGoodput", job_pb2.GetGoodputRequest(id=job_id))
+        return Json(json_view.goodput(job_id, found))
+
+    async def goodput(self, request: Request) -> Response:
+        given = body.parameters(request, ("by", "since", "until"))
+        by = body.single(given, "by") or "project"
+        if by not in _GOODPUT_BY:
+            raise InvalidInput([Violation("by", f"must be one of {', '.join(_GOODPUT_BY)}", "or left out")])
+        message = cluster_pb2.SumGoodputRequest(by=_GOODPUT_BY[by])
+        for name in ("since", "until"):
+            _set_time(message, given, name)
+        found = await self._one(request, f"{CLUSTER}SumGoodput", message)
+        return await _json(found, lambda: json_view.goodput_sums(by, found))
 
     async def list_jobs(self, request: Request) -> Response:
         given = body.parameters(request, ("pageSize", "pageToken", "filter", "readMask"))
@@ -171,7 +194,7 @@ class Gate:
             follow=body.truth(given, "follow"),
             tail_lines=tail,
         )
-        _set_since(message, given)
+        _set_time(message, given)
         await self._check_project(request)
         form = streams.logs_form(request, message)
         return await streams.response(request, self._calls, f"{JOBS}StreamLogs", message, context_of(request), form)
@@ -208,7 +231,7 @@ class Gate:
             page_token=body.single(given, "pageToken"),
             newest=body.truth(given, "newest"),
         )
-        _set_since(message, given)
+        _set_time(message, given)
         found = await self._one(request, f"{HOSTS}ListHostEvents", message)
         events = await _all(found.events, json_view.host_event)
         return await _json(found, lambda: {"events": events, "nextPageToken": found.next_page_token})
@@ -231,15 +254,13 @@ class Gate:
         return await self._calls.one(method, message, context_of(request))
 
 
-def _set_since(
-    message: job_pb2.StreamLogsRequest | host_pb2.ListHostEventsRequest, given: dict[str, list[str]]
-) -> None:
-    if since := body.single(given, "since"):
+def _set_time(message: Message, given: dict[str, list[str]], name: str = "since") -> None:
+    if value := body.single(given, name):
         try:
-            message.since.FromJsonString(since)
+            getattr(message, name).FromJsonString(value)
         except ValueError:
             fix = "such as 2026-01-31T08:00:00Z"
-            raise InvalidInput([Violation("since", "must be a time", fix)]) from None
+            raise InvalidInput([Violation(name, "must be a time", fix)]) from None
 
 
 async def _all(messages: Iterable[M], printed: Callable[[M], T]) -> list[T]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
@@ -29,6 +30,9 @@ MOST_ROWS = 20_000
 JOBS_AT_ONCE = 20
 EVENTS_AT_ONCE = 2_000
 _BY = cluster_pb2.GoodputBy
+_EPOCH = datetime.date(1970, 1, 1)
+_Key = tuple[Any, ...]
+"""(name, project, model, in ranks, category, payer)."""
 
 
 async def job_goodput(driver: Driver, job: Job, *, verify: bool) -> job_pb2.GetGoodputResponse:
@@ -101,66 +105,84 @@ async def _open_jobs(driver: Driver, at: int) -> AsyncIterator[tuple[Job, list[U
 async def sum_goodput(
     driver: Driver, request: cluster_pb2.SumGoodputRequest, sees: Callable[[str], bool]
 ) -> cluster_pb2.SumGoodputResponse:
-    """Time of all jobs by host, or by what the caller sees of projects, owners and GPU models.
-
-    A job that ends between the two looks at what is settled and what is open may be missing once.
-    """
-    by_host = request.by == _BY.GOODPUT_BY_HOST
+    """Time of all jobs by host, or by what the caller sees of projects, owners, GPU models and weeks."""
+    by_host, weekly = request.by == _BY.GOODPUT_BY_HOST, request.by == _BY.GOODPUT_BY_WEEK
     at = round(now().wall * 1000)
     since = int(seconds(request.since) * 1000) if request.HasField("since") else 0
     until = int(seconds(request.until) * 1000) if request.HasField("until") else at + DAY_MS
     if since >= until:
         raise InvalidInput([Violation("since", "lies after the end of the time asked for", "give an earlier time")])
     days = range(since // DAY_MS, -(-until // DAY_MS))
-    await driver.settled()
-    rows, complete_since = await asyncio.wrap_future(driver.store.call(_days, driver, by_host, days))
-    found: Counter[tuple[Any, ...]] = Counter()
-    for row in rows:
-        if by_host:
-            found[row.host, row.model, row.ranks, row.category, row.payer] += row.ms
-        elif sees(row.project):
-            key = (row.project, row.owner, row.model, row.ranks, row.category, row.payer)
-            found[_name(request.by, key), *key[2:]] += row.ms
-    async for job, usages in _open_jobs(driver, at):
-        if by_host or sees(job.gang.project):
-            _add_open(found, request.by, usages, days)
+    found: Counter[_Key] = Counter()
+    with driver.settling() as meanwhile:
+        await driver.settled()
+        rows, complete_since, upto = await asyncio.wrap_future(
+            driver.store.call(_days, driver, by_host, weekly, days)
+        )
+        for row in rows:
+            rest = (row.model, row.ranks, row.category, row.payer)
+            if by_host:
+                found[row.host, "", *rest] += row.ms
+            elif sees(row.project):
+                found[*_name(request.by, row.project, row.owner, row.model, row.day if weekly else 0), *rest] += (
+                    row.ms
+                )
+        looked_at: dict[str, int] = {}
+        async for job, usages in _open_jobs(driver, at):
+            looked_at[job.id] = len(meanwhile)
+            if by_host or sees(job.gang.project):
+                _add(found, request.by, usages, days)
+    # Settled after the days were read, and before its job was looked at.
+    missed = [
+        usage
+        for number, (sequence, usage) in enumerate(meanwhile)
+        if sequence > upto and number < looked_at.get(usage.job_id, len(meanwhile))
+    ]
+    _add(found, request.by, [usage for usage in missed if by_host or sees(usage.project)], days)
     answer = cluster_pb2.SumGoodputResponse(truncated=len(found) > MOST_ROWS)
     if complete_since:
         answer.complete_since.CopyFrom(timestamp(complete_since / 1000))
-    for (name, model, ranks, category, payer), ms in found.most_common(MOST_ROWS):
-        answer.rows.add(name=name, model=model, ranks=ranks, category=category, payer=payer, ms=ms)
+    for (name, project, model, ranks, category, payer), ms in found.most_common(MOST_ROWS):
+        answer.rows.add(name=name, project=project, model=model, ranks=ranks, category=category, payer=payer, ms=ms)
     return answer
 
 
-def _days(driver: Driver, by_host: bool, days: range) -> tuple[list[Any], int]:
+def _days(driver: Driver, by_host: bool, each_day: bool, days: range) -> tuple[list[Any], int, int]:
+    """The settled rows, since when they are complete, and the newest event whose bookings they hold."""
     with driver.store.transaction() as database:
-        rows = ledger_rows.read_days(database, by_host=by_host, since=days.start, until=days.stop)
-        return rows, ledger_rows.ledger_since(database) or 0
+        rows = ledger_rows.read_days(
+            database, by_host=by_host, since=days.start, until=days.stop, each_day=each_day
+        )
+        return rows, ledger_rows.ledger_since(database) or 0, driver.store.sequence
 
 
-def _name(by: cluster_pb2.GoodputBy.ValueType, key: tuple[Any, ...]) -> str:
-    project, owner, model = key[:3]
+def _name(by: cluster_pb2.GoodputBy.ValueType, project: str, owner: str, model: str, day: int) -> tuple[str, str]:
+    """Name of a row, and its project where that is apart."""
     match by:
         case _BY.GOODPUT_BY_OWNER:
-            return f"{owner}"
+            return owner, project
         case _BY.GOODPUT_BY_MODEL:
-            return f"{model}"
+            return model, ""
+        case _BY.GOODPUT_BY_WEEK:
+            year, week, _ = (_EPOCH + datetime.timedelta(days=day)).isocalendar()
+            return f"{year}-W{week:02}", ""
         case _:
-            return f"{project}"
+            return project, ""
 
 
-def _add_open(
-    found: Counter[tuple[Any, ...]], by: cluster_pb2.GoodputBy.ValueType, usages: Sequence[Usage], days: range
-) -> None:
+def _add(found: Counter[_Key], by: cluster_pb2.GoodputBy.ValueType, usages: Sequence[Usage], days: range) -> None:
     hosts: Counter[tuple[Any, ...]] = Counter()
     owners: Counter[tuple[Any, ...]] = Counter()
     for usage in usages:
         ledger_rows.add_up(usage, hosts, owners)
-    by_host = by == _BY.GOODPUT_BY_HOST
-    for key, ms in (hosts if by_host else owners).items():
-        if key[-1] in days:
-            name = key[0] if by_host else _name(by, key)
-            found[name, *key[-5:-1]] += ms
+    if by == _BY.GOODPUT_BY_HOST:
+        for (host, *rest, day), ms in hosts.items():
+            if day in days:
+                found[host, "", *rest] += ms
+        return
+    for (project, owner, model, *rest, day), ms in owners.items():
+        if day in days:
+            found[*_name(by, project, owner, model, day), model, *rest] += ms
 
 
 # --- computed again -----------------------------------------------------------------------------------------------

@@ -123,10 +123,12 @@ def read_statement(database: sa.Connection, job: str) -> ClosedLedger | None:
     return ClosedLedger(**json.loads(row.payload))
 
 
-def read_days(database: sa.Connection, *, by_host: bool, since: int, until: int) -> list[Any]:
-    """Rows of the days from ``since`` to before ``until``, summed over them."""
+def read_days(
+    database: sa.Connection, *, by_host: bool, since: int, until: int, each_day: bool = False
+) -> list[Any]:
+    """Rows of the days from ``since`` to before ``until``, summed over them unless each is wanted."""
     table = host_days if by_host else owner_days
-    key = [column for column in table.columns if column.name not in ("day", "ms")]
+    key = [column for column in table.columns if column.name != "ms" and (each_day or column.name != "day")]
     query = sa.select(*key, sa.func.sum(table.c.ms).label("ms"))
     return list(database.execute(query.where(table.c.day >= since, table.c.day < until).group_by(*key)))
 

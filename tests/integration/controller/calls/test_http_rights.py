@@ -74,6 +74,30 @@ async def test_a_viewer_looks_and_does_not_act_and_both_are_told_apart_in_the_au
     ]
 
 
+async def test_goodput_is_for_those_who_may_see_the_job(site: Site) -> None:
+    await site.add_bob("viewer")
+    async with site.as_("user/ann") as ann, site.as_("user/bob") as bob:
+        his = (await ann.post("/v1/jobs", json=BODY)).json()["id"]
+        other = (await ann.post("/v1/jobs", json=BODY | {"project": "vision"})).json()["id"]
+        seen = await bob.get(f"/v1/jobs/{his}/goodput")
+        assert (seen.status_code, seen.json()["job"], seen.json()["lines"]) == (200, his, [])
+        assert (await bob.get(f"/v1/projects/vision/locations/here/customJobs/{his}/goodput")).status_code == 404
+        assert (await bob.get(f"/v1/jobs/{other}/goodput")).status_code == (
+            await bob.get(f"/v1/jobs/{other}")
+        ).status_code
+        for by in ("project", "owner", "host", "model", "week"):
+            sums = await bob.get(f"/v1/goodput?by={by}&since=2026-01-01T00:00:00Z")
+            assert (sums.status_code, sums.json()) == (200, {"completeSince": None, "truncated": False, "rows": []})
+        for wrong in (
+            "by=planet",
+            "since=soon",
+            "color=red",
+            "since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z",
+        ):
+            assert (await bob.get(f"/v1/goodput?{wrong}")).status_code == 400
+        assert (await ann.get("/v1/jobs/none/goodput")).status_code == 404
+
+
 async def test_a_stream_that_is_open_ends_when_its_reader_is_removed(site: Site) -> None:
     await site.add_bob("user")
     async with site.as_("user/bob") as bob:
