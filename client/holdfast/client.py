@@ -130,6 +130,13 @@ class Client(HostCalls, HangCalls):
         """State of the cluster, and what needs attention; of jobs, only those that the caller may see."""
         return await self._unary(self._cluster.GetStatus, cluster_pb2.GetStatusRequest())
 
+    async def watch_changes(self, cursor: int = 0) -> AsyncGenerator[cluster_pb2.WatchChangesResponse]:
+        """Yield ids of jobs and names of hosts that have changed, until the connection ends."""
+        call = self._cluster.WatchChanges(cluster_pb2.WatchChangesRequest(cursor=cursor))
+        async with contextlib.aclosing(self._stream(call)) as answers:
+            async for answer in answers:
+                yield answer
+
     async def metrics(self, accept: str = "") -> cluster_pb2.GetMetricsResponse:
         """The controller's metrics, in the format that an HTTP Accept header asks for."""
         request = cluster_pb2.GetMetricsRequest(accept=accept)

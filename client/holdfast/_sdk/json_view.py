@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from google.protobuf import json_format
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from holdfast.v1 import cluster_pb2, host_pb2, job_pb2, spec_pb2, web_pb2
+from holdfast.v1 import access_pb2, cluster_pb2, host_pb2, job_pb2, spec_pb2, web_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -46,6 +46,13 @@ _ORDER = {
     "Gpu": "uuid index model memoryBytes problem jobId faults",
 }
 """By message: its keys, where not all are printed or in another order than declared."""
+_COUNTS = {
+    "gpu_count": "gpuCount",
+    "host_count": "hostCount",
+    "recovery_count": "recoveryCount",
+    "hang_count": "hangCount",
+}
+_NOT_IN_ROWS = frozenset({"jobSpec", "annotations", "encryptionSpec", "recoveries", "hangs"})
 _NULL_WHEN_ZERO = ("Worker.shimPid", "Rank.pid")
 _INT64_FIELDS = ("replicaCount", "memoryMb", "progressTotal")
 
@@ -189,6 +196,33 @@ def goodput_sums(by: str, message: cluster_pb2.SumGoodputResponse) -> Json:
 def stored(message: cluster_pb2.StoredBytes) -> Json:
     """The share of the controller's disk that the jobs of a user or a project take, or one job."""
     return _printed(message)
+
+
+def changes(message: cluster_pb2.WatchChangesResponse) -> Json:
+    """Jobs and hosts that have changed."""
+    return _printed(message)
+
+
+def caller(message: access_pb2.GetCallerResponse) -> Json:
+    """The caller and its rights."""
+    return _printed(message)
+
+
+def user(message: access_pb2.User) -> Json:
+    """A user with each role."""
+    return _printed(message)
+
+
+def audit_entry(message: access_pb2.AuditEntry) -> Json:
+    """An entry of the audit log."""
+    return _printed(message)
+
+
+def job_row(message: job_pb2.CustomJob) -> Json:
+    """A job as a row of a list, without what only its page shows."""
+    counts = {name: getattr(message, key) for key, name in _COUNTS.items()}
+    kept = job(message, workers=False).items()
+    return {key: value for key, value in kept if key not in _NOT_IN_ROWS} | counts
 
 
 def web_session(message: web_pb2.WebSession) -> Json:

@@ -29,6 +29,7 @@ from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.commands import Input, StoodStill, TimePassed
 from holdfast_controller.core.step.step import Decision, Entry, Policies
 from holdfast_controller.shell.store import codec
+from holdfast_controller.shell.store.recent_changes import RecentChanges
 from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.store import Store
 from holdfast_controller.shell.store.stored_bytes import StoredBytes
@@ -89,6 +90,8 @@ class Driver:
         self._dirty = {f"job/{job.id}" for job in cluster.jobs.values() if job.cursor > store.snapshot_sequence}
         self._snapshot_at = store.snapshot_sequence + SNAPSHOT_EVERY
         self._loop = asyncio.get_running_loop()
+        self.changes = RecentChanges(store.sequence)
+        """The newest part of the log, by what it is about."""
         self.to_sweep = asyncio.Event()
         """Set when a job was deleted, of which the store still has something."""
 
@@ -217,7 +220,10 @@ class Driver:
         self._outboxes.pop((host, session), None)
 
     def watch(self, entity: str) -> asyncio.Event:
-        """An event that is set whenever something durable has happened to ``entity``. Call ``unwatch`` after."""
+        """An event that is set whenever something durable has happened to ``entity``; to anything, where it is empty.
+
+        Call ``unwatch`` after.
+        """
         bell = asyncio.Event()
         self._watchers[entity].add(bell)
         return bell
@@ -269,7 +275,8 @@ class Driver:
             level = log.DEBUG if record.entity.startswith("job/") else log.INFO
             log.write(level, "event.committed", type=record.type, entity=record.entity, message=record.message)
         entities = {record.entity for record in records}
-        for entity in entities | {entity.partition("/")[0] for entity in entities}:
+        self.changes.extend((record.sequence, record.entity) for record in records)
+        for entity in entities | {entity.partition("/")[0] for entity in entities} | ({""} if entities else set()):
             for bell in self._watchers.get(entity, ()):
                 bell.set()
         self.stored.on_published(records)

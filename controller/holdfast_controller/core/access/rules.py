@@ -99,6 +99,7 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.HostService/CancelMaintenance": _ADMIN,
     "holdfast.v1.ClusterService/GetStatus": _LOOK_AROUND,
     "holdfast.v1.ClusterService/SumGoodput": _LOOK_AROUND,
+    "holdfast.v1.ClusterService/WatchChanges": _LOOK_AROUND,
     # It counts over all projects.
     "holdfast.v1.ClusterService/GetMetrics": _user(Role.VIEWER, Where.CLUSTER),
     "holdfast.v1.BundleService/GetBundle": _user(Role.USER, Where.SOME_PROJECT),

@@ -210,5 +210,18 @@ def _like(pattern: str, named: Callable[[Job], str]) -> Predicate:
     return matches
 
 
+def searched(text: str) -> Predicate:
+    """The jobs with ``text``, in any case, in what a list shows of them."""
+    wanted = text.strip().casefold()
+    if not wanted:
+        return lambda job: True
+
+    def found(job: Job) -> bool:
+        shown = (job.id, job.display_name, job.owner, job.gang.project, *job.labels.values())
+        return any(wanted in each.casefold() for each in (*shown, *(place.host for place in job.places)))
+
+    return found
+
+
 def _wrong(problem: str) -> InvalidInput:
     return InvalidInput([Violation("filter", problem, _HELP)])

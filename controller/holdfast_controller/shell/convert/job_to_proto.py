@@ -43,11 +43,15 @@ def timestamp(wall_s: float) -> timestamp_pb2.Timestamp:
 def job_to_proto(
     cluster: Cluster,
     job: Job,
-    spec: spec_pb2.CustomJobSpec,
+    spec: spec_pb2.CustomJobSpec | None,
     queue_view: QueueView,
     now: Now,
 ) -> job_pb2.CustomJob:
-    """The job as users see it, without its workers; ``queue_view`` is for the reason it waits."""
+    """The job as users see it, without its workers; as a row where ``spec`` is None.
+
+    ``queue_view`` is for the reason it waits.
+    """
+    row = spec is None
     training = training_of(cluster, job)
     message = job_pb2.CustomJob(
         id=job.id,
@@ -60,12 +64,12 @@ def job_to_proto(
         attempt=job.attempt,
         generation=job.generation,
         wait_reason=wait_reason(cluster, job, queue_view.schedulable_hosts, queue_view),
-        recoveries=[_recovery(recovery) for recovery in job.recoveries],
+        recoveries=[] if row else [_recovery(recovery) for recovery in job.recoveries],
         owner=job.owner,
         project=job.gang.project,
-        annotations=job.annotations,
+        annotations={} if row else job.annotations,
         cursor=job.cursor,
-        hangs=[hang_to_proto(hang) for hang in job.hangs],
+        hangs=[] if row else [hang_to_proto(hang) for hang in job.hangs],
         health=health_of(cluster, job),
         archive_problems=job.unarchived,
         account=job.gang.account,
@@ -75,7 +79,10 @@ def job_to_proto(
         saved_step=training.saved_step,
         summary=summary_to_proto(summary_of(cluster, job, queue_view, now)),
     )
-    if job.kms_key:
+    if row:
+        message.gpu_count, message.host_count = job.gang.gpus, len({place.host for place in job.places})
+        message.recovery_count, message.hang_count = len(job.recoveries), len(job.hangs)
+    elif job.kms_key:
         message.encryption_spec.kms_key_name = job.kms_key
     if job.held_until is not None:
         message.held_until.CopyFrom(timestamp(job.held_until))

@@ -23,9 +23,11 @@ async def listen(config: ControllerConfig, services: dict[str, object], guard: G
         return None
     from holdfast_controller.shell.rest.calls import Calls
     from holdfast_controller.shell.rest.listener import ServedNames, listen
+    from holdfast_controller.shell.rest.page_routes import page_routes
     from holdfast_controller.shell.rest.routes import application
 
-    app = application(Calls(services, guard), ServedNames(config.tls))
+    calls = Calls(services, guard)
+    app = application(calls, ServedNames(config.tls), page_routes(calls))
     return await listen(app, config.host, config.http_port, server_context(config.tls))
 
 

@@ -59,7 +59,7 @@ async def body(request: Request) -> str:
 
 async def no_body(request: Request) -> None:
     """For calls that take none: nothing, or an empty object. Raises ``InvalidInput``."""
-    if not _has_body(request):
+    if not has_body(request):
         return
     text = await body(request)
     if text.strip() not in ("", "{}"):
@@ -136,7 +136,18 @@ def _number(name: str, text: str, most: int) -> int:
     return int(text)
 
 
-def _has_body(request: Request) -> bool:
+def cursor(request: Request, given: dict[str, list[str]]) -> int:
+    """The place in a stream after which it goes on; 0 where none is given. Raises ``InvalidInput``."""
+    found = whole(given, "cursor", most=2**63 - 1)
+    if found is not None:
+        return found
+    # What an EventSource says when it comes back.
+    last = request.headers.get("last-event-id", "")
+    return int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else 0
+
+
+def has_body(request: Request) -> bool:
+    """Whether the request says that it has a body."""
     return request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
 
 

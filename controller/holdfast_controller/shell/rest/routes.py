@@ -49,36 +49,38 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def routes(calls: Calls) -> list[Route]:
     """Every address, each for one gRPC method."""
     gate = Gate(calls)
-    found = []
+    found: list[Route] = []
     for base in (_CUSTOM_JOBS, "/v1/jobs"):
         one = f"{base}/{{id}}"
         found += [
-            Route(base, _bounded(gate.create), methods=["POST"]),
-            Route(base, _bounded(gate.list_jobs), methods=["GET"]),
+            Route(base, bounded(gate.create), methods=["POST"]),
+            Route(base, bounded(gate.list_jobs), methods=["GET"]),
             Route(f"{one}:watch", gate.watch, methods=["GET"]),
             Route(f"{one}:logs", gate.logs, methods=["GET"]),
-            *(Route(f"{one}:{verb}", _bounded(gate.change(verb)), methods=["POST"]) for verb in _VERBS),
-            Route(one, _bounded(gate.get_job), methods=["GET"]),
-            Route(f"{one}/goodput", _bounded(gate.job_goodput), methods=["GET"]),
+            *(Route(f"{one}:{verb}", bounded(gate.change(verb)), methods=["POST"]) for verb in _VERBS),
+            Route(one, bounded(gate.get_job), methods=["GET"]),
+            Route(f"{one}/goodput", bounded(gate.job_goodput), methods=["GET"]),
         ]
     return [
         *found,
-        Route(f"{_CUSTOM_JOBS}/{{id}}", _bounded(gate.delete), methods=["DELETE"]),
-        Route("/metrics", _bounded(gate.metrics), methods=["GET"]),
-        Route("/v1/goodput", _bounded(gate.goodput), methods=["GET"]),
-        Route("/v1/status", _bounded(gate.status), methods=["GET"]),
-        Route("/v1/hosts", _bounded(gate.list_hosts), methods=["GET"]),
-        Route("/v1/hosts/{name}", _bounded(gate.get_host), methods=["GET"]),
-        Route("/v1/hosts/{name}/events", _bounded(gate.host_events), methods=["GET"]),
+        Route(f"{_CUSTOM_JOBS}/{{id}}", bounded(gate.delete), methods=["DELETE"]),
+        Route("/metrics", bounded(gate.metrics), methods=["GET"]),
+        Route("/v1/goodput", bounded(gate.goodput), methods=["GET"]),
+        Route("/v1/status", bounded(gate.status), methods=["GET"]),
+        Route("/v1/hosts", bounded(gate.list_hosts), methods=["GET"]),
+        Route("/v1/hosts/{name}", bounded(gate.get_host), methods=["GET"]),
+        Route("/v1/hosts/{name}/events", bounded(gate.host_events), methods=["GET"]),
     ]
 
 
-def _bounded(endpoint: Endpoint) -> Endpoint:
-    async def bounded(request: Request) -> Response:
+def bounded(endpoint: Endpoint) -> Endpoint:
+    """The endpoint, for as many calls at once as the application has places for."""
+
+    async def within(request: Request) -> Response:
         with request.app.state.bounds.call():
             return await endpoint(request)
 
-    return bounded
+    return within
 
 
 class Gate:
@@ -129,16 +131,22 @@ class Gate:
         return await _json(found, lambda: json_view.goodput_sums(by, found))
 
     async def list_jobs(self, request: Request) -> Response:
-        given = body.parameters(request, ("pageSize", "pageToken", "filter", "readMask"))
-        mask = parse_mask(body.single(given, "readMask"))
+        given = body.parameters(
+            request, ("pageSize", "pageToken", "filter", "readMask", "view", "search", "newest")
+        )
+        mask, row = parse_mask(body.single(given, "readMask")), _is_row(given)
         message = job_pb2.ListJobsRequest(
             page_size=body.whole(given, "pageSize") or 0,
             page_token=body.single(given, "pageToken"),
             filter=_filter(body.single(given, "filter"), _project(request)),
+            newest=body.truth(given, "newest"),
+            view=job_pb2.JOB_VIEW_ROW if row else job_pb2.JOB_VIEW_UNSPECIFIED,
+            search=body.single(given, "search"),
         )
         found = await self._one(request, f"{JOBS}ListJobs", message)
         key = "customJobs" if "project" in request.path_params else "jobs"
-        jobs = await _all(found.jobs, lambda job: masked(_printed(request, job, workers=False), mask))
+        printed = json_view.job_row if row else lambda job: masked(_printed(request, job, workers=False), mask)
+        jobs = await _all(found.jobs, printed)
         return await _json(found, lambda: {key: jobs, "nextPageToken": found.next_page_token})
 
     def change(self, verb: str) -> Endpoint:
@@ -172,12 +180,7 @@ class Gate:
 
     async def watch(self, request: Request) -> Response:
         given = body.parameters(request, ("cursor",))
-        cursor = body.whole(given, "cursor", most=2**63 - 1)
-        if cursor is None:
-            # What an EventSource says when it comes back.
-            last = request.headers.get("last-event-id", "")
-            cursor = int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else 0
-        message = job_pb2.WatchJobRequest(id=request.path_params["id"], cursor=cursor)
+        message = job_pb2.WatchJobRequest(id=request.path_params["id"], cursor=body.cursor(request, given))
         await self._check_project(request)
         form = streams.events_form(request)
         return await streams.response(request, self._calls, f"{JOBS}WatchJob", message, context_of(request), form)
@@ -263,6 +266,13 @@ def _set_time(message: Message, given: dict[str, list[str]], name: str = "since"
             raise InvalidInput([Violation(name, "must be a time", fix)]) from None
 
 
+def _is_row(given: dict[str, list[str]]) -> bool:
+    view = body.single(given, "view")
+    if view not in ("", "ROW"):
+        raise InvalidInput([Violation("view", "must be ROW, or be left out")])
+    return view == "ROW"
+
+
 async def _all(messages: Iterable[M], printed: Callable[[M], T]) -> list[T]:
     """Each entry of a list as it is printed."""
     slices, found = TURNS.begin(), []
@@ -311,11 +321,14 @@ def _printed(request: Request, job: job_pb2.CustomJob, *, workers: bool = True) 
     return printed
 
 
-def application(calls: Calls, names: Callable[[], Collection[str]]) -> Starlette:
-    """The ASGI application behind its guards. ``names`` gets those by which callers may ask for us."""
+def application(calls: Calls, names: Callable[[], Collection[str]], more: Collection[Route] = ()) -> Starlette:
+    """The ASGI application behind its guards, with ``more`` addresses.
+
+    ``names`` gets those by which callers may ask for us.
+    """
     raised = (Aborted, HoldfastError, Refusal, HTTPException, Exception)
     app = Starlette(
-        routes=routes(calls),
+        routes=[*more, *routes(calls)],
         middleware=[Middleware(Guards, names=names)],
         exception_handlers=dict.fromkeys(raised, on_error),
     )

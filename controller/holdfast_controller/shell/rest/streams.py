@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from holdfast._base.printable import json_text
 from holdfast._sdk import json_view
 from holdfast.errors import HoldfastError, InvalidInput, Violation
-from holdfast.v1 import job_pb2
+from holdfast.v1 import cluster_pb2, job_pb2
 from holdfast_controller.shell.rest import errors
 from holdfast_controller.shell.rest.calls import Aborted, CallContext, Calls
 
@@ -42,6 +42,22 @@ def events_form(request: Request) -> Form:
     if "text/event-stream" in request.headers.get("accept", ""):
         return Form("text/event-stream", _sse, lambda body: b"event: error\n" + _data(body), b": still here\n\n")
     return Form("application/x-ndjson", lambda entry: _line(json_view.event(entry)), _line, b"\n")
+
+
+def changes_form(request: Request) -> Form:
+    """Server-sent events for who asks for them, else JSON lines."""
+    if "text/event-stream" not in request.headers.get("accept", ""):
+        return lines_form(json_view.changes)
+
+    def write(entry: cluster_pb2.WatchChangesResponse) -> bytes:
+        return f"id: {entry.cursor}\nevent: change\n".encode() + _data(json_view.changes(entry))
+
+    return Form("text/event-stream", write, lambda body: b"event: error\n" + _data(body), b": still here\n\n")
+
+
+def lines_form(printed: Callable[[Any], json_view.Json]) -> Form:
+    """Each answer as a line of JSON."""
+    return Form("application/x-ndjson", lambda entry: _line(printed(entry)), _line, b"\n")
 
 
 def logs_form(request: Request, asked: job_pb2.StreamLogsRequest) -> Form:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from grpc_health.v1 import health, health_pb2
@@ -15,12 +17,17 @@ from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.model.users import EVERY_PROJECT
 from holdfast_controller.core.views.alerts import Alert, ControllerStatus, alerts
 from holdfast_controller.core.views.overview import overview
-from holdfast_controller.shell.calls.rpc import Context, caller_name, unary
+from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
 from holdfast_controller.shell.services.goodput import sum_goodput
 from holdfast_controller.shell.services.metrics import Metrics
+
+CHANGES_EVERY_S = 0.5
+"""At the least between two answers of ``WatchChanges``."""
+CHANGES_MOST = 200
+"""Jobs and hosts that an answer lists; where there are more, their reader looks at everything again."""
 
 
 class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
@@ -73,6 +80,45 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         cluster, policies = self._driver.cluster, self._driver.reactor.policies
         sees = Registry(self._name, cluster.people, policies.admins).sees(caller_name(context))
         return await sum_goodput(self._driver, request, sees)
+
+    @streaming
+    async def WatchChanges(
+        self, request: cluster_pb2.WatchChangesRequest, context: Context
+    ) -> AsyncGenerator[cluster_pb2.WatchChangesResponse, None]:
+        caller, changes = caller_name(context), self._driver.changes
+        bell = self._driver.watch("")
+        try:
+            read, first = request.cursor or changes.newest, True
+            while True:
+                bell.clear()
+                found, newest = changes.since(read), changes.newest
+                answer = self._changed(caller, found, newest)
+                if first or answer.jobs or answer.hosts or answer.all:
+                    yield answer
+                read, first = newest, False
+                await bell.wait()
+                await asyncio.sleep(CHANGES_EVERY_S)
+        finally:
+            self._driver.unwatch("", bell)
+
+    def _changed(self, caller: str, found: set[str] | None, cursor: int) -> cluster_pb2.WatchChangesResponse:
+        """The part of the changed entities that a caller may know of; all, where they are None or many."""
+        if found is None:
+            return cluster_pb2.WatchChangesResponse(cursor=cursor, all=True)
+        cluster, policies = self._driver.cluster, self._driver.reactor.policies
+        sees = Registry(self._name, cluster.people, policies.admins).sees(caller)
+        jobs, hosts, gone = [], [], False
+        for entity in sorted(found):
+            kind, _, name = entity.partition("/")
+            job = cluster.jobs.get(name) if kind == "job" else None
+            gone |= kind == "job" and (job is None or job.deleted)
+            if job is not None and sees(job.gang.project):
+                jobs.append(name)
+            elif kind == "host":
+                hosts.append(name)
+        if gone or len(jobs) + len(hosts) > CHANGES_MOST:
+            return cluster_pb2.WatchChangesResponse(cursor=cursor, all=True)
+        return cluster_pb2.WatchChangesResponse(cursor=cursor, jobs=jobs, hosts=hosts)
 
     @unary
     async def GetMetrics(

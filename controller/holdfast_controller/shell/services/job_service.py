@@ -40,7 +40,7 @@ from holdfast_controller.shell.calls.committed_views import (
     seen_by,
     spec_of,
 )
-from holdfast_controller.shell.calls.job_filter import parse_filter
+from holdfast_controller.shell.calls.job_filter import parse_filter, searched
 from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
 from holdfast_controller.shell.calls.slices import APART_BYTES, TURNS, Page, apart
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
@@ -123,27 +123,30 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:
         viewer = caller_name(context)
         sees = self._sees(viewer)
-        matches = parse_filter(request.filter)
+        row = request.view == job_pb2.JOB_VIEW_ROW
+        matches, found_in = parse_filter(request.filter), searched(request.search)
         page, slices = Page(request.page_size or _PAGE), TURNS.begin()
         queue = queue_view(self._driver)
         cluster, found, last, more = self._driver.cluster, [], 0, ""
         for count, job in enumerate(self._listed(request)):
             if count % _FILTERED_AT_ONCE == 0:
                 await slices.rest()
-            if job.deleted or not sees(job.gang.project) or not matches(job):
+            if job.deleted or not sees(job.gang.project) or not matches(job) or not found_in(job):
                 continue
-            wanted = await spec_of(job)
+            wanted = None if row else await spec_of(job)
             if cluster.jobs.get(job.id) is not job:
                 continue  # it was deleted meanwhile
             picture = seen_by(viewer, job_to_proto(cluster, job, wanted, queue, now()))
             if not page.takes(picture):
-                more = "" if request.newest and page.is_full else f"{_BEFORE * request.newest}{last}"
+                more = "" if request.newest and page.is_full and not row else f"{_BEFORE * request.newest}{last}"
                 break
             found.append(picture)
             last = job.number
             await slices.rest()
         await self._driver.settled()
-        return job_pb2.ListJobsResponse(jobs=found[::-1] if request.newest else found, next_page_token=more)
+        return job_pb2.ListJobsResponse(
+            jobs=found[::-1] if request.newest and not row else found, next_page_token=more
+        )
 
     def _listed(self, request: job_pb2.ListJobsRequest) -> list[Job]:
         """The jobs from which a page is taken, in the order in which it takes them: behind the page's token."""

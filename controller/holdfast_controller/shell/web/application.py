@@ -19,6 +19,7 @@ from holdfast_controller.shell.rest import body
 from holdfast_controller.shell.rest.calls import Aborted, Calls
 from holdfast_controller.shell.rest.errors import Json, Refusal, on_error
 from holdfast_controller.shell.rest.guards import Bounds
+from holdfast_controller.shell.rest.page_routes import page_routes
 from holdfast_controller.shell.rest.routes import routes
 from holdfast_controller.shell.web.browsers import CALLS, COOKIE, Browsers, WithHeaders, cookies
 from holdfast_controller.shell.web.page_files import PageFiles
@@ -105,6 +106,7 @@ def page(calls: Calls, more: Collection[Route] = ()) -> Starlette:
     app = Starlette(
         routes=[
             *more,
+            *page_routes(calls),
             *(route for route in routes(calls) if route.path.startswith("/v1/")),
             Route("/assets/{name}", asset, methods=["GET"]),
             Route("/{path:path}", shell, methods=["GET"]),
