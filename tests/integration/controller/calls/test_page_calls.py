@@ -142,7 +142,8 @@ async def test_what_a_jobs_page_asks_and_does(ann: httpx.AsyncClient) -> None:
     assert (await ann.get("/v1/goodput", params={"since": "soon"})).status_code == 400
     held = await ann.post(f"/v1/jobs/{job}:hold", json={"duration": "2h"})
     assert held.status_code == 200 and held.json()["heldUntil"] is not None
-    for wrong in ({"duration": "x"}, {"span": "2h"}, [], {"duration": {"a": 1}}, {"id": 7}):
+    bodies: tuple[Any, ...] = ({"duration": "x"}, {"span": "2h"}, [], {"duration": {"a": 1}}, {"id": 7})
+    for wrong in bodies:
         answer = await ann.post(f"/v1/jobs/{job}:hold", json=wrong)
         assert (answer.status_code == 200) is (wrong == {"id": 7}), wrong
     assert (await ann.post(f"/v1/jobs/{job}:stacks", json={})).status_code == 400
