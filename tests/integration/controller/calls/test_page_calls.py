@@ -126,7 +126,7 @@ async def test_changes_come_as_they_happen_and_from_where_a_reader_was(web: Web,
     again = {"cursor": str(first["cursor"])}
     async with asyncio.timeout(WITHIN_S), ann.stream("GET", "/v1/changes", params=again) as stream:
         missed = json.loads(await anext(stream.aiter_lines()))
-        assert missed["jobs"] == [job] and "host-0" in missed["hosts"] and not missed["all"]
+        assert job in missed["jobs"] and "host-0" in missed["hosts"] and not missed["all"]
     beyond = {"cursor": str(first["cursor"] + 10_000)}
     async with asyncio.timeout(WITHIN_S), ann.stream("GET", "/v1/changes", params=beyond) as stream:
         assert json.loads(await anext(stream.aiter_lines()))["all"]
