@@ -39,9 +39,9 @@ class _WebCommands(Commands):
 
 @click.group(cls=_WebCommands)
 def web() -> None:
-    """Open the web page, signed in as you: `holdfast web`, or `holdfast web JOB`.
+    """Open the web page, signed in as you.
 
-    The address works once, within a minute. The browser then stays signed in for 12 hours after its last use, 7 days
+    `holdfast web JOB` opens a job. The address works once, within a minute. The browser then stays signed in for 12 hours after its last use, 7 days
     at most, until you end that, or an admin removes you.
     """
 
@@ -50,7 +50,7 @@ def web() -> None:
 @job_argument(required=False)
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 def open_(word: str | None, no_browser: bool) -> None:
-    """Open the web page, signed in as you; `open` may be left out.
+    """Open the page or a job; `open` may be left out.
 
     Prints the address as well, for a browser elsewhere. It works once, within a minute.
     """
