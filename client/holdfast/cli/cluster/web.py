@@ -41,8 +41,8 @@ class _WebCommands(Commands):
 def web() -> None:
     """Open the web page, signed in as you.
 
-    `holdfast web JOB` opens a job. The address works once, within a minute. The browser then stays signed in for 12 hours after its last use, 7 days
-    at most, until you end that, or an admin removes you.
+    `holdfast web JOB` opens a job. The address works once, within a minute. The browser then stays signed in for 12
+    hours after its last use, 7 days at most, until you end that, or an admin removes you.
     """
 
 
