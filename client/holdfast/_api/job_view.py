@@ -95,6 +95,21 @@ class JobView:
         return self._message.wait_reason
 
     @property
+    def headline(self) -> str:
+        """The job in one line, as ``holdfast ps`` shows it; empty from a controller of an older release."""
+        return self._message.summary.headline
+
+    @property
+    def advice(self) -> str:
+        """The next thing for its user to do, with the line to type if there is one; usually ``Nothing``."""
+        return self._message.summary.advice
+
+    @property
+    def needs_you(self) -> bool:
+        """Whether it does not go on well without a person."""
+        return self._message.summary.condition == job_pb2.JOB_CONDITION_NEEDS_YOU
+
+    @property
     def health(self) -> str:
         """A sentence of the hang detector; empty where it has nothing to say."""
         return self._message.health

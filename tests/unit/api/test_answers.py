@@ -70,6 +70,16 @@ def test_a_jobs_line_tells_how_it_is_and_drives_no_terminal() -> None:
     assert (JobView(waits).started_at, JobView(waits).ended, JobView(waits).project) == (None, False, "default")
 
 
+def test_a_jobs_words_are_the_controllers() -> None:
+    job = job_pb2.CustomJob(id="j")
+    old = JobView(job)
+    assert (old.headline, old.advice, old.needs_you) == ("", "", False)
+    job.summary.headline, job.summary.advice = "Hangs", "Relaunch it by: holdfast job restart j"
+    job.summary.condition = job_pb2.JOB_CONDITION_NEEDS_YOU
+    new = JobView(job)
+    assert (new.headline, new.advice, new.needs_you) == ("Hangs", "Relaunch it by: holdfast job restart j", True)
+
+
 def test_a_timeout_is_also_pythons() -> None:
     assert issubclass(WaitTimeout, TimeoutError) and issubclass(WaitTimeout, HoldfastError)
 

@@ -11,9 +11,13 @@ from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import Gpu, Inventory, Liveness, Place
+from holdfast_controller.core.model.placement import Rendezvous
+from holdfast_controller.core.model.runtime import Started
+from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.core.views.alerts import MOST_OF_A_KIND, Alert, ControllerStatus, Kind, alerts
 from holdfast_controller.core.views.gauges import gauges
+from holdfast_controller.core.views.job_summary import summary_of
 from holdfast_controller.core.views.overview import GpuState, HostState, host_state, overview
 
 NOW = Now(Mono(1000.0), Wall(50_000.0))
@@ -165,6 +169,10 @@ def test_job_that_waits_for_a_minute_is_no_matter(cluster: Cluster) -> None:
 
 def test_hang_that_goes_on_is_told_and_one_that_is_over_is_not(cluster: Cluster) -> None:
     place(cluster)
+    rendezvous = Rendezvous("10.0.0.1", 20001, "s", ("10.0.0.1",) * 3, (1, 2, 3))
+    fold(cluster, ev.GangLaunched(job_id="a", at=Wall(49_992.0), generation=1, rendezvous=rendezvous))
+    started = {index: Started(7, (8,)) for index in range(len(GANG.members))}
+    fold(cluster, ev.GangStarted(job_id="a", at=Wall(49_993.0), generation=1, started=started))
     fold(
         cluster,
         ev.HangNoticed(
@@ -178,14 +186,15 @@ def test_hang_that_goes_on_is_told_and_one_that_is_over_is_not(cluster: Cluster)
             hosts=(),
         ),
     )
-    assert [each.message for each in told(cluster)] == ["hangs: no rank has moved for 49 s"]
-    cluster.runtime_of("a").health = "no rank has moved for 60 s; it is restarted in 20 s unless it moves"
-    assert [each.message for each in told(cluster)] == [f"hangs: {cluster.runtime_of('a').health}"]
+    summary = summary_of(cluster, cluster.jobs["a"], QueueView(cluster, [], {}), NOW)
+    assert [each.message for each in told(cluster)] == [summary.headline]
+    assert summary.health.startswith("Hangs since ") and summary.headline.endswith(": holdfast job restart a")
     fold(cluster, ev.HangOver(job_id="a", at=Wall(49_999.5), note="it moves"))
     assert told(cluster) == []
     cluster.jobs["a"].budgets.hang_restarts = 2
-    times = "restarted 2 times in a row because it hung, 3 at most"
-    assert [each.message for each in told(cluster)] == [f"{times}: `holdfast job hangs a` shows where"]
+    (message,) = [each.message for each in told(cluster)]
+    assert "it was relaunched 2 times in a row because it hung, 3 at most" in message
+    assert message.endswith("; see where it hung: holdfast job hangs a")
 
 
 def test_certificates_letters_and_versions_have_a_line_each(cluster: Cluster) -> None:

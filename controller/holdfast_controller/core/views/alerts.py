@@ -15,6 +15,7 @@ from holdfast_controller.core.model.quota import Quotas
 from holdfast_controller.core.model.throttling import throttled_in_words
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
+from holdfast_controller.core.views.job_summary import summary_of
 from holdfast_controller.core.views.overview import HostState, Overview, host_state
 
 LONG_WAIT_S = 600.0
@@ -77,7 +78,7 @@ def alerts(
     """(Alerts to list, how many more there are). Of jobs only those in projects that ``sees`` allows."""
     whole = [
         *_hosts(cluster, found, now),
-        *_hangs(cluster, found, sees),
+        *_hangs(cluster, found, sees, now),
         *_cluster(cluster, found, controller, now),
         *_waiting(cluster, sees, quotas, now),
     ]
@@ -163,19 +164,13 @@ def _gpu_fault(host: Host) -> str:
     return "; ".join(bad[:2]) + more
 
 
-def _hangs(cluster: Cluster, found: Overview, sees: Callable[[str], bool]) -> Iterator[Alert]:
-    for job in found.hangs:
+def _hangs(cluster: Cluster, found: Overview, sees: Callable[[str], bool], now: Now) -> Iterator[Alert]:
+    """Jobs that hang, or hung again after a restart, in the words of their own pages."""
+    running = QueueView(cluster, [], {})
+    for job in (*found.hangs, *found.hang_again):
         if sees(job.gang.project):
-            hang = job.hangs[-1]
-            yield Alert(
-                Kind.HANG, f"job/{job.id}", f"hangs: {cluster.runtime[job.id].health or hang.sentence}", hang.since
-            )
-    for job in found.hang_again:
-        if sees(job.gang.project):
-            times = f"restarted {job.budgets.hang_restarts} times in a row because it hung"
-            message = f"{times}, {job.gang.max_hang_restarts} at most: `holdfast job hangs {job.id}` shows where"
             since = job.hangs[-1].since if job.hangs else None
-            yield Alert(Kind.HANG, f"job/{job.id}", message, since)
+            yield Alert(Kind.HANG, f"job/{job.id}", summary_of(cluster, job, running, now).headline, since)
 
 
 def _waiting(cluster: Cluster, sees: Callable[[str], bool], quotas: Quotas, now: Now) -> Iterator[Alert]:
