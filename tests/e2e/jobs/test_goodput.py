@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.cli_cluster import DevCluster
+from tests.e2e.cli_cluster import DevCluster, until
 from tests.e2e.lifecycle_jobs import job_file
 
 pytestmark = pytest.mark.timeout(240)
@@ -119,4 +119,75 @@ def test_without_a_word_of_the_program_the_sums_are_exact_and_nothing_is_called_
     assert (found["level"], found["goodput"], found["complete"]) == ("D", None, True)
     assert not seconds_of(found, "train") + seconds_of(found, "train_unsaved") + seconds_of(found, "lost")
     assert abs(seconds_of(found, "ran") - sum(measured.values())) < WITHIN_S + WITHIN_SHARE * sum(measured.values())
+    assert "the log gives the same sums" in cluster.holdfast("goodput", "verify", job_id).stdout
+
+
+FAULTS = """
+import json, os, signal, sys, time
+import holdfast
+folder, generation = sys.argv[1], int(os.environ["HOLDFAST_GENERATION"])
+
+def tell(what):
+    with open(os.path.join(folder, "moments"), "a") as file:
+        file.write(json.dumps([what, generation, time.time()]) + "\\n")
+
+def ended(*_):
+    tell("ended")
+    os._exit(0)
+
+signal.signal(signal.SIGTERM, ended)
+tell("began")
+time.sleep(3.0)
+first = {1: 1, 2: 31}.get(generation, 61)
+if first > 1:
+    holdfast.resumed(first - 1)
+for step in range(first, 121):
+    time.sleep(0.2)
+    holdfast.progress(step, total=120)
+    if step in (first, 30, 60):
+        tell(f"step {step}")
+    if step in (30, 60):
+        holdfast.saved(step)
+    if step == 40 and generation == 1:
+        tell("stopped")
+        os.kill(os.getpid(), signal.SIGSTOP)
+    while step == 80 and generation == 2:
+        if not os.path.exists(os.path.join(folder, "waits")):
+            open(os.path.join(folder, "waits"), "w").close()
+        time.sleep(0.1)
+"""
+
+
+# Half a minute of silence, and half a minute more before a hang is acted on.
+@pytest.mark.slow
+def test_a_process_that_is_stopped_and_a_pause_cost_what_the_stopwatch_says(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "faults.py").write_text(FAULTS)
+    command = [sys.executable, str(tmp_path / "faults.py"), str(tmp_path)]
+    hangs = {"action": "RESTART", "floor": "5s"}
+    file = job_file(tmp_path, "", command=command, workers=1, gpus=GPUS, hangDetection=hangs)
+    job_id = cluster.holdfast("submit", str(file)).stdout.strip()
+    until((tmp_path / "waits").exists, timeout=180)
+    cluster.holdfast("job", "pause", job_id)
+    cluster.reach(job_id, "PAUSED", timeout=60)
+    cluster.holdfast("job", "resume", job_id)
+    cluster.reach(job_id, "SUCCEEDED", timeout=120)
+    lines = (json.loads(line) for line in (tmp_path / "moments").read_text().splitlines())
+    at = {(what, generation): moment for what, generation, moment in lines}
+    found = json.loads(cluster.holdfast("goodput", job_id, "-o", "json").stdout)
+    assert (found["level"], found["interruptions"]) == ("A", 2)
+    hang = ("detect", "diagnose", "stop", "prepare", "relaunch", "warm_up")
+    wanted = {
+        (("lost",), "HANG"): at["stopped", 1] - at["step 30", 1],
+        (hang, "HANG"): at["step 31", 2] - at["stopped", 1],
+        (("lost",), "PAUSED"): at["ended", 2] - at["step 60", 2],
+        (("warm_up",), "PAUSED"): at["step 61", 3] - at["began", 3],
+    }
+    off = {}
+    for (categories, cause), seconds in wanted.items():
+        booked = sum(seconds_of(found, category, cause) for category in categories)
+        if abs(booked - seconds) > max(WITHIN_S, WITHIN_SHARE * seconds):
+            off[categories, cause] = (round(booked, 2), round(seconds, 2))
+    assert not off, (off, found)
     assert "the log gives the same sums" in cluster.holdfast("goodput", "verify", job_id).stdout

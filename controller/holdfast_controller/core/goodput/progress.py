@@ -18,6 +18,8 @@ MOST_SAVES = 32
 MOST_INTERVALS = 64
 SAVE_FROM_MS = 10_000
 """A checkpoint that is written while no step is reported for longer than this, or two steps, is waited for."""
+MOST_MS = 1e15
+"""Longer than any job; steps are as large as agents say."""
 LOOK_MS = 2_000
 """How often an agent looks; it tells at once what is new, and what isn't every eight seconds."""
 _APART = (Category.PAUSE, Category.SAVE, Category.EVALUATE)
@@ -61,7 +63,7 @@ def _turned_at(watch: ProgressWatch, before: Reached | None, earlier: int, at: i
         return (max(earlier, at - LOOK_MS) + at) // 2
     if into or before is None:
         return last.at
-    back = round((last.step - before.step) * _step_ms(watch, before))
+    back = _took_ms(last.step - before.step, watch, before)
     return max(last.at - back, earlier)
 
 
@@ -93,7 +95,7 @@ def _first(watch: ProgressWatch, since: int) -> Reached | None:
     if first is None or earliest >= first.at or (watch.since and not watch.stepless):
         return first
     before = watch.resumed if watch.resumed is not None else 0.0
-    at = first.at - round(max(first.step - before - 1, 0.0) * _step_ms(watch))
+    at = first.at - _took_ms(max(first.step - before - 1, 0.0), watch)
     if at >= earliest:
         return Reached(at, min(before + 1, first.step))
     return replace(first, at=(earliest + first.at) // 2)
@@ -165,7 +167,7 @@ def _reached_at(watch: ProgressWatch, step: float, at: int) -> int:
     """When a step was reached that may lie some steps back, by the mean time of a step."""
     if watch.last is None or step >= watch.last.step:
         return at
-    back = round((watch.last.step - step) * _step_ms(watch))
+    back = _took_ms(watch.last.step - step, watch)
     return max(watch.last.at - back, watch.saved[-1].at if watch.saved else watch.began or 0)
 
 
@@ -174,7 +176,12 @@ def _step_ms(watch: ProgressWatch, until: Reached | None = None) -> float:
     first, last = watch.first, watch.last if until is None else until
     if first is None or last is None or last.step <= first.step:
         return 0.0
-    return worked(first.at, last.at, watch.apart) / (last.step - first.step)
+    work_ms = float(max(worked(first.at, last.at, watch.apart), 0))
+    return min(work_ms / (last.step - first.step), work_ms)  # whatever fractions of steps an agent reports
+
+
+def _took_ms(steps: float, watch: ProgressWatch, until: Reached | None = None) -> int:
+    return round(min(steps * _step_ms(watch, until), MOST_MS))
 
 
 def worked(start: int, end: int, apart: Iterable[Interval]) -> int:

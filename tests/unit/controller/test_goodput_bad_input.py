@@ -1,0 +1,87 @@
+"""Whatever agents report and clocks read, the ledger's sums are those of the allocations, and nothing is negative."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.controller.goodput_stories import Story
+
+from holdfast._session.reports import ExitReason
+from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.goodput.progress import observe, recorded
+from holdfast_controller.core.goodput.view import as_of_now, totals
+from holdfast_controller.core.model.clock import Mono, Now
+from holdfast_controller.core.model.goodput import ProgressWatch
+from holdfast_controller.core.model.recovery import EndReason
+
+STEPS = st.none() | st.floats(0, allow_nan=False, allow_infinity=False) | st.integers(0, 60).map(float)
+TIMES = st.floats(-1e9, 1e9)
+OUTPUTS = st.builds(
+    OutputFeatures,
+    last_progress_s=st.none() | TIMES,
+    step=STEPS,
+    last_checkpoint_s=st.none() | TIMES,
+    checkpoint_open=st.booleans(),
+    step_total=STEPS,
+    step_fell=st.booleans(),
+    phase=st.sampled_from(["", "save", "evaluate"]),
+    saved_step=STEPS,
+    resumed_step=STEPS,
+    bar_step=STEPS,
+    step_s=st.none() | TIMES,
+)
+VECTORS = st.lists(st.tuples(st.integers(0, 1), TIMES, OUTPUTS, st.sampled_from(["", "waits"])), max_size=12)
+JUMPS = st.floats(-5000, 5000)
+
+
+def lied(story: Story, generation: int, vectors: list[Any], end_s: float) -> Any:
+    """The progress of a generation of which agents reported these vectors."""
+    watch = ProgressWatch(generation)
+    for number, (index, at_s, output, idle) in enumerate(vectors):
+        vector = WorkerFeatures(f"workerpool0-{index}", "h1", at_s, (), output, idle)
+        observe(watch, index, vector, Now(Mono(20.0 + number), story.wall(20.0 + number)))
+    return recorded(watch, story.ms(15), story.ms(end_s))
+
+
+@settings(max_examples=300, deadline=None)
+@given(VECTORS, VECTORS, JUMPS, st.booleans())
+def test_agents_that_lie_and_clocks_that_jump_change_no_sum(
+    first: list[Any], second: list[Any], jump_s: float, succeeds: bool
+) -> None:
+    story = Story()
+    story.run()
+    for generation, vectors, end_s in ((1, first, 60.0), (2, second, 60.0 + jump_s)):
+        progress = lied(story, generation, vectors, end_s)
+        if progress is not None:
+            assert all(mark.start < mark.end for mark in progress.apart)
+            story.of_job(end_s, ev.ProgressRecorded, generation=generation, progress=progress)
+        if generation == 1:
+            story.restart(end_s, EndReason.NONZERO_EXIT, end_s + jump_s)
+            story.launch(61 + jump_s)
+            story.start(62 + jump_s)
+    story.exit(200 + jump_s, ExitReason.COMPLETED if succeeds else ExitReason.NONZERO_EXIT)
+    story.end(201 + jump_s)
+    # The oracle integrates the allocations by itself, and compares at each event.
+    assert all(seconds >= 0 for seconds in story.sums().values())
+
+
+@settings(max_examples=100, deadline=None)
+@given(VECTORS, TIMES)
+def test_a_look_at_a_running_job_adds_up_and_changes_nothing(vectors: list[Any], at_s: float) -> None:
+    story = Story()
+    story.run()
+    watch = ProgressWatch(1)
+    for number, (index, taken_s, output, idle) in enumerate(vectors):
+        vector = WorkerFeatures(f"workerpool0-{index}", "h1", taken_s, (), output, idle)
+        observe(watch, index, vector, Now(Mono(20.0 + number), story.wall(20.0 + number)))
+    job = story.oracle.cluster.jobs["a"]
+    assert job.ledger is not None
+    before = repr(job.ledger)
+    shown = as_of_now(job, watch, story.ms(at_s))
+    assert shown is not None
+    weight = sum(tape.weight for tape in shown.live)
+    assert sum(totals(shown).values()) == weight * (shown.clock - shown.since)
+    assert repr(job.ledger) == before
