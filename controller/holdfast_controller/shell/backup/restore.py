@@ -24,6 +24,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, cast
 
+import sqlalchemy as sa
+
 from holdfast._base.identity import Identity, Kind
 from holdfast._daemon.instance_lock import only_one
 from holdfast._security import pki, server_names
@@ -36,6 +38,7 @@ from holdfast_controller.shell.backup.backup import MAGIC, read_passphrase
 from holdfast_controller.shell.backup.sealed_stream import Opener
 from holdfast_controller.shell.backup.targets import Targets, settings_for, targets_of
 from holdfast_controller.shell.base.config import CertificateConfig
+from holdfast_controller.shell.store.schema import web_sessions
 from holdfast_controller.shell.store.store import Store
 
 _PIECE = 1 << 20
@@ -228,9 +231,16 @@ def _begin_anew(database: Path, done: mf.Manifest) -> Cluster:
     store = Store(database)
     try:
         store.call(store.open).result()
+        store.call(_sign_out, store).result()
         return store.call(store.continue_from_backup, Wall(time.time()), Wall(done.taken_at)).result()  # type: ignore[no-any-return]
     finally:
         store.close()
+
+
+def _sign_out(store: Store) -> None:
+    """Forget browser sessions: one that was ended since the backup must not come back."""
+    with store.transaction() as database:
+        database.execute(sa.delete(web_sessions))
 
 
 def _move(done: mf.Manifest, staging: Path, targets: Targets, settings: str) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from holdfast._base import config as settings_file
 from holdfast._base.identity import Kind
-from holdfast._security import certificate, pki
+from holdfast._security import certificate, pki, server_names
 from holdfast._security.server_tls import server_context
+from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.enrolment.port import names_of
@@ -39,6 +40,7 @@ def problems(file: Path) -> list[str]:
     checks: tuple[Callable[[ControllerConfig], object], ...] = (
         Channels.of,
         _check_own_certificate,
+        _check_web_certificate,
         _check_ca,
         _check_folders,
         _check_secrets_key,
@@ -65,6 +67,13 @@ def _check_own_certificate(settings: ControllerConfig) -> None:
     if settings.ca_directory is None and own.ends_at < time.time():
         fix = "Have another one issued: without ca_directory the controller can't renew it."
         raise ConfigError(f"cert: {settings.cert} has ended.", fix=fix)
+
+
+def _check_web_certificate(settings: ControllerConfig) -> None:
+    if settings.web.cert is not None and settings.web.key is not None:
+        files = TlsFiles(settings.ca, settings.web.cert, settings.web.key)
+        server_context(files, anyone=True)
+        server_names.named(files.cert)
 
 
 def _check_ca(settings: ControllerConfig) -> None:

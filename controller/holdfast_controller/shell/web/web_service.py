@@ -26,7 +26,7 @@ class WebService(web_pb2_grpc.WebServiceServicer):
     ) -> web_pb2.CreateLoginResponse:
         host, port = self.reached_at()
         if not port:
-            fix = "Set listen in [web] of controller.toml, or: holdfast web --local"
+            fix = "Set listen in [web] of controller.toml, and start the controller again."
             raise WrongState("This controller serves no web page.", fix=fix)
         code, end = self._signed_in.code(caller_name(context))
         return web_pb2.CreateLoginResponse(code=code, end=timestamp(end), host=host, port=port)

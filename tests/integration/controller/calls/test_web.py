@@ -7,6 +7,7 @@ import dataclasses
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ from tests.integration.controller.cluster import Certificates, Controller, refus
 from tests.integration.controller.web import BODY, WITHIN_S, context
 from tests.support.stubs import access_stub, web_stub
 
+from holdfast.errors import ConfigError
 from holdfast.v1 import access_pb2, web_pb2
 from holdfast_controller.core.model import web_sessions
 from holdfast_controller.shell.base.config import ControllerConfig, WebConfig
@@ -306,6 +308,27 @@ async def test_a_session_outlives_the_controller_and_an_idle_one_ends(
             assert (await browser.get("/v1/jobs", headers=kept)).status_code == 200
             monkeypatch.setattr(web_sessions, "IDLE_S", -1.0)
             assert (await browser.get("/v1/jobs", headers=kept)).status_code == 401
+
+
+async def test_without_a_page_no_code_is_given_and_the_setting_is_named(
+    config: ControllerConfig, certificates: Certificates
+) -> None:
+    ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(serve(dataclasses.replace(config, web=WebConfig()), ready.set_result))
+        controller = Controller(await ready, certificates)
+        stub = web_stub(controller.channel("user/ann"))
+        _, error = await refusal(stub.CreateLogin(web_pb2.CreateLoginRequest(), timeout=WITHIN_S))
+        assert "[web]" in str(error)
+        await controller.close()
+        serving.cancel()
+
+
+def test_half_a_certificate_for_browsers_or_no_address_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="go together"):
+        WebConfig(cert=tmp_path / "web.pem")
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        WebConfig(listen="7445")
 
 
 async def test_a_session_has_so_many_streams_and_calls_go_on_beside_them(site: Site) -> None:

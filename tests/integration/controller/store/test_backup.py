@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
 import socket
+import sqlite3
 import stat
 import tarfile
 import zlib
@@ -89,6 +91,15 @@ def test_a_controller_comes_back_with_all_it_had(cluster: Path) -> None:
     assert again.epoch > EPOCHS_LEFT_OUT and again.sequence == 1 + EVENTS_LEFT_OUT
     assert again.gaps == [(1, again.sequence)]
     assert not list(new.glob(".*")) and not list(old.glob(".copy*"))
+
+
+def test_a_browser_session_does_not_come_back(cluster: Path) -> None:
+    with contextlib.closing(sqlite3.connect(cluster / "state/holdfast.db")) as database, database:
+        database.execute("INSERT INTO web_sessions VALUES ('digest', 'id', 'bob', 1.0, 1.0, '', '')")
+    saved(cluster)
+    restored(cluster)
+    with contextlib.closing(sqlite3.connect(cluster / "new/state/holdfast.db")) as database:
+        assert database.execute("SELECT count(*) FROM web_sessions").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("advertise", [None, "new.lab"])
