@@ -191,3 +191,4 @@ def test_a_process_that_is_stopped_and_a_pause_cost_what_the_stopwatch_says(
             off[categories, cause] = (round(booked, 2), round(seconds, 2))
     assert not off, (off, found)
     assert "the log gives the same sums" in cluster.holdfast("goodput", "verify", job_id).stdout
+    assert "jobs: the log gives the same sums" in cluster.holdfast("goodput", "verify").stdout

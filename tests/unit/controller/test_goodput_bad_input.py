@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.goodput_cost import story as restarts_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controller.goodput_stories import Story
@@ -11,9 +12,11 @@ from tests.unit.controller.goodput_stories import Story
 from holdfast._session.reports import ExitReason
 from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.goodput.progress import observe, recorded
 from holdfast_controller.core.goodput.view import as_of_now, totals
 from holdfast_controller.core.model.clock import Mono, Now
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import ProgressWatch
 from holdfast_controller.core.model.recovery import EndReason
 
@@ -85,3 +88,13 @@ def test_a_look_at_a_running_job_adds_up_and_changes_nothing(vectors: list[Any],
     weight = sum(tape.weight for tape in shown.live)
     assert sum(totals(shown).values()) == weight * (shown.clock - shown.since)
     assert repr(job.ledger) == before
+
+
+def test_a_job_of_8192_ranks_that_restarts_stays_one_tape_and_adds_up() -> None:
+    cluster = Cluster()
+    for event in restarts_of(1024, 2):
+        fold(cluster, event)
+    ledger = cluster.jobs["a"].ledger
+    assert ledger is not None
+    assert (len(ledger.live), len(ledger.gone), ledger.interruption) == (1, 0, 2)
+    assert sum(totals(ledger).values()) == 8192 * (ledger.clock - ledger.since)

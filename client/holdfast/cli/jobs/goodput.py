@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import io
@@ -19,6 +20,7 @@ from holdfast.cli.kit.job_names import on_job
 from holdfast.cli.kit.output import dump
 from holdfast.cli.kit.parameters import job_word, moment
 from holdfast.cli.kit.table import Column, terminal_width, write
+from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -41,15 +43,17 @@ def goodput(words: tuple[str, ...], by: str | None, since: Any, until: Any, outp
 
     Of a JOB: each category with its cause and who pays, which add up to its allocated GPU time exactly. Without JOB:
     GPU hours by project, owner and project, host, GPU model or week. `holdfast goodput verify JOB` computes the job's
-    figures again from its events and exits with 125 where they differ.
+    figures again from its events and exits with 125 where they differ; without JOB, those of all jobs that you see.
     """
     verify = bool(words) and words[0] == "verify"
     names = words[1:] if verify else words
-    if len(names) > 1 or (verify and not names):
+    if len(names) > 1:
         raise click.UsageError("Name one job.")
-    if names and (by or since is not None or until is not None):
-        raise click.UsageError("--by, --since and --until are for all jobs: leave JOB out.")
-    if names:
+    if words and (by or since is not None or until is not None):
+        raise click.UsageError("--by, --since and --until are for sums over all jobs: leave JOB and verify out.")
+    if verify and not names:
+        _verify_all()
+    elif names:
         _show_job(names[0], output, verify=verify)
     else:
         _show_all(by or "project", _time(since), _time(until), output)
@@ -81,6 +85,22 @@ def _show_job(word: str, output: str, *, verify: bool) -> None:
         say_text(_csv(("category", "cause", "payer", "rank_seconds" if found.ranks else "gpu_seconds"), rows))
     else:
         say(*page(job_id, found, terminal_width()))
+
+
+def _verify_all() -> None:
+    async def work(client: Client) -> tuple[int, list[str]]:
+        jobs = [job.id async for job in client.list_jobs()]
+        wrong = []
+        for job_id in jobs:
+            with contextlib.suppress(NotFound):  # deleted since
+                if found := (await client.goodput(job_id, verify=True)).verified:
+                    wrong.append(f"{one_line(job_id)}: {one_line(found)}")
+        return len(jobs), wrong
+
+    count, wrong = with_client(work)
+    say(*wrong, f"{count - len(wrong)} of {count} jobs: the log gives the same sums")
+    if wrong:
+        sys.exit(exit_status.OUR_FAILURE)
 
 
 def _show_all(by: str, since: float | None, until: float | None, output: str) -> None:
