@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import grpc
 
-from holdfast._base.proto_time import timestamp
+from holdfast._base.proto_time import seconds, timestamp
 from holdfast._base.secret import Secret
 from holdfast._sdk.access_calls import AccessCalls, SecretCalls
 from holdfast._sdk.hang_calls import HangCalls
@@ -193,6 +193,35 @@ class Client(HostCalls, HangCalls):
     async def goodput(self, job_id: str, *, verify: bool = False) -> job_pb2.GetGoodputResponse:
         """The goodput ledger of a job; with ``verify``, compared with what its events give."""
         return await self._unary(self._jobs.GetGoodput, job_pb2.GetGoodputRequest(id=job_id, verify=verify))
+
+    async def series(
+        self,
+        job_id: str,
+        *,
+        ranks: Iterable[int] = (),
+        figures: Iterable[str] = (),
+        since: float | None = None,
+        until: float | None = None,
+        points: int = 0,
+        recording: str = "",
+    ) -> AsyncGenerator[job_pb2.GetSeriesResponse]:
+        """Figures of a job's ranks over time, in the order of time; more than one answer where there is much."""
+        request = job_pb2.GetSeriesRequest(
+            id=job_id, ranks=ranks, figures=figures, points=points, recording=recording
+        )
+        if since is not None:
+            request.since.CopyFrom(timestamp(since))
+        if until is not None:
+            request.until.CopyFrom(timestamp(until))
+        reached = -1.0
+        while True:
+            page = await self._unary(self._jobs.GetSeries, request)
+            yield page
+            request.page_token = page.next_page_token
+            begins = seconds(page.since)
+            if not request.page_token or begins <= reached:  # one that leads nowhere is not followed for ever
+                return
+            reached = begins
 
     async def list_jobs(self, filter: str = "", *, page_size: int = 0) -> AsyncGenerator[job_pb2.CustomJob]:
         """All jobs that match, oldest first, without their workers; pages are fetched as they are needed."""

@@ -58,6 +58,7 @@ COMMANDS: dict[str, list[str]] = {
     "job delete": ["job delete j1"],
     "job recoveries": ["job recoveries j1", "job recoveries j1 -o json"],
     "job hangs": ["job hangs j1", "job hangs j1 --full", "job hangs j1 -o json"],
+    "job series": [*("job series j1", "job series j1 -o json", "job series j1 -o csv", "job series j1 --rank 0")],
     "job stacks": ["job stacks j1", "job stacks j1 --full", "job stacks j1 -o json"],
     "job hang-action": ["job hang-action j1 off --for 2h", "job hang-action j1 on"],
     "job hold": ["job hold j1 --for 2h"],

@@ -176,6 +176,9 @@ async def test_a_host_that_sends_what_is_nothing_is_told_to_stop(controller: Con
             """Answers the first order by a chunk without bytes, which costs no credit."""
             order = await call.read()
             assert isinstance(order, agent_pb2.TransferResponse)
+            if order.WhichOneof("message") == "take_series":
+                order = await call.read()
+                assert isinstance(order, agent_pb2.TransferResponse)
             await call.write(agent_pb2.TransferRequest(chunk=agent_pb2.TransferChunk(id=order.open.id)))
             while order.WhichOneof("message") != "close":
                 order = await call.read()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import operator
 from collections.abc import Callable, MutableMapping, MutableSequence
 from typing import TYPE_CHECKING, Any, cast
@@ -191,6 +192,17 @@ def goodput_sums(by: str, message: cluster_pb2.SumGoodputResponse) -> Json:
     ]
     begins = message.complete_since.ToJsonString() if message.HasField("complete_since") else None
     return {"completeSince": begins, "truncated": message.truncated, "rows": rows}
+
+
+def series(message: job_pb2.GetSeriesResponse) -> Json:
+    """Figures of ranks over time; a value that isn't known is None."""
+    found = _printed(message)
+    for shown, one in zip(found["series"], message.series, strict=True):
+        for name in ("mean", "least", "most"):
+            shown[name] = [_whole(value) if math.isfinite(value) else None for value in getattr(one, name)]
+        if shown["quantile"] is not None:
+            shown["quantile"] = round(shown["quantile"], 3)
+    return found
 
 
 def stored(message: cluster_pb2.StoredBytes) -> Json:

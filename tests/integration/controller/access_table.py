@@ -32,6 +32,7 @@ JobService/CreateJob                    -    -        D       U    D      D     
 JobService/DryRunJob                    -    -        D       U    D      D         +     +     D    D      +
 JobService/GetJob                       -    -        D       U    +      N         +     +     D    D      +
 JobService/GetGoodput                   -    -        D       U    +      N         +     +     D    D      +
+JobService/GetSeries                    -    -        D       U    +      N         +     +     D    D      +
 JobService/ListJobs                     -    -        D       U    +      +         +     +     D    D      +
 JobService/CancelJob                    -    -        D       U    D      N         D     +     D    D      +
 JobService/RestartJob                   -    -        D       U    D      N         D     +     D    D      +

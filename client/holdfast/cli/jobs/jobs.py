@@ -16,6 +16,7 @@ from holdfast.cli.jobs.job_control import delete, pause, recoveries, resume
 from holdfast.cli.jobs.job_hangs import hang_action, hangs, hold, stacks
 from holdfast.cli.jobs.rerun import rerun
 from holdfast.cli.jobs.run import attach
+from holdfast.cli.jobs.series import series
 from holdfast.cli.jobs.waiting import wait
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
@@ -224,7 +225,9 @@ def restart(word: str) -> None:
     with_client(work)
 
 
-for _command in (attach, rerun, wait, pause, resume, cancel, delete, recoveries, hangs, stacks, hang_action, hold):
+for _command in (
+    *(attach, rerun, wait, pause, resume, cancel, delete, recoveries, series, hangs, stacks, hang_action, hold),
+):
     job.add_command(_command)
 
 

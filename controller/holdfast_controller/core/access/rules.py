@@ -72,6 +72,7 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.JobService/DryRunJob": _user(Role.USER, Where.NEW_JOB),
     "holdfast.v1.JobService/GetJob": _LOOK,
     "holdfast.v1.JobService/GetGoodput": _LOOK,
+    "holdfast.v1.JobService/GetSeries": _LOOK,
     "holdfast.v1.JobService/ListJobs": _LOOK_AROUND,
     "holdfast.v1.JobService/CancelJob": _ACT,
     "holdfast.v1.JobService/RestartJob": _ACT,

@@ -122,6 +122,13 @@ AUDIT_REFUSALS = counter("holdfast_audit_refusals_total", "Calls that were refus
 AUDIT_UNWRITTEN = counter(
     "holdfast_audit_unwritten_total", "Audit log entries that were only counted, for summaries."
 )
+SERIES_WRITABLE = gauge("holdfast_series_writable", "1 while ranks' figures can be kept.")
+SERIES_STORE = gauge("holdfast_series_bytes", "Size of the ranks' figures that are kept.")
+SERIES_KEPT = counter("holdfast_series_kept_total", "Minutes and recordings of workers that were kept.")
+SERIES_DROPPED = counter(
+    "holdfast_series_dropped_total",
+    "Minutes and recordings that agents dropped, for want of a controller that takes them.",
+)
 AUDIT_NOT_COPIED = counter(
     "holdfast_audit_not_copied_total", "Lines of the audit log that the syslog server could not be sent."
 )
@@ -139,5 +146,6 @@ READ = (
 MEASURED = (
     COMMIT, COMMIT_EVENTS, COMMIT_PENDING, RPC, RPCS, OPEN_STREAMS, LOOP_LAG, STORE, NOTIFICATIONS_WAITING,
     NOTIFICATIONS_FAILING, NOTIFICATIONS_DELIVERED, AUDIT_REFUSALS, AUDIT_UNWRITTEN, AUDIT_NOT_COPIED, HOST_THROTTLED,
+    SERIES_WRITABLE, SERIES_STORE, SERIES_KEPT, SERIES_DROPPED,
 )  # fmt: skip
 FAMILIES = (*daemon.FAMILIES, *COUNTED, *READ, *LEDGER, *MEASURED)

@@ -90,6 +90,10 @@ class RetentionConfig:
     """Jobs that have ended; beyond that the oldest ones go."""
     history: float = 90 * 86_400.0
     """Events of hosts, users and the cluster."""
+    series: float = 30 * 86_400.0
+    """Minutes of ranks' figures; then quarter-hours take their place, for 400 days."""
+    series_mb: int = 10_000
+    """MiB of all ranks' figures; beyond that the oldest go. 0: no limit."""
     user_mb: int = 20_480
     """MiB of the controller's disk that the jobs of one user may take; from then on none is accepted. 0: no limit."""
     project_mb: int = 0
@@ -97,7 +101,7 @@ class RetentionConfig:
 
     def __post_init__(self) -> None:
         """Raises ``ConfigError`` for what is below 0."""
-        for name in ("jobs", "jobs_most", "history", "user_mb", "project_mb"):
+        for name in ("jobs", "jobs_most", "history", "series", "series_mb", "user_mb", "project_mb"):
             if getattr(self, name) < 0:
                 fix = "Write 0 for no limit, or more."
                 raise ConfigError(f"retention.{name} is {getattr(self, name):g}.", fix=fix)
@@ -326,3 +330,8 @@ class ControllerConfig:
     def database(self) -> Path:
         """The embedded store."""
         return self.state_dir / "holdfast.db"
+
+    @property
+    def series_database(self) -> Path:
+        """Series of ranks, which may be lost."""
+        return self.state_dir / "series.db"

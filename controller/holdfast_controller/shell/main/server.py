@@ -70,8 +70,11 @@ from holdfast_controller.shell.services.host_service import HostService
 from holdfast_controller.shell.services.job_service import JobService
 from holdfast_controller.shell.services.metrics import Metrics
 from holdfast_controller.shell.services.secret_service import SecretService
+from holdfast_controller.shell.services.series import SeriesIntake, forget_deleted
 from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store import high_water, ledger_rows
+from holdfast_controller.shell.store.series_file import Limits, SeriesFile
+from holdfast_controller.shell.store.series_store import SeriesStore
 from holdfast_controller.shell.store.store import Store
 from holdfast_controller.shell.store.stored_bytes import MIB, StoredBytes
 from holdfast_controller.shell.web.signed_in import SignedIn
@@ -141,14 +144,27 @@ async def serve(
         enrolling = Enrolling(config, driver, guard, audit)
         watch = LoopWatch(lambda stall: driver.stood_still(stall.seconds))
         pacing = HostPacing(driver)
-        metrics = Metrics(config, driver, guard, audit, dispatcher, pacing, watch)
+        kept_series = SeriesStore(SeriesFile(config.series_database), lambda: _series_limits(settings.config))
+        series = SeriesIntake(driver, kept_series)
+        metrics = Metrics(config, driver, guard, audit, dispatcher, pacing, watch, kept_series, series)
         whole = ClusterService(driver, metrics, dispatcher, config.cluster)
-        transfers = Transfers()
+        transfers = Transfers(series)
         signed_in = SignedIn(driver, config.cluster)
         await signed_in.load()
         browsers = WebService(signed_in)
         server, health_servicer, jobs, services = _server(
-            config, driver, transfers, channels, guard, audit, enrolling.service, whole, vault, pacing, browsers
+            config,
+            driver,
+            transfers,
+            channels,
+            guard,
+            audit,
+            enrolling.service,
+            whole,
+            vault,
+            pacing,
+            browsers,
+            kept_series,
         )
         port = _listen(server, config)
         enrolling.listen(port)
@@ -160,7 +176,7 @@ async def serve(
         observers = Observers(
             published=dispatcher.on_published,
             committed=metrics.on_committed,
-            take_evidence=EvidenceRequests(driver, transfers, pacing).take,
+            take_evidence=EvidenceRequests(driver, transfers, pacing, series).take,
             call_fence=fencing.call,
             access_changed=access_changed,
             secret_kept=vault.keep,
@@ -171,6 +187,7 @@ async def serve(
         driver.start(watches, observers, watch.late_s, progress)
         changes = (change_policies(driver, guard), change_receivers(jobs, dispatcher), enrolling.change)
         settings = Settings(config, file, changes)
+        kept_series.start()
         local = LocalCalls(store, config.state_dir, enrolling.rotation, settings.reload)
         await local.start()
         await server.start()
@@ -213,10 +230,12 @@ async def serve(
                 metrics,
                 fencing,
                 supervisor,
+                kept_series,
             )
         finally:
             watch.stop()
             await local.stop()
+            await asyncio.to_thread(kept_series.close)
     finally:
         await asyncio.to_thread(store.close)
 
@@ -234,6 +253,7 @@ async def _run_until_told(
     metrics: Metrics,
     fencing: Fencing,
     supervisor: Supervisor,
+    series: SeriesStore,
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -251,6 +271,7 @@ async def _run_until_told(
                 sweeping,
                 note_position(driver),
                 count_stored(driver),
+                forget_deleted(driver, series),
                 dispatcher.run(),
                 audit.run(),
                 audit.copy(),
@@ -281,6 +302,10 @@ async def _run_until_told(
             await listener.close(0.0)
         await enrolling.stop()
         await server.stop(None)
+
+
+def _series_limits(config: ControllerConfig) -> Limits:
+    return Limits(config.retention.series_mb * MIB, config.retention.series)
 
 
 async def _certificate_ends(driver: Driver, metrics: Metrics, settings: Settings) -> dict[str, float]:
@@ -330,6 +355,7 @@ def _server(
     vault: Vault,
     pacing: HostPacing,
     browsers: WebService,
+    series: SeriesStore,
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer, JobService, dict[str, object]]:
     server = grpc.aio.server(interceptors=(guard,), options=OPTIONS)
     bundles = BundleStore(config.state_dir / "bundles", config.bundles)
@@ -341,6 +367,7 @@ def _server(
         DisconnectPolicy[config.disconnect_policy],
         channels,
         bundles,
+        series,
     )
     hosts = HostService(driver)
     job_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)

@@ -56,6 +56,7 @@ def routes(calls: Calls) -> list[Route]:
             Route(base, bounded(gate.create), methods=["POST"]),
             Route(base, bounded(gate.list_jobs), methods=["GET"]),
             Route(f"{one}:watch", gate.watch, methods=["GET"]),
+            Route(f"{one}/series", bounded(gate.series), methods=["GET"]),
             Route(f"{one}:logs", gate.logs, methods=["GET"]),
             *(Route(f"{one}:{verb}", bounded(gate.change(verb)), methods=["POST"]) for verb in _VERBS),
             Route(one, bounded(gate.get_job), methods=["GET"]),
@@ -184,6 +185,23 @@ class Gate:
         await self._check_project(request)
         form = streams.events_form(request)
         return await streams.response(request, self._calls, f"{JOBS}WatchJob", message, context_of(request), form)
+
+    async def series(self, request: Request) -> Response:
+        names = ("rank", "figure", "since", "until", "points", "recording", "pageToken")
+        given = body.parameters(request, names)
+        message = job_pb2.GetSeriesRequest(
+            id=request.path_params["id"],
+            ranks=body.numbers(given, "rank"),
+            figures=[part for value in given.get("figure", ()) for part in value.split(",")],
+            points=body.whole(given, "points") or 0,
+            recording=body.single(given, "recording"),
+            page_token=body.single(given, "pageToken"),
+        )
+        _set_time(message, given)
+        _set_time(message, given, "until")
+        await self._check_project(request)
+        found = await self._one(request, f"{JOBS}GetSeries", message)
+        return await _json(found, lambda: json_view.series(found))
 
     async def logs(self, request: Request) -> Response:
         names = ("worker", "rank", "generation", "follow", "tailLines", "since")

@@ -14,14 +14,16 @@ from holdfast_controller.core.step.actions import TakeEvidence
 from holdfast_controller.core.step.commands import EvidenceArrived
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services.host_pacing import HostPacing
+from holdfast_controller.shell.services.series import SeriesIntake
 from holdfast_controller.shell.services.transfers import Transfers
 
 
 class EvidenceRequests:
     """Sends the core's requests for evidence to hosts. Each is answered, at the latest when its time is over."""
 
-    def __init__(self, driver: Driver, transfers: Transfers, pacing: HostPacing) -> None:
+    def __init__(self, driver: Driver, transfers: Transfers, pacing: HostPacing, series: SeriesIntake) -> None:
         self._driver = driver
+        self._series = series
         self._pacing = pacing
         self._transfers = transfers
 
@@ -53,6 +55,7 @@ class EvidenceRequests:
             content, problem = b"", f"what it sent is no evidence: {error}"
         if problem:
             log.warning("evidence.missing", worker=f"{order.job_id}/{order.worker}", error=problem)
+        self._series.take_of_hang(order.job_id, order.worker, order.generation, report.recording)
         self._driver.feed(
             EvidenceArrived(
                 order.host,

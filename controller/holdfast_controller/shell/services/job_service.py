@@ -50,10 +50,12 @@ from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.channels import Channels, without_secrets
 from holdfast_controller.shell.services.goodput import job_goodput
 from holdfast_controller.shell.services.read_logs import LogReading
+from holdfast_controller.shell.services.series import job_series
 from holdfast_controller.shell.services.spec_checks import check_code, check_secrets
 from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
+from holdfast_controller.shell.store.series_store import SeriesStore
 
 _ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
 _PAGE = 100
@@ -76,7 +78,9 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         disconnect_policy: DisconnectPolicy,
         channels: Channels,
         bundles: BundleStore,
+        series: SeriesStore,
     ) -> None:
+        self._series = series
         self._channels = channels
         self._bundles = bundles
         self._hang_action = hang_action
@@ -118,6 +122,10 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     @unary
     async def GetGoodput(self, request: job_pb2.GetGoodputRequest, context: Context) -> job_pb2.GetGoodputResponse:
         return await job_goodput(self._driver, find_job(self._driver, request.id), verify=request.verify)
+
+    @unary
+    async def GetSeries(self, request: job_pb2.GetSeriesRequest, context: Context) -> job_pb2.GetSeriesResponse:
+        return await job_series(self._driver, self._series, find_job(self._driver, request.id), request)
 
     @unary
     async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:

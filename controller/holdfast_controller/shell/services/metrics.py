@@ -26,6 +26,8 @@ from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
 from holdfast_controller.shell.services.goodput import open_gpu_ms
 from holdfast_controller.shell.services.host_pacing import HostPacing
+from holdfast_controller.shell.services.series import SeriesIntake
+from holdfast_controller.shell.store.series_store import SeriesStore
 
 if TYPE_CHECKING:
     from holdfast._daemon.loop_watch import LoopWatch
@@ -49,7 +51,11 @@ class Metrics:
         dispatcher: Dispatcher,
         pacing: HostPacing,
         watch: LoopWatch,
+        kept_series: SeriesStore,
+        intake: SeriesIntake,
     ) -> None:
+        self._kept_series = kept_series
+        self._intake = intake
         self._pacing = pacing
         self._config = config
         self._driver = driver
@@ -135,6 +141,10 @@ class Metrics:
         series.set(fam.NOTIFICATIONS_DELIVERED, self._dispatcher.delivered)
         series.set(fam.AUDIT_REFUSALS, self._audit.refusals)
         series.set(fam.AUDIT_UNWRITTEN, self._audit.only_counted)
+        series.set(fam.SERIES_WRITABLE, not self._kept_series.problem and not self._kept_series.full)
+        series.set(fam.SERIES_STORE, self._kept_series.bytes)
+        series.set(fam.SERIES_KEPT, self._kept_series.kept)
+        series.set(fam.SERIES_DROPPED, self._intake.dropped)
         syslog = self._audit.syslog
         series.set(fam.AUDIT_NOT_COPIED, syslog.dropped if syslog is not None else 0)
         if self._open_due_s is None:

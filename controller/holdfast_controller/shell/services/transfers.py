@@ -12,7 +12,7 @@ import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import grpc
 
@@ -39,6 +39,10 @@ MAX_READINGS = 4_096
 """Readings at once on one host."""
 READINGS_OF_ONE = 512
 """Of these, for one user."""
+SERIES_AHEAD = 16
+"""Reports of series that a host may have under way."""
+SERIES_AGAIN_S = 5.0
+"""Until what could not be taken is tried again."""
 UNASKED_BURST = 8 << 20
 UNASKED_PER_S = 1 << 20
 """Bytes that are read of one host although nothing asked for them: the burst is on its way when readers leave."""
@@ -71,6 +75,16 @@ class Reading:
     """Bytes that the host may still send. Its last chunk may go beyond them."""
 
 
+class SeriesTaker(Protocol):
+    """Takes hosts' reports of series."""
+
+    def take(self, host: str, report: agent_pb2.SeriesReport) -> bool:
+        """Take a report, or refuse it for good; False where it can't be taken now."""
+
+    def owed_s(self, host: str) -> float:
+        """Seconds until the host may send more."""
+
+
 @dataclass
 class _Line:
     """One host's transfer stream."""
@@ -79,12 +93,16 @@ class _Line:
     readings: dict[int, Reading] = field(default_factory=dict)
     examinations: dict[int, asyncio.Future[agent_pb2.EvidenceReport]] = field(default_factory=dict)
     inputs: dict[int, asyncio.Future[agent_pb2.InputTaken]] = field(default_factory=dict)
+    series_credit: int = 0
+    series_held: list[agent_pb2.SeriesReport] = field(default_factory=list)
+    """Reports that could not be taken yet, oldest first."""
 
 
 class Transfers:
     """All hosts' transfer streams."""
 
-    def __init__(self) -> None:
+    def __init__(self, series: SeriesTaker | None = None) -> None:
+        self._series = series
         self._lines: dict[str, _Line] = {}
         self._ids = itertools.count(1)
         self._changed = asyncio.Event()
@@ -184,6 +202,8 @@ class Transfers:
         line = self._lines[host] = _Line()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+        if self._series is not None:
+            _grant_series(line, SERIES_AHEAD, 0)
         try:
             async with beside(self._read(host, line, messages), lambda: line.orders.put_nowait(None)):
                 while (order := await line.orders.get()) is not None:
@@ -196,13 +216,44 @@ class Transfers:
     async def _read(self, host: str, line: _Line, messages: AsyncIterator[agent_pb2.TransferRequest]) -> None:
         try:
             async for message in messages:
-                if not _handle(line, message):
+                if message.WhichOneof("message") == "series":
+                    wanted = self._take_series(host, line, message.series)
+                else:
+                    wanted = _handle(line, message)
+                if not wanted:
                     now = time.monotonic()
                     self._unasked.charge(host, UNASKED_MIN + message.ByteSize(), now)
                     if wait_s := self._unasked.owed_s(host, now):
                         await asyncio.sleep(wait_s)
         except grpc.RpcError as error:
             log.info("transfer.failed", error=str(error))
+
+    def _take_series(self, host: str, line: _Line, report: agent_pb2.SeriesReport) -> bool:
+        """Hand a report on; False where it came without credit."""
+        if line.series_credit <= 0:
+            return False
+        line.series_credit -= 1
+        line.series_held.append(clean(report))
+        if len(line.series_held) == 1:
+            self._hand_on_series(host, line)
+        return True
+
+    def _hand_on_series(self, host: str, line: _Line) -> None:
+        """Hand on what is held, as far as it is taken, and let the host send as much again."""
+        if self._series is None or self._lines.get(host) is not line:
+            return
+        taken = newest = 0
+        wait_s = self._series.owed_s(host)
+        while line.series_held and not wait_s:
+            if not self._series.take(host, line.series_held[0]):
+                wait_s = SERIES_AGAIN_S
+                break
+            newest, taken = line.series_held.pop(0).number, taken + 1
+            wait_s = self._series.owed_s(host)
+        if taken:
+            _grant_series(line, taken, newest)
+        if line.series_held:
+            asyncio.get_running_loop().call_later(wait_s, self._hand_on_series, host, line)
 
     def _hang_up(self, line: _Line) -> None:
         for reading in line.readings.values():
@@ -213,6 +264,13 @@ class Transfers:
         for number in list(line.examinations):
             _settle(line, number, agent_pb2.EvidenceReport(problem="the host went away"))
         line.orders.put_nowait(None)
+
+
+def _grant_series(line: _Line, reports: int, taken: int) -> None:
+    line.series_credit += reports
+    line.orders.put_nowait(
+        agent_pb2.TransferResponse(take_series=agent_pb2.TakeSeries(reports=reports, taken=taken))
+    )
 
 
 def _handle(line: _Line, message: agent_pb2.TransferRequest) -> bool:

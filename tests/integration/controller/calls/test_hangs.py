@@ -61,6 +61,8 @@ class Dumper:
         try:
             await self.call.write(agent_pb2.TransferRequest(hello=agent_pb2.TransferHello()))
             while (message := await self.call.read()) is not grpc.aio.EOF:
+                if message.WhichOneof("message") != "take_evidence":
+                    continue
                 order = message.take_evidence
                 self.orders.append(order)
                 report = self.answer(order)

@@ -142,6 +142,10 @@ async def test_verbs_act_and_say_what_cannot_be_done(ann: httpx.AsyncClient) -> 
     assert (await ann.post(f"{at}:cancel")).json()["state"] == "JOB_STATE_CANCELLED"
     assert refusal(await ann.post(f"{at}:cancel", json={"force": True}))[:2] == (400, "INVALID_ARGUMENT")
     assert refusal(await ann.get("/v1/jobs/nobody"))[:2] == (404, "NOT_FOUND")
+    series = (await ann.get(f"{at}/series", params={"figure": "gpu_util,cpu", "rank": "0", "points": 10})).json()
+    assert (series["series"], series["recordings"], series["keptSince"]) == ([], [], None)
+    wrong = await ann.get(f"{at}/series", params={"until": "yesterday"})
+    assert refusal(wrong)[:2] == (400, "INVALID_ARGUMENT")
     assert refusal(await ann.post(f"{at}:explode"))[0] == 405
     gone = await ann.delete(at)
     assert refusal(gone)[0] == 405 and "DELETE" not in gone.headers["allow"]

@@ -1,0 +1,308 @@
+"""Series of ranks: takes what agents report, and answers what users ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast._base.proto_time import seconds
+from holdfast._daemon import log
+from holdfast._series.block import Block, Track, unpack
+from holdfast._series.figures import ASKED_FOR, BY_NAME, Figure, Join
+from holdfast._series.joining import Joining, bands, outliers
+from holdfast.errors import InvalidInput, NotFound, Unavailable, Violation
+from holdfast.v1 import agent_pb2, job_pb2
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.rate_limit import Buckets
+from holdfast_controller.core.model.throttling import HOSTS_MOST
+from holdfast_controller.shell.convert.job_to_proto import timestamp
+from holdfast_controller.shell.driver import Driver, now
+from holdfast_controller.shell.store.series_file import DAY, HOUR, MINUTE, Piece, SeriesFile
+from holdfast_controller.shell.store.series_store import SeriesStore
+
+EARLIER_S, LATER_S = 2 * DAY, HOUR
+"""How far a host's time may be from ours: an agent keeps a day of minutes, and no clock is an hour wrong."""
+BURST_BYTES, BYTES_PER_S = 4 << 20, 16 << 10
+"""Of one host's reports: 64 workers of eight ranks send a hundredth of it."""
+POINTS, POINTS_MOST = 300, 2_000
+RANKS_MOST = 64
+CELLS_MOST, BAND_CELLS_MOST = 100_000, 1_000_000
+"""Points of all series of an answer; of all ranks from which bands are made."""
+PAGE_BYTES = 4 << 20
+"""Packed blocks that are read for one answer."""
+NAMED_AFTER_S = 30.0
+"""A recording comes with the evidence for a suspicion; by then it is known which hang that was, if any."""
+FORGET_EVERY_S = 600.0
+SILENT_S = 240.0
+
+
+class SeriesIntake:
+    """Takes the reports of all hosts, each only of its own workers."""
+
+    def __init__(self, driver: Driver, store: SeriesStore) -> None:
+        self._driver = driver
+        self._store = store
+        self._spent = Buckets(BURST_BYTES, BYTES_PER_S, HOSTS_MOST)
+        self.dropped = 0
+        """Minutes that agents had to drop because they were not taken for too long."""
+
+    def take(self, host: str, report: agent_pb2.SeriesReport) -> bool:
+        """Have a report kept, or refuse it for good; False where it can't be taken now."""
+        if self._store.full:
+            return False
+        self._spent.charge(host, len(report.block), time.monotonic())
+        self.dropped += max(0, report.dropped)
+        try:
+            piece = self._piece(host, report)
+        except ValueError as error:
+            log.warning("series.refused", host=host, job=report.job_id, worker=report.worker, error=str(error))
+            return True
+        return self._store.put(piece)
+
+    def owed_s(self, host: str) -> float:
+        """Seconds until the host may send more."""
+        return self._spent.owed_s(host, time.monotonic())
+
+    def take_of_hang(self, job_id: str, worker: str, generation: int, content: bytes) -> None:
+        """Keep a recording that came with evidence, if it turns out to be that of a hang."""
+        if content:
+            asked_at = now().wall
+            asyncio.get_running_loop().call_later(
+                NAMED_AFTER_S, self._keep_of_hang, asked_at, job_id, worker, generation, content
+            )
+
+    def _keep_of_hang(self, asked_at: float, job_id: str, worker: str, generation: int, content: bytes) -> None:
+        job = self._driver.cluster.jobs.get(job_id)
+        hang = job.hangs[-1] if job is not None and job.hangs else None
+        if job is None or hang is None or hang.generation != generation:
+            return
+        if hang.over_at is not None and hang.over_at < asked_at:
+            return
+        try:
+            block = _checked(job, worker, content, step=2)
+        except ValueError as error:
+            log.warning("series.refused", job=job_id, worker=worker, error=str(error))
+            return
+        name = f"hang-{hang.number}"
+        self._store.put(Piece(job_id, worker, generation, block.start, block.end, content, name))
+
+    def _piece(self, host: str, report: agent_pb2.SeriesReport) -> Piece:
+        """The report as it is kept. Raises ``ValueError`` where it is no business of this host, or no series."""
+        job = self._driver.cluster.jobs.get(report.job_id)
+        index = job.gang.index_by_name.get(report.worker) if job is not None and not job.deleted else None
+        if job is None or index is None:
+            raise ValueError("there is no such worker")
+        place = job.place_at(report.generation, index)
+        if place is None or place.host != host:
+            raise ValueError("it is another host's worker")
+        recorded = report.HasField("exited_rank")
+        block = _checked(job, report.worker, report.block, step=2 if recorded else MINUTE)
+        if not recorded and (block.slots != 1 or block.start % MINUTE):
+            raise ValueError("it is no minute")
+        name = f"exit-{report.generation}-{report.worker}" if recorded else ""
+        rank = report.exited_rank if recorded else None
+        return Piece(
+            report.job_id, report.worker, report.generation, block.start, block.end, report.block, name, rank
+        )
+
+
+def _checked(job: Job, worker: str, content: bytes, step: int) -> Block:
+    """The block of a worker. Raises ``ValueError`` for one that can't be."""
+    block = unpack(content)
+    if block.step != step:
+        raise ValueError("its slots are of another length")
+    wall = now().wall
+    if not wall - EARLIER_S < block.start < wall + LATER_S:
+        raise ValueError("its time is too far from the controller's")
+    member = job.gang.members[job.gang.index_by_name[worker]]
+    # Ranks below a launcher are known to the agent alone.
+    if len(member.ranks) > 1 and not set(block.ranks) <= set(member.ranks):
+        raise ValueError("it has ranks of other workers")
+    return block
+
+
+async def forget_deleted(driver: Driver, store: SeriesStore) -> None:
+    """Drop the series of jobs that were deleted, every ten minutes, until cancelled."""
+
+    def known(job_id: str) -> bool:
+        job = driver.cluster.jobs.get(job_id)
+        return job is not None and not job.deleted
+
+    while True:
+        await asyncio.sleep(FORGET_EVERY_S)
+        try:
+            await store.forget_all_but(known)
+        except Unavailable as error:
+            log.info("series.not_forgotten", error=str(error))
+
+
+# --- questions ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A request as it is worked on beside the event loop. ``ranks`` None: bands of all."""
+
+    job: str
+    recording: str
+    ranks: frozenset[int] | None
+    figures: tuple[Figure, ...]
+    workers: tuple[str, ...] | None
+    since: int | None
+    until: int
+    points: int
+    expected: int
+    """Ranks that there may be."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    block: Block
+    following: int | None
+    recordings: list[Piece]
+    kept_since: int | None
+
+
+async def job_series(
+    driver: Driver, store: SeriesStore, job: Job, request: job_pb2.GetSeriesRequest
+) -> job_pb2.GetSeriesResponse:
+    """Answer a user's question. Raises ``InvalidInput``, ``NotFound`` or ``Unavailable``."""
+    question = _question(job, request)
+    found = await store.ask(lambda file: _read(file, question))
+    answer = job_pb2.GetSeriesResponse(points=found.block.slots)
+    answer.since.CopyFrom(timestamp(float(found.block.start)))
+    answer.step.FromSeconds(found.block.step)
+    if found.kept_since is not None:
+        answer.kept_since.CopyFrom(timestamp(float(found.kept_since)))
+    if found.following is not None:
+        answer.next_page_token = str(found.following)
+    for one in found.recordings:
+        told = answer.recordings.add(name=one.name, worker=one.worker, generation=one.generation)
+        if one.rank is not None:
+            told.rank = one.rank
+        told.since.CopyFrom(timestamp(float(one.start)))
+        told.until.CopyFrom(timestamp(float(one.until)))
+    ranks = found.block.ranks
+    for figure in question.figures:
+        if len(ranks) <= RANKS_MOST:
+            _add_ranks(answer, found.block, figure, ranks)
+        else:
+            _add_bands(answer, found.block, figure)
+    answer.problem = store.problem and f"Nothing newer is kept at present: {store.problem}."
+    runs_s = now().wall - job.started_at if job.started_at is not None and job.ended_at is None else 0.0
+    if not answer.problem and found.kept_since is None and runs_s > SILENT_S:
+        answer.problem = "None of its hosts has sent anything: agents of an earlier release send no series."
+    return answer
+
+
+def _add_ranks(answer: job_pb2.GetSeriesResponse, block: Block, figure: Figure, ranks: Iterable[int]) -> None:
+    for rank in ranks:
+        track = block.tracks.get((rank, figure))
+        if track is None or all(math.isnan(value) for value in track.mean):
+            continue
+        series = answer.series.add(figure=figure.form.name, unit=figure.form.unit, rank=rank, mean=track.mean)
+        if figure.form.join is Join.MEAN:
+            series.least.extend(track.least)
+            series.most.extend(track.most)
+
+
+def _add_bands(answer: job_pb2.GetSeriesResponse, block: Block, figure: Figure) -> None:
+    for band in bands(block, figure):
+        answer.series.add(figure=figure.form.name, unit=figure.form.unit, quantile=band.quantile, mean=band.values)
+    _add_ranks(answer, block, figure, outliers(block, figure))
+
+
+def _question(job: Job, request: job_pb2.GetSeriesRequest) -> _Question:
+    names = dict.fromkeys(request.figures)
+    unknown = [name for name in names if name not in BY_NAME]
+    if unknown:
+        known = ", ".join(figure.form.name for figure in ASKED_FOR)
+        raise InvalidInput([Violation("figures", f"names {unknown[0]!r}", f"use some of {known}")])
+    if not 0 <= request.points <= POINTS_MOST:
+        raise InvalidInput([Violation("points", "is out of range", f"use 1 to {POINTS_MOST}")])
+    ended = job.ended_at
+    until = seconds(request.until) if request.HasField("until") else min(ended or math.inf, now().wall) + MINUTE
+    since = seconds(request.since) if request.HasField("since") else None
+    token = request.page_token
+    if token:
+        if not (token.isascii() and token.isdecimal() and len(token) < 13):
+            raise InvalidInput([Violation("page_token", "is none of ours", "ask again without")])
+        since = float(token)
+    if since is not None and since >= until:
+        raise InvalidInput([Violation("since", "lies after the end of the time asked for", "give an earlier time")])
+    ranks = frozenset(request.ranks)
+    members = [one for one in job.gang.members if not ranks or len(one.ranks) == 1 or ranks & set(one.ranks)]
+    return _Question(
+        job=job.id,
+        recording=request.recording,
+        ranks=ranks or None,
+        figures=tuple(BY_NAME[name] for name in names) or ASKED_FOR,
+        workers=tuple(one.name for one in members) if ranks and len(members) <= RANKS_MOST else None,
+        since=None if since is None else int(since),
+        until=math.ceil(until),
+        points=request.points or POINTS,
+        expected=len(ranks) if ranks else max(1, sum(len(one.ranks) for one in job.gang.members)),
+    )
+
+
+def _read(file: SeriesFile, question: _Question) -> _Found:
+    """Read and put together what is asked for; on the thread of the store."""
+    kept_since, recordings = file.since(question.job), file.recordings(question.job)
+    base, since, until = MINUTE, question.since, question.until
+    if question.recording:
+        rows = file.recording(question.job, question.recording)
+        if not rows:
+            known = ", ".join(dict.fromkeys(one.name for one in recordings)) or "none"
+            raise NotFound(f"{question.job} has no recording {question.recording!r}.", fix=f"There are: {known}.")
+        base = 2
+        since = min(row[0] for row in rows)
+        until = max(row[0] + row[1] for row in rows)
+        read: Iterable[tuple[int, int, bytes]] = rows
+    else:
+        if since is None:
+            since = kept_since if kept_since is not None else until - HOUR
+        since = min(since, until - MINUTE) // MINUTE * MINUTE
+        read = file.blocks(question.job, since, until, question.workers)
+    step, slots = _slots(question, base, until - since)
+    joining = Joining(since, step, slots)
+    wanted = {*question.figures, Figure.SAMPLES}
+    size, following = 0, None
+    for start, _, data in read:
+        size += len(data)
+        # What begins later is for the next answer; each has at least one point.
+        if size > PAGE_BYTES and not question.recording and start >= since + step:
+            following = since + (start - since) // step * step
+            break
+        try:
+            joining.add(_of(unpack(data, wanted), question.ranks))
+        except ValueError as error:
+            log.warning("series.block_damaged", job=question.job, error=str(error))
+    block = joining.block()
+    if following is not None:
+        block = _cut(block, (following - since) // step)
+    return _Found(block, following, recordings, kept_since)
+
+
+def _slots(question: _Question, base: int, length: int) -> tuple[int, int]:
+    """(Seconds, number) of the points: as many as were asked for, or as an answer holds."""
+    most = BAND_CELLS_MOST if question.expected > RANKS_MOST else CELLS_MOST
+    points = max(1, min(question.points, most // (question.expected * len(question.figures))))
+    step = base * max(1, math.ceil(length / (points * base)))
+    return step, max(1, math.ceil(length / step))
+
+
+def _of(block: Block, ranks: frozenset[int] | None) -> Block:
+    if ranks is None:
+        return block
+    tracks = {key: track for key, track in block.tracks.items() if key[0] in ranks}
+    return Block(block.start, block.step, block.slots, tracks)
+
+
+def _cut(block: Block, slots: int) -> Block:
+    def first(track: Track) -> Track:
+        return Track(track.mean[:slots], track.least[:slots], track.most[:slots])
+
+    return Block(block.start, block.step, slots, {key: first(track) for key, track in block.tracks.items()})
