@@ -18,6 +18,7 @@ from holdfast_controller.core.model.quota import USER, Quota
 from holdfast_controller.core.model.users import RunAs
 from holdfast_controller.shell.base import audit_syslog
 from holdfast_controller.shell.bundles.bundle_store import BundleConfig
+from holdfast_controller.shell.store.series_file import Limits
 
 
 @dataclass(frozen=True)
@@ -330,6 +331,11 @@ class ControllerConfig:
     def database(self) -> Path:
         """The embedded store."""
         return self.state_dir / "holdfast.db"
+
+    @property
+    def series_limits(self) -> Limits:
+        """Bounds on the series of ranks."""
+        return Limits(self.retention.series_mb << 20, self.retention.series)
 
     @property
     def series_database(self) -> Path:

@@ -73,7 +73,7 @@ from holdfast_controller.shell.services.secret_service import SecretService
 from holdfast_controller.shell.services.series import SeriesIntake, forget_deleted
 from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store import high_water, ledger_rows
-from holdfast_controller.shell.store.series_file import Limits, SeriesFile
+from holdfast_controller.shell.store.series_file import SeriesFile
 from holdfast_controller.shell.store.series_store import SeriesStore
 from holdfast_controller.shell.store.store import Store
 from holdfast_controller.shell.store.stored_bytes import MIB, StoredBytes
@@ -144,7 +144,7 @@ async def serve(
         enrolling = Enrolling(config, driver, guard, audit)
         watch = LoopWatch(lambda stall: driver.stood_still(stall.seconds))
         pacing = HostPacing(driver)
-        kept_series = SeriesStore(SeriesFile(config.series_database), lambda: _series_limits(settings.config))
+        kept_series = SeriesStore(SeriesFile(config.series_database), lambda: settings.config.series_limits)
         series = SeriesIntake(driver, kept_series)
         metrics = Metrics(config, driver, guard, audit, dispatcher, pacing, watch, kept_series, series)
         whole = ClusterService(driver, metrics, dispatcher, config.cluster)
@@ -302,10 +302,6 @@ async def _run_until_told(
             await listener.close(0.0)
         await enrolling.stop()
         await server.stop(None)
-
-
-def _series_limits(config: ControllerConfig) -> Limits:
-    return Limits(config.retention.series_mb * MIB, config.retention.series)
 
 
 async def _certificate_ends(driver: Driver, metrics: Metrics, settings: Settings) -> dict[str, float]:
