@@ -74,7 +74,7 @@ def test_cancel_while_it_is_prepared(trio: DevCluster, tmp_path: Path) -> None:
     try:
         job_id = submit(trio, tmp_path, f"{TELL} {STAY}", workers=3)
         trio.reach(job_id, "PENDING")
-        assert "being prepared on host-1" in trio.holdfast("ps").stdout
+        assert "Being prepared on host-1" in trio.holdfast("ps").stdout
         trio.holdfast("cancel", job_id)
         waiting = trio.job(job_id)
         assert waiting["state"] == "JOB_STATE_CANCELLING"
