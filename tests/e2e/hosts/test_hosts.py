@@ -84,7 +84,7 @@ def test_a_job_that_no_host_matches_waits_and_says_why(cluster: DevCluster) -> N
     waits = cluster.detach("--gpus", "1", "--label-selector", "rack=z", *SLEEP)
     why = "no host that it may have takes work at present (rack=z)"
     cluster.until(lambda: cluster.job(waits)["waitReason"] == why)
-    assert why in cluster.holdfast("job", "show", waits).stdout
+    assert why.capitalize() in cluster.holdfast("job", "show", waits).stdout
     cluster.end(waits)
 
 

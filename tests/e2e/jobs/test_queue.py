@@ -61,7 +61,7 @@ def test_ps_names_the_quota_that_a_job_waits_for(tmp_path: Path) -> None:
         for job, words in ((second, "uses 1 of its 1 GPUs"), (third, "jobs ahead wait for 1 more")):
             assert listed(cluster)[job]["waitReason"].startswith("over quota: project default ")
             (line,) = [line for line in cluster.holdfast("ps").stdout.splitlines() if line.startswith(job)]
-            assert "QUEUED" in line and "over quota" in line and words in line
+            assert "QUEUED" in line and "Over quota" in line and words in line
         cluster.holdfast("cancel", first)
         for job in (second, third):
             cluster.reach(job, "SUCCEEDED")
