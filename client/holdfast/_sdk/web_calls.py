@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, cast
 
 import grpc
@@ -27,6 +29,15 @@ class WebCalls(Calling):
         host = made.host or self.settings.controller.rpartition(":")[0]
         name = f"[{host}]" if ":" in host and not host.startswith("[") else host
         return f"https://{name}:{made.port}/login#{made.code}" + (f"&to={path}" if path != "/" else "")
+
+    async def relay(
+        self, method: str, target: str, headers: dict[str, str], body: bytes
+    ) -> AsyncGenerator[web_pb2.RelayResponse]:
+        """Make one request to the page as the caller; yields the status with its headers, then parts of the body."""
+        request = web_pb2.RelayRequest(method=method, target=target, headers=headers, body=body)
+        async with contextlib.aclosing(self._stream(self._stub.Relay(request))) as parts:
+            async for part in parts:
+                yield part
 
     async def list_sessions(self, user: str = "", *, all: bool = False) -> list[WebSession]:
         """Browsers in which a user is signed in, the caller unless one is named; with ``all`` everyone's."""

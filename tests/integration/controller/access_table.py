@@ -80,6 +80,7 @@ AccessService/ExportAudit               -    -        D       U    D      D     
 WebService/CreateLogin                  -    -        D       U    +      +         +     +     D    D      +
 WebService/ListSessions                 -    -        D       U    +      +         +     +     D    D      +
 WebService/EndSession                   -    -        D       U    +      +         +     +     D    D      +
+WebService/Relay                        -    -        D       U    +      +         +     +     D    D      +
 EnrolmentService/GetAuthority           +    +        +       +    +      +         +     +     +    +      +
 EnrolmentService/Enrol                  +    +        +       +    +      +         +     +     +    +      +
 EnrolmentService/Renew                  +    +        +       +    +      +         +     +     +    +      +

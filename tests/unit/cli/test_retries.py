@@ -23,6 +23,7 @@ NEVER_REPEATED = {
     "SecretService/RemoveSecret",
     "WebService/CreateLogin",
     "WebService/EndSession",
+    "WebService/Relay",
     # Keys would be typed twice.
     "JobService/WriteTerminal",
     # It stops the ranks for a moment.

@@ -48,8 +48,11 @@ def web() -> None:
 
 @web.command("open")
 @job_argument(required=False)
+@click.option(
+    "--local", is_flag=True, help="Serve it on this machine until Ctrl-C; the controller needs no port for it."
+)
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
-def open_(word: str | None, no_browser: bool) -> None:
+def open_(word: str | None, no_browser: bool, local: bool) -> None:
     """Open the page or a job; `open` may be left out.
 
     Prints the address as well, for a browser elsewhere. It works once, within a minute.
@@ -57,7 +60,19 @@ def open_(word: str | None, no_browser: bool) -> None:
 
     async def work(client: Client) -> str:
         path = f"/jobs/{(await job_of(client, word)).id}" if word is not None else "/"
-        return await client.web.address(path)
+        if not local:
+            return await client.web.address(path)
+        import anyio
+
+        from holdfast._sdk.web_bridge import WebBridge
+
+        async with WebBridge(client.web).serving() as found:
+            address = found + (f"&to={path}" if path != "/" else "")
+            say(address)
+            shown = not no_browser and _shown(address)
+            Console().note("served until Ctrl-C" if shown else "open this address; it works once, and until Ctrl-C")
+            await anyio.sleep_forever()
+        return address
 
     address = with_client(work)
     say(address)

@@ -122,6 +122,8 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.AccessService/ExportAudit": _user(Role.ADMIN, Where.CLUSTER),
     "holdfast.v1.WebService/CreateLogin": _user(Role.VIEWER, Where.SOME_PROJECT, changes=True),
     "holdfast.v1.WebService/ListSessions": _user(Role.VIEWER, Where.OWN),
+    # Each request is held to the rule of the call that it stands for.
+    "holdfast.v1.WebService/Relay": _user(Role.VIEWER, Where.SOME_PROJECT),
     "holdfast.v1.WebService/EndSession": _user(Role.VIEWER, Where.OWN, changes=True),
     "holdfast.v1.EnrolmentService/GetAuthority": _ANYONE,
     "holdfast.v1.EnrolmentService/Enrol": _ANYONE,

@@ -80,6 +80,9 @@ TABLE: dict[str, Bound] = {
     "AddUserRequest.accounts": Bound(253, 16),
     "MapUserRequest.accounts": Bound(253, 16),
     "SetSecretRequest.value": Bound(64 << 10, fix="keep it in a file on the hosts, and name that in the job"),
+    "RelayRequest.target": Bound(16 << 10),
+    "RelayRequest.headers": Bound(1_024, 16),
+    "RelayRequest.body": Bound(1 << 20),
     "UploadBundleRequest.chunk": Bound(1 << 20),
     # Anybody
     "EnrolRequest.token": Bound(256),

@@ -14,6 +14,8 @@ from holdfast_controller.shell.web.signed_in import SignedIn
 from holdfast_controller.shell.web.web_service import WebService
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from holdfast_controller.shell.rest.listener import Listener
 
 
@@ -38,6 +40,15 @@ async def listen_web(
 
     Raises ``ConfigError``.
     """
+
+    def relayed() -> ASGIApp:
+        from holdfast_controller.shell.rest.calls import Calls
+        from holdfast_controller.shell.web.application import page
+        from holdfast_controller.shell.web.browsers import WithHeaders
+
+        return WithHeaders(page(Calls(services, guard)))
+
+    browsers.relayed = relayed
     if not config.web.listen:
         return None
     from holdfast_controller.shell.rest.calls import Calls

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 import grpc
@@ -41,11 +41,18 @@ class CallContext:
         """
         self.signed_in, self.session = signed_in, session
         self.abort = abort
-        self._auth = {
+        self._auth: dict[str, tuple[bytes, ...]] = {
             "x509_subject_alternative_name": tuple(uri.encode() for uri in uris),
             "x509_pem_cert": (certificate.encode(),) if certificate else (),
         }
         self._peer = peer
+
+    @classmethod
+    def relayed(cls, auth: Mapping[str, Iterable[bytes]], peer: str, abort: Callable[[], None]) -> CallContext:
+        """The context of a call that is made within one over gRPC, by the same caller."""
+        made = cls((), peer, "", abort)
+        made._auth = {key: tuple(values) for key, values in auth.items()}
+        return made
 
     def auth_context(self) -> Mapping[str, tuple[bytes, ...]]:
         """Identity of the peer under gRPC's own keys."""

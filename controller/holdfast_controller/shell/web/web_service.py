@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from typing import TYPE_CHECKING
 
 from holdfast.errors import NotFound, WrongState
 from holdfast.v1 import web_pb2, web_pb2_grpc
 from holdfast_controller.core.model.web_sessions import Session
-from holdfast_controller.shell.calls.rpc import Context, caller_name, unary
+from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.web.signed_in import SignedIn
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 
 class WebService(web_pb2_grpc.WebServiceServicer):
@@ -19,6 +24,9 @@ class WebService(web_pb2_grpc.WebServiceServicer):
         self._signed_in = signed_in
         self.reached_at: Callable[[], tuple[str, int]] = lambda: ("", 0)
         """Name and port of the page's listener; port 0 where there is none."""
+        self.relayed: Callable[[], ASGIApp] | None = None
+        """Makes the page for requests that come over gRPC."""
+        self._app: ASGIApp | None = None
 
     @unary
     async def CreateLogin(
@@ -26,7 +34,7 @@ class WebService(web_pb2_grpc.WebServiceServicer):
     ) -> web_pb2.CreateLoginResponse:
         host, port = self.reached_at()
         if not port:
-            fix = "Set listen in [web] of controller.toml, and start the controller again."
+            fix = "Use `holdfast web --local`, or have an admin set listen in [web] of controller.toml."
             raise WrongState("This controller serves no web page.", fix=fix)
         code, end = self._signed_in.code(caller_name(context))
         return web_pb2.CreateLoginResponse(code=code, end=timestamp(end), host=host, port=port)
@@ -50,6 +58,20 @@ class WebService(web_pb2_grpc.WebServiceServicer):
         for session in found:
             await self._signed_in.end(session)
         return web_pb2.EndSessionResponse()
+
+    @streaming
+    async def Relay(
+        self, request: web_pb2.RelayRequest, context: Context
+    ) -> AsyncGenerator[web_pb2.RelayResponse, None]:
+        # Only here: a controller whose page is not asked for loads none of it.
+        from holdfast_controller.shell.web.relay import relay
+
+        if self._app is None:
+            assert self.relayed is not None
+            self._app = self.relayed()
+        async with contextlib.aclosing(relay(self._app, request, context)) as parts:
+            async for part in parts:
+                yield part
 
 
 def _listed(session: Session, current: str) -> web_pb2.WebSession:
