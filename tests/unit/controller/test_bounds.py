@@ -22,10 +22,24 @@ from holdfast.v1 import (
     host_pb2,
     job_pb2,
     secret_pb2,
+    web_pb2,
 )
 from holdfast_controller.shell.calls import bounds
 
-FILES = (*(access_pb2, agent_pb2, bundle_pb2, cluster_pb2, enrolment_pb2, hang_pb2, host_pb2, job_pb2, secret_pb2),)
+FILES = (
+    *(
+        access_pb2,
+        agent_pb2,
+        bundle_pb2,
+        cluster_pb2,
+        enrolment_pb2,
+        hang_pb2,
+        host_pb2,
+        job_pb2,
+        secret_pb2,
+        web_pb2,
+    ),
+)
 Path = tuple[FieldDescriptor, ...]
 SIGNED = {FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64}
 WHOLE = {*SIGNED, FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_UINT64}
