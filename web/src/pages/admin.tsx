@@ -54,7 +54,7 @@ export function Admin({ query }: { query: URLSearchParams }): JSX.Element {
           </>
         )}
       </section>
-      <Sessions />
+      <Sessions query={query} />
       <Users />
       <Audit query={query} />
     </div>
@@ -67,17 +67,19 @@ function rights(user: User): string {
   return held.join(", ") || "no rights";
 }
 
-function Sessions(): JSX.Element {
-  const { data, error, again } = useData<{ sessions: Session[] }>("/v1/sessions?all=true", () => false);
+function Sessions({ query }: { query: URLSearchParams }): JSX.Element {
+  const all = query.get("sessions") === "all";
+  const { data, error, again } = useData<{ sessions: Session[] }>(all ? "/v1/sessions?all=true" : "/v1/sessions", () => false);
   const now = useNow(30);
   const [problem, setProblem] = useState("");
-  const end = (id: string): void => {
+  const end = ({ id, user }: Session): void => {
     setProblem("");
-    send(`/v1/sessions/${encodeURIComponent(id)}`, {}, "DELETE").then(again, (reason: unknown) => setProblem(reason instanceof ApiError ? reason.message : "It was not sent."));
+    send(`/v1/sessions/${encodeURIComponent(id)}?${new URLSearchParams(all ? { user } : {})}`, {}, "DELETE").then(again, (reason: unknown) => setProblem(reason instanceof ApiError ? reason.message : "It was not sent."));
   };
   return (
     <section class="panel">
       <h2>Sessions</h2>
+      <label class="check"><input type="checkbox" checked={all} onChange={(event) => setQuery({ sessions: event.currentTarget.checked ? "all" : "" })} />everyone's</label>
       {error ? <Refused error={error} /> : !data ? <Loading /> : (
         <Table
           caption="Sessions" rows={data.sessions} id={(session) => session.id}
@@ -87,7 +89,7 @@ function Sessions(): JSX.Element {
             { title: "Used", right: true, cell: (session) => <><Ago at={session.lastUse} now={now} /> ago</> },
             { title: "From", cell: (session) => <Text of={session.address} /> },
             { title: "With", wide: true, cell: (session) => <Text of={session.agent} /> },
-            { title: "End", cell: (session) => <button type="button" onClick={() => end(session.id)}>End</button> },
+            { title: "End", cell: (session) => <button type="button" onClick={() => end(session)}>End</button> },
           ]}
         />
       )}
