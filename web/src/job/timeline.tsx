@@ -42,7 +42,7 @@ export function Timeline({ job, query }: { job: Job; query: URLSearchParams }): 
             last {name}<span class="unseen"> ({size} seconds)</span>
           </button>
         ))}
-        <button type="button" aria-pressed={range.all} onClick={() => setQuery({ last: "", from: "", to: "" })}>all</button>
+        {(!range.all || whole.to - whole.from > 900) && <button type="button" aria-pressed={range.all} onClick={() => setQuery({ last: "", from: "", to: "" })}>all</button>}
         <span class="soft">{moment(range.from)} – {clock(range.to, range.from)} ({span(range.to - range.from)})</span>
       </div>
       <div ref={box} class="strip">

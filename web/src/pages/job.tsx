@@ -98,7 +98,7 @@ function Said({ job }: { job: Job }): JSX.Element {
     <>
       <dl class={`said ${said?.condition === "NEEDS_YOU" ? "urgent" : ""}`}>
         {rows.filter(([, text]) => text).map(([name, text]) => (
-          <div key={name}><dt>{name}</dt><dd><Text of={text[0]?.toUpperCase() + text.slice(1)} /></dd></div>
+          <div key={name}><dt>{name}</dt><dd><Text of={text} /></dd></div>
         ))}
         {done && <div><dt>Step</dt><dd>{done}</dd></div>}
       </dl>
