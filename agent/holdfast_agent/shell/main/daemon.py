@@ -244,17 +244,9 @@ def _assemble(
     link = Link(settings.controller, tls, driver)
     examiner = Examiner(lambda: driver.facts, source)
     history = SampleHistory(settings.state_dir / "workers")
-    reports = SeriesReports()
-    series = SeriesKeeper(reports)
-    hangs = FeatureReporter(
-        facts.name,
-        settings.state_dir / "workers",
-        examiner,
-        history,
-        series,
-        driver.worker,
-        link.send,
-    )
+    series = SeriesKeeper(SeriesReports())
+    workers = settings.state_dir / "workers"
+    hangs = FeatureReporter(facts.name, workers, examiner, history, series, driver.worker, link.send)
     listeners = Listeners()
 
     def on_sample(sample: WorkerSample) -> None:
@@ -302,7 +294,7 @@ def _assemble(
             history,
             accounts,
             TerminalInput(settings.state_dir / "workers"),
-            reports,
+            series.reports,
         ),
         sampling=Sampler(
             facts,

@@ -99,7 +99,7 @@ class SeriesKeeper:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._reports = reports
+        self.reports = reports
         self._wall = wall
         self._monotonic = monotonic
         self._workers: dict[WorkerId, WorkerSeries] = {}
@@ -133,7 +133,7 @@ class SeriesKeeper:
         if content:
             report = self._made(recording.key, recording.generation, content)
             report.exited_rank = recording.rank
-            self._reports.add(report)
+            self.reports.add(report)
 
     async def recording(self, key: WorkerId) -> bytes:
         """The last quarter of an hour of a worker, packed; empty where nothing is known."""
@@ -164,7 +164,7 @@ class SeriesKeeper:
         for generation, minute in over:
             content = _packed(key, minute)
             if content:
-                self._reports.add(self._made(key, generation, content))
+                self.reports.add(self._made(key, generation, content))
 
     def _made(self, key: WorkerId, generation: int, content: bytes) -> agent_pb2.SeriesReport:
         return agent_pb2.SeriesReport(job_id=key.job, worker=key.worker, generation=generation, block=content)
