@@ -1,4 +1,7 @@
-"""A job in words, in the situations that a user meets: is it healthy, what happened, what was done, what to do."""
+"""A job in words, in the situations that a user meets: is it healthy, what happened, what was done, what to do.
+
+Longer than 400 lines because each situation is shown beside the words that it gives.
+"""
 
 from __future__ import annotations
 

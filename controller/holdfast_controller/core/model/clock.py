@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import date
 from typing import NewType
 
 Mono = NewType("Mono", float)
@@ -32,8 +31,18 @@ def moment(at: Wall, now: Now) -> str:
     if abs(at - now.wall) < 43_200:
         return time_of_day(at)
     days, seconds = divmod(int(at), 86_400)
-    day = date.fromordinal(date(1970, 1, 1).toordinal() + days)
-    return f"{day.isoformat()} {seconds // 3600:02}:{seconds // 60 % 60:02} UTC"
+    return f"{_day(days)} {seconds // 3600:02}:{seconds // 60 % 60:02} UTC"
+
+
+def _day(since_1970: int) -> str:
+    """A date of the Gregorian calendar, whose 400 years have 146,097 days; here each year begins in March."""
+    cycle, left = divmod(since_1970 + 719_468, 146_097)
+    year = (left - left // 1_460 + left // 36_524 - left // 146_096) // 365
+    left -= 365 * year + year // 4 - year // 100
+    month = (5 * left + 2) // 153
+    day = left - (153 * month + 2) // 5 + 1
+    month = month + 3 if month < 10 else month - 9
+    return f"{400 * cycle + year + (month <= 2):04}-{month:02}-{day:02}"
 
 
 @dataclass(slots=True)
