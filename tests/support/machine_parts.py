@@ -120,6 +120,9 @@ def _ptrace() -> bool:
 
 
 def _chromium() -> bool:
+    """Whether the page can be looked at: it was built by ``make web``, and there is a browser with what drives it."""
+    if not (ROOT / "controller/holdfast_controller/page/index.html").is_file():
+        return False
     return importlib.util.find_spec("playwright") is not None and _works("chromium", "--version")
 
 

@@ -97,7 +97,7 @@ function Ask({ action, job, close, changed }: { action: Action; job: Job; close:
         <Command line={action.command(job.id)} />
         {action.final && (
           <label class="typed">
-            Type <code>{job.id}</code> to go on
+            <span>Type <code>{job.id}</code> to go on</span>
             <input value={typed} onInput={(event) => setTyped(event.currentTarget.value)} autocomplete="off" spellcheck={false} />
           </label>
         )}

@@ -3,7 +3,7 @@ import { hostLook, hostState } from "../core/hosts.ts";
 import { jobPath } from "../core/route.ts";
 import type { Host, HostEvent } from "../core/types.ts";
 import { epoch, gib, moment } from "../core/words.ts";
-import { Ago, Command, Loading, Problem, Table, Text } from "../ui/bits.tsx";
+import { Ago, Command, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { remark } from "./hosts.tsx";
 
@@ -15,7 +15,7 @@ export function HostPage({ name }: { name: string }): JSX.Element {
   const { data: host, error, again } = useData<Host>(path, mine);
   const { data: history } = useData<{ events: HostEvent[] }>(`${path}/events?newest=true&pageSize=100`, mine);
   const now = useNow(5);
-  if (!host) return error ? <Problem error={error} again={again} /> : <Loading />;
+  if (!host) return <Unready title={name} error={error} again={again} />;
   const facts: [string, JSX.Element | string][] = [
     ["Remark", remark(host)],
     ["Seen", host.lastSeen ? <><Ago at={host.lastSeen} now={now} /> ago</> : "never"],

@@ -5,7 +5,7 @@ import { hostLook, hostState } from "../core/hosts.ts";
 import { hostPath } from "../core/route.ts";
 import type { Host } from "../core/types.ts";
 import { gib } from "../core/words.ts";
-import { Ago, Empty, Loading, Problem, Table, Text } from "../ui/bits.tsx";
+import { Ago, Empty, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
 import type { HostList } from "./overview.tsx";
@@ -23,7 +23,7 @@ export function Hosts({ query }: { query: URLSearchParams }): JSX.Element {
   const { data, error, again } = useData<HostList>("/v1/hosts?pageSize=1000", () => true);
   const rest = useRest(data);
   const now = useNow(5);
-  if (!data) return error ? <Problem error={error} again={again} /> : <Loading />;
+  if (!data) return <Unready title="Hosts" error={error} again={again} />;
   const find = (query.get("q") ?? "").toLowerCase();
   const all = [...data.hosts, ...rest];
   const shown = all.filter((host) => !find || [host.name, host.address, hostState(host), ...Object.values(host.labels), ...host.jobIds].some((text) => text.toLowerCase().includes(find)));

@@ -9,7 +9,7 @@ import { Events } from "../job/events.tsx";
 import { Logs } from "../job/logs.tsx";
 import { Exits, Hangs, Ranks, Recoveries, Spec } from "../job/tables.tsx";
 import { Timeline } from "../job/timeline.tsx";
-import { Command, GoodputBar, Loading, Problem, State, Text } from "../ui/bits.tsx";
+import { Command, GoodputBar, Problem, State, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 
 const TABS = ["timeline", "ranks", "logs", "exits", "hangs", "recoveries", "events", "spec"] as const;
@@ -22,7 +22,7 @@ export function JobPage({ id, query }: { id: string; query: URLSearchParams }): 
   const { data: job, error, again } = useData<Job>(path, mine);
   const { data: goodput } = useData<Goodput>(`${path}/goodput`, mine);
   useTitle(job?.displayName || id);
-  if (!job) return error ? <Problem error={error} again={again} /> : <Loading />;
+  if (!job) return <Unready title={id} error={error} again={again} />;
   const asked = query.get("tab") as Tab;
   const tab = TABS.includes(asked) ? asked : "timeline";
   return (
@@ -37,7 +37,7 @@ export function JobPage({ id, query }: { id: string; query: URLSearchParams }): 
           </a>
         ))}
       </nav>
-      <section aria-label={tab} class="tab">
+      <div data-tab={tab} class="tab">
         {tab === "timeline" && <Timeline job={job} query={query} />}
         {tab === "ranks" && <Ranks job={job} />}
         {tab === "logs" && <Logs job={job} query={query} />}
@@ -46,7 +46,7 @@ export function JobPage({ id, query }: { id: string; query: URLSearchParams }): 
         {tab === "recoveries" && <Recoveries job={job} />}
         {tab === "events" && <Events id={job.id} live={!ended(job.state)} />}
         {tab === "spec" && <Spec job={job} />}
-      </section>
+      </div>
     </div>
   );
 }

@@ -173,7 +173,7 @@ function Row({ job, now, index }: { job: JobRow; now: number; index: number }): 
         <a href={`/jobs?owner=${encodeURIComponent(job.owner)}`}><Text of={job.owner} /></a>
         {job.project !== "default" && <> · <a href={`/jobs?project=${encodeURIComponent(job.project)}`}><Text of={job.project} /></a></>}
       </span>
-      <span role="cell" class="right gpus">{job.gpuCount || "–"}</span>
+      <span role="cell" class="right gpu-count">{job.gpuCount || "–"}</span>
       <span role="cell" class="right step">{steps(job) || "–"}</span>
       <span role="cell" class="right">{time === null ? "–" : span(time)}</span>
       <span role="cell" class="right age">{age(now - (epoch(job.createTime) ?? now))}</span>

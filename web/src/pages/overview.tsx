@@ -5,7 +5,7 @@ import { lastWord, steps } from "../core/gang.ts";
 import { hostPath, jobPath } from "../core/route.ts";
 import type { Attention, Host, JobRow, Status } from "../core/types.ts";
 import { age, count, epoch, oneLine, span } from "../core/words.ts";
-import { Ago, Empty, Loading, Problem, State, Table, Text } from "../ui/bits.tsx";
+import { Ago, Empty, Problem, State, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery, useRoute } from "../ui/router.ts";
 
@@ -31,7 +31,7 @@ export function Overview(): JSX.Element {
   const waiting = useData<JobList>(list("QUEUED"), (changes) => changes.jobs.length > 0);
   const hosts = useData<HostList>("/v1/hosts?pageSize=1000", anything);
   const now = useNow(5);
-  if (!status.data) return status.error ? <Problem error={status.error} again={status.again} /> : <Loading />;
+  if (!status.data) return <Unready title="Overview" error={status.error} again={status.again} />;
   const found = status.data;
   return (
     <div class="page overview">

@@ -78,6 +78,16 @@ export function Loading(): JSX.Element {
   return <p class="loading" role="status">{shown ? "Loading…" : ""}</p>;
 }
 
+/** A page without its data: why there is none, or that it comes. */
+export function Unready({ title, error, again }: { title: string; error: ApiError | null; again: () => void }): JSX.Element {
+  return (
+    <div class="page">
+      <h1><Text of={title} /></h1>
+      {error ? <Problem error={error} again={again} /> : <Loading />}
+    </div>
+  );
+}
+
 /** A command line to copy. */
 export function Command({ line }: { line: string }): JSX.Element {
   const [copied, setCopied] = useState(false);
@@ -145,7 +155,7 @@ export interface Column<R> {
 /** A table that becomes a list of cards on a phone. */
 export function Table<R>(props: { caption: string; columns: Column<R>[]; rows: R[]; id: (row: R, index: number) => string | number }): JSX.Element {
   return (
-    <div class="table" role="region" aria-label={props.caption} tabIndex={0}>
+    <div class="table" role="group" aria-label={props.caption} tabIndex={0}>
       <table>
         <caption class="unseen">{props.caption}</caption>
         <thead>

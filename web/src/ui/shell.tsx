@@ -72,7 +72,12 @@ function Page({ of }: { of: Route }): JSX.Element {
 
 function Missing(): JSX.Element {
   useTitle("No such page");
-  return <Empty>There is no such page. <a href="/">Overview</a></Empty>;
+  return (
+    <div class="page">
+      <h1>There is no such page</h1>
+      <Empty><a href="/">Overview</a></Empty>
+    </div>
+  );
 }
 
 function Who({ help }: { help: () => void }): JSX.Element {
