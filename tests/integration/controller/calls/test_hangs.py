@@ -17,6 +17,8 @@ from google.protobuf import duration_pb2
 from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller, job, refusal
 from tests.support.stubs import agent_stub, hang_stub, job_stub
 
+from holdfast._series.block import Block, Track, pack
+from holdfast._series.figures import Figure
 from holdfast._session import hang_wire
 from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack, Vector
 from holdfast.hang.evidence.frames import Frame
@@ -26,7 +28,7 @@ from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.main.server import serve
-from holdfast_controller.shell.services import transfers
+from holdfast_controller.shell.services import series, transfers
 
 WORKER = "workerpool0-0"
 
@@ -294,6 +296,32 @@ async def test_evidence_of_a_hang_is_kept_exactly(controller: Controller, jobs: 
             hangs.GetHangEvidence(hang_pb2.GetHangEvidenceRequest(id=name, number=number)).read()
         )
         assert code is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("hangs_on", [True, False], ids=["a hang", "only a question"])
+async def test_what_went_before_a_hang_is_kept_under_its_number(
+    controller: Controller, jobs: Any, hangs: Any, monkeypatch: pytest.MonkeyPatch, hangs_on: bool
+) -> None:
+    monkeypatch.setattr(series, "NAMED_AFTER_S", 1.0)
+    now = int(time.time())
+    recording = pack(Block(now - 900, 2, 450, {(0, Figure.CPU): Track.flat([1.0] * 440 + [0.0] * 10)}))
+    async with running(controller, jobs, quick()) as (name, agent):
+        report = agent_pb2.EvidenceReport(content=evidence(name), recording=recording)
+        async with dumping(controller, lambda _: report):
+            asked = job_pb2.GetSeriesRequest(id=name)
+            if hangs_on:
+                await stands_still(jobs, agent, name, lambda j: j.hangs and j.hangs[-1].stacks)
+                async with asyncio.timeout(WITHIN_S):
+                    while not (found := await jobs.GetSeries(asked, timeout=WITHIN_S)).recordings:  # noqa: ASYNC110  # nothing says when
+                        await asyncio.sleep(0.1)
+                assert [(one.name, one.HasField("rank")) for one in found.recordings] == [("hang-1", False)]
+                asked.recording = "hang-1"
+                shown = await jobs.GetSeries(asked, timeout=WITHIN_S)
+                assert shown.series[0].figure == "cpu" and shown.series[0].mean[-1] == 0
+            else:
+                await connected(hangs, name)
+                await asyncio.sleep(2.5)
+                assert list((await jobs.GetSeries(asked, timeout=WITHIN_S)).recordings) == []
 
 
 BAD: dict[str, Callable[[str], bytes]] = {
