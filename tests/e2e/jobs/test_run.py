@@ -312,12 +312,13 @@ def test_json_of_show_has_every_promised_field(cluster: DevCluster) -> None:
         for pid in (worker["shimPid"], *(r["pid"] for r in worker["ranks"])):
             os.kill(pid, 0)
     listed = json.loads(cluster.holdfast("ps", "-o", "json").stdout)
-    # What is said of its health may have changed between the two calls.
-    moving = {"workers", "health"}
-    assert {k: v for k, v in listed[-1].items() if k != "health"} == {
-        k: v for k, v in shown.items() if k not in moving
+    # What is said of its health, and the summary with it, may have changed between the two calls.
+    moving = {"health", "summary"}
+    assert listed[-1].keys() == shown.keys() - {"workers"} and listed[-1].keys() > moving
+    assert {k: v for k, v in listed[-1].items() if k not in moving} == {
+        k: v for k, v in shown.items() if k not in {*moving, "workers"}
     }
-    assert "health" in listed[-1] and "workers" not in listed[-1]
+    assert listed[-1]["summary"].keys() == shown["summary"].keys()
     assert [job["createTime"] for job in listed] == sorted(job["createTime"] for job in listed)
     cluster.end(job_id)
 
