@@ -130,6 +130,7 @@ $(FRAMEWORKS)/%/.ready: tests/frameworks/requirements/%.txt
 	touch $@
 
 demo: compiled
+	@command -v npm >/dev/null && $(MAKE) --no-print-directory -s web >/dev/null 2>&1 || echo "Without the web page: make web says why."
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py
 
 # make bench BENCH=relaunch runs one. CORPUS="FILE ..." scores the hang detector on whole corpora, not on the tests' sample.
