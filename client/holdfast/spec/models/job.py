@@ -255,6 +255,7 @@ class JobFile(Model):
         | {"attempt", "generation", "wait_reason", "workers", "recoveries", "web_access_uris", "account"}
         | {"hangs", "held_until", "health", "warnings", "archive_problems", "satisfies_pzs", "satisfies_pzi"}
         | {"step", "step_total", "phase", "saved_step", "summary"}
+        | {"gpu_count", "host_count", "hang_count", "recovery_count"}
     )
     """What ``job show`` prints beside the fields below: taken and ignored, so that its output can be submitted."""
 
