@@ -44,7 +44,7 @@ def test_status_is_that_of_the_job(cluster: DevCluster, restarts: str, script: s
     ("code", "launches", "why"),
     [
         ("import nosuchmodule", 1, "before any progress, by its own text; it is not tried again"),
-        ("raise ValueError('no shard')", 2, "in the same way twice, each time before any progress"),
+        ("raise ValueError('no shard')", 2, "in the same way twice, each time before any progress was seen"),
     ],
 )
 def test_a_typo_is_not_launched_again_and_again(cluster: DevCluster, code: str, launches: int, why: str) -> None:

@@ -74,7 +74,9 @@ def test_the_same_words_twice_before_any_progress_are_final(one: Exit, other: Ex
     told = decide(found, found.gang.members[1], other, Cause.USER_ERROR, EARLY)
     assert isinstance(told, Fail if same else Restart)
     if isinstance(told, Fail):
-        assert told.error.details[0].startswith("It failed in the same way twice, each time before any progress")
+        assert told.error.details[0].startswith(
+            "It failed in the same way twice, each time before any progress was seen"
+        )
     assert isinstance(decide(found, found.gang.members[1], other, Cause.USER_ERROR, NOWHERE), Restart)
 
 
