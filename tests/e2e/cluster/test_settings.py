@@ -164,7 +164,7 @@ def test_a_job_that_waits_for_its_quota_starts_once_it_is_raised(site: Site, set
     assert reload(site)[0] == 0
     first = site.holdfast("etc/admin", "run", "--detach", "--", "sleep", "300").stdout.strip()
     second = site.holdfast("etc/admin", "run", "--detach", "--", "true").stdout.strip()
-    until(lambda: "over quota" in site.holdfast("etc/admin", "job", "show", second).stdout, WITHIN_S)
+    until(lambda: "Over quota" in site.holdfast("etc/admin", "job", "show", second).stdout, WITHIN_S)
     settings.write_text(f"{text}[quotas.default]\nrunning_jobs = 2\n")
     assert reload(site)[0] == 0
     until(lambda: "SUCCEEDED" in site.holdfast("etc/admin", "job", "show", second).stdout, WITHIN_S)
