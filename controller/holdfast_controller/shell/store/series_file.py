@@ -284,5 +284,5 @@ def _cut(database: sqlite3.Connection) -> int:
         chosen = "SELECT id FROM recordings ORDER BY start LIMIT ?"
         cut = database.execute(f"DELETE FROM recordings WHERE id IN ({chosen})", (CUT_AT_ONCE // 8,)).rowcount
     if cut:
-        log.info("series.cut", blocks=cut, why="series_mb")
+        log.info("series.cut", blocks=cut, reason="series_mb")
     return cut
