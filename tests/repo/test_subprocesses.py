@@ -19,6 +19,8 @@ FOR_JOBS = {
     "shim/reaper.py": "the reaper's own child",
     "shim/launch.py": "ranks, in the walls of their shim",
     "shim/namespaces.py": "a child of the shim that makes namespaces, and ends; it runs nothing of the job's",
+    "shim/rank_shell.py": "the keepers of users' shells; they run nothing of the job's themselves",
+    "shim/shell_keeper.py": "a user's shell, in the walls of its rank",
     "shim/template.py": "forks itself into shims",
     "shell/shims/spawner.py": "the template of shims",
     "shell/evidence/tools.py": "stack dump tools of the host, bounded in time, output and number there",

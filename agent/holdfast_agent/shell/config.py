@@ -96,6 +96,11 @@ class Config:
     """Bound each scope by what its job has reserved: MemoryMax, CPUQuota and TasksMax from its machineSpec."""
     max_workers: int = 64
     """Workers at a time."""
+    shells: int = 8
+    """Shells that users may have open beside ranks on this host at a time; 0 allows none, and ends those that are open.
+    A job has to allow them too."""
+    shell_idle: float = 3600.0
+    """Time after which a shell is ended into which nothing was typed and that wrote nothing."""
     env_file: Path | None = None
     """NAME=VALUE lines for every worker on this host."""
     log_limit_mb: int = 256
@@ -151,6 +156,8 @@ def _check(loaded: Config, path: Path) -> None:
         raise ConfigError(f"{path}: port_range {loaded.port_range} holds no usable ports.")
     if loaded.log_limit_mb < 1 or loaded.max_workers < 1 or loaded.simulated_gpus < 0:
         raise ConfigError(f"{path}: log_limit_mb and max_workers must be at least 1, simulated_gpus at least 0.")
+    if loaded.shells < 0 or loaded.shell_idle <= 0:
+        raise ConfigError(f"{path}: shells must be at least 0, and shell_idle above 0, such as 30m.")
     if loaded.self_check < 0:
         raise ConfigError(f"{path}: self_check must be 0 or more, such as 10m.")
     if loaded.metrics_listen:

@@ -14,6 +14,9 @@ from holdfast_agent.shim.processes import Process, read_small
 
 ROUNDS = 10
 CONTROLLERS = (b"+memory", b"+pids")
+SHELLS = "-shells"  # ends the path of the cgroup of shells beside a generation's
+SHELL_PIDS = 4096
+SPARE_BYTES = 64 << 20  # for the shim, which is counted with its worker
 
 
 class Cgroup:
@@ -27,10 +30,23 @@ class Cgroup:
         except FileExistsError:
             pass  # of a shim that died before its intent
         self._limit_bytes = memory_bytes if memory_bytes and self._offer("memory.max", memory_bytes) else 0
+        self._pids = pids
         if pids:
             self._offer("pids.max", pids)
         self._procs = os.open(self.path + "/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
         self._counted = self._oom_kills()
+
+    def beside(self) -> Cgroup:
+        """One for shells beside this one, so that the kernel counts apart what it kills there. Raises OSError.
+
+        Its own limit is that of this one, and the worker's from then on, so that both together get no more.
+        """
+        if self._limit_bytes:
+            try:
+                _write(os.path.dirname(self.path) + "/memory.max", b"%d" % (self._limit_bytes + SPARE_BYTES))
+            except OSError:
+                pass  # not ours to bound: then the shells have a bound of their own
+        return Cgroup(self.path + SHELLS, self._limit_bytes, min(self._pids, SHELL_PIDS) or SHELL_PIDS)
 
     def enter(self) -> None:
         """Takes in this process. Raises OSError."""

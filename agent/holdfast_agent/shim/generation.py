@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast_agent.shim.cgroup import Cgroup
     from holdfast_agent.shim.journal import Journal, Record
+    from holdfast_agent.shim.launch import Identity, Plan
     from holdfast_agent.shim.lease import Fence
     from holdfast_agent.shim.namespaces import Room
     from holdfast_agent.shim.peers import Peers
@@ -123,6 +124,9 @@ class Generation:
         self.peers: Peers | None = None  # answered and asked also when the ranks are gone, until the next launch
         self.warned = False
         self.terminals: dict[int, Terminal] = {}  # by rank
+        self.plans: dict[int, tuple[Plan, Identity]] = {}  # by rank: how it was started, for shells beside it
+        self.keepers: set[int] = set()  # pids of those that keep a shell; not reaped, so theirs
+        self.shells: Cgroup | None = None  # of all shells; None without one, or before the first
         self._groups: set[int] = set()  # of all ranks; a rank's pid names its group
         self._failures_fd = failures
         self._failures: dict[int, str] = {}
@@ -137,7 +141,7 @@ class Generation:
 
     def proven_empty(self) -> bool:
         """Whether the cgroup is empty too, once waitpid knows no child. Its processes are killed without a grace."""
-        if self.cgroup is None or self.cgroup.is_empty():
+        if all(each is None or each.is_empty() for each in (self.cgroup, self.shells)):
             return True
         now = now_s()
         self.stop = self.stop or Stop(now, None)
@@ -148,6 +152,9 @@ class Generation:
 
     def leave_room(self) -> None:
         """Lets go of its room, which is then gone with the last shim that does so, and of its cgroup."""
+        if self.shells:
+            self.shells.close()
+            self.shells = None
         if self.cgroup:
             self.cgroup.close()
             self.cgroup = None
@@ -167,6 +174,17 @@ class Generation:
         if self.peers:
             self.peers.close()
             self.peers = None
+
+    def shells_cgroup(self) -> Cgroup | None:
+        """The cgroup for shells beside its ranks, made with the first. Raises OSError."""
+        if self.cgroup and self.shells is None:
+            self.shells = self.cgroup.beside()
+        return self.shells
+
+    def end_shells(self) -> None:
+        """Have all shells killed now: no user at one delays a restart."""
+        for pid in self.keepers:
+            os.kill(pid, signal.SIGTERM)
 
     def leave_terminals(self) -> None:
         """Hang up what still has a terminal, after the last of its output."""
@@ -282,11 +300,13 @@ class Generation:
     def kill(self, stop: Stop) -> list[Process]:
         """Send KILL to every descendant and return them. The next KILL comes no sooner than this one took."""
         began = now_s()
-        if self.cgroup:
-            self.cgroup.kill()
+        for cgroup in (self.cgroup, self.shells):
+            if cgroup:
+                cgroup.kill()
         found = seen()
-        if self.cgroup:
-            found += self.cgroup.others(found)
+        for cgroup in (self.cgroup, self.shells):
+            if cgroup:
+                found += cgroup.others(found)
         for process in found:
             if process.state not in "ZX":
                 process.send(signal.SIGKILL)

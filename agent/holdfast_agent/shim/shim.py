@@ -36,7 +36,7 @@ from _socket import socket as Socket
 if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from holdfast_agent.shim import error_file, journal
+from holdfast_agent.shim import error_file, journal, rank_shell
 from holdfast_agent.shim.failpoints import hit
 from holdfast_agent.shim.generation import STUCK_EVERY_S, Generation, Phase, Rank, Stop
 from holdfast_agent.shim.generation_setup import begin
@@ -150,6 +150,7 @@ class Shim:
         generation = self.generation
         number, phase = (generation.number, generation.phase) if generation else (self.highest, Phase.IDLE)
         hello = {"ev": "hello", "version": VERSION, "pid": os.getpid(), "generation": number, "phase": phase.value}
+        hello["shells"] = True
         replay = generation.reported if generation else []
         if self.link:
             self.link.out_limit_bytes += sum(len(json.dumps(record)) + 32 for record in replay)
@@ -217,6 +218,9 @@ class Shim:
             if operation == "renew":
                 deadline = float(message["deadline"])
                 return lambda: self.renew(number, deadline)
+            if operation == "shell":
+                shell = rank_shell.Order(message)
+                return lambda: rank_shell.begin(self.generation, number, shell, self.directory)
             if operation == "signal":
                 which = signal.Signals(message["signal"])
                 return lambda: self.warn(number, which)
@@ -303,6 +307,7 @@ class Shim:
                 self.report_silent(generation, [])
             if generation.peers:
                 self.epoll.register(generation.peers.socket.fileno(), select.EPOLLIN)
+            generation.plans = {plan.rank: (plan, identity) for plan in plans}
             generation.terminals = {plan.rank: plan.terminal for plan in plans if plan.terminal}
             for lack in lacks:
                 self.say({"ev": "note", "generation": number, "message": lack})
@@ -350,6 +355,7 @@ class Shim:
                 if rank := generation.live.pop(reaped[0], None):
                     generation.ended(rank, reaped[1])
                     news = True
+                generation.keepers.discard(reaped[0])
         except ChildProcessError:
             if generation.proven_empty():
                 generation.gone = news = True
@@ -361,6 +367,7 @@ class Shim:
             self.commit(generation)
             hit("shim.exit.after")
         if not generation.live and not generation.gone:
+            generation.end_shells()
             generation.stop = generation.stop or Stop(now_s() + LEFTOVER_GRACE_S, None)
             generation.sweep()
 
@@ -400,6 +407,7 @@ class Shim:
         if stop and stop.reason and deadline >= stop.deadline:
             return
         why = {"message": words} if words else {}
+        generation.end_shells()
         generation.note({"ev": "stopping", "reason": reason, "grace_s": grace_s, **why})
         self.tell(generation.number, generation.reported[-1:])
         if stop is None:

@@ -51,7 +51,7 @@ class Terminal:
         self._fifo, self._directory = fifo(number, plan.rank), directory
         try:
             os.set_blocking(self.master, False)
-            self.resize(ROWS, COLUMNS)
+            resize(self.master, ROWS, COLUMNS)
             if uid is not None and gid is not None:
                 os.fchown(self.slave, uid, gid)
             self.out = os.dup(plan.files[0])
@@ -145,18 +145,19 @@ class Terminal:
         if head[:1] == b"d":
             self._pending = rest
         elif head[:1] == b"w" and len(rest) == 4:
-            self.resize(int.from_bytes(rest[:2], "big"), int.from_bytes(rest[2:], "big"))
+            resize(self.master, int.from_bytes(rest[:2], "big"), int.from_bytes(rest[2:], "big"))
 
-    def resize(self, rows: int, columns: int) -> None:
-        """Sets the window's size, of which the kernel tells the program by SIGWINCH."""
-        import fcntl
-        import struct
-        import termios
 
-        try:
-            fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        except OSError:
-            pass
+def resize(master: int, rows: int, columns: int) -> None:
+    """Set a terminal's window size, of which the kernel tells the program by SIGWINCH."""
+    import fcntl
+    import struct
+    import termios
+
+    try:
+        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    except OSError:
+        pass
 
 
 def take(slave: int) -> None:

@@ -42,6 +42,8 @@ JobService/DeleteJob                    -    -        D       U    D      N     
 JobService/WatchJob                     -    -        D       U    +      N         +     +     D    D      +
 JobService/StreamLogs                   -    -        D       U    +      N         +     +     D    D      +
 JobService/WriteTerminal                -    -        D       U    D      N         D     +     D    D      D
+JobService/OpenShell                    -    -        D       U    D      N         D     +     D    D      D
+JobService/WriteShell                   -    -        D       U    D      N         D     +     D    D      D
 HangService/HoldJob                     -    -        D       U    D      N         D     +     D    D      +
 HangService/TakeStacks                  -    -        D       U    D      N         D     +     D    D      +
 HangService/GetHangEvidence             -    -        D       U    +      N         +     +     D    D      +

@@ -105,7 +105,7 @@ OPTIONS = [
         f"{POOL}.pythonPackageSpec.packageUris",
         ["https://x/a.whl", "https://x/b.whl"],
     ),
-    Row("--enable-web-access", (IMAGE,), "jobSpec.enableWebAccess", True, "no shell in the browser"),
+    Row("--enable-web-access", (IMAGE,), "jobSpec.enableWebAccess", True),
     Row("--enable-dashboard-access", (IMAGE,), "jobSpec.enableDashboardAccess", True, "there is no dashboard"),
     Row("--network=n", (IMAGE,), "jobSpec.network", "n", "ranks use their host's network"),
     Row("--service-account=a", (IMAGE,), "jobSpec.serviceAccount", "a", "no service accounts"),

@@ -26,6 +26,9 @@ NEVER_REPEATED = {
     "WebService/Relay",
     # Keys would be typed twice.
     "JobService/WriteTerminal",
+    "JobService/WriteShell",
+    # It begins a program.
+    "JobService/OpenShell",
     # It stops the ranks for a moment.
     "HangService/TakeStacks",
     # They go on where they stood by means of their own.

@@ -97,7 +97,7 @@ serviceAccount: trainer@example.org
 def test_each_field_without_a_meaning_here_is_warned_about() -> None:
     read = spec.parse_text(BODY, source="request.json")
     fields = ("serviceAccount", "network", "reservedIpRanges", "persistentResourceId", "tensorboard")
-    more = ("enableWebAccess", "enableDashboardAccess", "experiment", "experimentRun", "models")
+    more = ("enableDashboardAccess", "experiment", "experimentRun", "models")
     assert warned(read) == [
         "jobSpec.workerPoolSpecs[0].nfsMounts[0]",
         "jobSpec.workerPoolSpecs[0].diskSpec.bootDiskType",

@@ -152,7 +152,7 @@ def test_what_job_show_prints_can_be_submitted_again() -> None:
             job(quux=1),
             "jobSpec.quux: is no known field"
             " (fields here: workerPoolSpecs, scheduling, faultTolerance, successPolicy, baseOutputDirectory,"
-            " notifications, runAs, progressTotal)",
+            " enableWebAccess, notifications, runAs, progressTotal)",
         ),
         (
             job(gracePeriodd=5),

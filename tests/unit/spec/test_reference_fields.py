@@ -74,7 +74,7 @@ TABLE = [
     ),
     Row("jobSpec.persistentResourceId", "r", KEPT, "the cluster's hosts are there already"),
     Row("jobSpec.tensorboard", "t", KEPT, "there is no TensorBoard service"),
-    Row("jobSpec.enableWebAccess", True, KEPT, "there is no shell in the browser"),
+    Row("jobSpec.enableWebAccess", True),
     Row("jobSpec.enableDashboardAccess", True, KEPT, "there is no dashboard"),
     Row("jobSpec.experiment", "e", KEPT, "there are no experiments"),
     Row("jobSpec.experimentRun", "e", KEPT, "there are no experiments"),

@@ -63,6 +63,7 @@ from holdfast_agent.shell.sampling.listeners import Listeners
 from holdfast_agent.shell.sampling.sampler import Sampler
 from holdfast_agent.shell.sampling.series import SeriesKeeper, SeriesReports
 from holdfast_agent.shell.session.link import Link
+from holdfast_agent.shell.session.rank_shells import Limits, RankShells
 from holdfast_agent.shell.session.terminal_input import TerminalInput
 from holdfast_agent.shell.session.transfer import Transfer
 from holdfast_agent.shell.shims.shims import Shims
@@ -196,6 +197,7 @@ def _change(driver: Driver, metrics: Metrics, checks: SelfChecks, settings: Conf
     parts = driver.parts
     parts.preparation.hooks, parts.preparation.fitness.minimums = settings.hooks, settings.checks
     parts.peers.wanted = settings.checks.peer_names
+    parts.transfer.shells.change(Limits(settings.shells, settings.shell_idle))
     metrics.readers = settings.metrics_readers
     checks.settings = settings
 
@@ -295,6 +297,7 @@ def _assemble(
             accounts,
             TerminalInput(settings.state_dir / "workers"),
             series.reports,
+            RankShells(settings.state_dir / "workers", shims, Limits(settings.shells, settings.shell_idle)),
         ),
         sampling=Sampler(
             facts,

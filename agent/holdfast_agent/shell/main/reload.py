@@ -15,7 +15,7 @@ from holdfast.errors import ConfigError
 from holdfast_agent.shell import config
 from holdfast_agent.shell.config import Config
 
-LIVE = frozenset({"checks", "hooks", "log_level", "metrics_readers"})
+LIVE = frozenset({"checks", "hooks", "log_level", "metrics_readers", "shell_idle", "shells"})
 """Keys of agent.toml that a reload applies; all others need a restart of the agent, which ends no worker. So do hooks
 that begin or cease to have an epilog."""
 

@@ -32,6 +32,7 @@ from holdfast_agent.shell.sampling.listeners import Listeners
 from holdfast_agent.shell.sampling.series import SeriesReports
 from holdfast_agent.shell.session.assignment_checks import is_worker
 from holdfast_agent.shell.session.link import RETRY_FIRST_S, RETRY_MAX_S, channel_options
+from holdfast_agent.shell.session.rank_shells import RankShells
 from holdfast_agent.shell.session.terminal_input import TerminalInput
 from holdfast_agent.shell.users.accounts import Accounts, NoAccount
 
@@ -48,7 +49,7 @@ LOOK_AGAIN_S = 1.0
 EARLY_S = 3.0
 """A request to follow may overtake the assignment that it is about: they come on different connections."""
 
-Asked = TypeVar("Asked", agent_pb2.OpenLog, agent_pb2.OpenSamples)
+Asked = TypeVar("Asked", agent_pb2.OpenLog, agent_pb2.OpenSamples, agent_pb2.OpenShell)
 IsOver = Callable[[WorkerId, int, int], bool]
 Examine = Callable[[agent_pb2.TakeEvidence], Awaitable[agent_pb2.EvidenceReport]]
 
@@ -79,8 +80,10 @@ class Transfer:
         accounts: Accounts,
         terminals: TerminalInput,
         series: SeriesReports,
+        shells: RankShells,
     ) -> None:
         self._terminals = terminals
+        self.shells = shells
         self._series = series
         self._series_credit = 0
         """Reports of series that the controller lets us send on this connection."""
@@ -150,6 +153,8 @@ class Transfer:
                 self._begin(message.open, self._read_log, call, tasks)
             case "open_samples":
                 self._begin(message.open_samples, self._read_samples, call, tasks)
+            case "open_shell":
+                self._begin(message.open_shell, self._run_shell, call, tasks)
             case "credit":
                 if credited := self._readings.get(message.credit.id):
                     credited.credit += message.credit.bytes
@@ -180,7 +185,7 @@ class Transfer:
 
     async def _give_input(self, order: agent_pb2.GiveInput, call: _Call) -> None:
         try:
-            taken = await self._terminals.give(order)
+            taken = await (self.shells if order.shell else self._terminals).give(order)
             await self._write(call, agent_pb2.TransferRequest(input_taken=taken))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             log.debug("transfer.failed", error=str(error))
@@ -238,13 +243,19 @@ class Transfer:
                 offset = await self._send(line, offset, reading, call)
         return _ended("samples come faster than they are taken.")
 
-    async def _send(self, data: bytes, offset: int, reading: Reading, call: _Call) -> int:
+    async def _run_shell(self, asked: agent_pb2.OpenShell, reading: Reading, call: _Call) -> agent_pb2.TransferEnd:
+        async def passes(data: bytes, stderr: bool) -> None:
+            await self._send(data, 0, reading, call, stderr=stderr)
+
+        return await self.shells.run(asked, passes)
+
+    async def _send(self, data: bytes, offset: int, reading: Reading, call: _Call, *, stderr: bool = False) -> int:
         """Send it once there is credit; returns the offset of what follows."""
         while reading.credit <= 0:
             reading.more.clear()
             await reading.more.wait()
         reading.credit -= len(data)
-        chunk = agent_pb2.TransferChunk(id=reading.id, offset=offset, data=data)
+        chunk = agent_pb2.TransferChunk(id=reading.id, offset=offset, data=data, stderr=stderr)
         await self._write(call, agent_pb2.TransferRequest(chunk=chunk))
         return offset + len(data)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from holdfast._session.reports import WorkerId
 from holdfast_agent.shell.base.programs import ENVIRON_MOST_BYTES
-from holdfast_agent.shim.cgroup import remove
+from holdfast_agent.shim.cgroup import SHELLS, remove
 from holdfast_agent.shim.processes import NO_ROOM, Process
 
 ROUNDS = 50
@@ -35,7 +35,12 @@ class Mark:
     """0 where the shim is not known."""
     shim_start_ticks: int = 0
     cgroup: str = ""
-    """The generation's cgroup directory, where the host has cgroups: all processes in it are the worker's."""
+    """The generation's cgroup directory, where the host has cgroups."""
+
+    @property
+    def cgroups(self) -> tuple[str, ...]:
+        """Cgroups in which all processes are the worker's: those of its ranks, and of users' shells beside them."""
+        return (self.cgroup, self.cgroup + SHELLS) if self.cgroup else ()
 
     @property
     def _variables(self) -> frozenset[bytes]:
@@ -100,8 +105,8 @@ def clear(mark: Mark) -> tuple[int, str]:
             left, unseen = _find(mark), ""
         except OSError as error:
             left, unseen = [], f"can't look for what is left: {error.strerror}"
-        if mark.cgroup:
-            _kill_cgroup(mark.cgroup)
+        for cgroup in mark.cgroups:
+            _kill_cgroup(cgroup)
         if unseen:
             clean = 0
             time.sleep(ROUND_S)
@@ -123,7 +128,7 @@ def clear(mark: Mark) -> tuple[int, str]:
 def _find(mark: Mark) -> list[Process]:
     """The worker's processes. Raises ``OSError`` rather than miss one for want of descriptors or memory."""
     found = []
-    members = _members(mark.cgroup) if mark.cgroup else frozenset()
+    members = frozenset().union(*map(_members, mark.cgroups))
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue

@@ -41,6 +41,7 @@ class Held:
     greeted: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once it has its directory, or has said why not."""
     refusal: str = ""
+    keeps_shells: bool = False
 
 
 class Shims:
@@ -72,6 +73,11 @@ class Shims:
         """Whether the worker's shim has its directory and can launch."""
         held = self._held.get(key)
         return held is not None and held.link is not None and held.greeted.is_set() and not held.refusal
+
+    def keeps_shells(self, key: WorkerId) -> bool:
+        """Whether the worker's shim can start shells beside its ranks; one of an older release can't."""
+        held = self._held.get(key)
+        return held is not None and held.keeps_shells
 
     async def ready(self, key: WorkerId) -> str:
         """Wait until the worker's shim has its directory. Returns why that failed, empty when all is well."""
@@ -189,6 +195,7 @@ class Shims:
             self._shun(key, held, message["version"])
             return
         if message["ev"] == "hello":
+            held.keeps_shells = bool(message.get("shells"))
             held.greeted.set()
         elif message["ev"] == "refused" and message["generation"] == 0:
             held.refusal = message["message"]

@@ -185,7 +185,11 @@ class _Follower:
 
         self._typing = True
         self._console.note("its terminal is yours; to leave it running, type Enter ~ .")
-        tasks.start_soon(Keyboard(self._client, self._job.id, self._leave).run)
+
+        async def write(keys: bytes, rows: int, columns: int) -> int:
+            return await self._client.write_terminal(self._job.id, keys, rows=rows, columns=columns)
+
+        tasks.start_soon(Keyboard(write, self._leave).run)
 
     def _read(self, tasks: anyio.abc.TaskGroup, ranks: tuple[int, ...]) -> None:
         async def read() -> None:

@@ -17,6 +17,7 @@ from holdfast.cli.jobs.job_hangs import hang_action, hangs, hold, stacks
 from holdfast.cli.jobs.rerun import rerun
 from holdfast.cli.jobs.run import attach
 from holdfast.cli.jobs.series import series
+from holdfast.cli.jobs.shell import shell
 from holdfast.cli.jobs.waiting import wait
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
@@ -226,7 +227,22 @@ def restart(word: str) -> None:
 
 
 for _command in (
-    *(attach, rerun, wait, pause, resume, cancel, delete, recoveries, series, hangs, stacks, hang_action, hold),
+    *(
+        attach,
+        shell,
+        rerun,
+        wait,
+        pause,
+        resume,
+        cancel,
+        delete,
+        recoveries,
+        series,
+        hangs,
+        stacks,
+        hang_action,
+        hold,
+    ),
 ):
     job.add_command(_command)
 

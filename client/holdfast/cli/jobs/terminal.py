@@ -1,4 +1,4 @@
-"""The user's terminal, joined to a rank's: keys go there as they are typed, and the window's size with them."""
+"""The user's terminal, joined to a rank's or a shell's: keys go there as they are typed, with the window's size."""
 
 from __future__ import annotations
 
@@ -7,39 +7,47 @@ import contextlib
 import os
 import signal
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import anyio
+import anyio.lowlevel
 
 from holdfast._sdk.reconnect import is_away
-from holdfast.client import Client
-from holdfast.errors import HoldfastError, WrongState
+from holdfast.errors import HoldfastError, NotFound, WrongState
 
-KEYS_MOST = 2048
+KEYS_MOST = 4000
 """Bytes of one call."""
 AGAIN_S = 0.1
 """Time between two tries to give the program what it has not taken."""
 _STDIN = 0
 _RAW_INPUT = termios.BRKINT | termios.ICRNL | termios.INLCR | termios.IGNCR | termios.ISTRIP | termios.IXON
+_RAW_OUTPUT = termios.OPOST
 _RAW_LOCAL = termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG
 
 
-class Keyboard:
-    """Sends what is typed to rank 0 of a job; ``leave`` is called once the user types Enter ~ . to go away."""
+Write = Callable[[bytes, int, int], Awaitable[int]]
+"""Gives keys, and the window's rows and columns, to a program; how many bytes were taken."""
 
-    def __init__(self, client: Client, job_id: str, leave: Callable[[], None]) -> None:
-        self._client = client
-        self._job_id = job_id
+
+class Keyboard:
+    """Sends what is typed by ``write``; ``leave`` is called once the user types Enter ~ . to go away.
+
+    ``whole``: what is printed drives the terminal altogether, line ends included.
+    """
+
+    def __init__(self, write: Write, leave: Callable[[], None], *, whole: bool = False) -> None:
+        self._write = write
         self._leave = leave
+        self._whole = whole
         self._escape = Escape()
         self._sending = anyio.Lock()
 
     async def run(self) -> None:
         """Type until cancelled; then the terminal is as it was before."""
-        with _raw(_STDIN):
+        with _raw(_STDIN, whole=self._whole):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow_window)
-                while data := await _typed():
+                while data := await typed():
                     keys, left = self._escape.feed(data)
                     await self._send(keys)
                     if left:
@@ -57,21 +65,24 @@ class Keyboard:
         """Give the program these keys, however long it takes to read them; what no program is there for is lost."""
         async with self._sending:
             size = os.get_terminal_size(_STDIN)
-            while True:
-                try:
-                    taken = await self._client.write_terminal(
-                        self._job_id, keys, rows=size.lines, columns=size.columns
-                    )
-                except WrongState:
-                    return  # between two launches, or after the last
-                except HoldfastError as error:
-                    if not is_away(error):
-                        raise
-                    return
-                keys = keys[taken:]
-                if not keys:
-                    return
-                await anyio.sleep(AGAIN_S)
+            await give(keys, lambda rest: self._write(rest, size.lines, size.columns))
+
+
+async def give(data: bytes, write: Callable[[bytes], Awaitable[int]]) -> bool:
+    """Write data, however long it takes the program to read it; False where no program is there to take it."""
+    while True:
+        try:
+            taken = await write(data)
+        except (WrongState, NotFound):
+            return False  # between two launches, or after the last
+        except HoldfastError as error:
+            if not is_away(error):
+                raise
+            return False
+        data = data[taken:]
+        if not data:
+            return True
+        await anyio.sleep(AGAIN_S)
 
 
 class Escape:
@@ -100,10 +111,14 @@ class Escape:
         return bytes(out), False
 
 
-async def _typed() -> bytes:
-    """The next keys; empty once the terminal has gone."""
+async def typed() -> bytes:
+    """The next bytes of stdin; empty at its end, and once a terminal has gone."""
     ready, loop = asyncio.Event(), asyncio.get_running_loop()
-    loop.add_reader(_STDIN, ready.set)
+    try:
+        loop.add_reader(_STDIN, ready.set)
+    except PermissionError:  # a file, which never has to be waited for
+        await anyio.lowlevel.checkpoint()
+        return os.read(_STDIN, KEYS_MOST)
     try:
         await ready.wait()
     finally:
@@ -115,11 +130,13 @@ async def _typed() -> bytes:
 
 
 @contextlib.contextmanager
-def _raw(fd: int) -> Iterator[None]:
-    """Within, keys come one by one, unseen and unchanged. What is printed keeps its line ends."""
+def _raw(fd: int, *, whole: bool) -> Iterator[None]:
+    """Within, keys come one by one, unseen and unchanged. What is printed keeps its line ends unless ``whole``."""
     before = termios.tcgetattr(fd)
     mode = termios.tcgetattr(fd)
     mode[0] &= ~_RAW_INPUT
+    if whole:
+        mode[1] &= ~_RAW_OUTPUT
     mode[3] &= ~_RAW_LOCAL
     termios.tcsetattr(fd, termios.TCSADRAIN, mode)
     try:

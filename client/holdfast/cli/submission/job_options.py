@@ -35,6 +35,7 @@ class JobOptions:
     host_labels: tuple[tuple[str, str], ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     run_as: str | None = None
+    enable_web_access: bool = False
     secrets: tuple[tuple[str, str], ...] = ()
     """(variable, name of a secret or absolute path of a file)."""
 
@@ -44,6 +45,8 @@ class JobOptions:
             job.project = self.project
         if self.run_as is not None:
             job.job_spec.run_as = self.run_as
+        if self.enable_web_access:
+            job.job_spec.enable_web_access = True
         scheduling = job.job_spec.scheduling
         if self.priority is not None:
             scheduling.priority = self.priority
@@ -128,6 +131,7 @@ _OPTIONS = (
         metavar="ACCOUNT",
         help="Account of the hosts, one that you are mapped to.  [default: the first of those]",
     ),
+    click.option("--enable-web-access", is_flag=True, help="Allow yourself shells beside its ranks: job shell."),
     click.option(
         "--secret",
         "secrets",

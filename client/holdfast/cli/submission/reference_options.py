@@ -36,7 +36,6 @@ class ReferenceOptions:
     network: str | None = None
     service_account: str | None = None
     persistent_resource_id: str | None = None
-    enable_web_access: bool = False
     enable_dashboard_access: bool = False
     kms_key: str | None = None
     kms_keyring: str | None = None
@@ -66,7 +65,6 @@ class ReferenceOptions:
         for name in ("network", "service_account", "persistent_resource_id"):
             if (value := getattr(self, name)) is not None:
                 setattr(job.job_spec, name, value)
-        job.job_spec.enable_web_access |= self.enable_web_access
         job.job_spec.enable_dashboard_access |= self.enable_dashboard_access
         if key := self._kms_key_name(job.project):
             job.encryption_spec.kms_key_name = key
@@ -115,7 +113,6 @@ _OPTIONS = (
             *("--kms-key", "--kms-keyring", "--kms-location", "--kms-project"),
         )
     ),
-    click.option("--enable-web-access", is_flag=True, hidden=True),
     click.option("--enable-dashboard-access", is_flag=True, hidden=True),
 )
 _NAMES = tuple(ReferenceOptions.__dataclass_fields__)

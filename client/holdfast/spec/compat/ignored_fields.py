@@ -25,10 +25,6 @@ _OF_JOB = {
         "there is no TensorBoard service",
         "run tensorboard --logdir where AIP_TENSORBOARD_LOG_DIR (of baseOutputDirectory) can be read",
     ),
-    "enable_web_access": (
-        "there is no shell in the browser",
-        "see where the ranks are with holdfast job stacks, and what they print with holdfast logs -f",
-    ),
     "enable_dashboard_access": ("there is no dashboard", "see holdfast job show and holdfast job watch"),
     "experiment": ("there are no experiments", "use labels, and find jobs by them with holdfast job list --label"),
     "experiment_run": ("there are no experiments", "use labels"),

@@ -218,7 +218,7 @@ class JobSpec(Model):
     tensorboard: Kept = ""
     """Kept; there is no TensorBoard service."""
     enable_web_access: Annotated[bool, Flag()] = False
-    """Kept; there is no shell in the browser."""
+    """The job's owner may open shells beside its ranks: see holdfast job shell."""
     enable_dashboard_access: Annotated[bool, Flag()] = False
     """Kept; there is no dashboard."""
     experiment: Kept = ""

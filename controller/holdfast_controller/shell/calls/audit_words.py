@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
+import time
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 
+from holdfast._base.printable import one_line
 from holdfast_controller.core.access.secrets import is_name
 from holdfast_controller.shell.calls.rpc import Context
 
 DEFAULT_PROJECT = "default"
+COMMAND_MOST = 500
+"""Characters of a command that are kept."""
 _STATUSES = {status.value[0]: status.name for status in grpc.StatusCode}
 
 
@@ -25,6 +31,55 @@ def made(answer: Any) -> str:
     """Entity that a call created, such as ``job/ID``; empty if none."""
     job = getattr(answer, "job", None)
     return f"job/{job.id}" if job is not None else ""
+
+
+class StreamWords:
+    """Words for a stream that is on record from its beginning, a shell's; empty, or those of its end, for others."""
+
+    def __init__(self, method: str, request: Any) -> None:
+        self._what = _shell_words(request) if method.endswith("JobService/OpenShell") else ""
+        self._since_s = 0.0
+
+    def at_first_answer(self) -> str:
+        """Words for its beginning; empty at all answers but the first."""
+        if not self._what or self._since_s:
+            return ""
+        self._since_s = time.monotonic()
+        return f"begins {self._what}"
+
+    def at_end(self, message: str) -> str:
+        """Words for its end, with those of its status."""
+        if not self._since_s:
+            return message
+        over = f"over after {time.monotonic() - self._since_s:.0f} s {self._what}"
+        return f"{over}: {message}" if message else over
+
+
+def _shell_words(request: Any) -> str:
+    command = shlex.join(request.command)
+    what = f"{command[:COMMAND_MOST]}{' …' * (len(command) > COMMAND_MOST)}" if command else "a shell"
+    return f"beside rank {request.rank}: {one_line(what)}"
+
+
+class Ended:
+    """A call's context that notes an error in the audit log before its caller learns of it."""
+
+    def __init__(self, context: Context, note: Callable[[str, str], None]) -> None:
+        self._context, self._note, self._noted = context, note, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    async def abort_with_status(self, status: grpc.Status) -> None:
+        """End the call with a status. Raises what ends its handler."""
+        self._noted = True
+        self._note(status.code.name, status.details)
+        await self._context.abort_with_status(status)
+
+    def note_end(self) -> None:
+        """Note how a call has ended that ended with an error, unless that is noted."""
+        if not self._noted:
+            self._note(*outcome_of(self._context))
 
 
 def subject_of(method: str, request: Any) -> str:

@@ -33,7 +33,7 @@ from holdfast_controller.core.access.rules import RULES, Caller, Registry, Targe
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls import bounds
-from holdfast_controller.shell.calls.audit_words import DEFAULT_PROJECT, made, outcome_of, subject_of
+from holdfast_controller.shell.calls.audit_words import DEFAULT_PROJECT, Ended, StreamWords, made, subject_of
 from holdfast_controller.shell.calls.concurrency_limits import CallRates, ConcurrencyLimits
 from holdfast_controller.shell.calls.rpc import Context
 from holdfast_controller.shell.driver import Driver
@@ -130,6 +130,19 @@ class Guard(grpc.aio.ServerInterceptor):
         ``job/ID``.
         """
         self.series.add(fam.RPCS, method, outcome)
+        self._record(method, caller, request, outcome, message, made=made, peer=peer)
+
+    def _record(
+        self,
+        method: str,
+        caller: Caller | None,
+        request: object,
+        outcome: str,
+        message: str,
+        *,
+        made: str = "",
+        peer: str = "",
+    ) -> None:
         rule = RULES.get(method)
         if rule is not None and rule.changes:
             who = caller.party if caller is not None else ""
@@ -195,7 +208,7 @@ class Guard(grpc.aio.ServerInterceptor):
             request = _bounded(request, caller)
             opened = self.open(method, caller, request, context) if streams else contextlib.nullcontext()
             began = time.perf_counter()
-            ended = _Ended(context, functools.partial(self.note, method, caller, request, peer=peer))
+            ended = Ended(context, functools.partial(self.note, method, caller, request, peer=peer))
             try:
                 with await self._placed(caller, request, context, streams=streams), opened:
                     answer = await serve(request, ended)
@@ -214,17 +227,24 @@ class Guard(grpc.aio.ServerInterceptor):
         async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
             caller, peer = await self._admit(method, request, context, streams=True)
             request = _bounded(request, caller)
-            ended = _Ended(context, functools.partial(self.note, method, caller, request, peer=peer))
+            words = StreamWords(method, request)
+
+            def note(outcome: str, message: str = "") -> None:
+                self.note(method, caller, request, outcome, words.at_end(message), peer=peer)
+
+            ended = Ended(context, note)
             try:
                 placed = await self._placed(caller, request, context, streams=True)
                 with placed, self.open(method, caller, request, context):
                     async with contextlib.aclosing(serve(request, ended)) as answers:
                         async for answer in answers:
+                            if begun := words.at_first_answer():
+                                self._record(method, caller, request, "OK", begun, peer=peer)
                             yield answer
             except BaseException:
                 ended.note_end()
                 raise
-            self.note(method, caller, request, "OK", peer=peer)
+            note("OK")
 
         return guarded
 
@@ -334,27 +354,6 @@ async def _cut(stream: _Stream, problem: HoldfastError) -> None:
             await stream.context.abort_with_status(rpc_status.to_status(problem))
     finally:
         stream.task.cancel()
-
-
-class _Ended:
-    """A call's context that notes an error in the audit log before its caller learns of it."""
-
-    def __init__(self, context: Context, note: Callable[[str, str], None]) -> None:
-        self._context, self._note, self._noted = context, note, False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
-
-    async def abort_with_status(self, status: grpc.Status) -> None:
-        """End the call with a status. Raises what ends its handler."""
-        self._noted = True
-        self._note(status.code.name, status.details)
-        await self._context.abort_with_status(status)
-
-    def note_end(self) -> None:
-        """Note how a call has ended that ended with an error, unless that is noted."""
-        if not self._noted:
-            self._note(*outcome_of(self._context))
 
 
 async def _turn_away(error: HoldfastError, request: Any, context: Context) -> NoReturn:

@@ -49,6 +49,7 @@ from holdfast_controller.shell.convert.job_to_proto import dry_run_to_proto, job
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.channels import Channels, without_secrets
 from holdfast_controller.shell.services.goodput import job_goodput
+from holdfast_controller.shell.services.rank_shells import RankShells
 from holdfast_controller.shell.services.read_logs import LogReading
 from holdfast_controller.shell.services.series import job_series
 from holdfast_controller.shell.services.spec_checks import check_code, check_secrets
@@ -87,6 +88,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         self._disconnect_policy = disconnect_policy
         self._driver = driver
         self._transfers = transfers
+        self._shells = RankShells(driver, transfers)
         self._name = cluster_name
 
     def change(self, hang_action: Action, disconnect_policy: DisconnectPolicy, channels: Channels) -> None:
@@ -251,6 +253,18 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         if answer.problem:
             raise WrongState(f"The terminal of the job {job.id} can't be typed into: {answer.problem}")
         return job_pb2.WriteTerminalResponse(taken=min(answer.bytes, len(request.data)))
+
+    @streaming
+    async def OpenShell(
+        self, request: job_pb2.OpenShellRequest, context: Context
+    ) -> AsyncGenerator[job_pb2.OpenShellResponse, None]:
+        async with contextlib.aclosing(self._shells.open(request, caller_name(context))) as answers:
+            async for answer in answers:
+                yield answer
+
+    @unary
+    async def WriteShell(self, request: job_pb2.WriteShellRequest, context: Context) -> job_pb2.WriteShellResponse:
+        return await self._shells.write(request, caller_name(context))
 
     @streaming
     async def StreamLogs(

@@ -60,6 +60,8 @@ class End:
     """The host has no such output."""
     archived: datetime.datetime | None = None
     """When the archive that was read was written last."""
+    exit_status: int | None = None
+    """Of a shell that ended by itself."""
 
 
 @dataclass
@@ -129,10 +131,14 @@ class Transfers:
         """Ask for a worker's samples; None likewise."""
         return self._open(host, order, reader, lambda: agent_pb2.TransferResponse(open_samples=order))
 
+    def open_shell(self, host: str, order: agent_pb2.OpenShell, reader: str) -> Reading | None:
+        """Have a shell started, and read what it writes; None likewise. It is closed with the reading."""
+        return self._open(host, order, reader, lambda: agent_pb2.TransferResponse(open_shell=order))
+
     def _open(
         self,
         host: str,
-        order: agent_pb2.OpenLog | agent_pb2.OpenSamples,
+        order: agent_pb2.OpenLog | agent_pb2.OpenSamples | agent_pb2.OpenShell,
         reader: str,
         message: Callable[[], agent_pb2.TransferResponse],
     ) -> Reading | None:
@@ -293,7 +299,8 @@ def _handle(line: _Line, message: agent_pb2.TransferRequest) -> bool:
 
 def _end(message: agent_pb2.TransferEnd) -> End:
     archived = message.archived.ToDatetime(datetime.UTC) if message.HasField("archived") else None
-    return End(message.problem, missing=message.missing, archived=archived)
+    status = message.exit_status if message.HasField("exit_status") else None
+    return End(message.problem, missing=message.missing, archived=archived, exit_status=status)
 
 
 def _take(line: _Line, chunk: agent_pb2.TransferChunk) -> bool:
