@@ -21,7 +21,7 @@ from holdfast.errors import WrongState
 from holdfast.v1 import access_pb2, access_pb2_grpc, agent_pb2, hang_pb2, job_pb2
 from holdfast_controller.core.access.rules import RULES
 from holdfast_controller.shell.base.config import ControllerConfig
-from holdfast_controller.shell.calls.authz import _Ended
+from holdfast_controller.shell.calls.audit_words import Ended
 
 pytestmark = pytest.mark.anyio
 
@@ -287,11 +287,11 @@ async def test_how_a_call_failed_is_noted_before_its_caller_learns_of_it() -> No
         happened.append((outcome, message))
 
     status = rpc_status.to_status(WrongState("The job a is QUEUED."))
-    ended = _Ended(cast(Any, Call()), note)
+    ended = Ended(cast(Any, Call()), note)
     await ended.abort_with_status(status)
     ended.note_end()
     assert happened == [("FAILED_PRECONDITION", status.details), ("sent", status.details)]
-    _Ended(cast(Any, Call()), note).note_end()
+    Ended(cast(Any, Call()), note).note_end()
     assert happened[-1] == ("NOT_FOUND", "no such job"), "one that the framework ended"
 
 
