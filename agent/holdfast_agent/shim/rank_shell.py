@@ -119,8 +119,8 @@ def _fork(generation: Generation, order: Order, connection: int) -> None:
     generation.keepers.add(pid)
 
 
-def become(order: Order, surroundings: Surroundings, theirs: list[int], told: int) -> NoReturn:
-    """The way of the keeper's child to the program; says through `told` what stopped it."""
+def become(order: Order, surroundings: Surroundings, theirs: list[int], failures: int) -> NoReturn:
+    """The way of the keeper's child to the program; says through `failures` what stopped it."""
     problem = "its start failed"
     plan, identity = surroundings.plan, surroundings.identity
     try:
@@ -155,7 +155,7 @@ def become(order: Order, surroundings: Surroundings, theirs: list[int], told: in
     except OSError as error:
         problem += f": {os.strerror(error.errno or 0)}"
     finally:
-        os.write(told, problem[:1000].encode("utf-8", "replace"))
+        os.write(failures, problem[:1000].encode("utf-8", "replace"))
         os._exit(127)
 
 
