@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,6 +30,7 @@ from holdfast._sdk.hang_calls import HangCalls
 from holdfast._sdk.host_calls import HostCalls
 from holdfast._sdk.log_position import LogPosition
 from holdfast._sdk.reconnect import LinkCallback, Outage
+from holdfast._sdk.shell_calls import ShellCalls
 from holdfast._sdk.transport import OPTIONS, ended_early, fresh_id
 from holdfast._sdk.web_calls import WebCalls
 from holdfast._security import renewal, tls
@@ -93,7 +94,7 @@ TERMINAL = frozenset(
 """States that a job never leaves."""
 
 
-class Client(HostCalls, HangCalls):
+class Client(HostCalls, HangCalls, ShellCalls):
     """A connection to a cluster's controller, for use as an async context manager."""
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -312,42 +313,6 @@ class Client(HostCalls, HangCalls):
         """
         request = job_pb2.WriteTerminalRequest(id=job_id, data=data, rows=rows, columns=columns)
         return (await self._unary(self._jobs.WriteTerminal, request)).taken
-
-    async def open_shell(
-        self,
-        job_id: str,
-        command: Sequence[str] = (),
-        *,
-        rank: int = 0,
-        terminal: bool = False,
-        rows: int = 0,
-        columns: int = 0,
-        term: str = "",
-    ) -> AsyncGenerator[job_pb2.OpenShellResponse]:
-        """Run a command, or a shell, beside a rank, as its account and in its place; what it writes.
-
-        The first answer names the shell for ``write_shell``, the last says how it ended. It ends when this generator is
-        closed, and when the link breaks. Raises ``WrongState`` where the job, its host or its state allow none, and
-        ``Denied`` for another user's job.
-        """
-        request = job_pb2.OpenShellRequest(
-            id=job_id, command=command, rank=rank, terminal=terminal, rows=rows, columns=columns, term=term
-        )
-        async with contextlib.aclosing(self._stream(self._jobs.OpenShell(request))) as answers:
-            async for answer in answers:
-                yield answer
-
-    async def write_shell(
-        self, job_id: str, shell: str, data: bytes, *, rows: int = 0, columns: int = 0, end_of_input: bool = False
-    ) -> int:
-        """Type into a shell; the bytes that were taken: none while its program does not read what it was given before.
-
-        At most 32,000 bytes. Raises ``NotFound`` and ``WrongState`` once the shell has ended.
-        """
-        request = job_pb2.WriteShellRequest(
-            id=job_id, shell=shell, data=data, rows=rows, columns=columns, end_of_input=end_of_input
-        )
-        return (await self._unary(self._jobs.WriteShell, request)).taken
 
     async def stream_logs(
         self,
