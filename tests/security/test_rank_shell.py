@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from tests.integration.shim.test_rank_shell import Shell
 
 __all__ = ["start_shim"]
 NOBODY = 65534
+PYTHON = "/usr/bin/python3"
 WALLS = ("Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Umask")
 SHOWS = (
     "import os, resource, time\n"
@@ -65,7 +65,7 @@ def nobodys(start_shim: Callable[..., Shim]) -> Shim:
     shim = start_shim()
     shim.directory.parent.chmod(0o755)
     shim.assign()
-    rank = {**shim.rank(sys.executable, "-I", "-S", "-c", SHOWS + "time.sleep(600)"), "cwd": "/"}
+    rank = {**shim.rank(PYTHON, "-I", "-S", "-c", SHOWS + "time.sleep(600)"), "cwd": "/"}
     order: dict[str, Any] = shim.order(1, rank, private_shm=True)
     shim.send(**{**order, "uid": NOBODY, "gid": NOBODY, "groups": [NOBODY], "umask": 0o27})
     shim.until("started")
@@ -80,7 +80,7 @@ def walls(text: str) -> dict[str, str]:
 @pytest.mark.require("root")
 @pytest.mark.parametrize("terminal", [False, True])
 def test_it_stands_behind_the_walls_of_its_rank(nobodys: Shim, terminal: bool) -> None:
-    shell = Shell(nobodys, sys.executable, "-I", "-S", "-c", SHOWS, terminal=terminal, term="")
+    shell = Shell(nobodys, PYTHON, "-I", "-S", "-c", SHOWS, terminal=terminal, term="")
     found, wanted = walls(shell.ends()["o"].decode()), walls(nobodys.output())
     assert found == wanted
     assert found["Uid:"] == " ".join([str(NOBODY)] * 4) and found["NoNewPrivs:"] == "1"
@@ -89,7 +89,7 @@ def test_it_stands_behind_the_walls_of_its_rank(nobodys: Shim, terminal: bool) -
 
 @pytest.mark.require("root")
 def test_it_reaches_neither_its_keeper_nor_the_shim_and_becomes_no_more(nobodys: Shim) -> None:
-    said = Shell(nobodys, sys.executable, "-I", "-S", "-c", TRIES).ends()
+    said = Shell(nobodys, PYTHON, "-I", "-S", "-c", TRIES).ends()
     assert (said["o"].decode(), said["x"]) == (f"tried {NOBODY}\n", b"0"), said["r"]
     assert nobodys.process.poll() is None
 
@@ -112,4 +112,4 @@ def test_another_users_process_opens_no_shell_at_the_shim(nobodys: Shim) -> None
         "except OSError: print('closed')"
     )
     os.chmod(nobodys.directory, 0o700)
-    assert Shell(nobodys, sys.executable, "-I", "-S", "-c", tries).ends()["o"] == b"closed\n"
+    assert Shell(nobodys, PYTHON, "-I", "-S", "-c", tries).ends()["o"] == b"closed\n"
