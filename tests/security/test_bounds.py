@@ -118,7 +118,7 @@ async def test_every_address_over_http_is_among_the_bounded_calls_or_streams() -
     streams = {"watch", "logs"}
     for route in routes(None):  # type: ignore[arg-type]
         name = getattr(route.endpoint, "__qualname__", "")
-        assert name.startswith("_bounded.") or name.rpartition(".")[2] in streams, route.path
+        assert name.startswith("bounded.") or name.rpartition(".")[2] in streams, route.path
 
 
 async def test_one_absurd_report_of_a_host_does_not_cost_its_session(controller: Controller) -> None:

@@ -27,6 +27,21 @@ class Certificates:
     files: dict[str, TlsFiles]
 
 
+class OneWriter:
+    """A stream whose writers wait for each other: gRPC ends one that two tasks write to at once."""
+
+    def __init__(self, call: Any) -> None:
+        self.read = call.read
+        self.done_writing = call.done_writing
+        self.cancel = call.cancel
+        self._call = call
+        self._writing = asyncio.Lock()
+
+    async def write(self, message: Any) -> None:
+        async with self._writing:
+            await self._call.write(message)
+
+
 @dataclass
 class Controller:
     """Where it is served, and open channels to it."""
@@ -51,7 +66,7 @@ class Controller:
         self, host: str = "host-0", gpus: int = 4, workers: tuple[Any, ...] = (), **said: Any
     ) -> AsyncIterator[Agent]:
         """A session of an agent that obeys, until the block is left; ``said`` are further fields of its hello."""
-        call = agent_stub(self.channel(f"host/{host}")).Session()
+        call = OneWriter(agent_stub(self.channel(f"host/{host}")).Session())
         agent = Agent(host, call)
         await agent.hello(gpus, workers, **said)
         async with asyncio.TaskGroup() as tasks:

@@ -245,6 +245,13 @@ async def until(reached: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
+def unusable(path: Path) -> Path:
+    """The place of the file, where none can be opened; ask for it before the store."""
+    os.mkdir(path)
+    return path
+
+
+@pytest.fixture
 async def frozen(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[SeriesStore, Frozen]]:
     monkeypatch.setattr(series_store, "BATCH_EVERY_S", 0.02)
     monkeypatch.setattr(series_store, "TRY_AGAIN_S", 0.05)
@@ -302,13 +309,12 @@ async def test_readings_of_a_frozen_disk_do_not_pile_up(
     assert [one.result() for one in asked] == [{START: 5}] * series_store.READS_MOST
 
 
-async def test_after_trouble_what_waited_is_kept(path: Path, frozen: tuple[SeriesStore, Frozen]) -> None:
+async def test_after_trouble_what_waited_is_kept(unusable: Path, frozen: tuple[SeriesStore, Frozen]) -> None:
     store, _ = frozen
-    os.mkdir(path)  # nothing can be opened there
     assert store.put(piece(START))
     await until(lambda: store.problem != "")
     assert store.waiting == 1
-    os.rmdir(path)
+    os.rmdir(unusable)
     await until(lambda: store.kept == 1)
     assert store.problem == ""
     assert await store.ask(cpu) == {START: 5}

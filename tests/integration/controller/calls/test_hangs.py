@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf import duration_pb2
-from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller, job, refusal
+from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller, OneWriter, job, refusal
 from tests.support.stubs import agent_stub, hang_stub, job_stub
 
 from holdfast._series.block import Block, Track, pack
@@ -83,7 +83,7 @@ def always(report: agent_pb2.EvidenceReport, _: agent_pb2.TakeEvidence) -> agent
 async def dumping(
     controller: Controller, answer: Callable[[agent_pb2.TakeEvidence], agent_pb2.EvidenceReport | None]
 ) -> AsyncIterator[Dumper]:
-    call = agent_stub(controller.channel("host/host-0")).Transfer()
+    call = OneWriter(agent_stub(controller.channel("host/host-0")).Transfer())
     made = Dumper(call, answer)
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(made.serve())

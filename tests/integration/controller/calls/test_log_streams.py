@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
+from tests.integration.controller.cluster import WITHIN_S, Controller, OneWriter, job, refusal
 from tests.support.stubs import agent_stub, job_stub
 
 from holdfast.v1 import agent_pb2, job_pb2
@@ -79,7 +79,7 @@ class Files:
 async def files(
     controller: Controller, contents: dict[tuple[int, int], bytes], host: str = "host-0"
 ) -> AsyncIterator[Files]:
-    call = agent_stub(controller.channel(f"host/{host}")).Transfer()
+    call = OneWriter(agent_stub(controller.channel(f"host/{host}")).Transfer())
     made = Files(call, contents)
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(made.serve())

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
+from tests.integration.controller.cluster import WITHIN_S, Controller, OneWriter, job, refusal
 from tests.support.stubs import agent_stub, hang_stub, job_stub
 
 from holdfast.v1 import agent_pb2, hang_pb2, job_pb2
@@ -43,7 +43,7 @@ class Host:
 
 @asynccontextmanager
 async def transfer(controller: Controller) -> AsyncIterator[Host]:
-    call = agent_stub(controller.channel("host/host-0")).Transfer()
+    call = OneWriter(agent_stub(controller.channel("host/host-0")).Transfer())
     host = Host(call)
     async with asyncio.TaskGroup() as tasks:
         await host.say(hello=agent_pb2.TransferHello())

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
+from tests.integration.controller.cluster import WITHIN_S, Controller, OneWriter, job, refusal
 from tests.support.stubs import agent_stub, job_stub
 
 from holdfast.v1 import agent_pb2, job_pb2
@@ -30,7 +30,7 @@ class Host:
     """The transfer stream of host-0: starts each shell, echoes what is typed; ``refuses`` with a reason."""
 
     def __init__(self, controller: Controller) -> None:
-        self.call = agent_stub(controller.channel("host/host-0")).Transfer()
+        self.call = OneWriter(agent_stub(controller.channel("host/host-0")).Transfer())
         self.opened: list[agent_pb2.OpenShell] = []
         self.given: list[agent_pb2.GiveInput] = []
         self.closed: list[int] = []

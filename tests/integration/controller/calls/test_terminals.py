@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
+from tests.integration.controller.cluster import WITHIN_S, Controller, OneWriter, job, refusal
 from tests.support.stubs import agent_stub, job_stub
 
 from holdfast.v1 import agent_pb2, job_pb2
@@ -40,7 +40,7 @@ class Host:
     """The transfer stream of host-0; answers what it is given as ``taken`` and ``problem`` say, or not at all."""
 
     def __init__(self, controller: Controller) -> None:
-        self.call = agent_stub(controller.channel("host/host-0")).Transfer()
+        self.call = OneWriter(agent_stub(controller.channel("host/host-0")).Transfer())
         self.given: list[agent_pb2.GiveInput] = []
         self.answers = True
         self.taken: int | None = None
