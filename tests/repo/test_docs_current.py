@@ -164,3 +164,12 @@ def test_the_transcripts_of_the_readme_say_what_the_command_line_says() -> None:
     lines = re.findall(r"^holdfast: (?!workerpool)(.+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert len(lines) >= 6
     assert [line for line in lines if not any(re.fullmatch(phrase, line) for phrase in known)] == []
+
+
+def test_no_line_of_the_changelog_has_two_merged_into_it() -> None:
+    long = [
+        number for number, line in enumerate((ROOT / "CHANGELOG.md").read_text().splitlines(), 1) if len(line) > 132
+    ]
+    assert not long, (
+        f"CHANGELOG.md: lines {long} are longer than 132 characters: wrap them, or see what a merge did"
+    )
