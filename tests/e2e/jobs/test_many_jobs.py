@@ -85,7 +85,9 @@ def test_a_job_is_run_again_with_changes(cluster: DevCluster, sweep: dict[str, s
     (second,) = names(cluster, "--label", f"rerun-of={first}")
     made = cluster.job(second)
     assert made["displayName"] == "tried" and made["labels"]["rerun"] == "x"
-    third = cluster.holdfast("job", "rerun", second, "--", "sh", "-c", "echo $LR; exit 7").stdout.strip()
+    third = cluster.holdfast(
+        "job", "rerun", second, "--detach", "--", "sh", "-c", "echo $LR; exit 7"
+    ).stdout.strip()
     assert cluster.holdfast("wait", third, check=False).returncode == 7
     assert cluster.holdfast("logs", third).stdout == "0.2\n"
 
@@ -110,6 +112,40 @@ def test_waiting_for_several_says_how_each_ended(cluster: DevCluster, sweep: dic
     assert cluster.holdfast("wait", sweep["0.1"], well, "--any").stdout.split()[:2] == [well, "SUCCEEDED"]
     late = cluster.holdfast("wait", sweep["0.1"], "--timeout", "1s", check=False)
     assert late.returncode == 124 and f"not ended yet: {sweep['0.1']}" in late.stderr
+
+
+def test_waiting_for_a_label_counts_those_that_have_ended(cluster: DevCluster, sweep: dict[str, str]) -> None:
+    label = ("--label", "trial=w")
+    early = cluster.detach(*label, "--max-restarts", "0", "--", "sh", "-c", "exit 3")
+    cluster.reach(early, "FAILED")
+    well = cluster.detach(*label, "--", "sh", "-c", "sleep 1")
+    done = cluster.holdfast("wait", *label, check=False)
+    assert done.returncode == 3, "a job that failed before anyone waited counts too"
+    assert {line.split()[0] for line in done.stdout.splitlines()} == {early, well}
+    assert cluster.holdfast("wait", *label, "--label", "sweep=a", check=False).returncode == 125
+    later = cluster.holdfast("wait", *label, "--since", "2099-01-01T00:00:00Z", check=False)
+    assert later.returncode == 125 and "No job of yours matches" in later.stderr
+    for words in ((), (well, *label), (well, "--since", "1h")):
+        assert cluster.holdfast("wait", *words, check=False).returncode == 2
+
+
+def test_jobs_with_a_label_are_paused_resumed_and_deleted(cluster: DevCluster) -> None:
+    label = ("--label", "trial=p", "--yes")
+    jobs = [cluster.detach(*label[:2], *SLEEP) for _ in range(2)]
+    for job in jobs:
+        cluster.reach(job, "RUNNING")
+    assert cluster.holdfast("job", "pause", *label[:2], check=False).returncode == 2, "no terminal to ask on"
+    cluster.holdfast("job", "pause", *label)
+    for job in jobs:
+        cluster.reach(job, "PAUSED")
+    assert "nothing is paused" in cluster.holdfast("job", "pause", *label).stderr
+    assert "nothing is deleted" in cluster.holdfast("job", "delete", *label).stderr
+    cluster.holdfast("job", "resume", *label)
+    for job in jobs:
+        cluster.reach(job, "RUNNING")
+    cluster.end(*jobs)
+    deleted = cluster.holdfast("job", "delete", *label).stderr
+    assert all(f"job {job} is deleted" in deleted for job in jobs)
 
 
 def test_waiting_outlives_a_restart_of_the_controller(cluster: DevCluster) -> None:

@@ -62,6 +62,7 @@ def test_a_command_like_no_other_is_not_guessed() -> None:
         (["submit", "--nproc_per_node", "8", "job.yaml"], "--processes-per-worker N"),
         (["submit", "--mem", "8G", "job.yaml"], "--memory-mb N"),
         (["job", "rerun", "j1", "--gres", "gpu:8"], "--gpus N"),
+        (["run", "--wait", "--", "true"], "It waits for the job unless --detach"),
     ],
 )
 def test_an_option_of_another_launcher_is_answered_with_ours(words: list[str], hint: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from holdfast.cli.jobs.chosen_jobs import Deed, Labels, label_option, named_or_chosen, yes_option
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console
@@ -23,36 +24,51 @@ if TYPE_CHECKING:
     from holdfast.v1 import job_pb2
 
 T = TypeVar("T")
+PAUSE = Deed("Pause", "paused", "active=true AND NOT state=CANCELLING|PAUSED", "active")
+RESUME = Deed("Resume", "resumed", "state=PAUSED", "paused")
+DELETE = Deed("Delete", "deleted", "active=false", "ended")
 
 
 @click.command()
-@job_argument(nargs=-1, required=True)
-def pause(word: tuple[str, ...]) -> None:
+@job_argument(nargs=-1)
+@label_option("Your active jobs")
+@yes_option()
+def pause(word: tuple[str, ...], label: Labels, yes: bool) -> None:
     """Stop jobs for now and free their hosts.
 
     Their workers get SIGTERM, and SIGKILL after the grace period; save what is to be gone on with. `holdfast job
-    resume` queues them again.
+    resume` queues them again. Jobs that are chosen by --label are listed first, and paused when you agree.
     """
-    _each(word, lambda client, each: client.pause_job(each), _paused)
+    words = named_or_chosen(word, label, PAUSE, yes=yes)
+    _each(words, lambda client, each: client.pause_job(each), _paused)
 
 
 @click.command()
-@job_argument(nargs=-1, required=True)
-def resume(word: tuple[str, ...]) -> None:
-    """Queue paused jobs again."""
-    _each(word, lambda client, each: client.resume_job(each), _resumed)
+@job_argument(nargs=-1)
+@label_option("Your paused jobs")
+@yes_option()
+def resume(word: tuple[str, ...], label: Labels, yes: bool) -> None:
+    """Queue paused jobs again.
+
+    Jobs that are chosen by --label are listed first, and resumed when you agree.
+    """
+    words = named_or_chosen(word, label, RESUME, yes=yes)
+    _each(words, lambda client, each: client.resume_job(each), _resumed)
 
 
 @click.command()
-@job_argument(nargs=-1, required=True)
-def delete(word: tuple[str, ...]) -> None:
+@job_argument(nargs=-1)
+@label_option("Your jobs that have ended,")
+@yes_option()
+def delete(word: tuple[str, ...], label: Labels, yes: bool) -> None:
     """Delete jobs that have ended, for good.
 
     Their output on hosts, the evidence of their hangs and their history go too; on a host that is away, once it is
     back. What was copied to the job's base output directory stays, and so does the audit log. An id is never given
-    again.
+    again. Jobs that are chosen by --label are listed first, and deleted when you agree.
     """
-    _each(word, lambda client, each: client.delete_job(each), lambda _: "is deleted")
+    words = named_or_chosen(word, label, DELETE, yes=yes)
+    _each(words, lambda client, each: client.delete_job(each), lambda _: "is deleted")
 
 
 def _each(
@@ -70,7 +86,7 @@ def _each(
                 console.note(f"job {job_id} {sentence(job)}")
         return well
 
-    if not with_client(work):
+    if words and not with_client(work):
         sys.exit(exit_status.OUR_FAILURE)
 
 

@@ -15,7 +15,7 @@ from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.foreign_options import JobCommand
 from holdfast.cli.kit.job_names import job_of
 from holdfast.cli.kit.parameters import job_argument
-from holdfast.cli.submission.job_options import JobOptions, job_options
+from holdfast.cli.submission.job_options import JobOptions, check_detached, detach_option, job_options
 
 if TYPE_CHECKING:
     from holdfast.cli.submission.spec_changes import Changes
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @job_options
 @click.option("--wait", is_flag=True, help="Show the job's output and exit as it does.")
 @click.option("--all", "show_all", is_flag=True, help="With --wait: show the output of all ranks.")
+@detach_option
 @click.argument("command", nargs=-1, metavar="[-- COMMAND...]", type=click.UNPROCESSED)
 def rerun(
     word: str,
@@ -51,6 +52,7 @@ def rerun(
     options: JobOptions,
     wait: bool,
     show_all: bool,
+    detach: bool,
     command: tuple[str, ...],
 ) -> None:
     """Submit a job again, with the changes that are asked for.
@@ -61,6 +63,7 @@ def rerun(
     """
     from holdfast.cli.submission.spec_changes import Changes
 
+    check_detached(detach, wait=wait)
     changes = Changes(command, name, env, gpus, processes_per_worker, cpus, memory_mb)
     sys.exit(with_client(_submission(word, changes, options, wait=wait, show_all=show_all)))
 

@@ -18,7 +18,7 @@ from holdfast.cli.kit.output import PAGE_FORMATS, dump
 from holdfast.cli.kit.shell_words import shell_line
 from holdfast.cli.kit.table import Column
 from holdfast.cli.submission.code_options import code_options
-from holdfast.cli.submission.job_options import JobOptions, job_options
+from holdfast.cli.submission.job_options import JobOptions, check_detached, detach_option, job_options
 from holdfast.cli.submission.packaging import CodeOptions, Packed, bring_code, packing, pools_in, spec_in
 from holdfast.cli.submission.reference_options import ReferenceOptions, reference_options, split_list
 from holdfast.cli.submission.unsent import unsent
@@ -50,6 +50,7 @@ _PACKAGES = ("pythonPackageSpec", "python_package_spec")
 @click.option("-o", "--output", type=click.Choice(PAGE_FORMATS), help="With --dry-run: format of what it says.")
 @click.option("--wait", is_flag=True, help="Show the job's output and exit as it does.")
 @click.option("--all", "show_all", is_flag=True, help="With --wait: show the output of all ranks.")
+@detach_option
 @click.option("--name", "--display-name", help="Display name, in place of the file's.")
 @job_options
 @code_options
@@ -63,6 +64,7 @@ def submit(
     output: str | None,
     wait: bool,
     show_all: bool,
+    detach: bool,
     name: str | None,
     options: JobOptions,
     code: CodeOptions | None,
@@ -78,6 +80,7 @@ def submit(
         raise click.UsageError(f"Give one of FILE, --config and --worker-pool-spec.{fix}")
     if output and not dry_run:
         raise click.UsageError("-o goes with --dry-run.")
+    check_detached(detach, wait=wait)
     if dry_run and wait:
         raise click.UsageError("--wait does not go with --dry-run, which submits nothing.")
     with packing() as packed:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.jobs.chosen_jobs import Labels, label_option, own_jobs
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.job_names import job_of
-from holdfast.cli.kit.parameters import duration, job_argument
-from holdfast.errors import HoldfastError
+from holdfast.cli.kit.parameters import duration, job_argument, moment
+from holdfast.errors import HoldfastError, NotFound
 
 if TYPE_CHECKING:
     from holdfast._sdk.reconnect import LinkCallback
@@ -26,21 +29,37 @@ JOBS_MOST = 256
 
 
 @click.command()
-@job_argument(nargs=-1, required=True)
+@job_argument(nargs=-1)
+@label_option("Your jobs, those that have ended included,")
+@click.option("--since", type=moment, metavar="TIME", help="With --label: only jobs submitted since, such as 2h.")
 @click.option("--any", "any_", is_flag=True, help="Return once one of them has ended.")
 @click.option("--timeout", type=duration, metavar="DURATION", help="Wait no longer than this, such as 2h.")
-def wait(word: tuple[str, ...], any_: bool, timeout: float | None) -> None:
+def wait(
+    word: tuple[str, ...],
+    label: Labels,
+    since: float | datetime.datetime | None,
+    any_: bool,
+    timeout: float | None,
+) -> None:
     """Wait until jobs have ended, and say of each how it did.
 
     Exits with 0 if all have succeeded, else as `run` does for the job that failed first; with --any, for the job that
     ended first. After --timeout it exits with 124. The jobs run on, whatever becomes of this command.
     """
-    if len(word) > JOBS_MOST:
-        raise click.UsageError(f"At most {JOBS_MOST} jobs can be waited for at once.")
+    if bool(word) == bool(label):
+        raise click.UsageError("Name jobs, or choose yours by --label.")
+    if since is not None and not label:
+        raise click.UsageError("--since goes with --label.")
 
     async def work(client: Client) -> int:
-        jobs = [await job_of(client, each) for each in dict.fromkeys(word)]
-        return await _all_ended(client, list({job.id: job for job in jobs}.values()), any_=any_, timeout=timeout)
+        if label:
+            jobs = await own_jobs(client, now=time.time(), label=label, since=since)
+            if not jobs:
+                raise NotFound("No job of yours matches.", fix="See: holdfast job list")
+        else:
+            found = [await job_of(client, each) for each in dict.fromkeys(word)]
+            jobs = list({job.id: job for job in found}.values())
+        return await _all_ended(client, jobs, any_=any_, timeout=timeout)
 
     sys.exit(with_client(work))
 
@@ -55,7 +74,10 @@ async def _all_ended(
     console = Console()
     on_link = console.on_link()
     ended: list[job_pb2.CustomJob] = []
-    if active := sum(job.state not in TERMINAL for job in jobs):
+    active = sum(job.state not in TERMINAL for job in jobs)
+    if active > JOBS_MOST:
+        raise click.UsageError(f"At most {JOBS_MOST} jobs can be waited for at once, and these are {active}.")
+    if active:
         console.note(f"waiting for {'1 job' if active == 1 else f'{active} jobs'} …")
     with anyio.move_on_after(timeout) as waited:
         async with anyio.create_task_group() as tasks:
@@ -93,10 +115,11 @@ async def ended_job(client: Client, job: job_pb2.CustomJob, on_link: LinkCallbac
     """The job as it ended, however long that takes, and however long the controller is away meanwhile."""
     from holdfast.client import TERMINAL
 
-    if job.state not in TERMINAL:
-        async with contextlib.aclosing(client.watch_job(job.id, job.cursor, on_link=on_link)) as events:
-            async for _ in events:
-                pass
+    if job.state in TERMINAL:
+        return job
+    async with contextlib.aclosing(client.watch_job(job.id, job.cursor, on_link=on_link)) as events:
+        async for _ in events:
+            pass
     return await patiently(client, job.id, on_link)
 
 

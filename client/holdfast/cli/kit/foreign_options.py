@@ -18,6 +18,7 @@ _HINTS = {
     "partition": "Groups of hosts are labels: --label-selector KEY=VALUE.",
     "account": "Resources are counted for --project NAME.",
     "chdir": "The working directory is --workdir DIR.",
+    "wait": "It waits for the job unless --detach is given.",
     "export": "Variables are --env NAME=VALUE, or --env NAME for yours; once for each.",
 }
 _ALIKE = {

@@ -154,3 +154,14 @@ def job_options(command: C) -> C:
     for option in reversed(_OPTIONS):
         gathered = option(gathered)
     return gathered  # type: ignore[return-value]
+
+
+def detach_option(command: C) -> C:
+    """Adds --detach to a command that returns at once unless --wait is given, as people know it from ``run``."""
+    return click.option("--detach", is_flag=True, help="Print the job's id and return, as without --wait.")(command)
+
+
+def check_detached(detach: bool, *, wait: bool) -> None:
+    """Raises ``UsageError`` where both are asked for."""
+    if detach and wait:
+        raise click.UsageError("--detach returns at once and --wait does not: give one of them.")
