@@ -22,6 +22,7 @@ def test_hello_names_the_phase(shim: Shim) -> None:
         "pid": shim.process.pid,
         "generation": 0,
         "phase": "idle",
+        "shells": True,
     }
     shim.launch(1, shim.sh("trap '' TERM; echo up; while :; do sleep 0.05; done"))
     shim.await_output()

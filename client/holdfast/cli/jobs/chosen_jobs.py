@@ -28,7 +28,7 @@ NAMED = 20
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """What a command does to jobs: ``verb`` and ``done`` name it, such as "Cancel" and "cancelled".
+    """One thing that can be done to jobs: ``verb`` and ``done`` name it, such as "Cancel" and "cancelled".
 
     ``filter`` holds for those of the caller's jobs that it can be done to, ``kind`` is what they are called.
     """
@@ -60,7 +60,7 @@ async def own_jobs(client: Client, filter: str = "", **asked: Any) -> list[job_p
 def named_or_chosen(
     words: tuple[str, ...], label: Labels, deed: Deed, *, yes: bool, all_mine: bool | None = None
 ) -> tuple[str, ...]:
-    """What names the jobs to act on: ``words``, or the ids of those with the labels once the user has agreed.
+    """Names of the jobs to act on: ``words``, or the ids of those with the labels once the user has agreed.
 
     Empty where no job matches, which is said. Ends the command where the user does not agree. ``all_mine`` is None
     for a command without that option. Raises ``UsageError`` unless jobs are either named or chosen.
