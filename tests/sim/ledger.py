@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from tests.sim.cluster.database import Record
 
 from holdfast_controller.core.events import job as ev
-from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.host import Place
 from holdfast_controller.core.model.placement import Rendezvous
+from holdfast_controller.core.model.recovery import EndReason
 
 Check = Callable[[bool, str, str], None]
 """(whether it holds, the oracle's name, what is wrong)."""
@@ -21,6 +22,8 @@ class JobAccount:
     """Of one job."""
 
     gang: Gang
+    number: int = 0
+    """Of its submission."""
     generation: int = 0
     placements: list[tuple[int, tuple[Place, ...]]] = field(default_factory=list)
     """(first generation, places)."""
@@ -35,6 +38,10 @@ class JobAccount:
     stopped_of: dict[int, int] = field(default_factory=dict)
     """The same by worker."""
     warned: int = 0
+    on_loan: bool = False
+    """Its newest placement was out of turn."""
+    failed: bool = False
+    """Its last attempt ended by a failure: it is served before all others."""
     exits: set[tuple[int, int]] = field(default_factory=set)
     outcome: str = ""
     ended: str = ""
@@ -84,7 +91,7 @@ class Ledger:
                 check(request not in self.requests, "13 idempotent", f"{request} made a second job")
                 check(event.job_id not in self.jobs, "13 idempotent", f"{event.job_id} was made twice")
                 self.requests[request] = event.job_id
-                self.jobs[event.job_id] = JobAccount(event.gang)
+                self.jobs[event.job_id] = JobAccount(event.gang, len(self.jobs))
             case _ if (job_id := getattr(event, "job_id", None)) is not None:
                 self._of_job(job_id, self.jobs[job_id], event, check)
 
@@ -95,6 +102,7 @@ class Ledger:
             case ev.JobPlaced(generation=generation, places=places):
                 self._next(name, job, generation, check)
                 job.placements.append((generation, places))
+                self._lent(name, job, event.loan_of, check)
             case ev.RestartDecided(generation=generation, worker=worker):
                 before = job.generation
                 self._next(name, job, generation, check)
@@ -116,6 +124,9 @@ class Ledger:
                 job.launched[generation] = rendezvous
             case ev.AttemptEnded():
                 job.stopped = job.generation
+                job.failed = event.end_reason not in (EndReason.PREEMPTED, EndReason.PAUSED)
+                if event.end_reason is EndReason.PREEMPTED:
+                    self._gives_way(name, job, event.related.job, check)
             case ev.JobWarned(generation=generation):
                 job.warned = generation
             case ev.JobEnding(outcome=outcome):
@@ -129,6 +140,23 @@ class Ledger:
                 what = f"{name} generation {exit_.generation} rank {exit_.rank}"
                 check(once, "5 one record", f"{what} has a second terminal record")
                 job.exits.add((exit_.generation, exit_.rank))
+
+    def _lent(self, name: str, job: JobAccount, of: str, check: Check) -> None:
+        """Only SPOT jobs start out of turn, and what they get is kept for another job that waits."""
+        job.on_loan = bool(of)
+        if of:
+            check(job.gang.strategy is Strategy.SPOT, "17 loans", f"{name} starts ahead of its turn, and is no SPOT job")
+            waits = of in self.jobs and of != name and not self.jobs[of].ended
+            check(waits, "17 loans", f"{name} starts ahead of {of}, which does not wait")
+
+    def _gives_way(self, name: str, job: JobAccount, to: str, check: Check) -> None:
+        """SPOT jobs give way to jobs ahead of them, to SPOT jobs only with what is on loan."""
+        other = self.jobs[to]
+        check(job.gang.strategy is Strategy.SPOT, "17 loans", f"{name} gives way to {to}, and is no SPOT job")
+        spot = other.gang.strategy is Strategy.SPOT
+        check(job.on_loan or not spot, "17 loans", f"{name} started in turn, and gives way to the SPOT job {to}")
+        behind = (-other.gang.priority, spot, other.number) < (-job.gang.priority, True, job.number)
+        check(behind or other.failed, "17 loans", f"{name} gives way to {to}, which is behind it")
 
     def _next(self, name: str, job: JobAccount, generation: int, check: Check) -> None:
         follows = generation == job.generation + 1

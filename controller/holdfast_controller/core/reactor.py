@@ -355,6 +355,9 @@ class Reactor:
                 attempts.on_pause_due(step, job)
             case JobTimer.LEAVE:
                 attempts.leave(step, job)
+            case JobTimer.LOAN:
+                self.cluster.elapsed_loans[job.id] = job.attempt
+                step.capacity_freed = True
             case JobTimer.EXPIRE:
                 on_expired(step, job, schedulable_hosts(self.cluster))
             case JobTimer.RETRY:

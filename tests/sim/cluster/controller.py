@@ -24,7 +24,7 @@ from holdfast_controller.shell.store import codec
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
-POLICIES = Policies(secret_key=b"simulated")
+POLICIES = Policies(secret_key=b"simulated", loan_s=30.0)
 
 
 class Controller:

@@ -149,6 +149,8 @@ class JobPlaced:
     attempt: int
     generation: int
     places: tuple[Place, ...]
+    loan_of: str = ""
+    """A SPOT job started out of turn: the first job that waits ahead of it, and may take the GPUs back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,6 +276,8 @@ class AttemptEnded:
     hang_step: float | None = None
     detect_s: float | None = None
     diagnose_s: float = 0.0
+    no_loan_before: Wall | None = None
+    """It gave way: until then it starts in turn only."""
 
 
 @dataclass(frozen=True, kw_only=True)

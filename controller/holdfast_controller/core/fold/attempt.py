@@ -29,7 +29,7 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
             if event.due is None:
                 leave_queue(cluster, job)
             if isinstance(job.phase, Placed):
-                job.phase = Placed(pause_due=event.due)
+                job.phase = replace(job.phase, pause_due=event.due, leave=None)
             if job.vacating is not None:
                 job.vacating = Leaving.PAUSE
         case ev.JobWarned():
@@ -79,6 +79,7 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
         job.phase = Queued(
             since=event.at,
             not_before=event.not_before,
+            no_loan_before=event.no_loan_before,
             reserved=frozenset(event.keep),
             excluded=frozenset(event.avoid),
         )

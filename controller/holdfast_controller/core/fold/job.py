@@ -30,10 +30,11 @@ from holdfast_controller.core.fold.restore import (
 from holdfast_controller.core.goodput import fold as goodput
 from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.host import Allocation, place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState, checked
-from holdfast_controller.core.model.phase import Ended, Ending, Placed, Queued
+from holdfast_controller.core.model.phase import Ended, Ending, Loan, Placed, Queued
 from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placement
 from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.model.runtime import Runtime
@@ -246,7 +247,7 @@ def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
     if job.generation and not job.launched:
         job.unlaunched.add(job.generation)
     release_reserved(cluster, job, event.at)
-    job.phase = Placed()
+    job.phase = Placed(loan=Loan(of=event.loan_of, since=event.at) if event.loan_of else None)
     job.vacating = None
     job.placement = Placement(event.attempt, event.places)
     job.attempts.append(Attempt(event.attempt, event.generation, event.places))
@@ -256,7 +257,7 @@ def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
     cluster.runtime[job.id] = Runtime()
     for member, place in zip(job.gang.members, event.places, strict=True):
         pool = job.gang.pool_of(member)
-        share = Allocation(pool.cpus, pool.memory_mb, place.gpus)
+        share = Allocation(pool.cpus, pool.memory_mb, place.gpus, job.gang.strategy is Strategy.SPOT)
         hold(cluster, cluster.hosts[place.host], place_key(job.id, member.index), share, event.at)
 
 

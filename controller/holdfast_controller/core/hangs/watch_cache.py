@@ -36,6 +36,7 @@ def forget_ended(step: Step) -> None:
     for entry in step.entries:
         if isinstance(entry.event, ev.JobEnding):
             step.cluster.elapsed_backoffs.pop(entry.event.job_id, None)
+            step.cluster.elapsed_loans.pop(entry.event.job_id, None)
             known = step.cluster.kept_watches.pop(entry.event.job_id, None)
             if known is not None:
                 step.do(KeepWatch(entry.event.job_id, None))

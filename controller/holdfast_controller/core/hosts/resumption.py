@@ -68,6 +68,11 @@ def resume(cluster: Cluster, policies: Policies, timers: Timers, now: Now, kept:
         if job.leave is not None:
             due = now.mono_due(job.leave.due, at_most_s=NOTICE_MOST_S)
             timers.set((JobTimer.LEAVE, job.id), due)
+        if job.loan is not None:
+            due = now.mono_due(Wall(job.loan.since + policies.loan_s), at_most_s=policies.loan_s)
+            timers.set((JobTimer.LOAN, job.id), due)
+        elif job.no_loan_before is not None:
+            timers.set((JobTimer.LOAN, job.id), now.mono_due(job.no_loan_before, at_most_s=policies.loan_s))
         warning_signal.ahead_of_timeout(timers, job)
 
 

@@ -14,7 +14,8 @@ from holdfast.hang.pipeline.features import OutputFeatures
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.failure_policy import Reached, backoff_s
 from holdfast_controller.core.lifecycle.warning_signal import PAUSE, is_running, warn
-from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.clock import Now, Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import Budget, EndReason, Recover, Related
@@ -133,9 +134,25 @@ def retry(
     _leave(step, job)
 
 
+def unsaved_s(cluster: Cluster, job: Job, now: Now) -> float:
+    """Seconds of work that the job would lose if it were stopped now: since its last checkpoint that was seen."""
+    began, runtime = job.placement.running_since, cluster.runtime.get(job.id)
+    if began is None or runtime is None:
+        return 0.0
+    outputs = (vector.output for vector in runtime.features.values())
+    saved = max((at for output in outputs if (at := output.last_checkpoint_s) is not None), default=None)
+    ran_s = max(now.wall - began, 0.0)
+    return ran_s if saved is None else min(ran_s, max(now.mono - saved, 0.0))
+
+
 def give_way(step: Step, job: Job, to: Related) -> None:
-    """Stop a job so that the job ``to`` may have its hosts. It waits for others, and no budget pays for it."""
+    """Stop a job so that the job ``to`` may have its hosts. It waits for others, and no budget pays for it.
+
+    It starts out of turn again only after as long as it has lost, but no longer than loans last.
+    """
+    wait_s = min(unsaved_s(step.cluster, job, step.now), step.policies.loan_s)
     clear_timers(step, job)
+    step.cluster.elapsed_loans.pop(job.id, None)
     step.emit(
         ev.AttemptEnded(
             job_id=job.id,
@@ -145,8 +162,11 @@ def give_way(step: Step, job: Job, to: Related) -> None:
             related=to,
             failed_at=step.now.wall,
             recover=_recover(replace=False, cordoned=False),
+            no_loan_before=step.now.wall_in(wait_s) if wait_s else None,
         )
     )
+    if wait_s:
+        step.timers.set((JobTimer.LOAN, job.id), step.now.mono_in(wait_s))
     _leave(step, job)
 
 

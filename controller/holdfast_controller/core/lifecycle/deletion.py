@@ -116,6 +116,7 @@ def _purge(step: Step, job_id: str) -> None:
     step.do(ForgetJob(job.id, purged=True))
     for kind in JobTimer:
         step.timers.clear((kind, job.id))
+    cluster.elapsed_loans.pop(job.id, None)
     for known in (cluster.watches, cluster.kept_watches, cluster.suspects, cluster.elapsed_backoffs):
         known.pop(job.id, None)
     for cause in cluster.shared_causes:

@@ -90,7 +90,8 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
             return f"placement failed, try {event.number} of {PLACEMENT_TRIES}: {event.reason}"
         case ev.JobPlaced():
             counts = Counter(place.host for place in event.places)
-            return "placed on " + _listing([f"{h} ({n} workers)" if n > 1 else h for h, n in counts.items()])
+            where = "placed on " + _listing([f"{h} ({n} workers)" if n > 1 else h for h, n in counts.items()])
+            return f"{where}{_loan(event.loan_of)}"
         case ev.PreparationNoted():
             return f"{event.doing} on {event.host}"
         case ev.GangLaunched():
@@ -176,6 +177,13 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
 
 
 _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 10: "SIGUSR1", 12: "SIGUSR2", 15: "SIGTERM"}
+
+
+def _loan(of: str) -> str:
+    """What a start out of turn means; empty for one in turn."""
+    if not of:
+        return ""
+    return f", on loan: {of} waits ahead of it, and it gives way when that job or another ahead can start there"
 
 
 def _attempt_ended(event: ev.AttemptEnded, job: Job) -> str:

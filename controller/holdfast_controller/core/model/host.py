@@ -72,6 +72,8 @@ class Allocation:
     cpus: int
     memory_mb: int
     gpus: tuple[str, ...]
+    spot: bool = False
+    """Of a SPOT job, which may be stopped to get it back."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from holdfast_controller.core.model.goodput import JobLedger
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.host import Place
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
-from holdfast_controller.core.model.phase import DECIDED, Ended, JobPhase, Leave, Placed, Queued
+from holdfast_controller.core.model.phase import DECIDED, Ended, JobPhase, Leave, Loan, Placed, Queued
 from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placement
 from holdfast_controller.core.model.queue import Turn
 from holdfast_controller.core.model.recovery import EndReason, Recover
@@ -192,6 +192,16 @@ class Job:
     def leave(self) -> Leave | None:
         """The stop of which its ranks were warned: a preemption, or a host's shutdown."""
         return self.phase.leave if isinstance(self.phase, Placed) else None
+
+    @property
+    def loan(self) -> Loan | None:
+        """The loan of its GPUs, where it started out of turn."""
+        return self.phase.loan if isinstance(self.phase, Placed) else None
+
+    @property
+    def no_loan_before(self) -> Wall | None:
+        """The earliest time of its next start out of turn, after it gave way."""
+        return self.phase.no_loan_before if isinstance(self.phase, Queued) else None
 
     @property
     def attempt(self) -> int:

@@ -33,6 +33,8 @@ class Queued:
     """Workers of the last attempt whose allocation is kept for the next one."""
     excluded: frozenset[str] = frozenset()
     """Hosts that the next placement avoids if it can: the job failed there."""
+    no_loan_before: Wall | None = None
+    """A SPOT job that gave way is lent no GPUs before this time: it waits as long as it lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,15 @@ class Leave:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Loan:
+    """A start out of turn: a job that waits ahead of it in the queue may take the GPUs back."""
+
+    of: str
+    """The first job that waited ahead of it then."""
+    since: Wall
+
+
+@dataclass(frozen=True, kw_only=True)
 class Placed:
     """The gang has hosts, and is being launched, runs, or is being stopped for a pause."""
 
@@ -53,6 +64,8 @@ class Placed:
     """Set once its ranks were warned of a pause: they are stopped at this time unless all have exited."""
     leave: Leave | None = None
     """Set once its ranks were warned of another stop."""
+    loan: Loan | None = None
+    """Set where it has started out of turn."""
 
 
 @dataclass(frozen=True, kw_only=True)

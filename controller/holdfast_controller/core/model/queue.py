@@ -23,17 +23,21 @@ class Queue:
 
     _order: list[tuple[Turn, str]] = field(default_factory=list)
     _turns: dict[str, Turn] = field(default_factory=dict)
+    spot: int = 0
+    """SPOT jobs among them."""
 
     def add(self, job_id: str, turn: Turn) -> None:
         """Take a job in at its turn; one that waits already stays where it is."""
         if job_id not in self._turns:
             self._turns[job_id] = turn
+            self.spot += turn[2]
             bisect.insort(self._order, (turn, job_id))
 
     def discard(self, job_id: str) -> None:
         """Remove a job, if it is in the queue."""
         turn = self._turns.pop(job_id, None)
         if turn is not None:
+            self.spot -= turn[2]
             del self._order[bisect.bisect_left(self._order, (turn, job_id))]
 
     def position(self, job_id: str) -> int:

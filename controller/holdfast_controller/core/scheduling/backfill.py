@@ -66,6 +66,10 @@ class Reservations:
                     known[place] = _widen(known.get(place, Reserved()), pool, whole)
         return any(known.get(place) != was for place, was in before.items())
 
+    def holds(self, host: Host) -> bool:
+        """Whether anything of a host is reserved: its GPUs are then."""
+        return host.inventory.kind in self.by_kind or host.name in self.by_host
+
     def limit(self, left: HostCapacity, host: Host) -> HostCapacity:
         """The part of a host's free capacity that a job further back may have; changes ``left``."""
         for reserved in (self.by_kind.get(host.inventory.kind), self.by_host.get(host.name)):

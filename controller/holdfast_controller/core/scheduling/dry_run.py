@@ -19,7 +19,7 @@ from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.quota import Waiting, lack
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
-from holdfast_controller.core.scheduling.preempt import would_give_way
+from holdfast_controller.core.scheduling.preempt import find_room
 from holdfast_controller.core.scheduling.schedule import PLANS_IN_VAIN, may_be_placed, schedulable_hosts
 from holdfast_controller.core.scheduling.submit import refusal
 from holdfast_controller.core.step.commands import JobSubmission
@@ -72,9 +72,12 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
     found = plan_job(job, hosts, left)
     if isinstance(found, Plan):
         return replace(made, places=found.places)
-    if not reserved and job.gang.strategy is not Strategy.SPOT:
-        made = replace(made, gives_way=tuple(would_give_way(cluster, job, hosts)))
+    if job.gang.strategy is not Strategy.SPOT:
+        room = find_room(cluster, job, hosts, now, reservations.limit)
+        made = replace(made, gives_way=room.victims if room is not None else ())
     behind = plan_job(job, hosts) if reserved else found
+    if isinstance(behind, Plan) and job.gang.strategy is Strategy.SPOT:
+        return replace(made, places=behind.places)
     if isinstance(behind, Plan):
         first = next(other.id for other in before if other.gang.shape in reserved)
         return replace(made, wait_reason=f"what it needs is kept for {first}, which is ahead of it in the queue")

@@ -1,65 +1,108 @@
-"""Preemption: SPOT jobs give way to a job at the head of the queue that fits nowhere otherwise.
+"""Preemption: SPOT jobs give way to a job ahead of them that fits nowhere otherwise.
 
-Stopped are the youngest, and none that needn't be; a job that asked for a warning gets it first. They wait again,
-behind the one that they gave way to: only jobs that are served after it give way, so two can't chase each other off a
-host.
+To a STANDARD job any SPOT job behind it gives way, at once; to a SPOT job those that have started out of turn (their
+GPUs are on loan), once they had time to get something done. Stopped are those of the lowest priority, of these the
+ones that lose least, then the youngest, and none that needn't be; a job that asked for a warning gets it first. They
+wait again, behind the one that they gave way to: only jobs that are served after it give way, so none can chase each
+other off a host.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from holdfast_controller.core.lifecycle.attempts import give_way
+from holdfast_controller.core.lifecycle.attempts import give_way, unsaved_s
 from holdfast_controller.core.lifecycle.warning_signal import gives_notice
 from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
+from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import EndReason, Related
-from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_job
+from holdfast_controller.core.scheduling.placement import Plan, Wait, may_have, plan_job
 from holdfast_controller.core.step.step import Step
 
 _SINGLES = 64
 """Candidates of which each is tried alone."""
 
+Limit = Callable[[HostCapacity, Host], HostCapacity]
+"""The part of a host's free capacity that a job may have; may change what it is given."""
 
-def make_room(step: Step, job: Job, hosts: list[Host]) -> None:
-    """Preempt SPOT jobs if ``job`` then fits on ``hosts``, together with jobs that are stopping already."""
-    if job.gang.strategy is Strategy.SPOT:
-        return
-    for name in would_give_way(step.cluster, job, hosts):
+
+@dataclass(frozen=True)
+class Room:
+    """Hosts on which a job will fit soon: once ``victims`` have given way, and all that are stopping are gone."""
+
+    hosts: frozenset[str]
+    victims: tuple[str, ...] = ()
+
+
+def stop_victims(step: Step, job: Job, room: Room) -> None:
+    """Preempt the SPOT jobs that give way to ``job``."""
+    for name in room.victims:
         victim = step.cluster.jobs[name]
         if not gives_notice(step, victim, EndReason.PREEMPTED, Related(job=job.id)):
             give_way(step, victim, Related(job=job.id))
 
 
-def would_give_way(cluster: Cluster, job: Job, hosts: list[Host]) -> list[str]:
-    """Ids of the SPOT jobs whose preemption makes room for ``job``; none where it fits without, or not even with it."""
-    trial = Trial(job, may_have(job.gang, hosts), _leaving(cluster))
-    victims = [victim for victim in _young_first(cluster, job) if trial.is_there(victim.id)]
-    if not victims or trial.fits(()) or not trial.fits([victim.id for victim in victims]):
-        return []
-    return [victim.id for victim in fewest(trial, victims)]
+def find_room(
+    cluster: Cluster, job: Job, hosts: list[Host], now: Now, limit: Limit = lambda left, _: left
+) -> Room | None:
+    """The room that is being made, or can be, for a job that fits nowhere now; None where there is none."""
+    trial = Trial(job, may_have(job.gang, hosts), _leaving(cluster), limit)
+    coming = trial.plan(())
+    if isinstance(coming, Plan):
+        return Room(_hosts(coming))
+    victims = [victim for victim in candidates(cluster, job, now) if trial.is_there(victim.id)]
+    if not victims or not trial.fits([victim.id for victim in victims]):
+        return None
+    chosen = tuple(victim.id for victim in fewest(trial, victims))
+    found = trial.plan(chosen)
+    assert isinstance(found, Plan)
+    return Room(_hosts(found), chosen)
 
 
-def _young_first(cluster: Cluster, job: Job) -> list[Job]:
-    """SPOT jobs that are placed and would be served after ``job``, the youngest first."""
+def _hosts(plan: Plan) -> frozenset[str]:
+    return frozenset(place.host for place in plan.places)
+
+
+def candidates(cluster: Cluster, job: Job, now: Now) -> list[Job]:
+    """SPOT jobs that may give way to ``job``, those first that are stopped first."""
     held = (cluster.jobs[name] for name in cluster.holdings.gpus_by_job)
-    found = [
-        other
-        for other in held
-        if other.gang.strategy is Strategy.SPOT
-        and not other.stopping
-        and other.pause_due is None
-        and other.leave is None
-        and not other.terminal
-        and other.unreconciled is None
-        and (True, -other.gang.priority, True, other.number) > job.turn
-    ]
-    return sorted(found, key=lambda j: (j.placement.running_since or float("inf"), j.number), reverse=True)
+    found = [other for other in held if _may_give_way(other) and _gives_way_to(cluster, other, job)]
+
+    def cost(victim: Job) -> tuple[int, float, float, int]:
+        unsaved = max(victim.gang.gpus, 1) * unsaved_s(cluster, victim, now)
+        since = victim.placement.running_since
+        return victim.gang.priority, unsaved, -(since if since is not None else float("inf")), -victim.number
+
+    return sorted(found, key=cost)
+
+
+def _may_give_way(job: Job) -> bool:
+    return (
+        job.gang.strategy is Strategy.SPOT
+        and not job.stopping
+        and job.pause_due is None
+        and job.leave is None
+        and not job.terminal
+        and job.unreconciled is None
+    )
+
+
+def _gives_way_to(cluster: Cluster, victim: Job, job: Job) -> bool:
+    """Whether ``job`` is ahead of a SPOT job that runs, and may stop it now."""
+    if (True, -victim.gang.priority, True, victim.number) <= job.turn:
+        return False
+    return job.gang.strategy is not Strategy.SPOT or loan_is_due(cluster, victim)
+
+
+def loan_is_due(cluster: Cluster, job: Job) -> bool:
+    """Whether a job's GPUs are on loan, and have been for long enough."""
+    return job.loan is not None and cluster.elapsed_loans.get(job.id) == job.attempt
 
 
 def _leaving(cluster: Cluster) -> frozenset[str]:
@@ -84,6 +127,7 @@ class Trial:
     hosts: list[Host]
     gone: frozenset[str]
     """Jobs that are taken as gone in any case."""
+    limit: Limit
     _on_host: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _capacities: dict[tuple[str, frozenset[str]], HostCapacity] = field(default_factory=dict)
 
@@ -97,20 +141,27 @@ class Trial:
 
     def fits(self, without: Collection[str]) -> bool:
         """Whether the job fits without those jobs."""
+        return isinstance(self.plan(without), Plan)
+
+    def plan(self, without: Collection[str]) -> Plan | Wait:
+        """Its placement without those jobs."""
         absent = self.gone.union(without)
-        return isinstance(plan_job(self.job, self.hosts, lambda host, own: self._capacity(host, absent, own)), Plan)
+        return plan_job(self.job, self.hosts, lambda host, own: self._capacity(host, absent, own))
 
     def _capacity(self, host: Host, absent: frozenset[str], own: frozenset[str]) -> HostCapacity:
         here = frozenset(name for name in self._on_host[host.name] if name in absent)
         known = self._capacities.get((host.name, here))
         if known is None:
             gone = {key for key in host.allocations if key in own or key.rpartition("/")[0] in here}
-            known = self._capacities[host.name, here] = capacity_of(host, frozenset(gone))
+            known = self._capacities[host.name, here] = self.limit(capacity_of(host, frozenset(gone)), host)
         return known.copy()
 
 
 def fewest(trial: Trial, victims: list[Job]) -> list[Job]:
-    """A minimal part of ``victims`` that is enough, the first ones if there is a choice; all together must be."""
+    """A minimal part of ``victims`` that is enough, the first ones if there is a choice; all together must be.
+
+    One alone is taken instead of several, unless its priority is higher than theirs.
+    """
     low, high = 1, len(victims)
     while low < high:
         middle = (low + high) // 2
@@ -124,6 +175,8 @@ def fewest(trial: Trial, victims: list[Job]) -> list[Job]:
         if trial.fits([other.id for other in others]):
             chosen = others
     if len(chosen) > 1:
-        alone = next((victim for victim in victims[:_SINGLES] if trial.fits([victim.id])), None)
+        highest = max(victim.gang.priority for victim in chosen)
+        equals = [victim for victim in victims[:_SINGLES] if victim.gang.priority <= highest]
+        alone = next((victim for victim in equals if trial.fits([victim.id])), None)
         return chosen if alone is None else [alone]
     return chosen

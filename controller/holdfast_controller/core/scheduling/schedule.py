@@ -4,6 +4,9 @@ Jobs are served in the order of the queue. One that lacks room doesn't stop thos
 as they leave it all that it could use (see ``backfill``) and what its project's quota has left. One that waits
 for its quota, for the end of its last attempt or for its next try leaves all hosts to others.
 
+A SPOT job that can't start in turn may take what is kept for those ahead of it, as a loan: it gives way again when one
+of them can start with what it holds (see ``preempt``). Hosts on which room is being made for a job are not lent.
+
 Many jobs ask for the same: where one of them found no room in this look, none of the others has to be tried.
 """
 
@@ -16,14 +19,15 @@ from holdfast_controller.core.lifecycle.other_hosts import takes_work
 from holdfast_controller.core.model import quota
 from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.host import Host, place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.quota import Waiting
+from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.expiry import note_wait, on_no_room
 from holdfast_controller.core.scheduling.placement import ANYWHERE, Plan, Wait, plan_job
-from holdfast_controller.core.scheduling.preempt import make_room
+from holdfast_controller.core.scheduling.preempt import find_room, loan_is_due, stop_victims
 from holdfast_controller.core.step.actions import Assign
 from holdfast_controller.core.step.assignment import released
 from holdfast_controller.core.step.step import Step
@@ -53,7 +57,7 @@ def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
 def place_queue(step: Step) -> None:
     """Place all queued jobs that fit now."""
     if not len(step.cluster.queue):
-        step.cluster.unplaceable = set()
+        step.cluster.unplaceable, step.cluster.unlendable = set(), set()
         return
     look = _Look(step)
     for name in list(step.cluster.queue):
@@ -61,12 +65,23 @@ def place_queue(step: Step) -> None:
         if may_be_placed(step.cluster, job, step.now.wall):
             look.serve(job)
     step.cluster.unplaceable = look.unplaceable & look.reserved
+    step.cluster.unlendable = look.unlendable
 
 
 def may_start_at_once(cluster: Cluster, job: Job) -> bool:
     """Whether a pass may place a new job: not where it is last and one of the same shape did not fit."""
     is_last = cluster.queue.position(job.id) == len(cluster.queue) - 1
-    return not (is_last and job.gang.waits and job.gang.shape in cluster.unplaceable)
+    no_room = job.gang.shape in cluster.unplaceable
+    if job.gang.strategy is Strategy.SPOT:
+        no_room = no_room and job.gang.shape in cluster.unlendable
+    return not (is_last and job.gang.waits and no_room)
+
+
+def may_be_lent(cluster: Cluster, job: Job) -> bool:
+    """Whether a waiting job may start out of turn: a SPOT job that has not just given way."""
+    if job.gang.strategy is not Strategy.SPOT:
+        return False
+    return job.no_loan_before is None or cluster.elapsed_loans.get(job.id) == job.attempt
 
 
 class _Look:
@@ -85,6 +100,16 @@ class _Look:
         self.left: _Left | None = None
         self.narrower = False
         """Less is free by now than ``left`` says."""
+        self.first = ""
+        """The first job that waits for hosts."""
+        self.closed: set[str] = set()
+        """Hosts on which room is being made for a waiting job."""
+        self.unlendable: set[tuple[object, ...]] = set()
+        """Shapes of jobs for which not even loans are enough."""
+        self.no_room: set[tuple[object, ...]] = set()
+        """Shapes of SPOT jobs for which no loans can be taken back."""
+        self.lendable: _Left | None = None
+        self.open: list[Host] | None = None
 
     @cached_property
     def hosts(self) -> list[Host]:
@@ -94,7 +119,7 @@ class _Look:
     def serve(self, job: Job) -> None:
         """Place a job, or let it wait and keep what it waits for from those behind it."""
         over = self._quota_lack(job)
-        if not over and self._place_if_it_fits(job):
+        if not over and (self._place_if_it_fits(job) or self._lend(job)):
             return
         if bool(over) != job.over_quota:
             note_wait(self.step, job, over, over or "its quota suffices now; waits for hosts")
@@ -158,11 +183,103 @@ class _Look:
         return self.reservations.limit(self.step.cluster.free_capacity.capacity_of(host).copy(), host)
 
     def _reserve(self, job: Job) -> None:
-        if not self.reserved:
-            make_room(self.step, job, self.hosts)
+        self._make_room(job)
+        self.first = self.first or job.id
         if job.gang.shape not in self.reserved and self.in_vain < PLANS_IN_VAIN:
             self.reserved.add(job.gang.shape)
-            self.narrower |= self.reservations.reserve(job.gang, self.hosts)
+            if self.reservations.reserve(job.gang, self.hosts):
+                self.narrower, self.open = True, None
+
+    # --- Loans ------------------------------------------------------------------------------------------------------
+
+    def _lend(self, job: Job) -> bool:
+        """Start a SPOT job on what is kept for those ahead of it."""
+        if not self.first or not may_be_lent(self.step.cluster, job) or self.in_vain >= PLANS_IN_VAIN:
+            return False
+        if job.gang.shape in self.unlendable:
+            return False
+        found = self._plan_loan(job)
+        if isinstance(found, Wait):
+            if not job.places:
+                self.unlendable.add(job.gang.shape)
+            return False
+        _place(self.step, job, found, loan_of=self.first)
+        self.narrower = True
+        return True
+
+    def _plan_loan(self, job: Job) -> Plan | Wait:
+        cluster = self.step.cluster
+        if not job.places and len(job.gang.members) == 1 and job.gang.selector == ANYWHERE:
+            pool = job.gang.pools[0]
+            found = cluster.free_capacity.first(pool, cluster.hosts, self._may_lend)
+            self.in_vain += found is None
+            return Plan((found.copy().take(pool),)) if found is not None else _NO_CAPACITY
+        if self.lendable is None:
+            # Less may be free by now: then it holds too much, and a plan is made in vain.
+            self.lendable = _Left([self._all_of(host) for host in self.hosts])
+        if job.id not in cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
+            return _NO_CAPACITY
+        hosts = [host for host in self.hosts if host.name not in self.closed]
+        planned = plan_job(job, hosts, self._all_of)
+        self.in_vain += isinstance(planned, Wait)
+        return planned
+
+    def _may_lend(self, host: Host) -> bool:
+        return host.name not in self.closed and takes_work(self.step.cluster, host)
+
+    def _all_of(self, host: Host, without: frozenset[str] = frozenset()) -> HostCapacity:
+        """The free capacity of a host, whatever of it is kept for others."""
+        if any(place in host.allocations for place in without):
+            return capacity_of(host, without)
+        return self.step.cluster.free_capacity.capacity_of(host).copy()
+
+    def _make_room(self, job: Job) -> None:
+        """Preempt for a waiting job if it then fits, and lend nothing of the hosts on which it will."""
+        cluster = self.step.cluster
+        spot = job.gang.strategy is Strategy.SPOT
+        if not self.has_spot or self.in_vain >= PLANS_IN_VAIN:
+            return
+        if spot:
+            if not self.takes_back or not may_be_lent(cluster, job) or job.gang.shape in self.no_room:
+                return
+            hosts = [host for host in self.hosts if host.name not in self.closed]
+            room = find_room(cluster, job, hosts, self.step.now)
+        else:
+            # What those of its shape ahead of it could use is closed to it.
+            hosts = [] if job.gang.shape in self.reserved else self._open_to(job)
+            room = find_room(cluster, job, hosts, self.step.now, self.reservations.limit) if hosts else None
+        if room is None:
+            self.in_vain += bool(hosts)
+            if spot and not job.places:
+                self.no_room.add(job.gang.shape)
+            return
+        self.closed |= room.hosts
+        stop_victims(self.step, job, room)
+
+    def _open_to(self, job: Job) -> list[Host]:
+        """The hosts that those ahead may leave something of to a job."""
+        if not all(pool.gpus for pool in job.gang.pools):
+            return self.hosts
+        if self.open is None:
+            self.open = [host for host in self.hosts if not self.reservations.holds(host)]
+        return self.open
+
+    @cached_property
+    def has_spot(self) -> bool:
+        """Whether any SPOT job holds hosts or waits."""
+        cluster = self.step.cluster
+        running = (cluster.jobs[name].gang.strategy is Strategy.SPOT for name in cluster.holdings.gpus_by_job)
+        return bool(cluster.queue.spot) or any(running)
+
+    @cached_property
+    def takes_back(self) -> bool:
+        """Whether a SPOT job may find room: loans are due, or jobs that gave way are being stopped."""
+        cluster = self.step.cluster
+        running = (cluster.jobs[name] for name in cluster.holdings.gpus_by_job)
+        return any(
+            loan_is_due(cluster, job) or job.leave is not None or job.last_end is EndReason.PREEMPTED
+            for job in running
+        )
 
 
 class _Left:
@@ -186,9 +303,12 @@ class _Left:
 _NO_CAPACITY = Wait("no host has room")
 
 
-def _place(step: Step, job: Job, found: Plan) -> None:
+def _place(step: Step, job: Job, found: Plan, loan_of: str = "") -> None:
     """Place a job as planned; hosts that it has left are sent to forget it."""
     before = job.places
+    step.timers.clear((JobTimer.LOAN, job.id))
+    if loan_of:
+        step.timers.set((JobTimer.LOAN, job.id), step.now.mono_in(step.policies.loan_s))
     step.timers.clear((JobTimer.EXPIRE, job.id))
     step.emit(
         ev.JobPlaced(
@@ -197,6 +317,7 @@ def _place(step: Step, job: Job, found: Plan) -> None:
             attempt=job.attempt + 1,
             generation=job.generation + 1,
             places=found.places,
+            loan_of=loan_of,
         )
     )
     step.touch(job)

@@ -45,6 +45,8 @@ class Policies:
     admins: frozenset[str] = frozenset()
     """Users who are admins by configuration."""
     run_as: RunAs = RunAs.SERVICE
+    loan_s: float = 3600.0
+    """Seconds that a SPOT job which started out of turn runs before another SPOT job takes its GPUs back."""
     keep_jobs_s: float = 0.0
     """Seconds that a job is kept after its end; 0: for ever."""
     keep_jobs: int = 0

@@ -30,6 +30,8 @@ class JobTimer(enum.StrEnum):
     """Ranks that were warned of a pause have had time to exit."""
     LEAVE = "leave"
     """Ranks that were warned of a preemption or of a host's shutdown have had time to exit."""
+    LOAN = "loan"
+    """A start out of turn has lasted long enough to be taken back, or a job that gave way may have one again."""
     EXPIRE = "expire"
     """The job has waited in the queue for as long as its spec allows."""
 

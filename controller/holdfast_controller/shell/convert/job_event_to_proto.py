@@ -42,7 +42,10 @@ def event_to_proto(event: ev.JobEvent, gang: Gang) -> job_pb2.JobEvent:
             return _Event(placement_tried=tried)
         case ev.JobPlaced():
             hosts = [place.host for place in event.places]
-            return _Event(placed=_Event.Placed(attempt=event.attempt, generation=event.generation, hosts=hosts))
+            placed = _Event.Placed(
+                attempt=event.attempt, generation=event.generation, hosts=hosts, loan_of=event.loan_of
+            )
+            return _Event(placed=placed)
         case ev.PreparationNoted():
             return _Event(preparing=_Event.Preparing(worker=event.worker, host=event.host, doing=event.doing))
         case ev.GangLaunched():
