@@ -145,7 +145,11 @@ class Ledger:
         """Only SPOT jobs start out of turn, and what they get is kept for another job that waits."""
         job.on_loan = bool(of)
         if of:
-            check(job.gang.strategy is Strategy.SPOT, "17 loans", f"{name} starts ahead of its turn, and is no SPOT job")
+            check(
+                job.gang.strategy is Strategy.SPOT,
+                "17 loans",
+                f"{name} starts ahead of its turn, and is no SPOT job",
+            )
             waits = of in self.jobs and of != name and not self.jobs[of].ended
             check(waits, "17 loans", f"{name} starts ahead of {of}, which does not wait")
 

@@ -33,6 +33,18 @@ def test_controller_is_fifo_to_the_second_where_hosts_are_equal(seed: int) -> No
     assert starts(POLICIES["holdfast"](trace, 4, 8)) == starts(POLICIES["fifo"](trace, 4, 8))
 
 
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_spot_jobs_delay_no_standard_one(seed: int) -> None:
+    """On whole hosts, where it does not matter which."""
+    trace = drawn(seed, sizes=(8, 8, 16, 24, 32), jobs=60).shaken(seed, spot_share=0.4)
+    standard = tuple(asked for asked in trace.requests if not asked.spot)
+    alone = POLICIES["fifo"](Trace("alone", standard, {a.name: trace.durations[a.name] for a in standard}), 4, 8)
+    account = POLICIES["holdfast"](trace, 4, 8)
+    begun = starts(account)
+    assert {name: begun[name] for name in starts(alone)} == starts(alone)
+    assert account.preempted
+
+
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_every_policy_runs_all_jobs_in_full(policy: str) -> None:
     for seed in range(2):

@@ -19,7 +19,7 @@ from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.quota import Waiting, lack
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
-from holdfast_controller.core.scheduling.preempt import find_room
+from holdfast_controller.core.scheduling.preempt import Preemption
 from holdfast_controller.core.scheduling.schedule import PLANS_IN_VAIN, may_be_placed, schedulable_hosts
 from holdfast_controller.core.scheduling.submit import refusal
 from holdfast_controller.core.step.commands import JobSubmission
@@ -73,7 +73,7 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
     if isinstance(found, Plan):
         return replace(made, places=found.places)
     if job.gang.strategy is not Strategy.SPOT:
-        room = find_room(cluster, job, hosts, now, reservations.limit)
+        room = Preemption(cluster, now).find_room(job, hosts, reservations.limit)
         made = replace(made, gives_way=room.victims if room is not None else ())
     behind = plan_job(job, hosts) if reserved else found
     if isinstance(behind, Plan) and job.gang.strategy is Strategy.SPOT:

@@ -37,7 +37,6 @@ class QueueView:
 
     def __init__(self, cluster: Cluster, schedulable_hosts: list[Host], quotas: Quotas) -> None:
         self.cluster, self.schedulable_hosts, self.quotas = cluster, schedulable_hosts, quotas
-        self._known_lacks: dict[str, dict[str, str]] = {}
 
     @cached_property
     def head(self) -> Job | None:
@@ -131,7 +130,7 @@ def pending(cluster: Cluster, job: Job, queue_view: QueueView) -> Pending | None
         return _unfinished(cluster, job, verb, set(cluster.runtime_of(job.id).prepared))
     if not job.started:
         return _unfinished(cluster, job, "starting on", set(cluster.runtime_of(job.id).started))
-    return _out_of_sight(cluster, job) or _leaving(job) or _worker_alone(job) or _on_loan(cluster, job)
+    return _out_of_sight(cluster, job) or _leaving(job) or _worker_alone(job)
 
 
 def _unreconciled(cluster: Cluster, job: Job) -> Pending:
@@ -250,25 +249,17 @@ def _queued(job: Job, queue_view: QueueView) -> str:
         f"behind {head.id} in the queue" if ahead == 1 else f"behind {ahead} jobs in the queue, first {head.id}"
     )
     lacks = f", which {queue_view.head_lacks}" if queue_view.head_lacks.startswith("needs") else ""
-    return f"{behind}{lacks}{_loan_lacks(job, queue_view)}"
+    return f"{behind}{lacks}{_when_lent(job, queue_view)}"
 
 
-def _loan_lacks(job: Job, queue_view: QueueView) -> str:
-    """Why a SPOT job has not started out of turn either; empty for others."""
+def _when_lent(job: Job, queue_view: QueueView) -> str:
+    """When a SPOT job may start out of turn; empty for others."""
     if job.gang.strategy is not Strategy.SPOT:
         return ""
     if job.no_loan_before is not None and queue_view.cluster.elapsed_loans.get(job.id) != job.attempt:
         again = time_of_day(job.no_loan_before)
         return f"; it gave way and may start ahead of its turn again from {again} on, after as long as it lost"
-    lack = queue_view.lack_of_room(job)
-    return f"; to start ahead of its turn, on loan, it {lack}" if lack.startswith("needs") else ""
-
-
-def _on_loan(cluster: Cluster, job: Job) -> str:
-    """Who may take back the GPUs of a job that started out of turn; empty where the one it overtook waits no more."""
-    if job.loan is None or job.stopping or job.loan.of not in cluster.queue:
-        return ""
-    return f"its GPUs are on loan: it gives way when {job.loan.of}, which waits ahead of it, can start with them"
+    return "; being SPOT, it starts ahead of its turn, on loan, as soon as enough is free for it"
 
 
 def _no_lack(job: Job) -> str:

@@ -9,9 +9,9 @@ other off a host.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from holdfast_controller.core.lifecycle.attempts import give_way, unsaved_s
 from holdfast_controller.core.lifecycle.warning_signal import gives_notice
@@ -40,46 +40,81 @@ class Room:
     victims: tuple[str, ...] = ()
 
 
-def stop_victims(step: Step, job: Job, room: Room) -> None:
-    """Preempt the SPOT jobs that give way to ``job``."""
-    for name in room.victims:
-        victim = step.cluster.jobs[name]
-        if not gives_notice(step, victim, EndReason.PREEMPTED, Related(job=job.id)):
-            give_way(step, victim, Related(job=job.id))
+@dataclass
+class Preemption:
+    """Where room can be made for waiting jobs, in one pass over the queue; what all of them share is found once."""
 
+    cluster: Cluster
+    now: Now
+    _capacities: dict[str, dict[frozenset[str], HostCapacity]] = field(default_factory=dict)
+    """By host, and by the jobs that are taken as gone from it."""
+    _jobs: dict[str, set[str]] = field(default_factory=dict)
+    """By host: those that hold something there."""
 
-def find_room(
-    cluster: Cluster, job: Job, hosts: list[Host], now: Now, limit: Limit = lambda left, _: left
-) -> Room | None:
-    """The room that is being made, or can be, for a job that fits nowhere now; None where there is none."""
-    trial = Trial(job, may_have(job.gang, hosts), _leaving(cluster), limit)
-    coming = trial.plan(())
-    if isinstance(coming, Plan):
-        return Room(_hosts(coming))
-    victims = [victim for victim in candidates(cluster, job, now) if trial.is_there(victim.id)]
-    if not victims or not trial.fits([victim.id for victim in victims]):
-        return None
-    chosen = tuple(victim.id for victim in fewest(trial, victims))
-    found = trial.plan(chosen)
-    assert isinstance(found, Plan)
-    return Room(_hosts(found), chosen)
+    def find_room(self, job: Job, hosts: list[Host], limit: Limit = lambda left, _: left) -> Room | None:
+        """The room that is being made, or can be, for a job that fits nowhere now; None where there is none."""
+        trial = Trial(job, may_have(job.gang, hosts), self.leaving, limit, self._jobs, self._capacities)
+        if self.leaving and isinstance(coming := trial.plan(()), Plan):
+            return Room(_hosts(coming))
+        victims = [victim for victim in self.candidates(job) if trial.is_there(victim.id)]
+        if not victims or not trial.fits([victim.id for victim in victims]):
+            return None
+        chosen = tuple(victim.id for victim in fewest(trial, victims))
+        found = trial.plan(chosen)
+        assert isinstance(found, Plan)
+        return Room(_hosts(found), chosen)
+
+    def candidates(self, job: Job) -> list[Job]:
+        """SPOT jobs that may give way to ``job``, those first that are stopped first."""
+        return [other for other in self.by_cost if gives_way_to(self.cluster, other, job)]
+
+    def stop(self, step: Step, job: Job, room: Room) -> None:
+        """Preempt the SPOT jobs that give way to ``job``."""
+        for name in room.victims:
+            victim = step.cluster.jobs[name]
+            if not gives_notice(step, victim, EndReason.PREEMPTED, Related(job=job.id)):
+                give_way(step, victim, Related(job=job.id))
+        self.leaving |= set(room.victims)
+        self.by_cost = [other for other in self.by_cost if other.id not in room.victims]
+
+    def placed(self, hosts: frozenset[str]) -> None:
+        """Something was placed on these hosts."""
+        for name in hosts:
+            self._jobs.pop(name, None)
+            self._capacities.pop(name, None)
+
+    @cached_property
+    def leaving(self) -> frozenset[str]:
+        """Jobs that are being stopped, or soon will be, and reserve nothing: their shares are about to be free."""
+        jobs = (self.cluster.jobs[name] for name in self.cluster.holdings.gpus_by_job)
+        return frozenset(
+            j.id
+            for j in jobs
+            if _gives_way(j) or (j.stopping and not j.reserved and not self.cluster.runtime_of(j.id).stuck)
+        )
+
+    @cached_property
+    def by_cost(self) -> list[Job]:
+        """SPOT jobs that could be stopped now, the cheapest first."""
+        held = (self.cluster.jobs[name] for name in self.cluster.holdings.gpus_by_job)
+        return sorted(filter(_may_give_way, held), key=self._cost)
+
+    def _cost(self, victim: Job) -> tuple[int, float, float, int]:
+        unsaved = max(victim.gang.gpus, 1) * unsaved_s(self.cluster, victim, self.now)
+        since = victim.placement.running_since
+        return victim.gang.priority, unsaved, -(since if since is not None else float("inf")), -victim.number
+
+    @cached_property
+    def serves_spot(self) -> bool:
+        """Whether room may be found for a SPOT job: loans are due, or jobs that gave way are being stopped."""
+        gave_way = (self.cluster.jobs[name] for name in self.leaving)
+        return any(job.last_end is EndReason.PREEMPTED or _gives_way(job) for job in gave_way) or any(
+            loan_is_due(self.cluster, job) for job in self.by_cost
+        )
 
 
 def _hosts(plan: Plan) -> frozenset[str]:
     return frozenset(place.host for place in plan.places)
-
-
-def candidates(cluster: Cluster, job: Job, now: Now) -> list[Job]:
-    """SPOT jobs that may give way to ``job``, those first that are stopped first."""
-    held = (cluster.jobs[name] for name in cluster.holdings.gpus_by_job)
-    found = [other for other in held if _may_give_way(other) and _gives_way_to(cluster, other, job)]
-
-    def cost(victim: Job) -> tuple[int, float, float, int]:
-        unsaved = max(victim.gang.gpus, 1) * unsaved_s(cluster, victim, now)
-        since = victim.placement.running_since
-        return victim.gang.priority, unsaved, -(since if since is not None else float("inf")), -victim.number
-
-    return sorted(found, key=cost)
 
 
 def _may_give_way(job: Job) -> bool:
@@ -93,7 +128,7 @@ def _may_give_way(job: Job) -> bool:
     )
 
 
-def _gives_way_to(cluster: Cluster, victim: Job, job: Job) -> bool:
+def gives_way_to(cluster: Cluster, victim: Job, job: Job) -> bool:
     """Whether ``job`` is ahead of a SPOT job that runs, and may stop it now."""
     if (True, -victim.gang.priority, True, victim.number) <= job.turn:
         return False
@@ -103,16 +138,6 @@ def _gives_way_to(cluster: Cluster, victim: Job, job: Job) -> bool:
 def loan_is_due(cluster: Cluster, job: Job) -> bool:
     """Whether a job's GPUs are on loan, and have been for long enough."""
     return job.loan is not None and cluster.elapsed_loans.get(job.id) == job.attempt
-
-
-def _leaving(cluster: Cluster) -> frozenset[str]:
-    """Ids of jobs that are being stopped, or soon will be, and reserve nothing: their shares are about to be free."""
-    jobs = (cluster.jobs[name] for name in cluster.holdings.gpus_by_job)
-    return frozenset(
-        j.id
-        for j in jobs
-        if _gives_way(j) or (j.stopping and not j.reserved and not cluster.runtime_of(j.id).stuck)
-    )
 
 
 def _gives_way(job: Job) -> bool:
@@ -127,17 +152,19 @@ class Trial:
     hosts: list[Host]
     gone: frozenset[str]
     """Jobs that are taken as gone in any case."""
-    limit: Limit
-    _on_host: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    _capacities: dict[tuple[str, frozenset[str]], HostCapacity] = field(default_factory=dict)
+    limit: Limit = lambda left, _: left
+    on_host: dict[str, set[str]] = field(default_factory=dict)
+    """Jobs by host; found when they are asked for, as are ``capacities``, which trials of one pass share."""
+    capacities: dict[str, dict[frozenset[str], HostCapacity]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for host in self.hosts:
-            self._on_host[host.name] = {key.rpartition("/")[0] for key in host.allocations}
+            if host.name not in self.on_host:
+                self.on_host[host.name] = {key.rpartition("/")[0] for key in host.allocations}
 
     def is_there(self, job_id: str) -> bool:
         """Whether that job holds anything on these hosts."""
-        return any(job_id in there for there in self._on_host.values())
+        return any(job_id in self.on_host[host.name] for host in self.hosts)
 
     def fits(self, without: Collection[str]) -> bool:
         """Whether the job fits without those jobs."""
@@ -149,12 +176,15 @@ class Trial:
         return plan_job(self.job, self.hosts, lambda host, own: self._capacity(host, absent, own))
 
     def _capacity(self, host: Host, absent: frozenset[str], own: frozenset[str]) -> HostCapacity:
-        here = frozenset(name for name in self._on_host[host.name] if name in absent)
-        known = self._capacities.get((host.name, here))
-        if known is None:
+        here = absent & self.on_host[host.name]
+        if own:
             gone = {key for key in host.allocations if key in own or key.rpartition("/")[0] in here}
-            known = self._capacities[host.name, here] = self.limit(capacity_of(host, frozenset(gone)), host)
-        return known.copy()
+            return self.limit(capacity_of(host, frozenset(gone)), host)
+        known = self.capacities.setdefault(host.name, {})
+        if here not in known:
+            gone = {key for key in host.allocations if key.rpartition("/")[0] in here}
+            known[here] = capacity_of(host, frozenset(gone))
+        return self.limit(known[here].copy(), host)
 
 
 def fewest(trial: Trial, victims: list[Job]) -> list[Job]:

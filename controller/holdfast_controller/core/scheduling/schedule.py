@@ -23,16 +23,17 @@ from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.host import Host, place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.quota import Waiting
-from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.expiry import note_wait, on_no_room
 from holdfast_controller.core.scheduling.placement import ANYWHERE, Plan, Wait, plan_job
-from holdfast_controller.core.scheduling.preempt import find_room, loan_is_due, stop_victims
+from holdfast_controller.core.scheduling.preempt import Preemption
 from holdfast_controller.core.step.actions import Assign
 from holdfast_controller.core.step.assignment import released
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
 
+TRIALS_IN_VAIN = 20
+"""SPOT jobs for which no room could be made in one pass, after which those of other shapes wait for the next."""
 PLANS_IN_VAIN = 100
 """Failed plans in one pass, after which jobs of other shapes wait for the next pass."""
 
@@ -110,6 +111,10 @@ class _Look:
         """Shapes of SPOT jobs for which no loans can be taken back."""
         self.lendable: _Left | None = None
         self.open: list[Host] | None = None
+        """Hosts of which nothing is reserved."""
+        self.preemption = Preemption(step.cluster, step.now)
+        self.trials_in_vain = 0
+        self.loans_in_vain = 0
 
     @cached_property
     def hosts(self) -> list[Host]:
@@ -146,9 +151,14 @@ class _Look:
                 self.unplaceable.add(job.gang.shape)
             return False
         self.in_vain -= 1
-        _place(self.step, job, found)
-        self.narrower = True
+        self._placed(job, found)
         return True
+
+    def _placed(self, job: Job, found: Plan, loan_of: str = "") -> None:
+        hosts = {place.host for place in (*job.places, *found.places)}
+        _place(self.step, job, found, loan_of)
+        self.preemption.placed(frozenset(hosts))
+        self.narrower = True
 
     def _plan(self, job: Job) -> Plan | Wait:
         if (alone := self._first_opening(job)) is not None:
@@ -194,7 +204,7 @@ class _Look:
 
     def _lend(self, job: Job) -> bool:
         """Start a SPOT job on what is kept for those ahead of it."""
-        if not self.first or not may_be_lent(self.step.cluster, job) or self.in_vain >= PLANS_IN_VAIN:
+        if not self.first or not may_be_lent(self.step.cluster, job) or self.loans_in_vain >= PLANS_IN_VAIN:
             return False
         if job.gang.shape in self.unlendable:
             return False
@@ -203,8 +213,7 @@ class _Look:
             if not job.places:
                 self.unlendable.add(job.gang.shape)
             return False
-        _place(self.step, job, found, loan_of=self.first)
-        self.narrower = True
+        self._placed(job, found, loan_of=self.first)
         return True
 
     def _plan_loan(self, job: Job) -> Plan | Wait:
@@ -212,7 +221,7 @@ class _Look:
         if not job.places and len(job.gang.members) == 1 and job.gang.selector == ANYWHERE:
             pool = job.gang.pools[0]
             found = cluster.free_capacity.first(pool, cluster.hosts, self._may_lend)
-            self.in_vain += found is None
+            self.loans_in_vain += found is None
             return Plan((found.copy().take(pool),)) if found is not None else _NO_CAPACITY
         if self.lendable is None:
             # Less may be free by now: then it holds too much, and a plan is made in vain.
@@ -221,7 +230,7 @@ class _Look:
             return _NO_CAPACITY
         hosts = [host for host in self.hosts if host.name not in self.closed]
         planned = plan_job(job, hosts, self._all_of)
-        self.in_vain += isinstance(planned, Wait)
+        self.loans_in_vain += isinstance(planned, Wait)
         return planned
 
     def _may_lend(self, host: Host) -> bool:
@@ -237,24 +246,24 @@ class _Look:
         """Preempt for a waiting job if it then fits, and lend nothing of the hosts on which it will."""
         cluster = self.step.cluster
         spot = job.gang.strategy is Strategy.SPOT
-        if not self.has_spot or self.in_vain >= PLANS_IN_VAIN:
+        if not self.has_spot or self.trials_in_vain >= (TRIALS_IN_VAIN if spot else PLANS_IN_VAIN):
             return
         if spot:
-            if not self.takes_back or not may_be_lent(cluster, job) or job.gang.shape in self.no_room:
+            if not self.preemption.serves_spot or not may_be_lent(cluster, job) or job.gang.shape in self.no_room:
                 return
             hosts = [host for host in self.hosts if host.name not in self.closed]
-            room = find_room(cluster, job, hosts, self.step.now)
+            room = self.preemption.find_room(job, hosts)
         else:
             # What those of its shape ahead of it could use is closed to it.
             hosts = [] if job.gang.shape in self.reserved else self._open_to(job)
-            room = find_room(cluster, job, hosts, self.step.now, self.reservations.limit) if hosts else None
+            room = self.preemption.find_room(job, hosts, self.reservations.limit) if hosts else None
         if room is None:
-            self.in_vain += bool(hosts)
+            self.trials_in_vain += bool(hosts)
             if spot and not job.places:
                 self.no_room.add(job.gang.shape)
             return
         self.closed |= room.hosts
-        stop_victims(self.step, job, room)
+        self.preemption.stop(self.step, job, room)
 
     def _open_to(self, job: Job) -> list[Host]:
         """The hosts that those ahead may leave something of to a job."""
@@ -270,16 +279,6 @@ class _Look:
         cluster = self.step.cluster
         running = (cluster.jobs[name].gang.strategy is Strategy.SPOT for name in cluster.holdings.gpus_by_job)
         return bool(cluster.queue.spot) or any(running)
-
-    @cached_property
-    def takes_back(self) -> bool:
-        """Whether a SPOT job may find room: loans are due, or jobs that gave way are being stopped."""
-        cluster = self.step.cluster
-        running = (cluster.jobs[name] for name in cluster.holdings.gpus_by_job)
-        return any(
-            loan_is_due(cluster, job) or job.leave is not None or job.last_end is EndReason.PREEMPTED
-            for job in running
-        )
 
 
 class _Left:

@@ -172,7 +172,14 @@ def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
         until = moment(job.held_until, now)
         advice = f"Nothing; action on hangs is off until {until}, turn it on by"
         return Summary(Condition.WORKS, health, advice, f"holdfast job hang-action {job.id} on")
-    return Summary(Condition.WORKS, health)
+    return Summary(Condition.WORKS, f"{health}{_loan(cluster, job)}")
+
+
+def _loan(cluster: Cluster, job: Job) -> str:
+    """To whom a job that started out of turn gives way; empty where the one that it overtook waits no more."""
+    if job.loan is None or job.loan.of not in cluster.queue:
+        return ""
+    return f"; its hosts are on loan: it gives way when {job.loan.of}, which waits ahead of it, can start there"
 
 
 def _training(known: Training, detector: str, pace: str) -> str:
