@@ -34,7 +34,9 @@ def preempted(told: list[str]) -> list[str]:
 
 def health(world: World, name: str) -> str:
     queue_view = QueueView(world.cluster, list(world.cluster.hosts.values()), {})
-    return summary_of(world.cluster, job_of(world, name), queue_view, Now(Mono(world.mono), Wall(world.wall))).health
+    return summary_of(
+        world.cluster, job_of(world, name), queue_view, Now(Mono(world.mono), Wall(world.wall))
+    ).health
 
 
 def waits_for_two() -> World:

@@ -180,7 +180,7 @@ _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 10: "SIGUSR1", 12: "SIGUSR2", 15: "SIGTERM
 
 
 def _loan(of: str) -> str:
-    """What a start out of turn means; empty for one in turn."""
+    """The words for a start out of turn; empty for one in turn."""
     if not of:
         return ""
     return f", on loan: {of} waits ahead of it, and it gives way when that job or another ahead can start there"

@@ -42,7 +42,7 @@ class Room:
 
 @dataclass
 class Preemption:
-    """Where room can be made for waiting jobs, in one pass over the queue; what all of them share is found once."""
+    """Preemption in one pass over the queue; what all its waiting jobs share is found once."""
 
     cluster: Cluster
     now: Now
