@@ -36,6 +36,7 @@ from holdfast_controller.core.lifecycle import exits, launch, lost_hosts, stop
 from holdfast_controller.core.model import lease
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Prepared
+from holdfast_controller.core.scheduling import preempt
 from holdfast_controller.core.step import assignment, idempotency
 from holdfast_controller.core.step import step as steps
 from holdfast_controller.core.step.actions import AckExit
@@ -296,6 +297,10 @@ PLANTED: dict[str, Planted] = {
     "stalls are silence": Planted(
         "count the time in which the controller stood still as silence of its hosts",
         plant=lambda: patch.object(sessions, "on_stood_still", lambda *_: None),
+    ),
+    "preempts its betters": Planted(
+        "take back what a job ahead in the queue has",
+        plant=lambda: patch.object(preempt, "gives_way_to", lambda *_: True),
     ),
     "adopts nothing": Planted("kill what a living shim supervises at the agent's start", plant=_adopts_nothing),
     "silent after a hello": Planted("say nothing to an agent that is back", plant=_says_nothing_after_a_hello),
