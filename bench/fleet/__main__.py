@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.fleet.account import HEADS, Account
+from bench.fleet.account import HEADS, SAVE_EVERY_S, Account
 from bench.fleet.estimates import Declared, Learned, Perfect
 from bench.fleet.models import Easy, Fifo, Greedy, play
 from bench.fleet.reactor import Play
@@ -29,7 +29,9 @@ POLICIES: dict[str, Callable[[Trace, int, int], Account]] = {
 }
 
 
-def report(trace: Trace, hosts: int, each: int, policies: list[str], seeds: int, spot: float) -> None:
+def report(
+    trace: Trace, hosts: int, each: int, policies: list[str], seeds: int, spot: float, save_every_s: float
+) -> None:
     """One table, a row for each policy and seed."""
     gpu_h = trace.gpu_s / 3600
     print(f"\n### {trace.name}: {len(trace.requests):,} jobs, {gpu_h:,.0f} GPU h, {hosts} hosts of {each} GPUs\n")
@@ -39,7 +41,10 @@ def report(trace: Trace, hosts: int, each: int, policies: list[str], seeds: int,
         played = trace.shaken(seed, spot)
         for policy in policies:
             progress(f"{trace.name}, {policy}, seed {seed}")
-            account = POLICIES[policy](played, hosts, each)
+            if policy == "holdfast":
+                account = Play(played, hosts, each, save_every_s=save_every_s).run()
+            else:
+                account = POLICIES[policy](played, hosts, each)
             name = f"{policy}, shaken by seed {seed}" if seed else policy
             print(f"| {name} | " + " | ".join(account.row()) + " |", flush=True)
             if spot and policy == "holdfast":
@@ -58,6 +63,9 @@ def main() -> None:
     parser.add_argument("--gpus-per-host", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=1, help="the trace as it is, then shaken by seeds 1, 2, …")
     parser.add_argument("--spot", type=float, default=0.0, help="share of jobs that are SPOT, from 0 to 1")
+    parser.add_argument(
+        "--save-every", type=float, default=SAVE_EVERY_S / 60, metavar="MINUTES", help="inf where no job saves"
+    )
     arguments = parser.parse_args()
     each = arguments.gpus_per_host
     with framed():
@@ -67,7 +75,8 @@ def main() -> None:
             except (BadTrace, OSError) as problem:
                 sys.exit(f"bench.fleet: {problem}")
             hosts = arguments.hosts or trace.hosts(each)
-            report(trace, hosts, each, arguments.policy or list(POLICIES), arguments.seeds, arguments.spot)
+            policies, save_every_s = arguments.policy or list(POLICIES), arguments.save_every * 60
+            report(trace, hosts, each, policies, arguments.seeds, arguments.spot, save_every_s)
 
 
 if __name__ == "__main__":

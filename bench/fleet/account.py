@@ -14,7 +14,7 @@ SIZES = ((1, 1), (2, 15), (16, 32), (33, 1 << 30))
 """Classes of jobs by GPUs, with both bounds."""
 SIZE_NAMES = ("1", "2–15", "16–32", ">32")
 HOUR_S = 3600.0
-SAVE_EVERY_S = HOUR_S
+SAVE_EVERY_S = 1800.0
 """Each job saves its state so often while it runs: a preemption loses what came after the last time."""
 
 
@@ -46,6 +46,8 @@ class Account:
 
     trace: Trace
     gpus: int
+    save_every_s: float = SAVE_EVERY_S
+    """Infinite where no job saves: a preemption loses all of an attempt."""
     jobs: dict[str, Progress] = field(default_factory=dict)
     held: dict[object, str] = field(default_factory=dict)
     """By GPU: the job that it belongs to."""
@@ -95,7 +97,7 @@ class Account:
         """A job is preempted: it loses what it has not saved, and waits again."""
         ran = self._leaves(name)
         job = self.jobs[name]
-        lost = ran % SAVE_EVERY_S
+        lost = ran % self.save_every_s
         job.left_s -= ran - lost
         job.waits_since = self.now
         check(job.left_s > 0, f"{name} is stopped after its end")

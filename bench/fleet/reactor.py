@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 
-from bench.fleet.account import Account, check
+from bench.fleet.account import SAVE_EVERY_S, Account, check
 from bench.fleet.traces import Request, Trace
 
 from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
+from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures
 from holdfast.hang.tuning import Action, HangSettings
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Mono, Now, Wall
@@ -50,18 +52,29 @@ def gang_of(asked: Request, gpus_each: int) -> Gang:
 class Play:
     """A trace and the reactor that schedules it."""
 
-    def __init__(self, trace: Trace, hosts: int, gpus_each: int) -> None:
-        self.trace, self.gpus_each = trace, gpus_each
-        self.account = Account(trace, hosts * gpus_each)
+    def __init__(
+        self, trace: Trace, hosts: int, gpus_each: int, *, save_every_s: float = SAVE_EVERY_S, loan_s: float = 3600.0
+    ) -> None:
+        self.trace, self.gpus_each, self.save_every_s = trace, gpus_each, save_every_s
+        self.account = Account(trace, hosts * gpus_each, save_every_s)
         self.now = self.account.now
         self.ends: list[tuple[float, int, str]] = []
         """(when, the number of the job's start, job)."""
+        self.saves: list[tuple[float, int, str]] = []
+        """The same for the next checkpoint of SPOT jobs: of others it would change nothing."""
         self.starts: dict[str, int] = {}
         self.count = itertools.count(1)
         unbounded = 1 << 30
         self.reactor = Reactor(
             Cluster(epoch=1),
-            Policies(QUIET, b"k", unbounded, waiting_jobs_per_user=unbounded, waiting_jobs_per_project=unbounded),
+            Policies(
+                QUIET,
+                b"k",
+                unbounded,
+                waiting_jobs_per_user=unbounded,
+                waiting_jobs_per_project=unbounded,
+                loan_s=loan_s,
+            ),
         )
         for number in range(hosts):
             gpus = tuple(Gpu(f"{number}-{i}", i, "NVIDIA H100", 80 * GIB) for i in range(gpus_each))
@@ -79,6 +92,7 @@ class Play:
         while coming or self.ends:
             self._drop_stale()
             times = [self.ends[0][0]] if self.ends else []
+            times += [self.saves[0][0]] if self.saves else []
             times += [coming[-1].at] if coming else []
             due = self.reactor.next_due()
             if due is not None and due < FOREVER_S / 2:
@@ -86,6 +100,8 @@ class Play:
             check(bool(times), "jobs wait and nothing will happen any more")
             self.now = min(times)
             self.account.advance(self.now)
+            while self.saves and self.saves[0][0] <= self.now:
+                self._save(*heapq.heappop(self.saves))
             while self.ends and self.ends[0][0] <= self.now:
                 _, start, name = heapq.heappop(self.ends)
                 if self.starts.get(name) == start:
@@ -98,8 +114,19 @@ class Play:
         return self.account
 
     def _drop_stale(self) -> None:
-        while self.ends and self.starts.get(self.ends[0][2]) != self.ends[0][1]:
-            heapq.heappop(self.ends)
+        for due in (self.ends, self.saves):
+            while due and self.starts.get(due[0][2]) != due[0][1]:
+                heapq.heappop(due)
+
+    def _save(self, at: float, start: int, name: str) -> None:
+        """The host of the first worker reports a checkpoint, if that start is the newest."""
+        if self.starts.get(name) != start:
+            return
+        job = self.cluster.jobs[name]
+        worker, host = job.gang.members[0].name, job.places[0].host
+        told = WorkerFeatures(worker, host, at, (), OutputFeatures(last_checkpoint_s=at))
+        self.step(st.FeaturesReported(host, 1, name, job.generation, at, told))
+        heapq.heappush(self.saves, (at + self.save_every_s, start, name))
 
     def _submit(self, asked: Request) -> None:
         self.account.submitted(asked.name)
@@ -135,6 +162,8 @@ class Play:
                     left_s = self.account.started(name, gpus)
                     self.starts[name] = next(self.count)
                     heapq.heappush(self.ends, (self.now + left_s, self.starts[name], name))
+                    if self.account.requests[name].spot and math.isfinite(self.save_every_s):
+                        heapq.heappush(self.saves, (self.now + self.save_every_s, self.starts[name], name))
                     self._launch(name)
                 case ev.AttemptEnded(job_id=name, end_reason=EndReason.PREEMPTED):
                     self.account.stopped(name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.cli_cluster import DevCluster, exits
-from tests.e2e.lifecycle_jobs import STAY, TELL, hosts_of, job_file, runs, submit
+from tests.e2e.lifecycle_jobs import STAY, TELL, hosts_of, job_file, python, runs, submit
 
 pytestmark = pytest.mark.usefixtures("idle")
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
@@ -29,18 +29,49 @@ def listed(cluster: DevCluster, what: str) -> dict[str, Any]:
     return {each.get("id") or each["name"]: each for each in found}
 
 
-def test_spot_training_is_warned_saves_and_gives_way(trio: DevCluster, tmp_path: Path) -> None:
-    script = f"trap 'echo saved $RANK >> saved; exit 0' USR1; {TELL} while :; do sleep 0.1; done"
+COUNT = """
+import os, pathlib, signal, sys, time
+saved = pathlib.Path("saved-" + os.environ["RANK"])
+step = int(saved.read_text()) if saved.exists() else 0
+def save(*_):
+    saved.write_text(str(step))
+    print("saved at step", step, flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGUSR1, save)
+print("begins at step", step, flush=True)
+while True:
+    time.sleep(0.01)
+    step += 1
+    if step % 10 == 1:
+        print("step", step, flush=True)
+"""
+"""A training that saves when it is warned, and goes on from there."""
+
+
+def test_spot_training_starts_out_of_turn_is_warned_and_resumes_where_it_saved(
+    trio: DevCluster, tmp_path: Path
+) -> None:
+    busy = submit(trio, tmp_path, STAY, workers=1, name="busy")
+    trio.reach(busy, "RUNNING", timeout=60)
+    large = submit(trio, tmp_path, "exit 0", workers=3, name="large")
     wishes = {"strategy": "SPOT", "warningSignal": {"signal": "SIGUSR1", "before": "60s"}}
-    spot = submit(trio, tmp_path, script, workers=3, scheduling=wishes)
-    trio.until(lambda: len(runs(tmp_path)) == 3, 60)
-    urgent = submit(trio, tmp_path, "exit 0", workers=3, name="urgent")
-    trio.reach(urgent, "SUCCEEDED", timeout=50)  # all have saved and exited: nothing waits for the minute
-    assert sorted((tmp_path / "saved").read_text().split("\n")) == ["", "saved 0", "saved 1", "saved 2"]
-    assert f"ahead of giving way to {urgent}" in trio.holdfast("job", "events", spot).stdout
-    trio.until(lambda: len(runs(tmp_path)) == 6, 60)
+    spot = submit(trio, tmp_path, f"{TELL} {python(COUNT)}", workers=2, name="spot", scheduling=wishes)
+    trio.until(lambda: len(runs(tmp_path)) == 2, 60)
+    assert trio.job(large)["state"] == "JOB_STATE_QUEUED"
+    assert f"on loan: {large} waits ahead of it" in trio.holdfast("job", "events", spot).stdout
+    for rank in ("0", "1"):
+        trio.until(lambda rank=rank: "\nstep" in trio.holdfast("logs", spot, "--rank", rank).stdout, 30)  # type: ignore[misc]
+    trio.end(busy)
+    trio.reach(large, "SUCCEEDED", timeout=50)  # all have saved and exited: nothing waits for the minute
+    assert f"ahead of giving way to {large}" in trio.holdfast("job", "events", spot).stdout
+    trio.until(lambda: len(runs(tmp_path)) == 4, 60)
     job = trio.job(spot)
     assert [recovery["endReason"] for recovery in job["recoveries"]] == ["PREEMPTED"]
+    for rank in ("0", "1"):
+        step = (tmp_path / f"saved-{rank}").read_text()
+        begins = f"begins at step {step}\n"
+        trio.until(lambda of=(rank, begins): trio.holdfast("logs", spot, "--rank", of[0]).stdout.startswith(of[1]), 30)
+        assert int(step) > 0
     trio.end(spot)
 
 

@@ -276,8 +276,8 @@ class AttemptEnded:
     hang_step: float | None = None
     detect_s: float | None = None
     diagnose_s: float = 0.0
-    no_loan_before: Wall | None = None
-    """It gave way: until then it starts in turn only."""
+    no_claim_before: Wall | None = None
+    """Until then it starts only in turn and on free hosts: it gave way, or crashed soon after its start."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,7 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
         job.phase = Queued(
             since=event.at,
             not_before=event.not_before,
-            no_loan_before=event.no_loan_before,
+            no_claim_before=event.no_claim_before,
             reserved=frozenset(event.keep),
             excluded=frozenset(event.avoid),
         )

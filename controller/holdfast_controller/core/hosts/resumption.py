@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast_controller.core.hangs.watch_cache import wake
 from holdfast_controller.core.lifecycle import deletion, exits, warning_signal
+from holdfast_controller.core.lifecycle.attempts import CLAIM_BACKOFF_MOST_S
 from holdfast_controller.core.lifecycle.root_cause import SETTLE_S
 from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
@@ -71,8 +72,9 @@ def resume(cluster: Cluster, policies: Policies, timers: Timers, now: Now, kept:
         if job.loan is not None:
             due = now.mono_due(Wall(job.loan.since + policies.loan_s), at_most_s=policies.loan_s)
             timers.set((JobTimer.LOAN, job.id), due)
-        elif job.no_loan_before is not None:
-            timers.set((JobTimer.LOAN, job.id), now.mono_due(job.no_loan_before, at_most_s=policies.loan_s))
+        elif job.no_claim_before is not None:
+            longest_s = max(policies.loan_s, CLAIM_BACKOFF_MOST_S)
+            timers.set((JobTimer.LOAN, job.id), now.mono_due(job.no_claim_before, at_most_s=longest_s))
         warning_signal.ahead_of_timeout(timers, job)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from holdfast._base.backoff import wait_s as doubling_s
 from holdfast._session.reports import ExitReason
 from holdfast.errors import WrongState
 from holdfast.hang.pipeline.features import OutputFeatures
@@ -34,6 +35,9 @@ def clear_timers(step: Step, job: Job) -> None:
 
 EARLY_S = 600.0
 """A generation that ends later has done something, whatever is known of its progress."""
+CLAIM_BACKOFF_S = 600.0
+"""After an attempt that crashed early, no other job is stopped for the next one for so long; twice that each time."""
+CLAIM_BACKOFF_MOST_S = 4 * 3600.0
 
 
 def reached(step: Step, job: Job) -> Reached:
@@ -56,6 +60,20 @@ def _began_work(output: OutputFeatures, since_s: float) -> bool:
     if output.began_work is not None:
         return output.began_work
     return output.last_progress_s is not None and output.last_progress_s > since_s
+
+
+_CRASHES = frozenset(
+    {
+        EndReason.NONZERO_EXIT,
+        EndReason.SIGNALED,
+        EndReason.OUT_OF_MEMORY,
+        EndReason.CANNOT_START,
+        EndReason.PORT_TAKEN,
+        EndReason.HANG,
+        EndReason.HANG_KILLED,
+    }
+)
+"""Ends of an attempt by what the job does itself."""
 
 
 def _ran_s(step: Step, job: Job) -> float:
@@ -106,8 +124,10 @@ def retry(
         return
     keep = tuple(i for i, place in enumerate(job.places) if replace and place.host not in away)
     wait_s = backoff_s(job, failure)
+    no_claim_s = _no_claim_s(step, job, failure, end_reason)
     hang = story.hang
     clear_timers(step, job)
+    step.cluster.elapsed_loans.pop(job.id, None)
     step.emit(
         ev.AttemptEnded(
             job_id=job.id,
@@ -123,6 +143,7 @@ def retry(
             stop_reason=stop_reason,
             failure=failure,
             not_before=step.now.wall_in(wait_s) if wait_s else None,
+            no_claim_before=step.now.wall_in(no_claim_s) if no_claim_s else None,
             hang_restarts=hang.restarts if hang else None,
             hang_step=hang.step if hang else None,
             detect_s=hang.detect_s if hang else None,
@@ -131,7 +152,17 @@ def retry(
     )
     if wait_s:
         step.timers.set((JobTimer.RETRY, job.id), step.now.mono_in(wait_s))
+    if no_claim_s:
+        step.timers.set((JobTimer.LOAN, job.id), step.now.mono_in(no_claim_s))
     _leave(step, job)
+
+
+def _no_claim_s(step: Step, job: Job, failure: ev.Failure, end_reason: EndReason) -> float:
+    """Seconds for which no other job is stopped for the next attempt: longer after each that crashed early in a row."""
+    if end_reason not in _CRASHES or _ran_s(step, job) >= EARLY_S:
+        return 0.0
+    before = 0 if failure.progressed else job.budgets.spent.job_retries
+    return doubling_s(before + 1, CLAIM_BACKOFF_S, CLAIM_BACKOFF_MOST_S)
 
 
 def unsaved_s(cluster: Cluster, job: Job, now: Now) -> float:
@@ -162,7 +193,7 @@ def give_way(step: Step, job: Job, to: Related) -> None:
             related=to,
             failed_at=step.now.wall,
             recover=_recover(replace=False, cordoned=False),
-            no_loan_before=step.now.wall_in(wait_s) if wait_s else None,
+            no_claim_before=step.now.wall_in(wait_s) if wait_s else None,
         )
     )
     if wait_s:

@@ -79,7 +79,7 @@ class Cluster:
     unlendable: set[tuple[object, ...]] = field(default_factory=set)
     """Shapes of SPOT gangs for which not enough was free at the last pass, in turn or out of it."""
     elapsed_loans: dict[str, int] = field(default_factory=dict)
-    """By job: the attempt whose loan, or whose wait for the next one, has lasted long enough."""
+    """By job: the attempt whose loan, or after which its ``no_claim_before``, has lasted long enough."""
     elapsed_backoffs: dict[str, Wall] = field(default_factory=dict)
     """By job: the ``not_before`` that has passed on the monotonic clock, whatever the wall clock says."""
     runtime: dict[str, Runtime] = field(default_factory=dict)

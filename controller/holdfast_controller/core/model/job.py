@@ -199,9 +199,9 @@ class Job:
         return self.phase.loan if isinstance(self.phase, Placed) else None
 
     @property
-    def no_loan_before(self) -> Wall | None:
-        """The earliest time of its next start out of turn, after it gave way."""
-        return self.phase.no_loan_before if isinstance(self.phase, Queued) else None
+    def no_claim_before(self) -> Wall | None:
+        """Until then it starts only in turn and on free hosts, after it gave way or crashed soon after its start."""
+        return self.phase.no_claim_before if isinstance(self.phase, Queued) else None
 
     @property
     def attempt(self) -> int:

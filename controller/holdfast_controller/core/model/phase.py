@@ -33,8 +33,8 @@ class Queued:
     """Workers of the last attempt whose allocation is kept for the next one."""
     excluded: frozenset[str] = frozenset()
     """Hosts that the next placement avoids if it can: the job failed there."""
-    no_loan_before: Wall | None = None
-    """A SPOT job that gave way is lent no GPUs before this time: it waits as long as it lost."""
+    no_claim_before: Wall | None = None
+    """Until then it starts only in turn and on free hosts: nothing is lent to it, and no job is stopped for it."""
 
 
 @dataclass(frozen=True, kw_only=True)

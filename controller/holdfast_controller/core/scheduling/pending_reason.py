@@ -12,7 +12,7 @@ from holdfast_controller.core.model.host import Host, Liveness
 from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.quota import Quotas, Waiting, lack
-from holdfast_controller.core.model.recovery import Recover
+from holdfast_controller.core.model.recovery import EndReason, Recover
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 
 
@@ -244,7 +244,7 @@ def _queued(job: Job, queue_view: QueueView) -> str:
         return queue_view.lack_of_room(job)
     head = queue_view.head
     if head is None or head is job:
-        return queue_view.head_lacks or _no_lack(job)
+        return (queue_view.head_lacks or _no_lack(job)) + _when_it_claims(job, queue_view)
     behind = (
         f"behind {head.id} in the queue" if ahead == 1 else f"behind {ahead} jobs in the queue, first {head.id}"
     )
@@ -253,13 +253,23 @@ def _queued(job: Job, queue_view: QueueView) -> str:
 
 
 def _when_lent(job: Job, queue_view: QueueView) -> str:
-    """When a SPOT job may start out of turn; empty for others."""
-    if job.gang.strategy is not Strategy.SPOT:
-        return ""
-    if job.no_loan_before is not None and queue_view.cluster.elapsed_loans.get(job.id) != job.attempt:
-        again = time_of_day(job.no_loan_before)
-        return f"; it gave way and may start ahead of its turn again from {again} on, after as long as it lost"
+    """When a SPOT job may start out of turn, or SPOT jobs are stopped for it again; empty where nothing is to say."""
+    later = _when_it_claims(job, queue_view)
+    if later or job.gang.strategy is not Strategy.SPOT:
+        return later
     return "; being SPOT, it starts ahead of its turn, on loan, as soon as enough is free for it"
+
+
+def _when_it_claims(job: Job, queue_view: QueueView) -> str:
+    """Until when it has to do with what is free in its turn; empty where it has more."""
+    if job.no_claim_before is None or queue_view.cluster.elapsed_loans.get(job.id) == job.attempt:
+        return ""
+    again = time_of_day(job.no_claim_before)
+    if job.last_end is EndReason.PREEMPTED:
+        return f"; it gave way and may start ahead of its turn again from {again} on, after as long as it lost"
+    if job.gang.strategy is Strategy.SPOT:
+        return f"; it failed soon after its start and may start ahead of its turn again from {again} on"
+    return f"; it failed soon after its start, so no SPOT job is stopped for it before {again}"
 
 
 def _no_lack(job: Job) -> str:

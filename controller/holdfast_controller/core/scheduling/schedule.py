@@ -78,11 +78,14 @@ def may_start_at_once(cluster: Cluster, job: Job) -> bool:
     return not (is_last and job.gang.waits and no_room)
 
 
+def may_claim(cluster: Cluster, job: Job) -> bool:
+    """Whether a waiting job may have more than what is free for it in its turn."""
+    return job.no_claim_before is None or cluster.elapsed_loans.get(job.id) == job.attempt
+
+
 def may_be_lent(cluster: Cluster, job: Job) -> bool:
     """Whether a waiting job may start out of turn: a SPOT job that has not just given way."""
-    if job.gang.strategy is not Strategy.SPOT:
-        return False
-    return job.no_loan_before is None or cluster.elapsed_loans.get(job.id) == job.attempt
+    return job.gang.strategy is Strategy.SPOT and may_claim(cluster, job)
 
 
 class _Look:
@@ -254,6 +257,8 @@ class _Look:
             hosts = [host for host in self.hosts if host.name not in self.closed]
             room = self.preemption.find_room(job, hosts)
         else:
+            if not may_claim(cluster, job):
+                return
             # What those of its shape ahead of it could use is closed to it.
             hosts = [] if job.gang.shape in self.reserved else self._open_to(job)
             room = self.preemption.find_room(job, hosts, self.reservations.limit) if hosts else None

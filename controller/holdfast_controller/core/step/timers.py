@@ -31,7 +31,7 @@ class JobTimer(enum.StrEnum):
     LEAVE = "leave"
     """Ranks that were warned of a preemption or of a host's shutdown have had time to exit."""
     LOAN = "loan"
-    """A start out of turn has lasted long enough to be taken back, or a job that gave way may have one again."""
+    """A start out of turn has lasted long enough to be taken back, or a job's ``no_claim_before`` has come."""
     EXPIRE = "expire"
     """The job has waited in the queue for as long as its spec allows."""
 
