@@ -53,7 +53,13 @@ class Play:
     """A trace and the reactor that schedules it."""
 
     def __init__(
-        self, trace: Trace, hosts: int, gpus_each: int, *, save_every_s: float = SAVE_EVERY_S, loan_s: float = 3600.0
+        self,
+        trace: Trace,
+        hosts: int,
+        gpus_each: int,
+        *,
+        save_every_s: float = SAVE_EVERY_S,
+        loan_s: float = 3600.0,
     ) -> None:
         self.trace, self.gpus_each, self.save_every_s = trace, gpus_each, save_every_s
         self.account = Account(trace, hosts * gpus_each, save_every_s)

@@ -70,7 +70,9 @@ def test_spot_training_starts_out_of_turn_is_warned_and_resumes_where_it_saved(
     for rank in ("0", "1"):
         step = (tmp_path / f"saved-{rank}").read_text()
         begins = f"begins at step {step}\n"
-        trio.until(lambda of=(rank, begins): trio.holdfast("logs", spot, "--rank", of[0]).stdout.startswith(of[1]), 30)
+        trio.until(
+            lambda of=(rank, begins): trio.holdfast("logs", spot, "--rank", of[0]).stdout.startswith(of[1]), 30
+        )
         assert int(step) > 0
     trio.end(spot)
 

@@ -9,7 +9,7 @@ import random
 import pytest
 from tests.scenarios.queue_stories import cpu, finish, job_of, placed, why
 from tests.scenarios.scheduling.test_dry_runs import tried
-from tests.scenarios.world import WALL, World, gang, inventory
+from tests.scenarios.world import World, gang, inventory
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.job import message_of
@@ -223,9 +223,10 @@ def crash(world: World) -> None:
 
 def test_job_that_crashed_at_once_stops_no_other_until_a_while_has_passed() -> None:
     world = crashing()
+    until = time_of_day(Wall(world.wall + 600))
     assert not preempted(world.wait(61)), "its back-off is over"
     assert why(world, "b").endswith(
-        f"; it failed soon after its start, so no SPOT job is stopped for it before {time_of_day(WALL + 600)}"
+        f"; it failed soon after its start, so no SPOT job is stopped for it before {until}"
     )
     assert not preempted(world.wait(530))
     assert preempted(world.wait(10)) == ["s leaves to RETRY: PREEMPTED of job b"]
