@@ -67,12 +67,13 @@ def test_spot_training_starts_out_of_turn_is_warned_and_resumes_where_it_saved(
     trio.until(lambda: len(runs(tmp_path)) == 4, 60)
     job = trio.job(spot)
     assert [recovery["endReason"] for recovery in job["recoveries"]] == ["PREEMPTED"]
+
+    def begins(rank: str, step: str) -> bool:
+        return trio.holdfast("logs", spot, "--rank", rank).stdout.startswith(f"begins at step {step}\n")
+
     for rank in ("0", "1"):
         step = (tmp_path / f"saved-{rank}").read_text()
-        begins = f"begins at step {step}\n"
-        trio.until(
-            lambda of=(rank, begins): trio.holdfast("logs", spot, "--rank", of[0]).stdout.startswith(of[1]), 30
-        )
+        trio.until(lambda rank=rank, step=step: begins(rank, step), 30)  # type: ignore[misc]
         assert int(step) > 0
     trio.end(spot)
 
