@@ -69,7 +69,8 @@ def test_spot_training_starts_out_of_turn_is_warned_and_resumes_where_it_saved(
     assert [recovery["endReason"] for recovery in job["recoveries"]] == ["PREEMPTED"]
 
     def begins(rank: str, step: str) -> bool:
-        return trio.holdfast("logs", spot, "--rank", rank).stdout.startswith(f"begins at step {step}\n")
+        said: str = trio.holdfast("logs", spot, "--rank", rank).stdout
+        return said.startswith(f"begins at step {step}\n")
 
     for rank in ("0", "1"):
         step = (tmp_path / f"saved-{rank}").read_text()
