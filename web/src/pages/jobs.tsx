@@ -36,19 +36,24 @@ export function listPath(query: URLSearchParams, token = "", size = PAGE): strin
 }
 
 interface Held {
+  /** What was asked for. */
+  key: string;
   jobs: JobRow[] | null;
   token: string;
   error: ApiError | null;
 }
 
-/** Rows of the list as far as they were scrolled to; what is shown is kept up to date in place. */
+/**
+ * Rows of the list as far as they were scrolled to; what is shown is kept up to date in place. Those of an earlier search
+ * stay until the next ones are here, and what has the focus keeps it.
+ */
 function useList(query: URLSearchParams): Held & { more: () => void; again: () => void } {
   const key = listPath(query);
-  const [held, setHeld] = useState<Held>({ jobs: null, token: "", error: null });
+  const [held, setHeld] = useState<Held>({ key, jobs: null, token: "", error: null });
   const [round, setRound] = useState(0);
   const size = useRef(0);
   const busy = useRef(false);
-  size.current = held.jobs?.length ?? 0;
+  size.current = held.key === key ? held.jobs?.length ?? 0 : 0;
 
   useEffect(() => {
     const ended = new AbortController();
@@ -57,8 +62,7 @@ function useList(query: URLSearchParams): Held & { more: () => void; again: () =
     const stop = onChange((changes) => {
       if (changes.all || changes.jobs.length) (due = true), woken();
     });
-    setHeld({ jobs: null, token: "", error: null });
-    size.current = 0;
+    setHeld((now) => ({ ...now, token: "", error: null }));
     void (async () => {
       while (!ended.signal.aborted) {
         if (!due) await new Promise<void>((done) => (woken = done));
@@ -72,10 +76,10 @@ function useList(query: URLSearchParams): Held & { more: () => void; again: () =
             jobs.push(...page.jobs);
             token = page.nextPageToken;
           } while (token && jobs.length < size.current);
-          setHeld({ jobs, token, error: null });
+          setHeld({ key, jobs, token, error: null });
         } catch (error) {
           if (ended.signal.aborted || !(error instanceof ApiError)) return;
-          setHeld((now) => ({ ...now, error }));
+          setHeld((now) => ({ ...now, jobs: now.key === key ? now.jobs : null, error }));
           if (error.status === 401) return;
           due = error.status === 0 || error.status >= 500;
         }
@@ -94,7 +98,7 @@ function useList(query: URLSearchParams): Held & { more: () => void; again: () =
     busy.current = true;
     get<Page>(listPath(query, held.token))
       .then(
-        (page) => setHeld((now) => ({ ...now, jobs: [...(now.jobs ?? []), ...page.jobs], token: page.nextPageToken })),
+        (page) => setHeld((now) => now.key !== key ? now : { ...now, jobs: [...(now.jobs ?? []), ...page.jobs], token: page.nextPageToken }),
         () => undefined,
       )
       .finally(() => (busy.current = false));
