@@ -52,11 +52,19 @@ def test_a_test_without_the_mark_fails_the_run_at_once(pytester: pytest.Pytester
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_a_marked_test_runs_again_and_is_listed_with_its_reason(pytester: pytest.Pytester, workers: str) -> None:
+def test_a_marked_test_runs_again_and_is_listed_with_its_reason_and_first_failure(
+    pytester: pytest.Pytester, workers: str
+) -> None:
     result = run(pytester, "-n", workers)
     assert result.ret == pytest.ExitCode.OK
     assert result.parseoutcomes() == {"passed": 1, "rerun": 1}
-    result.stdout.fnmatch_lines(["*passed only on a rerun*", "*test_late?0?: a disk that is slow at times"])
+    result.stdout.fnmatch_lines(
+        [
+            "*passed only on a rerun*",
+            "*test_late?0?: a disk that is slow at times",
+            "*the first try is always too late*",
+        ]
+    )
 
 
 def test_more_than_the_bound_fail_the_run(pytester: pytest.Pytester) -> None:

@@ -1,7 +1,8 @@
 """Tests that race with the machine: ``@pytest.mark.races(reason="…")`` runs one again when it fails, twice at most.
 
 Every other test fails the run by its first failure. What passed only on a rerun is listed at the end, each with its
-reason; more than ``BOUND`` of them fail the run: either the machine is too slow, or a race is worth mending.
+reason and how it failed at first; more than ``BOUND`` of them fail the run: either the machine is too slow, or a race
+is worth mending.
 """
 
 from __future__ import annotations
@@ -32,16 +33,17 @@ class Reruns:
     """A plugin: counts what passed only on a rerun. Under xdist it counts for all workers."""
 
     def __init__(self) -> None:
-        self._again: set[str] = set()
+        self._again: dict[str, str] = {}
+        """How tests failed that are run again."""
         self._passed: dict[str, str] = {}
         """Reasons by test."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         outcome: str = report.outcome  # one more than pytest's own three
         if outcome == "rerun":
-            self._again.add(report.nodeid)
+            self._again[report.nodeid] = report.longreprtext
         elif report.failed:
-            self._again.discard(report.nodeid)
+            self._again.pop(report.nodeid, None)
             self._passed.pop(report.nodeid, None)
         elif report.when == "call" and report.passed and report.nodeid in self._again:
             self._passed[report.nodeid] = str(dict(report.user_properties)["races"])
@@ -57,5 +59,6 @@ class Reruns:
         terminalreporter.section("passed only on a rerun")
         for test, reason in sorted(self._passed.items()):
             terminalreporter.line(f"{test}: {reason}")
+            terminalreporter.line(self._again[test])
         if len(self._passed) > BOUND:
             terminalreporter.line(f"{len(self._passed)} tests; more than {BOUND} fail the run.", red=True)
