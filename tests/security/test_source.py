@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -79,6 +80,8 @@ DECIDES_ON_ACCESS = (
     "shell/enrolment/service.py",
 )
 EXAMPLES = ("examples", "deploy")
+_MESSAGE = re.compile(r"[a-z]+_pb2\.[A-Z]\w+$")
+"""A message of ours, which may have a field of any name."""
 
 
 def dotted(node: ast.expr) -> str:
@@ -131,7 +134,7 @@ def _of_call(node: ast.Call, file: str) -> Iterator[str]:
         yield f"{name}(): by path"
     for keyword in node.keywords:
         is_false = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
-        if keyword.arg == "shell" and not is_false:
+        if keyword.arg == "shell" and not is_false and not _MESSAGE.match(name):
             yield "shell=: a shell"
         if keyword.arg == "verify" and is_false:
             yield "verify=False: no check of certificates"

@@ -34,6 +34,7 @@ class OneWriter:
         self.read = call.read
         self.done_writing = call.done_writing
         self.cancel = call.cancel
+        self.code = call.code
         self._call = call
         self._writing = asyncio.Lock()
 
