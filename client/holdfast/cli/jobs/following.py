@@ -112,7 +112,7 @@ class _Follower:
         async with contextlib.aclosing(events):
             async for event in events:
                 if self._terminal and event.state == job_pb2.JOB_STATE_RUNNING and not self._typing:
-                    self._type(tasks)
+                    await self._type(tasks)
                 if event_lines.is_failure(event):
                     self._note_failure(event)
                 if (rank := event_lines.blamed_rank(event)) is not None:
@@ -180,16 +180,17 @@ class _Follower:
             self._job.id, ranks=(rank,), generation=generation, tail_lines=lines, on_link=self._on_link
         )
 
-    def _type(self, tasks: anyio.abc.TaskGroup) -> None:
+    async def _type(self, tasks: anyio.abc.TaskGroup) -> None:
         from holdfast.cli.jobs.terminal import Keyboard
 
         self._typing = True
-        self._console.note("its terminal is yours; to leave it running, type Enter ~ .")
 
         async def write(keys: bytes, rows: int, columns: int) -> int:
             return await self._client.write_terminal(self._job.id, keys, rows=rows, columns=columns)
 
-        tasks.start_soon(Keyboard(write, self._leave).run)
+        # Before anything says so: what is typed upon that must not be taken for a line of the user's own terminal.
+        await tasks.start(Keyboard(write, self._leave).run)
+        self._console.note("its terminal is yours; to leave it running, type Enter ~ .")
 
     def _read(self, tasks: anyio.abc.TaskGroup, ranks: tuple[int, ...]) -> None:
         async def read() -> None:

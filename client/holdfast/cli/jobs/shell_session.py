@@ -62,7 +62,7 @@ class ShellSession:
                 async for answer in answers:
                     if answer.shell:
                         begun = True
-                        self._type(answer.shell, tasks)
+                        await self._type(answer.shell, tasks)
                     if answer.data:
                         self._console.data(_ERR if answer.stderr else _OUT, answer.data)
                     if answer.HasField("exit_status"):
@@ -73,7 +73,7 @@ class ShellSession:
                 raise
             self._problem = error.message
 
-    def _type(self, name: str, tasks: anyio.abc.TaskGroup) -> None:
+    async def _type(self, name: str, tasks: anyio.abc.TaskGroup) -> None:
         async def write(data: bytes, rows: int = 0, columns: int = 0) -> int:
             return await self._client.write_shell(self._job_id, name, data, rows=rows, columns=columns)
 
@@ -89,7 +89,7 @@ class ShellSession:
             tasks.cancel_scope.cancel()
 
         if self._on_terminal:
-            tasks.start_soon(Keyboard(write, leave, whole=True).run)
+            await tasks.start(Keyboard(write, leave, whole=True).run)
         else:
             tasks.start_soon(pass_on)
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import anyio
 import anyio.lowlevel
+from anyio.abc import TaskStatus
 
 from holdfast._sdk.reconnect import is_away
 from holdfast.errors import HoldfastError, NotFound, WrongState
@@ -42,9 +43,10 @@ class Keyboard:
         self._escape = Escape()
         self._sending = anyio.Lock()
 
-    async def run(self) -> None:
-        """Type until cancelled; then the terminal is as it was before."""
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Type until cancelled; then the terminal is as it was before. Once started, keys are sent as they are."""
         with _raw(_STDIN, whole=self._whole):
+            task_status.started()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._follow_window)
                 while data := await typed():
