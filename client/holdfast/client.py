@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from holdfast._session.hang_wire import WorkerEvidence
     from holdfast.bundles.packing import Bundle, pack
     from holdfast.spec import JobFile
+    from holdfast.v1 import access_pb2
 
 __all__ = [
     "TERMINAL",
@@ -162,16 +163,20 @@ class Client(HostCalls, HangCalls, ShellCalls):
         *,
         request_id: str | None = None,
         on_warning: Callable[[str], None] | None = None,
+        on_motd: Callable[[access_pb2.Motd], None] | None = None,
     ) -> job_pb2.CustomJob:
         """Submit a job; it survives power loss once this returns. The same ``request_id`` creates one job only.
 
-        ``on_warning`` gets a sentence for each field that is kept but changes nothing on a bare host.
+        ``on_warning`` gets a sentence for each field that is kept but changes nothing on a bare host; ``on_motd`` the
+        message of the day, where there is one.
         """
         request = job_pb2.CreateJobRequest(request_id=request_id or fresh_id(), job=as_proto(job))
         created = await self._unary(self._jobs.CreateJob, request)
         if on_warning is not None:
             for warning in created.warnings:
                 on_warning(warning)
+        if on_motd is not None and created.HasField("motd"):
+            on_motd(created.motd)
         return created.job
 
     async def dry_run(

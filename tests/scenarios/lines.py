@@ -56,7 +56,7 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             | ev.TokenUsed()
         ):
             return access_message(event)
-        case ev.SecretSet() | ev.SecretRemoved():
+        case ev.SecretSet() | ev.SecretRemoved() | ev.MotdSet():
             return access_message(event)
         case ev.JobSubmitted():
             return f"{event.job_id} submitted"

@@ -48,6 +48,8 @@ def absurd(channel: grpc.aio.Channel) -> list[tuple[Any, Any, str]]:
         (access.CreateToken, access_pb2.CreateTokenRequest(user="ann", ttl=AGES), "ttl"),
         (access.ReadAudit, access_pb2.ReadAuditRequest(limit=-7), "limit"),
         (access.AddUser, access_pb2.AddUserRequest(name="u", accounts=["a"] * 17), "accounts"),
+        (access.SetMotd, access_pb2.SetMotdRequest(text="x" * 20_000), "text"),
+        (access.SetMotd, access_pb2.SetMotdRequest(text="x" * 5_000), "text"),
         (bundle_stub(channel).GetBundle, bundle_pb2.GetBundleRequest(digest="f" * 100_000), "digest"),
         (secret_stub(channel).SetSecret, secret_pb2.SetSecretRequest(name="s", value=b"x" * 70_000), "value"),
     ]

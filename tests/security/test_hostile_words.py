@@ -95,6 +95,9 @@ COMMANDS: dict[str, list[str]] = {
     "web open": ["web open --no-browser", "web open j1 --no-browser"],
     "web sessions": ["web sessions", "web sessions -o json", "web sessions --all -o name"],
     "web end": ["web end s1"],
+    "motd show": ["motd show", "motd show -o json"],
+    "motd set": ["motd set hello"],
+    "motd clear": ["motd clear"],
     "whoami": ["whoami", "whoami -o json"],
     "audit": ["audit", "audit -o wide", "audit -o json", "audit -o yaml"],
     "audit verify": ["audit verify", "audit verify -o json"],
@@ -208,6 +211,7 @@ def words(
         f'cert = "{pki.folder}/user.pem"\nkey = "{pki.folder}/user.key"\n'
     )
     monkeypatch.setenv("HOLDFAST_CONFIG", str(settings))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     controller.refuses = False

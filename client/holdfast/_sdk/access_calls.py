@@ -54,6 +54,10 @@ class AccessCalls(Calling):
         request = access_pb2.RemoveUserRequest(name=name, project=project)
         await self._unary(self._stub.RemoveUser, request)
 
+    async def set_motd(self, text: str) -> None:
+        """Set the message of the day, which every user is shown; an empty text clears it."""
+        await self._unary(self._stub.SetMotd, access_pb2.SetMotdRequest(text=text))
+
     async def create_token(
         self, *, host: str | None = None, user: str | None = None, ttl_s: float | None = None
     ) -> CreateTokenResponse:

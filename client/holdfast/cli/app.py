@@ -13,6 +13,7 @@ from holdfast._security import dns
 from holdfast.cli.cluster.audit import audit
 from holdfast.cli.cluster.dev import dev
 from holdfast.cli.cluster.doctor import doctor
+from holdfast.cli.cluster.motd import motd
 from holdfast.cli.cluster.secrets import secret
 from holdfast.cli.cluster.status import status
 from holdfast.cli.cluster.usage import usage
@@ -104,6 +105,7 @@ for _command in (
     user,
     login,
     whoami,
+    motd,
     audit,
     web,
     doctor,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from holdfast._session.reports import ReportedState, WorkerReport
-from holdfast_controller.core.access import accounts, secrets, users
+from holdfast_controller.core.access import accounts, motd, secrets, users
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hangs import hangs
 from holdfast_controller.core.hangs.unkillable import on_stuck
@@ -127,6 +127,8 @@ class Reactor:
                 secrets.on_secret_given(step, incoming)
             case commands.SecretRemovalAsked():
                 secrets.on_secret_removal(step, incoming)
+            case commands.MotdAsked():
+                motd.on_motd(step, incoming)
             case commands.HostConnected():
                 sessions.on_connected(step, incoming)
                 for report in incoming.places:

@@ -71,6 +71,7 @@ SecretService/RemoveSecret              -    -        D       U    D      D     
 AgentService/Session                    -    -        D       U    D      D         D     D     +    +      D
 AgentService/Transfer                   -    -        D       U    D      D         D     D     +    +      D
 AccessService/GetCaller                 -    -        D       U    +      +         +     +     D    D      +
+AccessService/SetMotd                   -    -        D       U    D      D         D     D     D    D      +
 AccessService/AddUser                   -    -        D       U    D      D         D     D     D    D      +
 AccessService/MapUser                   -    -        D       U    D      D         D     D     D    D      +
 AccessService/ListUsers                 -    -        D       U    D      D         D     D     D    D      +

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.cli.cluster.status_page import page
-from holdfast.v1 import cluster_pb2
+from holdfast.v1 import access_pb2, cluster_pb2
 
 NOW = 1_700_000_000.0
 DAY_S = 86_400.0
@@ -73,6 +73,17 @@ def test_long_names_leave_room_for_what_is_the_matter() -> None:
     assert len(more) == 2 and more[-1].endswith(" …") and more[0].startswith(" " * 30)
     whole = lines(status(hosts={"ready": 1}, attention=things), width=None)
     assert whole[-1].endswith(f"  {things[0].message}") and "…" not in whole[-1]
+
+
+def test_the_message_of_the_day_stands_above_what_needs_attention() -> None:
+    message = access_pb2.Motd(text="No work on Friday:\n" + "the power is off " * 6, by="ann")
+    message.time.FromSeconds(int(NOW - 7200))
+    found = lines(status(hosts={"ready": 1}, motd=message), width=60)
+    at = found.index("message of the day, from ann, 2h ago:")
+    assert found[at - 1] == ""
+    assert found[at + 1] == "  No work on Friday:"
+    assert found[at + 2].startswith("  the power is off the power") and all(len(line) <= 60 for line in found)
+    assert found[-2:] == ["", "Nothing needs attention."]
 
 
 def test_words_of_others_cannot_drive_the_terminal() -> None:

@@ -331,6 +331,8 @@ def full_status() -> cluster_pb2.GetStatusResponse:
     )
     status.started.FromJsonString("2026-11-21T04:00:00Z")
     status.attention.add(kind=cluster_pb2.ATTENTION_KIND_HOST_LOST, subject="host/h", message="m")
+    status.motd.text, status.motd.by = "no work\non Friday", "ann"
+    status.motd.time.FromJsonString("2026-11-21T05:00:00Z")
     return status
 
 

@@ -313,6 +313,7 @@ PEOPLE_EVENTS: list[ev.PeopleEvent] = [
     ev.SecretSet(at=Wall(0.986), holder="project/vision", name="wandb", by="ann"),
     ev.SecretRemoved(at=Wall(0.987), holder="user/bob", name="wandb", by="bob"),
     ev.UserRemoved(at=Wall(0.99), user="bob", by="ann"),
+    ev.MotdSet(at=Wall(0.992), text="no work on Friday", by="ann"),
 ]
 CLUSTER_EVENT = ev.CommonCauseNoticed(
     at=Wall(30.0), sentence="2 hosts wait for storage at /data", jobs=("a", "b"), mount="/data", hosts=("h1", "h2")

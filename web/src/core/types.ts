@@ -270,6 +270,8 @@ export interface Status {
   agents: Record<string, number>;
   attention: Attention[];
   attentionMore: number;
+  /** The message of the day. */
+  motd: { text: string; by: string; time: string } | null;
 }
 
 export interface Me {

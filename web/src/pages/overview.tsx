@@ -37,6 +37,13 @@ export function Overview(): JSX.Element {
     <div class="page overview">
       <h1 class="unseen">Overview</h1>
       <Summary of={found} now={now} />
+      {found.motd && (
+        <section class="panel motd">
+          <h2>Message of the day</h2>
+          {found.motd.text.split("\n").map((line, index) => <p key={index}><Text of={line} /></p>)}
+          <p class="soft">from <Text of={found.motd.by} />, <Ago at={found.motd.time} now={now} /> ago</p>
+        </section>
+      )}
       <section class="panel">
         <h2>{found.attention.length ? "Needs you" : "Nothing needs you"}</h2>
         {found.attention.length === 0 && <p class="soft">Every host answers, no job hangs, and no certificate is about to end.</p>}

@@ -17,7 +17,7 @@ from holdfast._security import certificate
 from holdfast._security.enrolment import files, pinning, requests, tokens
 from holdfast._security.enrolment.renew import checked_cas
 from holdfast.errors import ConfigError, InvalidInput, Violation
-from holdfast.v1 import enrolment_pb2, enrolment_pb2_grpc
+from holdfast.v1 import access_pb2, enrolment_pb2, enrolment_pb2_grpc
 
 CLOCKS_APART_S = 240.0
 """Certificates begin 300 s before they are issued; past this a new one might not be valid here yet."""
@@ -43,6 +43,8 @@ class Enrolled:
     name: str
     controller: str
     ends_at: float
+    motd: access_pb2.Motd | None = None
+    """The message of the day, for users."""
 
 
 def join(
@@ -142,4 +144,5 @@ def _write_identity(directory: Path, stem: str, ca: bytes, key: bytes, certified
 
 def _enrolled(settings: Path, answer: enrolment_pb2.EnrolResponse) -> Enrolled:
     read = certificate.parse(answer.certificate.decode())
-    return Enrolled(settings, answer.cluster, read.identity.name, answer.controller, read.ends_at)
+    motd = answer.motd if answer.HasField("motd") else None
+    return Enrolled(settings, answer.cluster, read.identity.name, answer.controller, read.ends_at, motd)

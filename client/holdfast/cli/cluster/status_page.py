@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast._base.printable import one_line
+from holdfast.cli.kit import motd
 from holdfast.cli.kit.console import OUT, coloured, say, styled
 from holdfast.cli.kit.durations import age, span
 from holdfast.cli.kit.table import cut, terminal_width
@@ -60,6 +61,10 @@ def page(
         yield _counts("ended", sum(ended.values()), ended, ENDED_STATES, colour=colour)
     rows = [*_rows(found, now), *_own_certificate(certificate_ends, now)]
     yield ""
+    if found.HasField("motd"):
+        for line in motd.lines(found.motd, now):
+            yield from [line] if width is None else textwrap.wrap(line, width, subsequent_indent="  ")
+        yield ""
     if not rows:
         nothing = "No hosts yet: holdfast host token create" if not hosts else "Nothing needs attention."
         yield styled(nothing, "" if not hosts else _GREEN, colour=colour)

@@ -12,6 +12,7 @@ import click
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
+from holdfast.cli.kit.motd import show_once
 from holdfast.cli.kit.output import output_option, show_list, show_one
 from holdfast.cli.kit.parameters import duration
 
@@ -142,6 +143,8 @@ def login(controller: str, token: str, ca_hash: str, directory: Path | None) -> 
     until = time.strftime("%Y-%m-%d", time.localtime(done.ends_at))
     console.note(f"you are {done.name} of the cluster {done.cluster}; the certificate lasts until {until}")
     console.note(f"settings are in {done.settings}")
+    if done.motd is not None:
+        show_once(done.motd, done.controller, console)
     if (named := os.environ.get(settings.VARIABLE)) and Path(named).absolute() != done.settings:
         console.warning(f"{settings.VARIABLE} names {named}, which counts instead. To be {done.name}: unset it.")
 

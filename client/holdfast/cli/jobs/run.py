@@ -15,6 +15,7 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.foreign_options import JobCommand
 from holdfast.cli.kit.job_names import job_of
+from holdfast.cli.kit.motd import once
 from holdfast.cli.kit.parameters import duration, job_argument
 from holdfast.cli.submission.code_options import items
 from holdfast.cli.submission.job_options import JobOptions, job_options
@@ -167,7 +168,7 @@ def _running(
         for note in [*unsent(job, os.environ, by_run=True), *([] if pty else unsent_input())]:
             console.note(note)
         await packed.upload(client, console)
-        created = await client.create_job(job, on_warning=console.warning)
+        created = await client.create_job(job, on_warning=console.warning, on_motd=once(client, console))
         if detach:
             say(created.id)
             return exit_status.OK

@@ -14,6 +14,7 @@ from holdfast.cli.kit import exit_status, table
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.foreign_options import JobCommand
+from holdfast.cli.kit.motd import once
 from holdfast.cli.kit.output import PAGE_FORMATS, dump
 from holdfast.cli.kit.shell_words import shell_line
 from holdfast.cli.kit.table import Column
@@ -129,7 +130,7 @@ def _submission(
         for note in unsent(job, os.environ, by_run=False):
             console.note(note)
         await packed.upload(client, console)
-        created = await client.create_job(job, on_warning=console.warning)
+        created = await client.create_job(job, on_warning=console.warning, on_motd=once(client, console))
         if not wait:
             say(created.id)
             console.note(f"submitted {created.display_name}; follow it with: holdfast logs -f {created.id}")

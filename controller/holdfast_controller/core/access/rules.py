@@ -119,6 +119,7 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.AccessService/MapUser": _ADMIN,
     "holdfast.v1.AccessService/ListUsers": _user(Role.ADMIN, Where.CLUSTER),
     "holdfast.v1.AccessService/RemoveUser": _ADMIN,
+    "holdfast.v1.AccessService/SetMotd": _ADMIN,
     "holdfast.v1.AccessService/CreateToken": _ADMIN,
     "holdfast.v1.AccessService/RemoveHost": _ADMIN,
     "holdfast.v1.AccessService/ReadAudit": _user(Role.ADMIN, Where.CLUSTER),

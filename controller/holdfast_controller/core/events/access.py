@@ -92,11 +92,28 @@ class SecretRemoved:
     by: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class MotdSet:
+    """The message of the day was set; an empty text cleared it."""
+
+    at: Wall
+    text: str
+    by: str
+
+
 def holder_in_words(holder: str) -> str:
     """A holder in words, such as ``user ann`` or ``project vision``."""
     return holder.replace("/", " ", 1)
 
 
 PeopleEvent = (
-    RoleGranted | RoleTaken | AccountsMapped | UserRemoved | TokenMade | TokenUsed | SecretSet | SecretRemoved
+    RoleGranted
+    | RoleTaken
+    | AccountsMapped
+    | UserRemoved
+    | TokenMade
+    | TokenUsed
+    | SecretSet
+    | SecretRemoved
+    | MotdSet
 )

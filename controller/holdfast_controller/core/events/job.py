@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events.access import AccountsMapped as AccountsMapped
+from holdfast_controller.core.events.access import MotdSet as MotdSet
 from holdfast_controller.core.events.access import PeopleEvent as PeopleEvent
 from holdfast_controller.core.events.access import RoleGranted as RoleGranted
 from holdfast_controller.core.events.access import RoleTaken as RoleTaken

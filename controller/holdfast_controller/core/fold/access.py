@@ -8,7 +8,7 @@ from typing import assert_never
 from holdfast._base.identity import Kind
 from holdfast_controller.core.events import access as ev
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.users import People, SecretNote, Token
+from holdfast_controller.core.model.users import Motd, People, SecretNote, Token
 
 TOKEN_KEPT_S = 86_400.0
 """Seconds after its end in which a token is still known, so that its use is refused as late, not as unknown."""
@@ -43,6 +43,8 @@ def fold_people(people: People, event: ev.PeopleEvent) -> None:
             people.secrets[event.holder].pop(event.name, None)
             if not people.secrets[event.holder]:
                 del people.secrets[event.holder]
+        case ev.MotdSet():
+            people.motd = Motd(event.text, event.at, event.by) if event.text else None
         case _:
             assert_never(event)
 

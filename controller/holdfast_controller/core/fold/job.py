@@ -77,6 +77,7 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             | ev.TokenUsed()
             | ev.SecretSet()
             | ev.SecretRemoved()
+            | ev.MotdSet()
         ):
             fold_people(cluster.people, event)
         case ev.JobSubmitted():

@@ -31,6 +31,8 @@ def access_message(event: ev.PeopleEvent) -> str:
             return f"secret {event.name} of {holder_in_words(event.holder)} set by {event.by}"
         case ev.SecretRemoved():
             return f"secret {event.name} of {holder_in_words(event.holder)} removed by {event.by}"
+        case ev.MotdSet():
+            return f"message of the day {'set' if event.text else 'cleared'} by {event.by}"
         case _:
             assert_never(event)
 

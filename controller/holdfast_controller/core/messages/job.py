@@ -35,6 +35,7 @@ def message_of(event: ev.Event, job: Job | None) -> str:
             | ev.TokenUsed()
             | ev.SecretSet()
             | ev.SecretRemoved()
+            | ev.MotdSet()
         ):
             return access_message(event)
         case (

@@ -1,4 +1,4 @@
-"""Users, join tokens, certificates and secrets: the fold of access events.
+"""Users, join tokens, certificates, secrets and the message of the day: the fold of access events.
 
 A certificate proves a name and when it was issued, and nothing else: what the name may do is looked up here at
 each call. So a right that is taken away is gone at once, and no list of serial numbers has to be kept: of a name
@@ -60,6 +60,15 @@ class SecretNote:
     by: str
 
 
+@dataclass(frozen=True)
+class Motd:
+    """The message of the day: lines that are safe to show, when it was set in wall-clock seconds, and by whom."""
+
+    text: str
+    at: Wall
+    by: str
+
+
 @dataclass
 class People:
     """Users, their roles and accounts, names whose certificates are void, hosts that joined, and tokens."""
@@ -76,6 +85,8 @@ class People:
     """By digest; those that ended more than a day ago are forgotten."""
     secrets: dict[str, dict[str, SecretNote]] = field(default_factory=dict)
     """By holder (``user/NAME``, ``project/NAME``) and name; the values are in a table of their own."""
+    motd: Motd | None = None
+    """What every user is shown."""
 
 
 def role_in(grants: Mapping[str, Role], project: str) -> Role | None:

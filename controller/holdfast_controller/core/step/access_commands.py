@@ -96,6 +96,15 @@ class SecretRemovalAsked:
     force: bool = False
 
 
+@dataclass(frozen=True)
+class MotdAsked:
+    """An admin sets the message of the day; an empty text clears it."""
+
+    token: int
+    by: str
+    text: str
+
+
 AccessCommand = (
     RoleAsked
     | AccountsAsked
@@ -105,4 +114,5 @@ AccessCommand = (
     | HostRemovalAsked
     | SecretGiven
     | SecretRemovalAsked
+    | MotdAsked
 )

@@ -19,6 +19,7 @@ from holdfast_controller.core.step.access_commands import AccessCommand as Acces
 from holdfast_controller.core.step.access_commands import AccountsAsked as AccountsAsked
 from holdfast_controller.core.step.access_commands import EnrolAsked as EnrolAsked
 from holdfast_controller.core.step.access_commands import HostRemovalAsked as HostRemovalAsked
+from holdfast_controller.core.step.access_commands import MotdAsked as MotdAsked
 from holdfast_controller.core.step.access_commands import RoleAsked as RoleAsked
 from holdfast_controller.core.step.access_commands import SecretGiven as SecretGiven
 from holdfast_controller.core.step.access_commands import SecretRemovalAsked as SecretRemovalAsked

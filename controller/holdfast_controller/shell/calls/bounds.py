@@ -87,6 +87,7 @@ TABLE: dict[str, Bound] = {
     "UncordonRequest.gpus": Bound(253, 256),
     "AddUserRequest.accounts": Bound(253, 16),
     "MapUserRequest.accounts": Bound(253, 16),
+    "SetMotdRequest.text": Bound(16 << 10, fix="say where the rest is to be found"),
     "SetSecretRequest.value": Bound(64 << 10, fix="keep it in a file on the hosts, and name that in the job"),
     "RelayRequest.target": Bound(16 << 10),
     "RelayRequest.headers": Bound(1_024, 16),

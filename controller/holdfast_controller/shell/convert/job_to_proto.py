@@ -9,7 +9,7 @@ from google.protobuf import timestamp_pb2
 
 from holdfast._session import codec
 from holdfast._session.reports import Exit
-from holdfast.v1 import job_pb2, spec_pb2
+from holdfast.v1 import access_pb2, job_pb2, spec_pb2
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
 from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.clock import Now
@@ -19,6 +19,7 @@ from holdfast_controller.core.model.gang import Gang, Member
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.job import Job, WorkerState
 from holdfast_controller.core.model.recovery import related_in_words
+from holdfast_controller.core.model.users import Motd
 from holdfast_controller.core.scheduling.dry_run import DryRun
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.views.job_summary import Summary, summary_of
@@ -38,6 +39,11 @@ def timestamp(wall_s: float) -> timestamp_pb2.Timestamp:
     stamp = timestamp_pb2.Timestamp()
     stamp.FromDatetime(datetime.fromtimestamp(wall_s, UTC))
     return stamp
+
+
+def motd_to_proto(motd: Motd | None) -> access_pb2.Motd | None:
+    """The message of the day; None where there is none."""
+    return access_pb2.Motd(text=motd.text, by=motd.by, time=timestamp(motd.at)) if motd is not None else None
 
 
 def job_to_proto(

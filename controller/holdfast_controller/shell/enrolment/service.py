@@ -24,7 +24,7 @@ from holdfast_controller.core.step.commands import EnrolAsked
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls.authz import Guard, peer_of
 from holdfast_controller.shell.calls.rpc import Context, unary
-from holdfast_controller.shell.convert.job_to_proto import timestamp
+from holdfast_controller.shell.convert.job_to_proto import motd_to_proto, timestamp
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.enrolment.authority import Authority
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
@@ -107,6 +107,7 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
                 controller=self.controller,
                 enrolment=self.address,
                 time=timestamp(time.time()),
+                motd=motd_to_proto(self._driver.cluster.people.motd) if kind is Kind.USER else None,
             )
 
         return await self._limited("Enrol", who, context, work)

@@ -17,6 +17,7 @@ from holdfast_controller.core.model.users import EVERY_PROJECT, Role
 from holdfast_controller.core.step.commands import (
     AccountsAsked,
     HostRemovalAsked,
+    MotdAsked,
     RoleAsked,
     TokenAsked,
     UserRemovalAsked,
@@ -25,7 +26,7 @@ from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls.authz import Guard, caller_of
 from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
 from holdfast_controller.shell.calls.slices import paged
-from holdfast_controller.shell.convert.job_to_proto import timestamp
+from holdfast_controller.shell.convert.job_to_proto import motd_to_proto, timestamp
 from holdfast_controller.shell.driver import Driver
 
 if TYPE_CHECKING:
@@ -89,6 +90,12 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
         by = caller_name(context)
         await self._driver.ask(lambda token: UserRemovalAsked(token, by, request.name, request.project))
         return access_pb2.RemoveUserResponse()
+
+    @unary
+    async def SetMotd(self, request: access_pb2.SetMotdRequest, context: Context) -> access_pb2.SetMotdResponse:
+        by = caller_name(context)
+        await self._driver.ask(lambda token: MotdAsked(token, by, request.text))
+        return access_pb2.SetMotdResponse(motd=motd_to_proto(self._driver.cluster.people.motd))
 
     @unary
     async def CreateToken(

@@ -18,7 +18,7 @@ from holdfast_controller.core.model.users import EVERY_PROJECT
 from holdfast_controller.core.views.alerts import Alert, ControllerStatus, alerts
 from holdfast_controller.core.views.overview import overview
 from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
-from holdfast_controller.shell.convert.job_to_proto import timestamp
+from holdfast_controller.shell.convert.job_to_proto import motd_to_proto, timestamp
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
 from holdfast_controller.shell.services.goodput import sum_goodput
@@ -67,6 +67,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             agents=found.versions,
             attention=[_to_proto(each) for each in found_alerts],
             attention_more=more,
+            motd=motd_to_proto(cluster.people.motd),
             stored=[
                 cluster_pb2.StoredBytes(subject=use.subject, jobs=use.jobs, bytes=use.size, limit_bytes=use.limit)
                 for use in self._driver.stored.shown(caller, sees, everything=sees(EVERY_PROJECT))
@@ -116,6 +117,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
                 jobs.append(name)
             elif kind == "host":
                 hosts.append(name)
+            gone |= kind == "people"  # the message of the day, or what a user may see
         if gone or len(jobs) + len(hosts) > CHANGES_MOST:
             return cluster_pb2.WatchChangesResponse(cursor=cursor, all=True)
         return cluster_pb2.WatchChangesResponse(cursor=cursor, jobs=jobs, hosts=hosts)

@@ -45,7 +45,7 @@ from holdfast_controller.shell.calls.rpc import Context, caller_name, once, stre
 from holdfast_controller.shell.calls.slices import APART_BYTES, TURNS, Page, apart
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
 from holdfast_controller.shell.convert.job_event_to_proto import event_to_proto
-from holdfast_controller.shell.convert.job_to_proto import dry_run_to_proto, job_to_proto, timestamp
+from holdfast_controller.shell.convert.job_to_proto import dry_run_to_proto, job_to_proto, motd_to_proto, timestamp
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.channels import Channels, without_secrets
 from holdfast_controller.shell.services.goodput import job_goodput
@@ -106,7 +106,9 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
         job_id = await self._driver.ask(once(owner, request, submission))
         warnings = map(str, spec.warnings(job_file))
-        return job_pb2.CreateJobResponse(job=await committed_job(self._driver, job_id, owner), warnings=warnings)
+        job = await committed_job(self._driver, job_id, owner)
+        motd = motd_to_proto(self._driver.cluster.people.motd)
+        return job_pb2.CreateJobResponse(job=job, warnings=warnings, motd=motd)
 
     @unary
     async def DryRunJob(self, request: job_pb2.DryRunJobRequest, context: Context) -> job_pb2.DryRunJobResponse:
