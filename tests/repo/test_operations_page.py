@@ -24,7 +24,8 @@ DOCS = Path(__file__).parents[2] / "docs/admins"
 PAGE = (DOCS / "operations.md").read_text()
 PROGRAMS = ("holdfast", "holdfast-agent", "holdfast-controller")
 SECTIONS = """
-Install, join | Users and accounts | Watch | Diagnose a host | Upgrade | Maintenance | Why a host was down
+Install, join | Users and accounts | Watch | Diagnose a host | Upgrade | Maintenance
+Message of the day | Why a host was down
 Faulty GPUs | Back up | Restore
 The controller's database is damaged | Move the controller | The controller's disk is lost | The CA's key is lost
 Rotate the CA

@@ -229,6 +229,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "secret wandb of project vision set by ann",
         "secret wandb of user bob removed by bob",
         "user bob removed by ann; its certificates are void",
+        "message of the day set by ann",
         "submitted by ann: 4 ranks on 3 workers",
         "queued: needs 2 GPUs on one host",
         "placement failed, try 1 of 3: needs 2 GPUs on one host (0 free on the best)",

@@ -1,4 +1,4 @@
-"""The message of the day: set by admins, and part of what every user is told."""
+"""The message of the day: set by admins, shown to every user."""
 
 from __future__ import annotations
 

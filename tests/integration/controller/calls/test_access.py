@@ -104,6 +104,8 @@ def fields(call: str, job_id: str, queued: str) -> dict[str, Any]:
             return {}
         case "HostService" | "AccessService", "ListHosts" | "WatchHosts" | "ListUsers" | "GetCaller" | "ReadAudit":
             return {}
+        case _, "SetMotd":
+            return {"text": "hello"}
         case _, "CreateToken":
             return {"host": "host-9"}
         case _, "AddUser":
