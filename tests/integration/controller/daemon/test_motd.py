@@ -17,7 +17,7 @@ from tests.support.stubs import access_stub
 from holdfast.v1 import access_pb2
 
 pytestmark = pytest.mark.anyio
-JOB = '{"displayName": "x", "jobSpec": {"workerPoolSpecs": [{"replicaCount": 1, "processSpec": {"command": ["true"]}}]}}'
+JOB = '{"jobSpec": {"workerPoolSpecs": [{"replicaCount": 1, "processSpec": {"command": ["true"]}}]}}'
 HEAD = "message of the day, from ann, "
 
 
