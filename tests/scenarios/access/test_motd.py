@@ -6,6 +6,7 @@ import pytest
 from tests.scenarios.world import World
 
 from holdfast_controller.core.access.motd import MAX_BYTES, MAX_LINES
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.users import Motd
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
@@ -24,7 +25,7 @@ def set_motd(world: World, text: str, by: str = "root") -> list[str]:
 
 def test_a_message_is_set_changed_and_cleared(world: World) -> None:
     assert set_motd(world, "no work on Friday") == ["message of the day set by root", "> reply "]
-    assert world.cluster.people.motd == Motd("no work on Friday", world.wall, "root")
+    assert world.cluster.people.motd == Motd("no work on Friday", Wall(world.wall), "root")
     assert set_motd(world, "all is well", "ann") == ["message of the day set by ann", "> reply "]
     assert set_motd(world, "") == ["message of the day cleared by root", "> reply "]
     assert world.cluster.people.motd is None
