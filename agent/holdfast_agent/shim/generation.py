@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 STUCK_EVERY_S = 5.0
 KILL_FASTEST_S, KILL_SLOWEST_S = 0.01, 1.0  # from one KILL of all to the next; doubles while nothing new turns up
 TAIL_LINES, TAIL_BYTES = 20, 4096
+WORDS_S = 1.0  # for a pipe's reader, such as tee, to write down what a rank said last
 STOP_WORDS = {"STOPPED": "stopped as asked", "HANG_KILLED": "stopped because the job hung"}
 
 
@@ -42,14 +43,49 @@ class Phase(enum.Enum):
 class Rank:
     """A started rank. While it is in `Generation.live` it has not been reaped, so its pid is its own."""
 
-    __slots__ = ("error_file", "pid", "rank", "start_ticks", "stderr")
+    __slots__ = ("error_file", "pid", "rank", "start_ticks", "stderr", "stdout")
 
-    def __init__(self, rank: int, pid: int, stderr: bytes, error_file: bytes = b"") -> None:
-        self.rank, self.pid, self.stderr, self.error_file = rank, pid, stderr, error_file
+    def __init__(self, rank: int, pid: int, stdout: bytes, stderr: bytes, error_file: bytes = b"") -> None:
+        self.rank, self.pid, self.stdout, self.stderr, self.error_file = rank, pid, stdout, stderr, error_file
         try:
             self.start_ticks = Process(pid).start_ticks
         except OSError:  # no descriptor left
             self.start_ticks = 0
+
+    def last_lines(self) -> list[str]:
+        """The last lines of stderr, or of stdout if an exception is printed there alone, as in scripts with `2>&1`."""
+        lines = tail(self.stderr)
+        if self.stdout == self.stderr or shows_exception(lines):
+            return lines
+        others = tail(self.stdout)
+        return others if shows_exception(others) else lines
+
+    def is_written_for(self) -> bool:
+        """Whether a process below us reads a pipe and writes to the rank's output: what the rank said is on its way."""
+        files = set()
+        for path in (self.stdout, self.stderr):
+            try:
+                files.add(os.stat(path, follow_symlinks=False)[1:3])  # inode and device
+            except OSError:
+                pass
+        return any(_reads_a_pipe_into(files, process.pid) for process in seen())
+
+
+def _reads_a_pipe_into(files: set[tuple[int, int]], pid: int) -> bool:
+    try:
+        return os.readlink(f"/proc/{pid}/fd/0").startswith("pipe:") and os.stat(f"/proc/{pid}/fd/1")[1:3] in files
+    except OSError:
+        return False
+
+
+def shows_exception(lines: list[str]) -> bool:
+    """Whether a Python exception is among the lines."""
+    for line in lines:
+        name = line.rpartition("]: ")[2] if line.startswith("[rank") else line
+        name = name.partition(":")[0]
+        if name.endswith(("Error", "Exception", "Interrupt")) and " " not in name:
+            return True
+    return False
 
 
 def tail(path: bytes) -> list[str]:
@@ -125,6 +161,7 @@ class Generation:
         self.warned = False
         self.terminals: dict[int, Terminal] = {}  # by rank
         self.plans: dict[int, tuple[Plan, Identity]] = {}  # by rank: how it was started, for shells beside it
+        self.unheard: list[tuple[Rank, int, float, float]] = []  # ended, but said to be so only by a deadline
         self.keepers: set[int] = set()  # pids of those that keep a shell; not reaped, so theirs
         self.shells: Cgroup | None = None  # of all shells; None without one, or before the first
         self._groups: set[int] = set()  # of all ranks; a rank's pid names its group
@@ -217,9 +254,25 @@ class Generation:
 
     def not_started(self, rank: int, problem: str) -> None:
         """Record a rank whose program never ran."""
-        self._exited(rank, None, "CANNOT_START", problem, "", [])
+        self._exited(rank, None, "CANNOT_START", problem, "", [], time.time())
 
-    def ended(self, rank: Rank, status: int) -> None:
+    def reaped(self, rank: Rank, status: int) -> None:
+        """Record a rank's end, once what it has said is written down: that has `WORDS_S` where a pipe is between."""
+        failed = os.waitstatus_to_exitcode(status) > 0 and self.stop is None
+        if failed and not shows_exception(rank.last_lines()) and rank.is_written_for():
+            self.unheard.append((rank, status, time.time(), now_s() + WORDS_S))
+        else:
+            self.ended(rank, status, time.time())
+
+    def hear(self, *, now: bool = False) -> bool:
+        """Record the ends that no words are on their way for any more, or all of them now. Returns whether any was."""
+        over = [each for each in self.unheard if now or now_s() >= each[3] or not each[0].is_written_for()]
+        for rank, status, end_time, _ in over:
+            self.ended(rank, status, end_time)
+        self.unheard = [each for each in self.unheard if each not in over]
+        return bool(over)
+
+    def ended(self, rank: Rank, status: int, end_time: float) -> None:
         """Record how a reaped rank ended, and whether that was asked for."""
         if (terminal := self.terminals.get(rank.rank)) is not None:
             terminal.drain()
@@ -238,18 +291,27 @@ class Generation:
         if self.cgroup and self.cgroup.ran_out_of_memory():
             if code == -signal.SIGKILL and not (self.stop and now_s() >= self.stop.deadline):
                 message += f": out of memory{self.cgroup.limit}"
-                return self._exited(rank.rank, status, "OUT_OF_MEMORY", message, raised, tail(rank.stderr))
+                return self._exited(
+                    rank.rank, status, "OUT_OF_MEMORY", message, raised, rank.last_lines(), end_time
+                )
             message += f"; the kernel has killed a process of this worker for lack of memory{self.cgroup.limit}"
         if self.stop and self.stop.reason:
             reason = self.stop.reason
             words = self.stop.words or STOP_WORDS.get(reason, f"stopped ({reason})")
             message = f"{words}: {message}"
-        return self._exited(rank.rank, status, reason, message, raised, tail(rank.stderr))
+        return self._exited(rank.rank, status, reason, message, raised, rank.last_lines(), end_time)
 
     def _exited(
-        self, rank: int, status: int | None, reason: str, message: str, raised: str, lines: list[str]
+        self,
+        rank: int,
+        status: int | None,
+        reason: str,
+        message: str,
+        raised: str,
+        lines: list[str],
+        end_time: float,
     ) -> None:
-        record: Record = {"ev": "exited", "rank": rank, "status": status, "end_time": time.time()}
+        record: Record = {"ev": "exited", "rank": rank, "status": status, "end_time": end_time}
         self.record(record | {"reason": reason, "message": message, "raised": raised, "stderr_tail": lines})
 
     def _read_failures(self) -> None:

@@ -334,7 +334,7 @@ class Shim:
         hit("shim.fork.after")
         for plan, pid in pids:
             words = plan.stdout if plan.terminal else plan.stderr  # on a terminal both are one
-            generation.started(Rank(plan.rank, pid, words, plan.env.get(error_file.VARIABLE, b"")))
+            generation.started(Rank(plan.rank, pid, plan.stdout, words, plan.env.get(error_file.VARIABLE, b"")))
         hit("shim.started.before")
         self.tell(generation.number, generation.reported)
         hit("shim.started.after")
@@ -353,20 +353,22 @@ class Shim:
         try:
             while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
                 if rank := generation.live.pop(reaped[0], None):
-                    generation.ended(rank, reaped[1])
+                    generation.reaped(rank, reaped[1])
                     news = True
                 generation.keepers.discard(reaped[0])
         except ChildProcessError:
+            news |= generation.hear(now=True)
             if generation.proven_empty():
                 generation.gone = news = True
                 generation.leave_room()
                 generation.leave_terminals()
                 generation.record({"ev": "empty"})
+        news |= generation.hear()
         if news:
             hit("shim.exit.before")
             self.commit(generation)
             hit("shim.exit.after")
-        if not generation.live and not generation.gone:
+        if not (generation.live or generation.unheard or generation.gone):
             generation.end_shells()
             generation.stop = generation.stop or Stop(now_s() + LEFTOVER_GRACE_S, None)
             generation.sweep()
@@ -402,6 +404,8 @@ class Shim:
         if generation is None or generation.phase is Phase.EMPTY or number < generation.number:
             self.tell(number, [{"ev": "empty"}])
             return
+        if generation.hear(now=True):
+            self.commit(generation)
         generation.asked = max(generation.asked, number)
         stop, deadline = generation.stop, now_s() + grace_s
         if stop and stop.reason and deadline >= stop.deadline:
@@ -463,6 +467,8 @@ class Shim:
             due.append(min(self.generation.fence.deadline, now_s() + LOOK_EVERY_S))
         if (generation := self.generation) and generation.stop and not generation.gone:
             due.append(generation.stop.next_kill)
+        if self.generation:
+            due += [deadline for *_, deadline in self.generation.unheard]
         if self.generation and self.generation.peers:
             due.append(self.generation.peers.book.next_s(now_s()))
         return max(0.0, min(due) - now_s())
@@ -475,6 +481,8 @@ class Shim:
         if self.retry_at is not None and now >= self.retry_at:
             self.commit(generation)
         self.fence(generation)
+        if any(now >= deadline for *_, deadline in generation.unheard):
+            self.reap()
         if generation.peers:
             self.look_at(generation.peers, generation)
         stop = generation.stop

@@ -45,13 +45,15 @@ class WorkerWatch:
     _events_s: float | None = None
     _reader: LineReader = field(init=False)
     _reports: dict[int, int] = field(default_factory=dict)
+    _ranks: tuple[RankFeatures, ...] = ()
 
     def __post_init__(self) -> None:
         self._reader = LineReader(self.step_pattern)
 
     def take(self, sample: WorkerSample) -> WorkerFeatures:
         """The worker after one more sample."""
-        ranks = tuple(self._rank(sample, index) for index in range(len(sample.ranks)))
+        if sample.ranks:
+            self._ranks = tuple(self._rank(sample, index) for index in range(len(sample.ranks)))
         if self._has_progressed(sample):
             self.last_progress_s = sample.at_s
         grown = None if self.reported else sample.files.events_grew_s
@@ -76,7 +78,7 @@ class WorkerWatch:
             step_s=self.step_s,
         )
         return WorkerFeatures(
-            sample.worker, self.host, sample.at_s, ranks, output, sample.idle_reason, sample.own_world
+            sample.worker, self.host, sample.at_s, self._ranks, output, sample.idle_reason, sample.own_world
         )
 
     def is_news(self, vector: WorkerFeatures) -> bool:

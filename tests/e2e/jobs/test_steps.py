@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.cli_cluster import DevCluster, until
+from tests.e2e.lifecycle_jobs import job_file
 
 import holdfast
 
@@ -94,3 +95,25 @@ def test_steps_come_from_lines_of_the_output(cluster: DevCluster, tmp_path: Path
     (tmp_path / "done").touch()
     for job_id in (both, one, bar, none):
         cluster.reach(job_id, "SUCCEEDED")
+
+
+def test_a_step_right_before_the_end_is_progress(cluster: DevCluster, tmp_path: Path) -> None:
+    program = (
+        "import os, pathlib; done = pathlib.Path('done')\n"
+        "step = len(done.read_text()) if done.exists() else 0\n"
+        "with done.open('a') as file: file.write('x')\n"
+        "print('step', step + 1, flush=True)\n"
+        "if step < 2: raise ValueError('no such key')\n"
+    )
+    words = [sys.executable, "-I", "-S", "-c", program]
+    file = job_file(tmp_path, "", command=words, workers=1, hangDetection={"stepPattern": r"step (\d+)"})
+    job = cluster.reach(cluster.holdfast("submit", str(file)).stdout.strip(), "SUCCEEDED")
+    assert job["generation"] == 3, "each launch came further, so the same error is not final"
+
+
+def test_an_exception_that_goes_through_a_pipe_is_the_reason(cluster: DevCluster, tmp_path: Path) -> None:
+    raises = f"{sys.executable} -I -S -c 'raise ValueError(7)'"
+    file = job_file(tmp_path, "", command=["bash", "-c", f"exec > >(tee log) 2>&1; {raises}"], workers=1)
+    job = cluster.reach(cluster.holdfast("submit", str(file)).stdout.strip(), "FAILED")
+    assert job["error"]["raised"] == "ValueError: 7"
+    assert "rank 0: ValueError: 7" in cluster.holdfast("ps").stdout

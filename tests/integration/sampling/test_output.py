@@ -12,7 +12,7 @@ import pytest
 from tests.integration.sampling.conftest import Stage
 
 from holdfast.hang.records.recording import RankProgress
-from holdfast_agent.shell.sampling import worker
+from holdfast_agent.shell.sampling import sampler, worker
 from holdfast_agent.shell.sampling.output import BYTES_MOST, LINES_MOST
 from holdfast_agent.shell.sampling.worker import WorkerSampling
 
@@ -182,3 +182,45 @@ async def test_everything_stuck_is_no_sample_and_no_wait(stage: Stage, monkeypat
 
 def test_unset_fields_of_progress_have_honest_defaults() -> None:
     assert RankProgress(3) == RankProgress(3, 0, None, 0.0, None)
+
+
+async def test_a_last_look_reads_what_came_since_the_last_tick_and_no_process(stage: Stage) -> None:
+    stage.start("signal.pause()")
+    await stage.up()
+    await stage.tick()
+    with stage.output().open("ab") as out:
+        out.write(b"step 1\nstep 2")
+    stage.ended[0] = 1
+    (watched,) = stage.watched()
+    await stage.sampler.last_look(watched)
+    last = stage.samples[-1]
+    assert [line.text for line in last.lines] == ["step 1", "step 2"], "an end ends its line too"
+    assert last.ranks == ()
+    assert [rank.exit_code for rank in (await stage.tick()).ranks] == [1]
+    assert stage.samples[-1].lines == ()
+
+
+async def test_a_rank_that_ends_before_the_first_tick_is_looked_at_all_the_same(stage: Stage) -> None:
+    code = "from holdfast.training.progress_calls import progress; progress(7)"
+    stage.start(code)
+    stage.ranks[0].wait()
+    stage.ended[0] = 1
+    (watched,) = stage.watched()
+    await stage.sampler.last_look(watched)
+    (last,) = stage.samples
+    assert [line.text for line in last.lines] == ["up"]
+    assert [(said.rank, said.step) for said in last.progress] == [(0, 7)]
+
+
+async def test_a_last_look_waits_for_no_file_that_blocks(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = threading.Event()
+    monkeypatch.setattr(sampler, "LAST_LOOK_S", 0.05)
+    monkeypatch.setattr(WorkerSampling, "read_words", lambda self, turn: turn.call(self._names, blocked.wait))
+    stage.start("signal.pause()")
+    (watched,) = stage.watched()
+    try:
+        await stage.sampler.last_look(watched)
+        assert stage.samples == []
+    finally:
+        blocked.set()
+    assert (await stage.tick()).generation == 1

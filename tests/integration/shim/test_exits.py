@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.shim.conftest import wait_until
 
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_agent.shell.shims.shim_files import Empty, Intent, Started
@@ -184,6 +185,51 @@ def test_one_rank_that_cannot_start_leaves_the_others_alone(shim: Shim) -> None:
     shim.launch(1, shim.rank("nonesuch"), shim.sh("exit 3", rank=1))
     exits = {m["rank"]: m["reason"] for m in shim.until("empty") if m["ev"] == "exited"}
     assert exits == {0: "CANNOT_START", 1: "NONZERO_EXIT"}
+
+
+RAISES = f"{sys.executable} -I -S -c 'raise ValueError(7)'"
+
+
+def test_an_exception_that_is_told_on_stdout_alone_is_among_the_last_lines(shim: Shim) -> None:
+    exited = shim.run("/bin/sh", "-c", f"echo a warning >&2; {RAISES} 2>&1")
+    assert exited["stderr_tail"][-1] == "ValueError: 7"
+
+
+def test_what_else_is_on_stdout_is_none_of_the_last_lines(shim: Shim) -> None:
+    assert shim.run("/bin/sh", "-c", f"echo KeyError: 1; {RAISES}")["stderr_tail"][-1] == "ValueError: 7"
+    shim.until("empty")
+    shim.launch(2, shim.sh("echo step 5; echo no disk >&2; exit 1", generation=2))
+    assert shim.until("exited")[-1]["stderr_tail"] == ["no disk"]
+
+
+@pytest.mark.parametrize("redirected", ["exec > >(sleep 0.2; cat) 2>&1", "exec 2> >(sleep 0.2; cat >&2)"])
+def test_words_that_are_on_their_way_through_a_pipe_are_waited_for(shim: Shim, redirected: str) -> None:
+    shim.launch(1, shim.rank("/bin/bash", "-c", f"{redirected}; {RAISES}"))
+    exited, empty = shim.until("empty")[-2:]
+    assert exited["stderr_tail"][-1] == "ValueError: 7"
+    assert (exited["reason"], exited["status"], empty["ev"]) == ("NONZERO_EXIT", 1 << 8, "empty")
+
+
+def test_a_pipe_that_is_held_open_delays_an_exit_and_no_more(shim: Shim) -> None:
+    shim.launch(1, shim.rank("/bin/bash", "-c", "exec > >(cat) 2>&1; sleep 600 & echo last; exit 3"))
+    exited = shim.until("exited")[-1]
+    assert (exited["status"], exited["reason"]) == (3 << 8, "NONZERO_EXIT")
+    assert exited["end_time"] < time.time() - 0.9, "it is the end of the rank, not of the wait"
+    shim.until("empty")
+
+
+def test_an_end_whose_words_are_waited_for_is_told_as_it_was_though_a_stop_comes(shim: Shim) -> None:
+    shim.launch(1, shim.rank("/bin/bash", "-c", "exec > >(cat) 2>&1; sleep 600 & echo last; exit 3"))
+    rank = Path(f"/proc/{shim.until('started')[-1]['pid']}")
+    wait_until(lambda: not rank.exists())
+    shim.stop(grace_s=0.0)
+    exited = next(each for each in shim.until("empty") if each["ev"] == "exited")
+    assert (exited["reason"], exited["status"]) == ("NONZERO_EXIT", 3 << 8)
+
+
+def test_a_megabyte_before_the_end_hides_no_exception(shim: Shim) -> None:
+    script = "import sys\nsys.stderr.write(('x' * 99 + '\\n') * 10_486)\nraise ValueError(7)"
+    assert shim.run(sys.executable, "-I", "-S", "-c", script)["stderr_tail"][-1] == "ValueError: 7"
 
 
 def test_unprintable_output_becomes_printable_lines(shim: Shim) -> None:

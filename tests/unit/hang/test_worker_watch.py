@@ -7,6 +7,7 @@ import json
 import pytest
 
 from holdfast.hang.pipeline.features import OutputFeatures
+from holdfast.hang.pipeline.samples import RankSample
 from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
 from holdfast.hang.worker_watch import WorkerWatch
 
@@ -152,3 +153,12 @@ def test_counts_survive_a_restart_of_the_agent() -> None:
     after.restore(json.loads(json.dumps(before.journal())))
     output = told(after, RankProgress(0, 10, 3, total=100, resumes=2, resumed=50))
     assert (output.step, output.step_total) == (99.0, None), "it fell, and had not resumed anew"
+
+
+def test_a_last_look_counts_what_was_said_and_leaves_the_ranks_as_they_were() -> None:
+    watch = WorkerWatch("host-0", 1, step_pattern=r"step (\d+)")
+    seen = watch.take(WorkerSample("job", "workerpool0-0", 1, 10.0, ranks=(RankSample(10.0, 0),)))
+    words = LogLine(0, "out", "step 7")
+    last = watch.take(WorkerSample("job", "workerpool0-0", 1, 10.1, lines=(words,)))
+    assert (last.output.step, last.output.began_work) == (7.0, True)
+    assert last.ranks == seen.ranks and watch.is_news(last)

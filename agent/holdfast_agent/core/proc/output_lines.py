@@ -32,6 +32,11 @@ class LineCutter:
             self._rest = (self._rest + rest)[:LINE_MAX_BYTES]
         return lines
 
+    def end(self) -> list[str]:
+        """The line that has no end, of a stream that goes on no more; empty without one."""
+        rest, self._rest = self._rest[:LINE_MAX_BYTES], b""
+        return [rest.decode("utf-8", "replace")] if rest else []
+
     def skip(self) -> None:
         """Note a gap: the bytes up to the next line end are no whole line."""
         self._rest, self._skipping = b"", True

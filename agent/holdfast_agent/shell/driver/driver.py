@@ -7,6 +7,7 @@ Each is stepped and its actions are performed at once, in the callback that brou
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -30,6 +31,7 @@ from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.core.worker.worker import Launching, Prepared, Preparing, Running, Worker
 from holdfast_agent.shell.driver.executor import Parts, Performer
+from holdfast_agent.shell.driver.last_looks import LastLooks
 from holdfast_agent.shell.prepare.launch_order import Means
 from holdfast_agent.shell.sampling.worker import Watched
 from holdfast_agent.shell.session.assignment_checks import checked_assignment, is_job
@@ -37,6 +39,7 @@ from holdfast_agent.shell.shims import shim_files
 
 ADOPTION_S = 5.0
 """Seconds that living shims may take to report their state, before the controller gets reports without it."""
+_FAILURES = frozenset({"NONZERO_EXIT", "SIGNALED", "OUT_OF_MEMORY"})
 LAST_WORDS_S = 10.0
 """How long a host that goes down waits for its controller, once nothing runs there any more. Ends are on disk."""
 
@@ -54,6 +57,7 @@ class Driver:
         self.meter = Meter()
         self._address = address
         self._tasks = tasks
+        self._looks = LastLooks(self._look, tasks)
         self._events: deque[ev.Event] = deque()
         self._stepping = False
         self._stepped = anyio.Event()
@@ -123,21 +127,23 @@ class Driver:
     def watched(self) -> Iterator[Watched]:
         """The running workers, for the sampler."""
         for worker in self._reactor.workers.values():
-            if not isinstance(worker.state, Running):
-                continue
-            launch = worker.launched or (worker.desired.launch if worker.desired else None)
-            yield Watched(
-                key=worker.key,
-                generation=worker.state.generation,
-                shim_pid=worker.shim_pid,
-                pids=dict(worker.pids),
-                ended=dict(worker.codes),
-                gpus=launch.gpus if launch else (),
-                fresh=worker.launched_at is not None,
-                stacks=self.parts.hangs.stacks.found(worker.key),
-                peers=_peers(launch.rendezvous) if launch and launch.rendezvous else (),
-                world_size=launch.world_size if launch and launch.in_world else 0,
-            )
+            if isinstance(worker.state, Running):
+                yield self._watched(worker)
+
+    def _watched(self, worker: Worker) -> Watched:
+        launch = worker.launched or (worker.desired.launch if worker.desired else None)
+        return Watched(
+            key=worker.key,
+            generation=worker.state.generation,
+            shim_pid=worker.shim_pid,
+            pids=dict(worker.pids),
+            ended=dict(worker.codes),
+            gpus=launch.gpus if launch else (),
+            fresh=worker.launched_at is not None,
+            stacks=self.parts.hangs.stacks.found(worker.key),
+            peers=_peers(launch.rendezvous) if launch and launch.rendezvous else (),
+            world_size=launch.world_size if launch and launch.in_world else 0,
+        )
 
     def gauges(self, now: float) -> Series:
         """The host's gauges for Prometheus; ``now`` is monotonic."""
@@ -282,7 +288,19 @@ class Driver:
         self.parts.link.beat()
 
     def on_shim_message(self, key: WorkerId, message: dict[str, Any]) -> None:
-        """Turn a shim's message (docs/internals/shim-protocol.md) into an event."""
+        """Turn a shim's message (docs/internals/shim-protocol.md) into an event; of a failure, after a last look."""
+        failed = message["ev"] == "exited" and message["reason"] in _FAILURES
+        take = functools.partial(self._take, key, message)
+        self._looks.then(key, take, ended=int(message["rank"]) if failed else None)
+
+    async def _look(self, key: WorkerId, ended: Collection[int]) -> None:
+        worker = self.worker(key)
+        if worker is not None and isinstance(worker.state, Running):
+            watched = self._watched(worker)
+            codes = dict.fromkeys(ended, 125) | dict(watched.ended)
+            await self.parts.sampling.last_look(dataclasses.replace(watched, ended=codes))
+
+    def _take(self, key: WorkerId, message: dict[str, Any]) -> None:
         generation = message["generation"]
         match message["ev"]:
             case "hello":
@@ -315,7 +333,7 @@ class Driver:
     def on_shim_lost(self, key: WorkerId) -> None:
         """A shim's process is gone."""
         log.info("shim.exited", worker=str(key))
-        self.feed(ev.ShimLost(key))
+        self._looks.then(key, lambda: self.feed(ev.ShimLost(key)))
 
     def on_preparation_takes_long(self, key: WorkerId, generation: int, doing: str) -> None:
         """A preparation says what it is doing."""

@@ -1,7 +1,8 @@
 """Does what the agent's reactor decides. Decides nothing.
 
 Each action is performed at once, in the callback that brought its cause: on the way of a rank's exit to the
-controller, or of a launch to the shim, nothing is awaited. What takes long (a preparation, a search for orphans)
+controller, or of a launch to the shim, nothing is awaited; only a failing exit waits for a last look at the rank's
+output (``last_looks``), before it comes here. What takes long (a preparation, a search for orphans)
 goes on in a task, and its result is fed back as an event.
 """
 

@@ -62,8 +62,9 @@ class FeatureReporter:
             watch = self._watches[key] = self._begin(key, worker, sample.generation)
         vector = watch.take(sample)
         output = vector.output
-        self._series.on_sample(sample, output.bar_step if output.step is None else output.step)
-        self.stacks.note(key, sample, vector)
+        if sample.ranks:
+            self._series.on_sample(sample, output.bar_step if output.step is None else output.step)
+            self.stacks.note(key, sample, vector)
         if watch.is_news(vector):
             report = hang_wire.to_proto(sample.job, sample.generation, vector, time.monotonic())
             watch.sent = vector if self._send(agent_pb2.SessionRequest(features=report)) else None

@@ -53,6 +53,8 @@ class SampleHistory:
         key = WorkerId(sample.job, sample.worker)
         ring = self._rings.get(key)
         if ring is None:
+            if not sample.ranks:
+                return  # it has ended before its first sample
             ring = self._rings[key] = _Ring(self._path(key), len(sample.ranks), sample.at_s)
         try:
             ring.write(sample)

@@ -19,7 +19,7 @@ class OutputStream(Subject):
 
     def __init__(self, path: str, rank: int, name: str, *, from_end: bool) -> None:
         self._path = path
-        self._rank = rank
+        self.rank = rank
         self._name = name
         self._from_end = from_end
         self._handle = -1
@@ -51,7 +51,11 @@ class OutputStream(Subject):
         self._position += len(data)
         lines = self._cutter.feed(data)
         skipped += sum(len(line) + 1 for line in lines[:-most])
-        return [LogLine(self._rank, self._name, text) for text in lines[-most:]], skipped
+        return [LogLine(self.rank, self._name, text) for text in lines[-most:]], skipped
+
+    def rest(self) -> list[LogLine]:
+        """The line that was begun, of a rank that has ended."""
+        return [LogLine(self.rank, self._name, text) for text in self._cutter.end()]
 
     def _open(self, turn: Turn) -> bool:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

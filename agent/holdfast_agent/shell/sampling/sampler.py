@@ -28,6 +28,8 @@ from holdfast_agent.shell.sampling.worker import FILES_EVERY_S, Watched, WorkerS
 
 TICK_S = 2.0
 DEADLINE_S = 1.0
+LAST_LOOK_S = 1.0
+"""At most; some milliseconds where nothing blocks."""
 _TRIES = 3
 
 OnSample = Callable[[WorkerSample], None]
@@ -63,6 +65,7 @@ class Sampler:
         self._table = Table()
         self._waits = WaitReader(Tables(self._trees_of))
         self._readers = Readers()
+        self._reading = anyio.Lock()
         self.gpus = GpuSignalWatch(source, lambda: bool(self._workers))
         self._late = False
         self._on_tick = on_tick
@@ -87,16 +90,36 @@ class Sampler:
         for _ in range(_TRIES):
             samples: list[tuple[WorkerId, WorkerSample]] = []
             job = partial(self._read, wanted, left, samples)
-            done = await self._readers.run(job, self._deadline_s)
+            async with self._reading:
+                done = await self._readers.run(job, self._deadline_s)
             for key, sample in samples:
                 left.discard(key)
-                # The worker may have ended or restarted meanwhile.
-                if key in self._workers and self._workers[key].watched.generation == sample.generation:
-                    self._on_sample(sample)
+                self._pass_on(key, sample)
             if done:
                 break
         self._on_tick(time.perf_counter() - began, not done)
         self._tell(late=not done)
+
+    async def last_look(self, one: Watched) -> None:
+        """Read what a worker's ranks have said since the last tick, as one of them has ended.
+
+        Nothing of their processes is read. Returns in ``LAST_LOOK_S``, with or without it.
+        """
+        samples: list[WorkerSample] = []
+
+        def job(turn: Turn) -> None:
+            worker = self._workers.get(one.key)
+            if worker is None or _over(worker, one):
+                worker = self._add(one)
+            else:
+                worker.update(one)
+            samples.append(worker.read_words(turn))
+
+        with anyio.move_on_after(LAST_LOOK_S):
+            async with self._reading:
+                await self._readers.run(job, LAST_LOOK_S)
+        for sample in samples:
+            self._pass_on(one.key, sample)
 
     def close(self) -> None:
         """Let go of all descriptors."""
@@ -107,19 +130,31 @@ class Sampler:
 
     def _follow(self, wanted: Iterable[Watched]) -> None:
         """Add and drop samplings so that there is one for each worker that runs."""
-        now_s = time.monotonic()
         current = {one.key: one for one in wanted}
         for key in [key for key, worker in self._workers.items() if _over(worker, current.get(key))]:
             self._workers.pop(key).close()
         for key, one in current.items():
             worker = self._workers.get(key)
             if worker is None:
-                # Files are looked at less often than the rest, and not of all workers in one tick.
-                after_s = len(self._workers) * self._tick_s % FILES_EVERY_S
-                self._workers[key] = WorkerSampling(one, self._facts, now_s, after_s, self._tools, self._waits)
-                self._table.forget()
+                self._add(one)
             elif worker.update(one):
                 self._table.forget()
+
+    def _add(self, one: Watched) -> WorkerSampling:
+        """Follow a worker from now on, in place of an older generation of it."""
+        if one.key in self._workers:
+            self._workers.pop(one.key).close()
+        # Files are looked at less often than the rest, and not of all workers in one tick.
+        after_s = len(self._workers) * self._tick_s % FILES_EVERY_S
+        added = WorkerSampling(one, self._facts, time.monotonic(), after_s, self._tools, self._waits)
+        self._workers[one.key] = added
+        self._table.forget()
+        return added
+
+    def _pass_on(self, key: WorkerId, sample: WorkerSample) -> None:
+        """Give a sample to the listeners, unless the worker has ended or restarted meanwhile."""
+        if key in self._workers and self._workers[key].watched.generation == sample.generation:
+            self._on_sample(sample)
 
     def _read(
         self,

@@ -166,16 +166,30 @@ class WorkerSampling:
             self._gang = turn.call(self._names, gang_at, self._peers)
         readings = self._read_trees(turn, host)
         ranks = self._rank_samples(turn, readings, host, now_s)
-        lines: list[LogLine] = []
-        skipped = 0
-        most = max(LINES_LEAST, LINES_MOST // max(1, len(self._streams)))
-        for stream in self._streams:
-            more, passed_over = stream.read(turn, most)
-            lines += more
-            skipped += passed_over
+        lines, skipped = self._read_output(turn)
         if now_s >= self._files_due_s:
             self._files_due_s = now_s + FILES_EVERY_S
             self._files.look(turn, self._savers(), now_s)
+        return self._sample(now_s, told, lines, skipped, ranks)
+
+    def read_words(self, turn: Turn) -> WorkerSample:
+        """Read what its ranks have said, as one of them has ended: a sample without ``ranks``."""
+        now_s = time.monotonic()
+        told = self._read_progress(turn, now_s)
+        lines, skipped = self._read_output(turn)
+        for stream in self._streams:
+            if stream.rank in self.watched.ended:
+                lines += stream.rest()
+        return self._sample(now_s, told, lines, skipped)
+
+    def _sample(
+        self,
+        now_s: float,
+        told: tuple[RankProgress, ...],
+        lines: Sequence[LogLine],
+        skipped: int,
+        ranks: tuple[RankSample, ...] = (),
+    ) -> WorkerSample:
         return WorkerSample(
             job=self.watched.key.job,
             worker=self.watched.key.worker,
@@ -188,6 +202,17 @@ class WorkerSampling:
             progress=told,
             own_world=self._own_world(),
         )
+
+    def _read_output(self, turn: Turn) -> tuple[list[LogLine], int]:
+        """New lines of all streams, and how many bytes were skipped."""
+        lines: list[LogLine] = []
+        skipped = 0
+        most = max(LINES_LEAST, LINES_MOST // max(1, len(self._streams)))
+        for stream in self._streams:
+            more, passed_over = stream.read(turn, most)
+            lines += more
+            skipped += passed_over
+        return lines, skipped
 
     def _own_world(self) -> int:
         if self.watched.world_size <= 1:

@@ -71,7 +71,10 @@ class RankProgress:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSample:
-    """All that was read of one worker at one time. ``lines`` are those since the sample before."""
+    """All that was read of one worker at one time. ``lines`` are those since the sample before.
+
+    Without ``ranks`` it is a last look at what they have said, as one of them has ended.
+    """
 
     job: str
     worker: str
