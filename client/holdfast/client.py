@@ -28,6 +28,7 @@ from holdfast._base.secret import Secret
 from holdfast._sdk.access_calls import AccessCalls, SecretCalls
 from holdfast._sdk.hang_calls import HangCalls
 from holdfast._sdk.host_calls import HostCalls
+from holdfast._sdk.list_calls import ListCalls
 from holdfast._sdk.log_position import LogPosition
 from holdfast._sdk.reconnect import LinkCallback, Outage
 from holdfast._sdk.shell_calls import ShellCalls
@@ -95,7 +96,7 @@ TERMINAL = frozenset(
 """States that a job never leaves."""
 
 
-class Client(HostCalls, HangCalls, ShellCalls):
+class Client(HostCalls, HangCalls, ListCalls, ShellCalls):
     """A connection to a cluster's controller, for use as an async context manager."""
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -228,32 +229,6 @@ class Client(HostCalls, HangCalls, ShellCalls):
             if not request.page_token or begins <= reached:  # one that leads nowhere is not followed for ever
                 return
             reached = begins
-
-    async def list_jobs(self, filter: str = "", *, page_size: int = 0) -> AsyncGenerator[job_pb2.CustomJob]:
-        """All jobs that match, oldest first, without their workers; pages are fetched as they are needed."""
-        token = ""
-        while True:
-            request = job_pb2.ListJobsRequest(filter=filter, page_size=page_size, page_token=token)
-            page = await self._unary(self._jobs.ListJobs, request)
-            for job in page.jobs:
-                yield job
-            token = page.next_page_token
-            if not token:
-                return
-
-    async def newest_jobs(self, count: int, filter: str = "") -> list[job_pb2.CustomJob]:
-        """The newest ``count`` (at most 1000) jobs that match, oldest first, without their workers."""
-        found: list[job_pb2.CustomJob] = []
-        token = ""
-        while len(found) < count:
-            left = count - len(found)
-            request = job_pb2.ListJobsRequest(filter=filter, page_size=left, newest=True, page_token=token)
-            page = await self._unary(self._jobs.ListJobs, request)
-            found[:0] = page.jobs
-            token = page.next_page_token
-            if not token:
-                break
-        return found
 
     async def cancel_job(self, job_id: str) -> job_pb2.CustomJob:
         """Ask for the job's end; returns before its workers are gone."""

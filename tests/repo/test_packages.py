@@ -277,8 +277,8 @@ def test_each_script_that_the_agent_starts_is_made_for_the_packages_python(tmp_p
     assert build._there(programs, tmp_path) == programs
 
 
-def test_a_client_is_what_pip_installs_without_extras() -> None:
-    assert not PARTS["client"].keys() & {"extras", "leaves_out"}
+def test_a_client_is_what_pip_installs_with_the_live_screen() -> None:
+    assert PARTS["client"]["extras"] == ["top"] and "leaves_out" not in PARTS["client"]
 
 
 def test_a_misspelt_dependency_is_refused() -> None:

@@ -44,6 +44,7 @@ COMMANDS: dict[str, list[str]] = {
     "cancel": ["cancel j1", "cancel --all-mine --yes", "cancel --label a=b --yes"],
     "wait": ["wait j1", "wait j1 j2 --any", "wait --label a=b"],
     "status": ["status", "status -o json", "status -o yaml"],
+    "top": ["top --once"],
     "job attach": ["job attach j1"],
     "job shell": ["job shell j1", "job shell j1 --hold -- true"],
     "job rerun": ["job rerun j1 --gpus 3", "job rerun j1 --wait -- true"],

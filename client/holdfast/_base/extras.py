@@ -1,4 +1,4 @@
-"""Packages that ``pip install holdfast`` leaves out: those of the daemons, in an extra for each daemon."""
+"""Packages that ``pip install holdfast`` leaves out: an extra for each daemon, and one for the live screen."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ MODULES = {
         "h11": "h11",
         "uv": "uv",
     },
+    "top": {"textual": "textual", "rich": "rich"},
 }
 """By extra: the module that each of its packages brings. py-spy and pystack, programs, bring none."""
 

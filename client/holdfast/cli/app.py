@@ -33,6 +33,7 @@ from holdfast.cli.jobs.waiting import wait
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.console import Console, say_text, show_fault
 from holdfast.cli.kit.group import Commands
+from holdfast.cli.top.top import top
 from holdfast.errors import HoldfastError, InvalidInput
 
 
@@ -96,6 +97,7 @@ for _command in (
     wait,
     cancel,
     status,
+    top,
     usage,
     goodput,
     job,

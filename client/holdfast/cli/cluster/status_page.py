@@ -16,6 +16,7 @@ HOST_STATES = ("ready", "cordoned", "draining", "drained", "going_down", "silent
 GPU_STATES = ("used", "free", "unavailable", "unhealthy", "withheld")
 JOB_STATES = ("RUNNING", "PENDING", "QUEUED", "PAUSED", "CANCELLING")
 ENDED_STATES = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")
+NOTHING = "Nothing needs attention."
 MOST_LINES = 3
 """Of one thing, on a terminal."""
 _GREEN, _YELLOW, _RED = "32", "33", "31"
@@ -48,31 +49,35 @@ def page(
     colour: bool,
 ) -> Iterator[str]:
     """The page's lines, none longer than ``width`` unless that is ``None``."""
-    up = span(now - found.started.seconds)
-    head = f"  controller {found.version}, up {up}, term {found.epoch}"
-    yield styled(found.cluster, "1", colour=colour) + head
-    hosts = sum(found.hosts.values())
-    yield _counts("hosts", hosts, found.hosts, HOST_STATES, colour=colour)
-    yield _counts("GPUs", sum(found.gpus.values()), found.gpus, GPU_STATES, colour=colour)
-    ended = {state: count for state, count in found.jobs.items() if state in ENDED_STATES}
-    live = {state: count for state, count in found.jobs.items() if state not in ENDED_STATES}
-    yield _counts("jobs", sum(live.values()), live, JOB_STATES, colour=colour)
-    if any(ended.values()):
-        yield _counts("ended", sum(ended.values()), ended, ENDED_STATES, colour=colour)
-    rows = [*_rows(found, now), *_own_certificate(certificate_ends, now)]
+    yield from head(found, now, colour=colour)
+    rows = [*rows_of(found, now), *_own_certificate(certificate_ends, now)]
     yield ""
     if found.HasField("motd"):
         for line in motd.lines(found.motd, now):
             yield from [line] if width is None else textwrap.wrap(line, width, subsequent_indent="  ")
         yield ""
     if not rows:
-        nothing = "No hosts yet: holdfast host token create" if not hosts else "Nothing needs attention."
-        yield styled(nothing, "" if not hosts else _GREEN, colour=colour)
+        nothing = "No hosts yet: holdfast host token create" if not sum(found.hosts.values()) else NOTHING
+        yield styled(nothing, _GREEN if nothing == NOTHING else "", colour=colour)
         return
     yield styled("Needs attention", "1", colour=colour)
     yield from _table(rows, width, colour=colour)
     if found.attention_more:
         yield f"  … and {found.attention_more} more"
+
+
+def head(found: cluster_pb2.GetStatusResponse, now: float, *, colour: bool) -> Iterator[str]:
+    """Yield the cluster's name, and a line of counts each for hosts, GPUs, jobs and jobs that have ended."""
+    up = span(now - found.started.seconds)
+    head = f"  controller {found.version}, up {up}, term {found.epoch}"
+    yield styled(found.cluster, "1", colour=colour) + head
+    yield _counts("hosts", sum(found.hosts.values()), found.hosts, HOST_STATES, colour=colour)
+    yield _counts("GPUs", sum(found.gpus.values()), found.gpus, GPU_STATES, colour=colour)
+    ended = {state: count for state, count in found.jobs.items() if state in ENDED_STATES}
+    live = {state: count for state, count in found.jobs.items() if state not in ENDED_STATES}
+    yield _counts("jobs", sum(live.values()), live, JOB_STATES, colour=colour)
+    if any(ended.values()):
+        yield _counts("ended", sum(ended.values()), ended, ENDED_STATES, colour=colour)
 
 
 def _counts(title: str, total: int, counts: Mapping[str, int], order: Sequence[str], *, colour: bool) -> str:
@@ -86,11 +91,12 @@ def _counts(title: str, total: int, counts: Mapping[str, int], order: Sequence[s
     return f"  {styled(f'{title:<6}', '2', colour=colour)}{total:>6}   {', '.join(parts)}".rstrip()
 
 
-_Row = tuple[str, str, str, str]
+StatusRow = tuple[str, str, str, str]
 """Subject, since when, what, and the style of the subject."""
 
 
-def _rows(found: cluster_pb2.GetStatusResponse, now: float) -> Iterator[_Row]:
+def rows_of(found: cluster_pb2.GetStatusResponse, now: float) -> Iterator[StatusRow]:
+    """Yield a row for each thing that needs attention, the most urgent first."""
     for each in found.attention:
         kind = cluster_pb2.AttentionKind.Name(each.kind).removeprefix("ATTENTION_KIND_")
         kind_of, _, name = each.subject.rpartition("/")
@@ -99,13 +105,13 @@ def _rows(found: cluster_pb2.GetStatusResponse, now: float) -> Iterator[_Row]:
         yield one_line(subject), since, one_line(each.message), _RED if kind in _URGENT else _YELLOW
 
 
-def _own_certificate(ends_at: float | None, now: float) -> Iterator[_Row]:
+def _own_certificate(ends_at: float | None, now: float) -> Iterator[StatusRow]:
     if ends_at is not None and ends_at - now < _OWN_CERTIFICATE_S:
         left = "has ended" if ends_at <= now else f"ends in {span(ends_at - now)}"
         yield "you", "", f"your certificate {left}", _YELLOW
 
 
-def _table(rows: Sequence[_Row], width: int | None, *, colour: bool) -> Iterator[str]:
+def _table(rows: Sequence[StatusRow], width: int | None, *, colour: bool) -> Iterator[str]:
     """Long names give way first, so that there is room for what is the matter."""
     most = 40 if width is None else max(16, width // 3)
     subjects = [cut(row[0], most) if width is not None else row[0] for row in rows]

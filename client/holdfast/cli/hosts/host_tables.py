@@ -40,7 +40,7 @@ def write_hosts(hosts: Sequence[host_pb2.Host], now: float, *, wide: bool) -> No
     for host in hosts:
         jobs = ", ".join(host.job_ids) or "-"
         more = [host.address, host.agent_version, _labels(host) or "-", jobs] if wide else []
-        lines.append([*_cells(host, now), *more, _remark(host, now)])
+        lines.append([*_cells(host, now), *more, remark(host, now)])
     write([*_COLUMNS, *extra, _LAST], lines)
 
 
@@ -57,7 +57,7 @@ def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colo
     state, inventory = state_cell(host), host.inventory
     yield styled(one_line(host.name), "1", colour=colour) + "  " + styled(state.text, state.style, colour=colour)
     facts = [
-        ("remark", _remark(host, now)),
+        ("remark", remark(host, now)),
         ("seen", f"{age(now - host.last_seen.seconds)} ago" if host.HasField("last_seen") else "never"),
         ("address", host.address),
         ("agent", host.agent_version),
@@ -108,13 +108,13 @@ def host_line(host: host_pb2.Host, now: float) -> str:
     """A host as a line of a stream of changes."""
     colour = coloured(OUT)
     state = state_cell(host)
-    gpus = f"  {_gpus(host)} GPUs free" if host.inventory.gpus else ""
+    gpus = f"  {free_gpus(host)} GPUs free" if host.inventory.gpus else ""
     parts = (
         styled(clock(now, now), "2", colour=colour),
         f"{one_line(host.name):<16}",
         styled(f"{state.text:<14}", state.style, colour=colour),
         f"{host.workers} workers{gpus}",
-        one_line(_remark(host, now)),
+        one_line(remark(host, now)),
     )
     return "  ".join(parts).rstrip()
 
@@ -134,7 +134,7 @@ def _cells(host: host_pb2.Host, now: float) -> Row:
     return [
         Cell(host.name, "1"),
         state_cell(host),
-        _gpus(host) if inventory.gpus else "-",
+        free_gpus(host) if inventory.gpus else "-",
         f"{inventory.cpu_count - host.cpu_reserved}/{inventory.cpu_count}",
         _gib(inventory.memory_bytes - host.memory_reserved_bytes),
         str(host.workers),
@@ -142,7 +142,7 @@ def _cells(host: host_pb2.Host, now: float) -> Row:
     ]
 
 
-def _gpus(host: host_pb2.Host) -> str:
+def free_gpus(host: host_pb2.Host) -> str:
     """Count of free healthy GPUs, and of all: ``3/8``."""
     gpus = host.inventory.gpus
     return f"{sum(not gpu.job_id and not gpu.problem for gpu in gpus)}/{len(gpus)}"
@@ -177,7 +177,8 @@ def _silence(host: host_pb2.Host, now: float) -> str:
     return f"silent since {clock(host.silent_since.seconds, now)}" if host.HasField("silent_since") else ""
 
 
-def _remark(host: host_pb2.Host, now: float) -> str:
+def remark(host: host_pb2.Host, now: float) -> str:
+    """What is the matter with a host, or planned for it; empty where there is nothing to say."""
     bad = [f"GPU {gpu.index}: {gpu.problem}" for gpu in host.inventory.gpus if gpu.problem]
     bad = [words for words in bad if words not in host.cordon_reason]
     unreconciled = "has yet to say what it runs, after a restore" if host.in_doubt else ""

@@ -69,7 +69,7 @@ def _head(job: job_pb2.CustomJob, now: float, *, width: int | None, colour: bool
     ran_text = f" · ran {span(ran_s)}" if ran_s is not None else ""
     yield (f"{styled(job.id, '1', colour=colour)}  {styled(state.text, state.style, colour=colour)}{ran_text}")
     room = 1_000_000 if width is None else max(20, width - 14)
-    for name, text in (*_sentences(job), *_facts(job, now)):
+    for name, text in (*sentences(job), *_facts(job, now)):
         value = one_line(text)
         # Sentences are worth more than one line.
         shown = (textwrap.wrap(value, room) if name in _WRAPPED else [cut(value, room)]) or [""]
@@ -77,7 +77,7 @@ def _head(job: job_pb2.CustomJob, now: float, *, width: int | None, colour: bool
         yield from (" " * 14 + line for line in shown[1:])
 
 
-def _sentences(job: job_pb2.CustomJob) -> Iterator[tuple[str, str]]:
+def sentences(job: job_pb2.CustomJob) -> Iterator[tuple[str, str]]:
     """Yield the controller's sentences on the job; one of an older release says only why it waits."""
     if not job.HasField("summary"):
         if job.wait_reason:

@@ -1,0 +1,1 @@
+"""``holdfast top``: hosts, jobs and what needs attention, on a live screen."""
