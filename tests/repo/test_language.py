@@ -73,6 +73,7 @@ STILTED = {
 KEPT = {
     ("README.md", "told"): "the output of a program",
     ("client/holdfast/cli/cluster/status_page.py", "attention"): "a field and an enum of the contract",
+    ("client/holdfast/cli/top/board.py", "attention"): "a field of the contract",
     ("client/holdfast/cli/hosts/host_tables.py", "doubt"): "the contract's field in_doubt",
     ("client/holdfast/spec/rules/notifications.py", "nobody"): "a refusal in the words of 0.1.0",
     ("controller/holdfast_controller/core/views/alerts.py", "withheld"): "the state as status prints it",

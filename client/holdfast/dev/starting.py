@@ -41,7 +41,7 @@ def start(
     with the end of the failing daemon's log, when not all is ready within 60 s. Whatever ends it early, what it has
     started is stopped again.
     """
-    extras.require("A dev cluster", *extras.MODULES)
+    extras.require("A dev cluster", "controller", "agent")
     with closed_to_others():
         _start(Layout(directory.expanduser().resolve()), hosts, gpus, port, labels)
 

@@ -7,9 +7,10 @@ import sys
 from tests.e2e.cli_cluster import DevCluster
 from tests.support.typist import typing
 
-RUNS = "import time; print('ready', flush=True); time.sleep(600)"
+RUNS = "import time; print('first epoch', flush=True); time.sleep(600)"
 BETWEEN = """
-import subprocess, sys
+import signal, subprocess, sys
+signal.signal(signal.SIGINT, lambda *_: None)  # as a shell does while its program runs
 def settings():
     return subprocess.check_output(["stty", "-g"])
 before = settings()
@@ -19,9 +20,10 @@ print("status", status, "terminal", "as before" if settings() == before else "ch
 
 
 def test_a_user_looks_around_reads_a_log_and_leaves(cluster: DevCluster) -> None:
-    started = cluster.holdfast("run", "--detach", "--name", "seen", "--", sys.executable, "-c", RUNS)
+    every_gpu = ("--replicas", "2", "--gpus", "2")
+    started = cluster.holdfast("run", "--detach", "--name", "seen", *every_gpu, "--", sys.executable, "-c", RUNS)
     job = started.stdout.split()[-1]
-    waiting = cluster.holdfast("run", "--detach", "--name", "waits", "--gpus", "2", "--replicas", "9", "--", "true")
+    waiting = cluster.holdfast("run", "--detach", "--name", "waits", "--gpus", "1", "--", "true")
     env = {"LC_ALL": "C.UTF-8", **cluster.env, "TERM": "xterm-256color"}
     with typing(["-c", BETWEEN], env) as typist:
         typist.sees("[1 Jobs]")
@@ -33,7 +35,7 @@ def test_a_user_looks_around_reads_a_log_and_leaves(cluster: DevCluster) -> None
         typist.types(f"/{job}\r")
         typist.sees(f"with '{job}'")
         typist.types("l")
-        typist.sees("ready")
+        typist.sees("first epoch")
         typist.types("\x03")
         typist.sees("Back to holdfast top: any key.")
         typist.types("x")

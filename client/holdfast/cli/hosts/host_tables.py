@@ -178,7 +178,7 @@ def _silence(host: host_pb2.Host, now: float) -> str:
 
 
 def remark(host: host_pb2.Host, now: float) -> str:
-    """What is the matter with a host, or planned for it; empty where there is nothing to say."""
+    """Say why a host is not as it should be, and what is planned for it; empty where there is nothing to say."""
     bad = [f"GPU {gpu.index}: {gpu.problem}" for gpu in host.inventory.gpus if gpu.problem]
     bad = [words for words in bad if words not in host.cordon_reason]
     unreconciled = "has yet to say what it runs, after a restore" if host.in_doubt else ""

@@ -108,7 +108,7 @@ class Board:
         return sorted(found, key=lambda host: key(self, host))
 
     def alert_rows(self, now: float) -> list[Alert]:
-        """What needs attention and matches, the most urgent first."""
+        """The alerts that match, the most urgent first."""
         if self.status is None:
             return []
         wanted, seen, found = self.search[Pane.ALERTS].casefold(), Counter[str](), []

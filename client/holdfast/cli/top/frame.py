@@ -16,6 +16,7 @@ from holdfast.cli.cluster.status_page import NOTHING, head
 from holdfast.cli.hosts.host_tables import free_gpus, remark, state_cell
 from holdfast.cli.jobs import job_page, job_tables
 from holdfast.cli.jobs.gang import gpus_of
+from holdfast.cli.kit import motd
 from holdfast.cli.kit.console import styled
 from holdfast.cli.kit.durations import age, span
 from holdfast.cli.kit.table import Cell, Column, Row, cell_len, cut, render
@@ -24,6 +25,8 @@ from holdfast.cli.top.keys import HELP
 from holdfast.v1 import host_pb2, job_pb2
 
 TALL = 40
+MOTD_TALL = 3
+"""Lines of the message of the day on a tall terminal; one on any other."""
 LEAST = (40, 12)
 """Columns and lines of the smallest terminal that something can be seen in."""
 _SGR = re.compile("\x1b\\[[0-9;]*m")
@@ -81,6 +84,9 @@ def _head(board: Board, now: float, look: Look) -> Iterator[str]:
     if board.status is not None:
         lines = [*head(board.status, now, colour=look.colour)]
         yield from lines if look.height >= TALL else lines[:4]
+        if board.status.HasField("motd"):
+            said = [*motd.lines(board.status.motd, now)]
+            yield from said[: MOTD_TALL if look.height >= TALL else 1]
     if board.away is not None:
         why, since = board.away
         yield styled(f"No answer for {span(now - since)}: {one_line(why)}", _RED, colour=look.colour)
@@ -198,7 +204,7 @@ def _job_table(board: Board, now: float, look: Look, jobs: Sequence[job_pb2.Cust
         *([Column("PROJECT", give=True)] if projects else []),
         Column("HEALTH", give=True),
     ]
-    rows = [
+    rows: list[Row] = [
         [
             Cell(job.id, _BOLD),
             *([job.display_name] if wider else []),

@@ -1,4 +1,4 @@
-"""What each key does."""
+"""The keys of the live screen, and the effect of each on the board."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HELP = (
 
 
 class Ask(enum.Enum):
-    """What a key calls for beside another frame."""
+    """Effects of keys beyond another frame."""
 
     QUIT = "quit"
     # The controller is asked for the list of jobs again.
@@ -40,14 +40,16 @@ class Run:
     words: tuple[str, ...]
 
 
-_OF_JOB = {
-    "enter": ("job", "show", "--"),
-    "l": ("logs", "--follow", "--tail", "100", "--"),
-    "t": ("job", "stacks", "--"),
-    "h": ("job", "hangs", "--"),
-    "e": ("job", "events", "--"),
+_COMMANDS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("job", "enter"): ("job", "show", "--"),
+    ("job", "l"): ("logs", "--follow", "--tail", "100", "--"),
+    ("job", "t"): ("job", "stacks", "--"),
+    ("job", "h"): ("job", "hangs", "--"),
+    ("job", "e"): ("job", "events", "--"),
+    ("host", "enter"): ("host", "show", "--"),
+    ("host", "e"): ("host", "events", "--"),
 }
-_OF_HOST = {"enter": ("host", "show", "--"), "e": ("host", "events", "--")}
+"""By what the chosen row is about, and key."""
 _PANES = {"1": Pane.JOBS, "2": Pane.HOSTS, "3": Pane.ALERTS}
 
 
@@ -148,7 +150,7 @@ def _search(board: Board, text: str) -> Ask | None:
 
 def _command(board: Board, name: str, now: float) -> Run | None:
     kind, subject = board.target(now)
-    words = {"job": _OF_JOB, "host": _OF_HOST, "": {}}[kind].get(name)
+    words = _COMMANDS.get((kind, name))
     if words is None:
         board.note = {"": "No row is chosen.", "host": "That is for jobs; of a host: Enter, e."}.get(kind, "")
         return None

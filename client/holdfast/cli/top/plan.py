@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 class What(enum.Enum):
-    """What is asked for beside the streams."""
+    """Answers that no stream brings."""
 
     STATUS = "status"
     JOBS = "jobs"

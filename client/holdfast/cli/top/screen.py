@@ -174,7 +174,7 @@ async def live(board: Board, feed_of: Callable[[Callable[[], None]], Feed], *, c
     with _signals(screen) as ended_by:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(feed.follow)
-            await screen.run_async()
+            await screen.run_async(mouse=False)  # the terminal's own selection of text goes on
             tasks.cancel_scope.cancel()
     return 128 + ended_by[0] if ended_by else screen.return_code or 0
 

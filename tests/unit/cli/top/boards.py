@@ -31,9 +31,8 @@ def job(
 ) -> job_pb2.CustomJob:
     """A row of a list; waiting jobs are queued, jobs that have ended failed, all others run."""
     state = {"WAITS": "QUEUED", "ENDED": "FAILED"}.get(condition, "RUNNING")
-    made = job_pb2.CustomJob(
-        id=id, state=job_pb2.JobState.Value(f"JOB_STATE_{state}"), **({"owner": "ann", "gpu_count": 8} | fields)
-    )
+    made = job_pb2.CustomJob(id=id, state=job_pb2.JobState.Value(f"JOB_STATE_{state}"), **fields)
+    made.owner, made.gpu_count = made.owner or "ann", made.gpu_count or 8
     made.create_time.FromSeconds(int(NOW - age_s))
     made.summary.condition = job_pb2.JobCondition.Value(f"JOB_CONDITION_{condition}")
     made.summary.headline = made.summary.health = headline

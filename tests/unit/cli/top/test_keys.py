@@ -47,8 +47,7 @@ def test_moving_in_an_empty_list_does_nothing() -> None:
 def test_lists_are_reached_by_tab_and_by_number() -> None:
     shown = board()
     assert [pressed(shown, "tab") or shown.pane for _ in range(3)] == [Pane.HOSTS, Pane.ALERTS, Pane.JOBS]
-    assert pressed(shown, "shift+tab") is None and shown.pane is Pane.ALERTS
-    assert pressed(shown, "2") is None and shown.pane is Pane.HOSTS
+    assert [pressed(shown, key) or shown.pane for key in ("shift+tab", "2")] == [Pane.ALERTS, Pane.HOSTS]
 
 
 @pytest.mark.parametrize(
