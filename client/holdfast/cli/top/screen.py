@@ -10,7 +10,6 @@ import subprocess
 import sys
 import termios
 import time
-import tty
 from collections.abc import Callable, Iterator, Sequence
 
 import anyio.to_thread
@@ -141,19 +140,21 @@ class Screen(App[None]):
 def run_command(words: Sequence[str]) -> None:
     """Run ``holdfast`` with these words on this terminal, then wait for a key. Ctrl-C ends the command alone."""
     subprocess.run([sys.executable, "-P", "-m", "holdfast", *words], check=False)
-    say("", "Back to holdfast top: any key.", err=True)
     with contextlib.suppress(OSError, termios.error):  # the terminal is gone
-        _read_key()
+        _read_key("Back to holdfast top: any key.")
 
 
-def _read_key() -> None:
-    """Wait for one key on the terminal, Ctrl-C included."""
+def _read_key(prompt: str) -> None:
+    """Wait for one key on the terminal, Ctrl-C included; none that follows the prompt is lost."""
     before = termios.tcgetattr(0)
+    changed = termios.tcgetattr(0)
+    changed[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG)
     try:
-        tty.setraw(0)
+        termios.tcsetattr(0, termios.TCSANOW, changed)
+        say("", prompt, err=True)
         os.read(0, 64)
     finally:
-        termios.tcsetattr(0, termios.TCSADRAIN, before)
+        termios.tcsetattr(0, termios.TCSANOW, before)
 
 
 async def live(board: Board, feed_of: Callable[[Callable[[], None]], Feed], *, colour: bool, unicode: bool) -> int:
