@@ -25,7 +25,7 @@ from holdfast.cli.top.keys import HELP
 from holdfast.v1 import host_pb2, job_pb2
 
 TALL = 40
-MOTD_TALL = 3
+MOTD_TALL = 4
 """Lines of the message of the day on a tall terminal; one on any other."""
 LEAST = (40, 12)
 """Columns and lines of the smallest terminal that something can be seen in."""
@@ -86,7 +86,8 @@ def _head(board: Board, now: float, look: Look) -> Iterator[str]:
         yield from lines if look.height >= TALL else lines[:4]
         if board.status.HasField("motd"):
             said = [*motd.lines(board.status.motd, now)]
-            yield from said[: MOTD_TALL if look.height >= TALL else 1]
+            short = f"message of the day: {one_line(board.status.motd.text)}"
+            yield from said[:MOTD_TALL] if look.height >= TALL else [cut(short, look.width)]
     if board.away is not None:
         why, since = board.away
         yield styled(f"No answer for {span(now - since)}: {one_line(why)}", _RED, colour=look.colour)

@@ -105,6 +105,14 @@ def test_a_lost_connection_is_said_with_its_length_and_a_refusal_in_its_words() 
     assert "You may not look around." in drawn(shown)
 
 
+def test_the_message_of_the_day_takes_a_line_or_a_few() -> None:
+    shown = busy()
+    assert shown.status is not None
+    shown.status.motd.by, shown.status.motd.text = "ann", "\n".join(f"line {n}" for n in range(9))
+    assert "message of the day: line 0 line 1" in "\n".join(drawn(shown))
+    assert "  line 2" in drawn(shown, LARGE) and "  line 3" not in drawn(shown, LARGE)
+
+
 def test_rows_in_view_alone_are_drawn_of_a_thousand_hosts_and_jobs() -> None:
     shown = board(*(host(f"h{n:03}", 8) for n in range(1000)), *(job(f"j{n:03}") for n in range(1000)))
     assert len(drawn(shown, LARGE)) == 60
