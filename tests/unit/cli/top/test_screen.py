@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from typing import cast
 
 import pytest
@@ -70,6 +72,20 @@ async def test_a_key_runs_a_command_in_place_of_the_screen(monkeypatch: pytest.M
         await pilot.press("down")
         assert any(line.startswith("> a") for line in seen(screen))
     assert ran == [("job", "hangs", "--", "a")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_leaves_the_screen_in_order(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [signal.getsignal(each) for each in (signal.SIGINT, number)]
+    left = asyncio.Event()
+    screen = screen_of(board())
+    monkeypatch.setattr(screen, "exit", left.set)
+    with live._signals(screen) as ended_by:
+        os.kill(os.getpid(), signal.SIGINT)  # is for a command that runs, not for the screen
+        os.kill(os.getpid(), number)
+        await left.wait()
+        assert ended_by == [number]
+    assert [signal.getsignal(each) for each in (signal.SIGINT, number)] == before
 
 
 class _Suspended:
