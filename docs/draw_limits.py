@@ -14,7 +14,7 @@ PAGE = Path(__file__).with_name("security.md")
 BEGIN, END = "<!-- drawn by docs/draw_limits.py -->", "<!-- drawn until here -->"
 C, A, H = "holdfast_controller", "holdfast_agent", "holdfast"
 STEP = f"{C}.core.step.step:Policies"
-BYTES, COUNT, SECONDS = "bytes", "count", "seconds"
+BYTES, COUNT, SECONDS, SHARE = "bytes", "count", "seconds", "share"
 Row = tuple[str, str, str, str]
 """The limit, its constant (module:NAME), the constant's unit, and what happens beyond it."""
 
@@ -50,6 +50,18 @@ CALLS: list[Row] = [
     ),
     ("a text in the audit log", f"{C}.shell.base.audit_files:TEXT_BYTES", BYTES, "cut"),
     ("series of one metric", "holdfast._daemon.metrics.series:SERIES_MOST", COUNT, "counted together"),
+    (
+        "connections over gRPC, of all files that the controller may open",
+        f"{C}.shell.main.server:CONNECTIONS_SHARE",
+        SHARE,
+        "closed",
+    ),
+    (
+        "connections of callers without a certificate",
+        f"{C}.shell.enrolment.service:MAX_CONNECTIONS",
+        COUNT,
+        "closed",
+    ),
     ("a body over HTTP", f"{C}.shell.rest.body:MAX_BODY", BYTES, "413"),
     ("time for a body", f"{C}.shell.rest.body:BODY_S", SECONDS, "408"),
     ("line and headers of an HTTP request", f"{C}.shell.rest.listener:MAX_HEAD", BYTES, "431"),
@@ -114,6 +126,12 @@ HOST: list[Row] = [
     ("an answer of NCCL's RAS", f"{A}.shell.evidence.records:RAS_MAX_BYTES", BYTES, "cut"),
     ("a message to or from a shim", f"{A}.shell.shims.shim_link:MESSAGE_MAX_BYTES", BYTES, "disconnected"),
     (
+        "memory of a tool that reads a rank's stacks",
+        f"{A}.shell.evidence.tools:MEMORY_BYTES",
+        BYTES,
+        "the tool fails",
+    ),
+    (
         "descriptors of a process that are looked at",
         f"{A}.shell.sampling.saved_files:DESCRIPTORS_MOST",
         COUNT,
@@ -137,6 +155,8 @@ def shown(amount: float, unit: str) -> str:
         return f"{amount:g} s" if amount >= 1 else f"{amount * 1000:g} ms"
     if unit == COUNT:
         return f"{amount:,}"
+    if unit == SHARE:
+        return f"{amount:.0%}"
     for size, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if amount >= size and amount % size == 0:
             return f"{int(amount) // size:,} {name}"

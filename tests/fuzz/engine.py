@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ STALL_S = 0.1
 """Of CPU time for one input; waiting for a busy machine does not count."""
 GROWTH_BYTES = 96 << 20
 """What a whole run may add to the resident memory: arenas of the allocator, caches with a bound."""
+MEMORY_BYTES = 4 << 30
+"""Of a process that is fuzzed: an input that makes its reader ask for more is a finding, and not the machine's end."""
 TOKENS = (
     *(
         b"{",
@@ -71,6 +74,13 @@ TOKENS = (
     ),
     *(b"\x80", b"\x7f", b"\xf0\x9f\x9a\x80", b"\xc2\xb2", b"18446744073709551616", b"9" * 5000),
 )
+
+
+def bound_memory(pid: int = 0) -> tuple[int, int]:
+    """Bound the memory of this process, or of another one; returns the limits from before."""
+    before = resource.prlimit(pid, resource.RLIMIT_DATA)
+    resource.prlimit(pid, resource.RLIMIT_DATA, (MEMORY_BYTES, before[1]))
+    return before
 
 
 class Stall(AssertionError):

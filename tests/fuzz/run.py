@@ -12,14 +12,12 @@ import traceback
 from pathlib import Path
 
 from tests.fuzz import pure, server
-from tests.fuzz.engine import Held, Target, run
+from tests.fuzz.engine import Held, Target, bound_memory, run
 
 from holdfast._base.config import duration_s
 
 EXAMPLES = 200
 """Of one target, before the next one's turn."""
-MEMORY_BYTES = 4 << 30
-"""Of this process: an input that makes its reader ask for more is a finding, and not the machine's end."""
 
 
 def main() -> int:
@@ -33,7 +31,7 @@ def main() -> int:
     folder = pure.folder()
     try:
         with server.controller(folder) as served:
-            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+            bound_memory()
             every = [*pure.targets(folder), *served.targets()]
             chosen = [target for target in every if options.only in target.name]
             return _fuzz(chosen, options.length_s, options.first, options.out, served)

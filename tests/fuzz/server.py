@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote_from_bytes
 
-from tests.fuzz.engine import Target
+from tests.fuzz.engine import Target, bound_memory
 from tests.fuzz.pure import JOB_JSON
 
 from holdfast._base.identity import Identity, Kind
@@ -161,6 +161,7 @@ def controller(folder: Path) -> Iterator[Served]:
         while "controller.ready" not in log.read_text():
             assert process.poll() is None and time.monotonic() < until, log.read_text()
             time.sleep(0.05)
+        bound_memory(process.pid)
         context = ssl.create_default_context(cafile=str(ann.ca))
         context.load_cert_chain(ann.cert, ann.key)
         yield Served(port, process.pid, context)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.fuzz import pure, server
-from tests.fuzz.engine import Growth, Held, Stall, Target, edited, run
+from tests.fuzz.engine import Growth, Held, Stall, Target, bound_memory, edited, run
 
 EXAMPLES = 40
 NAMES = [target.name for target in pure.targets(Path("/nonexistent"))]
 HTTP = ("HTTP requests", "HTTP addresses", "HTTP bodies")
+
+
+@pytest.fixture(autouse=True)
+def memory() -> Iterator[None]:
+    before = bound_memory()
+    yield
+    resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -70,3 +78,9 @@ def test_growth_is_found() -> None:
 def test_inputs_reach_their_bound_and_no_further() -> None:
     assert len(edited(b"ab", [("repeat", 1, 20, b"xyz")], 1000)) in range(990, 1001)
     assert edited(b"abc", [("insert", 0, 0, b"x"), ("cut", 1 << 15, 0, b"")], 1000) == b"xa"
+
+
+def test_a_reader_that_asks_for_more_memory_than_its_bound_is_found() -> None:
+    greedy = Target("greedy", lambda data: bytearray(len(data) << 30), (b"a" * 16,), 16)
+    with pytest.raises(MemoryError):
+        run(greedy, 5, 0)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +24,7 @@ from holdfast_controller.shell.notify.sender import NotDelivered, Sender
 
 pytestmark = pytest.mark.anyio
 HOST = "hooks.example"
+REBINDING = Path(__file__).with_name("rebinding.py")
 
 
 @pytest.fixture
@@ -146,3 +151,21 @@ async def test_a_proxy_of_the_controller_gets_the_name(monkeypatch: pytest.Monke
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")
         await send(f"http://{HOST}:8080/x")
         assert proxy.heads[0].startswith(f"POST http://{HOST}:8080/x ".encode())
+
+
+@pytest.mark.require("root", "netns", "mount")
+async def test_a_real_name_server_that_rebinds_a_name_leads_nowhere(tmp_path: Any) -> None:
+    """Asked by the system's own resolver, in a network of its own: each delivery asks once, and calls what it heard."""
+    resolver = tmp_path / "resolv.conf"
+    resolver.write_text("nameserver 127.0.0.1\noptions timeout:2\n")
+    script = f"ip link set lo up && mount --bind {resolver} /etc/resolv.conf && exec {sys.executable} {REBINDING}"
+    done = await asyncio.to_thread(
+        subprocess.run, ["unshare", "-n", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    first, *others = said["became"]
+    assert first == ["delivered", 1]
+    assert [asked for _, asked in others] == [1, 1]
+    assert all("not public" in problem for problem, _ in others)
+    assert said["got"] == {"127.0.0.5": 1, "127.0.0.6": 0}

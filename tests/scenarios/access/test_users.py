@@ -92,6 +92,17 @@ def test_a_forged_token_is_not_known(world: World) -> None:
     assert "knows no such token" in enrol(world, digest="forged")[0]
 
 
+def test_a_wall_clock_that_is_set_back_makes_no_token_last_longer(world: World) -> None:
+    make_token(world, ttl_s=1800)
+    world.jumped = -30
+    assert enrol(world)[-1] == "> reply host/h9", "as time servers set a clock"
+    make_token(world, ttl_s=1800, digest="second")
+    world.jumped = -86_400
+    assert "clock was set back" in enrol(world, "h10", digest="second")[0]
+    make_token(world, digest="third")
+    assert enrol(world, "h10", digest="third")[-1] == "> reply host/h10"
+
+
 def test_a_token_for_a_host_or_user_is_for_nobody_else(world: World) -> None:
     add(world)
     make_token(world, name="h9")

@@ -55,3 +55,14 @@ def test_little_output_is_shown_whole() -> None:
 
 def test_lines_before_the_tail_count_as_left_out() -> None:
     assert shown(["out"], [], offset=100) == (["out"], [], True)
+
+
+def test_of_a_line_without_end_the_last_part_is_kept() -> None:
+    said, piece = LastWords(), b"x" * 128 * 1024
+    for at in range(64):
+        said.add(job_pb2.StreamLogsResponse(offset=at * len(piece), data=piece))
+        assert all(len(tail.data) <= 3 * LastWords.MOST_BYTES for tail in said._tails.values())
+    (shown,) = said.chunks()
+    assert shown.data == b"x" * LastWords.MOST_BYTES + b"\n"
+    assert shown.offset + LastWords.MOST_BYTES == 64 * len(piece)
+    assert said.shortened

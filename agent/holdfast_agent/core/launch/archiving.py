@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0
-GIVE_UP_AFTER_S = 24 * 3600.0
+MOST_TRIES = 150
+"""With their pauses they take a day. They are counted, since a wall clock that is set must not end them early."""
 
 
 def pause_s(failures: int) -> float:
@@ -16,6 +17,6 @@ def is_due(next_try: float, now: float) -> bool:
     return not now < next_try <= now + LONGEST_PAUSE_S
 
 
-def in_words(problem: str, age_s: float) -> str:
+def in_words(problem: str, failures: int) -> str:
     """A copy's problem as a sentence for the job's page, and whether the copy is tried again."""
-    return f"{problem}; given up" if age_s >= GIVE_UP_AFTER_S else f"{problem}; tried again"
+    return f"{problem}; given up" if failures >= MOST_TRIES else f"{problem}; tried again"

@@ -85,7 +85,7 @@ class Podman:
         """Make a container and hold it open. Raises ``EngineFailed``.
 
         Network, IPC and names are the host's, and so are the ranks' processes. The limits are those of the process
-        that holds it, which does nothing; ranks have the agent's.
+        that holds it, which does nothing; ranks have the agent's. An image's health check would be run as root.
         """
         holder = Mount(self.init, HOLDER, read_only=True)
         await self._call(
@@ -98,6 +98,7 @@ class Podman:
             "--uts=host",
             "--cgroups=disabled",
             "--log-driver=none",
+            "--no-healthcheck",
             "--ulimit=nofile=1024:1024",
             "--ulimit=nproc=1024:1024",
             "--user=0:0",
@@ -117,8 +118,8 @@ class Podman:
         return _held(json.loads(await self._call("container", "inspect", name))[0])
 
     async def remove(self, name: str) -> None:
-        """End what holds it, and remove it, if it is there. Raises ``EngineFailed``."""
-        await self._call("rm", "--force", "--time=0", "--ignore", name)
+        """End what holds it, and remove it with its image's volumes, if it is there. Raises ``EngineFailed``."""
+        await self._call("rm", "--force", "--volumes", "--time=0", "--ignore", name)
 
     async def labelled(self, label: str, value: str) -> list[Held]:
         """All containers with this label, whether something holds them or not. Raises ``EngineFailed``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import resource
 import select
 import shutil
 import signal
@@ -25,6 +26,8 @@ import anyio.to_thread
 
 READ_BYTES = 64 << 10
 ERRORS_MAX_BYTES = 16 << 10
+MEMORY_BYTES = 4 << 30
+"""Of one tool. What it maps of large libraries to write counts as well."""
 KILLED_S = 0.5
 """How long a killed tool may take to be gone before it is left to itself."""
 SETTLES_S = 1.0
@@ -43,6 +46,13 @@ class Ran:
     output: str = ""
     errors: str = ""
     problem: str = ""
+
+
+def _bound(pid: int) -> None:
+    """Bound a tool's memory, which its target may claim to need; on a host that is short of it, the tool goes first."""
+    with contextlib.suppress(ProcessLookupError, OSError):
+        resource.prlimit(pid, resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+        Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
 
 
 class _Turn:
@@ -148,6 +158,7 @@ class Tools:
             self._mark(self._targets, stops, 0.0)
             return Ran(None, problem=f"{name} can't be started: {error.strerror}")
         self._mark(self._tools, process.pid, math.inf)
+        _bound(process.pid)
         turn.take(process)
         try:
             ran = self._attend(process, name)

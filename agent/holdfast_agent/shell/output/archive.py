@@ -24,7 +24,7 @@ from holdfast._base.printable import one_line
 from holdfast._daemon import log
 from holdfast._session.assignment import Launch
 from holdfast._session.reports import WorkerId
-from holdfast_agent.core.launch.archiving import GIVE_UP_AFTER_S, in_words, is_due, pause_s
+from holdfast_agent.core.launch.archiving import MOST_TRIES, in_words, is_due, pause_s
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, output_directory
 from holdfast_agent.shell.base import programs
 from holdfast_agent.shell.base.programs import How, Program
@@ -112,7 +112,7 @@ class Archive:
             made = partial(copy, "", order, user, within_s=MAKE_S)
             if problem := await anyio.to_thread.run_sync(made, abandon_on_cancel=True):
                 log.warning("archive.directories_failed", worker=str(key), error=problem)
-                words = in_words(problem, 0.0)
+                words = in_words(problem, 0)
                 if self.tell(key, words):
                     self._early[key] = words
 
@@ -177,7 +177,7 @@ class Archive:
         if not problem:
             grown = (size - last.sizes.get(path, 0) for path, size in sizes.items())
             last.sizes = sizes if max(grown, default=0) <= SHIP_BYTES else {}
-        words = in_words(problem, 0.0) if problem else ""
+        words = in_words(problem, 0) if problem else ""
         if words != order.told and self._read(self._path(order.key)) == order and self.tell(order.key, words):
             self._try_to_write(replace(order, problem=words, told=words))
         self._busy.discard(order.key)
@@ -190,7 +190,7 @@ class Archive:
                 problem = await anyio.to_thread.run_sync(self._copy, order, abandon_on_cancel=True)
             if problem:
                 log.warning("archive.copy_failed", worker=str(order.key), error=problem)
-                problem = in_words(problem, time.time() - order.due_since)
+                problem = in_words(problem, order.failures + 1)
             order = replace(order, copied=not problem, problem=problem)
         if order.problem != order.told and self.tell(order.key, order.problem):
             order = replace(order, told=order.problem)
@@ -210,7 +210,7 @@ class Archive:
         """Store what is left to copy; False if the disk refuses it."""
         if self._read(self._path(order.key)) != begun:
             return True  # the worker is there again
-        over = order.copied or time.time() - order.due_since >= GIVE_UP_AFTER_S
+        over = order.copied or order.failures + 1 >= MOST_TRIES
         if over and order.told == order.problem:
             self._path(order.key).unlink(missing_ok=True)
             self._shipped.pop(order.key, None)

@@ -14,6 +14,8 @@ class LastWords:
 
     MOST_LINES = 100
     """Of each stream, looked through for a traceback."""
+    MOST_BYTES = 64 * 1024
+    """Of each stream, the last ones: a line may be as long as its program likes."""
     LAST_LINES = 10
     """Shown of a stream without one."""
 
@@ -29,12 +31,15 @@ class LastWords:
             tail.CopyFrom(chunk)
         elif chunk.offset == tail.offset + len(tail.data):
             tail.data += chunk.data
+        if len(tail.data) > 2 * self.MOST_BYTES:
+            self._cut(tail)
 
     def chunks(self) -> list[job_pb2.StreamLogsResponse]:
         """The part that is worth showing of each stream, stdout first; its last line has an end."""
         found = []
         for stream in sorted(self._tails):
             tail = self._tails[stream]
+            self._cut(tail)
             lines = tail.data.removesuffix(b"\n").split(b"\n")
             first = self._first(lines, stream)
             skipped = sum(len(line) + 1 for line in lines[:first])
@@ -45,6 +50,11 @@ class LastWords:
                 tail.data += b"\n"
             found.append(tail)
         return found
+
+    def _cut(self, tail: job_pb2.StreamLogsResponse) -> None:
+        over = max(0, len(tail.data) - self.MOST_BYTES)
+        tail.data = tail.data[over:]
+        tail.offset += over
 
     def _first(self, lines: list[bytes], stream: int) -> int:
         last = max(0, len(lines) - self.LAST_LINES)

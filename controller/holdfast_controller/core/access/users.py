@@ -14,6 +14,8 @@ from holdfast_controller.core.step.actions import AccessChanged, Refuse, Reply
 from holdfast_controller.core.step.step import Step
 
 TOKEN_LONGEST_S = 1800.0
+CLOCK_STEP_S = 60.0
+"""A wall clock that is set back by more ends the tokens from before: it would make them last longer."""
 MAX_TOKENS = 10_000
 MAX_USERS = 10_000
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -118,6 +120,8 @@ def _bad_enrolment(step: Step, token: Token, name: str, asked: EnrolAsked) -> Ho
     if step.now.wall >= token.expires_at:
         ago = step.now.wall - token.expires_at
         return Denied(f"The token has ended {ago:.0f} s ago.", fix=_ANOTHER)
+    if token.expires_at > step.now.wall_in(TOKEN_LONGEST_S + CLOCK_STEP_S):
+        return Denied("The controller's clock was set back since the token was made.", fix=_ANOTHER)
     if token.kind is not asked.kind:
         how = "holdfast-agent join" if token.kind is Kind.HOST else "holdfast login"
         return Denied(f"The token is for a {token.kind.value}, not for a {asked.kind.value}.", fix=f"Use: {how}")

@@ -28,6 +28,8 @@ FILES = 8
 """Of each trail, the one that is written included."""
 TEXT_BYTES = 300
 """Bytes of each text as JSON: the caller who is refused chooses what is in it."""
+SILENCE_S = 86_400.0
+"""After so long without an entry, or a wall clock that was set forward, ages are believed from the next file on."""
 _TAIL_BYTES = 1 << 20
 """The newest line is looked for in so much of a file's end."""
 
@@ -117,9 +119,11 @@ class TrailFiles:
 
     def _prune(self) -> None:
         """Remove full files whose newest entry is older than what is kept."""
-        oldest = time.time() - self._retention.age_s
-        for path in self._files()[1:]:
-            if path.stat().st_mtime < oldest:
+        now, full = time.time(), self._files()[1:]
+        if full and now - full[0].stat().st_mtime > SILENCE_S:
+            return
+        for path in full:
+            if path.stat().st_mtime < now - self._retention.age_s:
                 path.unlink()
 
     def read(self, limit: int, who: str, refused: bool) -> list[Entry]:

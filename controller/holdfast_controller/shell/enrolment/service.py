@@ -36,8 +36,10 @@ MAX_CALLS = 64
 DELAY_S = 1.0
 DELAYED_MOST = 32
 """Callers who try too often wait so long for their refusal, so many at once."""
+MAX_CONNECTIONS = 128
 OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
     ("grpc.so_reuseport", 0),
     ("grpc.max_connection_idle_ms", 30_000),
     ("grpc.server_handshake_timeout_ms", 30_000),

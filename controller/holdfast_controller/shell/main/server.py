@@ -6,6 +6,7 @@ Longer than 400 lines because every part of the daemon is put together here.
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -115,6 +116,8 @@ OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
+CONNECTIONS_SHARE = 0.5
+"""Of the files that this process may open: a flood of connections leaves the store and the logs the others."""
 
 
 async def serve(
@@ -356,7 +359,9 @@ def _server(
     browsers: WebService,
     series: SeriesStore,
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer, JobService, dict[str, object]]:
-    server = grpc.aio.server(interceptors=(guard,), options=OPTIONS)
+    most = int(resource.getrlimit(resource.RLIMIT_NOFILE)[0] * CONNECTIONS_SHARE)
+    options = (*OPTIONS, ("grpc.max_allowed_incoming_connections", most))
+    server = grpc.aio.server(interceptors=(guard,), options=options)
     bundles = BundleStore(config.state_dir / "bundles", config.bundles)
     jobs = JobService(
         driver,

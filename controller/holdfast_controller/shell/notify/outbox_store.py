@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 
 from holdfast_controller.core.outbox import OutboxEntry
-from holdfast_controller.shell.store.schema import meta, outbox
+from holdfast_controller.shell.store import meta_rows
+from holdfast_controller.shell.store.schema import outbox
 from holdfast_controller.shell.store.store import Store
 
 _CURSOR = "letters_cursor"
@@ -22,10 +23,10 @@ class OutboxStore:
     def open(self) -> tuple[int, list[OutboxEntry]]:
         """(sequence the log was read up to, waiting entries); on first use the whole log counts as read."""
         with self._store.transaction() as database:
-            cursor = database.execute(sa.select(meta.c.value).where(meta.c.key == _CURSOR)).scalar()
+            cursor = meta_rows.read(database, _CURSOR)
             if cursor is None:
                 cursor = str(self._store.sequence)
-                database.execute(sa.insert(meta), {"key": _CURSOR, "value": cursor})
+                meta_rows.write(database, _CURSOR, cursor)
             rows = database.execute(sa.select(outbox).order_by(outbox.c.sequence, outbox.c.sink))
             return int(cursor), [OutboxEntry(r.sequence, r.sink, r.job, r.kind, r.body) for r in rows]
 
@@ -38,8 +39,8 @@ class OutboxStore:
                     for x in new
                 ]
                 database.execute(sa.insert(outbox).prefix_with("OR IGNORE"), rows)
-            behind = sa.cast(meta.c.value, sa.Integer) < cursor
-            database.execute(sa.update(meta).where(meta.c.key == _CURSOR, behind).values(value=str(cursor)))
+            if int(meta_rows.read(database, _CURSOR) or cursor) < cursor:
+                meta_rows.write(database, _CURSOR, str(cursor))
 
     def drop(self, done: Iterable[OutboxEntry]) -> None:
         """Delete entries that were delivered or given up."""

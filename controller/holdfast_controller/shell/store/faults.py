@@ -22,6 +22,10 @@ class Damaged(StoreError):
     exit_status = 78
 
 
+class NotAsWritten(ValueError):
+    """A row has another checksum than the one it was stored with. Its text names the row."""
+
+
 @contextlib.contextmanager
 def failing(path: Path, how: str) -> Iterator[None]:
     """Whatever the database or the disk complains of, as a ``StoreError`` that says what to do."""
@@ -29,6 +33,8 @@ def failing(path: Path, how: str) -> Iterator[None]:
         yield
     except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:  # ValueError: damaged text
         cause = getattr(error, "orig", None) or error
+        if isinstance(cause, NotAsWritten):
+            raise Damaged(f"The store {path} is damaged: {cause} is not what was written.", fix=RESTORE) from error
         if getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise Damaged(f"The store {path} is damaged: {cause}.", fix=RESTORE) from error
         raise StoreError(f"The store {path} {how}: {cause}.", fix=_fix(cause)) from error

@@ -25,6 +25,7 @@ from holdfast_controller.core.step.actions import (
 )
 from holdfast_controller.core.step.idempotency import KEPT_ANSWERS
 from holdfast_controller.shell.store import codec, ledger_rows, sweep
+from holdfast_controller.shell.store.faults import NotAsWritten
 from holdfast_controller.shell.store.records import checksum
 from holdfast_controller.shell.store.schema import answers, dumps, evidence, samples, secrets, watches
 
@@ -132,17 +133,20 @@ def read_watches(database: sa.Connection) -> dict[str, KeptWatch]:
 def write_answers(driver: sqlite3.Connection, new: Sequence[KeepAnswer]) -> None:
     """Keep these, and of all the newest ``KEPT_ANSWERS``."""
     rows = [(piece.by, piece.request_id, piece.answer.digest, piece.answer.subject) for piece in new]
-    driver.executemany(_INSERT_ANSWER, rows)
+    driver.executemany(_INSERT_ANSWER, [(*row, checksum(*row)) for row in rows])
     driver.execute(_DROP_ANSWERS, (KEPT_ANSWERS,))
 
 
 def read_answers(database: sa.Connection) -> dict[tuple[str, str], Answer]:
-    """Every answer by (who asked, request id), oldest first."""
-    rows = database.execute(sa.select(answers).order_by(answers.c.number))
+    """Every answer by (who asked, request id), oldest first. Raises ``NotAsWritten``."""
+    rows = database.execute(sa.select(answers).order_by(answers.c.number)).all()
+    for row in rows:
+        if row.checksum != checksum(row.by, row.request_id, row.digest, row.subject):
+            raise NotAsWritten(f"answer {row.number}")
     return {(row.by, row.request_id): Answer(row.digest, row.subject) for row in rows}
 
 
-_INSERT_ANSWER = "INSERT INTO answers (by, request_id, digest, subject) VALUES (?, ?, ?, ?)"
+_INSERT_ANSWER = "INSERT INTO answers (by, request_id, digest, subject, checksum) VALUES (?, ?, ?, ?, ?)"
 _DROP_ANSWERS = "DELETE FROM answers WHERE number <= (SELECT max(number) FROM answers) - ?"
 
 

@@ -22,8 +22,9 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Bookings, ProgressWatch, Statement, Usage
 from holdfast_controller.core.step.actions import KeepProgress
+from holdfast_controller.shell.store import meta_rows
 from holdfast_controller.shell.store.records import checksum
-from holdfast_controller.shell.store.schema import host_days, meta, owner_days, progress, statements
+from holdfast_controller.shell.store.schema import host_days, owner_days, progress, statements
 
 BOOKED_AT_ONCE = 1_000
 """Settled tapes of a log that is read from its beginning that are booked together."""
@@ -171,5 +172,5 @@ def begin(cluster: Cluster, newest: Wall, *, whole: bool) -> str:
 
 def ledger_since(database: sa.Connection) -> int | None:
     """From when on the days are complete, in ms; None before the first start of a controller that keeps a ledger."""
-    value = database.execute(sa.select(meta.c.value).where(meta.c.key == SINCE)).scalar()
+    value = meta_rows.read(database, SINCE)
     return None if value is None else int(value)

@@ -11,6 +11,7 @@ meta = Table(
     metadata,
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),
+    Column("checksum", Integer, nullable=False, server_default="0"),
 )
 """``epoch``: the term of the controller that may write; ``secret_key``; ``snapshot_sequence`` and ``…_layout``."""
 
@@ -56,6 +57,7 @@ answers = Table(
     Column("request_id", Text, nullable=False),
     Column("digest", Text, nullable=False),
     Column("subject", Text, nullable=False),
+    Column("checksum", Integer, nullable=False, server_default="0"),
 )
 """What calls with an id of their caller's were answered; ``number`` counts up. The newest are kept."""
 
@@ -95,6 +97,7 @@ deleted_jobs = Table(
     Column("job", Text, primary_key=True),
     Column("purged", Integer, nullable=False),
     Column("swept", Boolean, nullable=False),
+    Column("checksum", Integer, nullable=False, server_default="0"),
 )
 """Jobs that were deleted. ``purged``: the log's position by which nothing more happens to it, 0 before; ``swept``:
 nothing else of it is in the store."""

@@ -31,11 +31,11 @@ from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
 from holdfast_controller.core.step.actions import Kept
-from holdfast_controller.shell.store import codec, high_water, kept_rows, ledger_rows, sweep
+from holdfast_controller.shell.store import codec, high_water, kept_rows, ledger_rows, meta_rows, sweep
 from holdfast_controller.shell.store.faults import RESTORE, Damaged, failing, inode
 from holdfast_controller.shell.store.migrate import migrate
 from holdfast_controller.shell.store.records import INSERT, Record, checksum, history, row_of, sql
-from holdfast_controller.shell.store.schema import events, meta, snapshots
+from holdfast_controller.shell.store.schema import events, snapshots
 from holdfast_controller.shell.store.sqlite_engine import sqlite_engine
 
 READ_BYTES = 1 << 20
@@ -153,7 +153,7 @@ class Store:
 
     def secret_key(self) -> bytes:
         """The cluster's key for derived secrets; made once."""
-        with self._db.begin():
+        with self._failing("cannot be read"), self._db.begin():
             return bytes.fromhex(self._meta("secret_key") or "")
 
     def commit(
@@ -301,12 +301,10 @@ class Store:
         return driver
 
     def _meta(self, key: str) -> str | None:
-        value: str | None = self._db.execute(sa.select(meta.c.value).where(meta.c.key == key)).scalar()
-        return value
+        return meta_rows.read(self._db, key)
 
     def _set_meta(self, key: str, value: str) -> None:
-        self._db.execute(sa.delete(meta).where(meta.c.key == key))
-        self._db.execute(sa.insert(meta), {"key": key, "value": value})
+        meta_rows.write(self._db, key, value)
 
     def _load(self) -> Cluster:
         """Snapshots first, then the rest of the log; all of the log where the snapshots are another build's.

@@ -14,12 +14,14 @@ from collections import Counter
 import sqlalchemy as sa
 
 from holdfast_controller.core.step.actions import ForgetJob
+from holdfast_controller.shell.store import meta_rows
+from holdfast_controller.shell.store.faults import NotAsWritten
+from holdfast_controller.shell.store.records import checksum
 from holdfast_controller.shell.store.schema import (
     deleted_jobs,
     dumps,
     events,
     evidence,
-    meta,
     progress,
     samples,
     snapshots,
@@ -40,13 +42,18 @@ FREE_PAGES_KEPT = 2_048
 
 def note(database: sa.Connection, piece: ForgetJob, sequence: int) -> None:
     """Note that a job was deleted, or that it was purged at ``sequence`` of the log."""
-    row = {"job": piece.job_id, "purged": sequence if piece.purged else 0, "swept": False}
+    purged = sequence if piece.purged else 0
+    row = {"job": piece.job_id, "purged": purged, "swept": False, "checksum": checksum(piece.job_id, purged)}
     database.execute(sa.insert(deleted_jobs).prefix_with("OR REPLACE"), row)
 
 
 def purged(database: sa.Connection) -> list[str]:
-    """Ids of all jobs that were purged."""
-    return list(database.execute(sa.select(deleted_jobs.c.job).where(deleted_jobs.c.purged > 0)).scalars())
+    """Ids of all jobs that were purged. Raises ``NotAsWritten``."""
+    rows = database.execute(sa.select(deleted_jobs)).all()
+    for row in rows:
+        if row.checksum != checksum(row.job, row.purged):
+            raise NotAsWritten(f"the entry of the deleted job {row.job}")
+    return [row.job for row in rows if row.purged > 0]
 
 
 def drop_snapshots(database: sa.Connection, sequence: int) -> None:
@@ -149,7 +156,7 @@ def _drop(database: sa.Connection, chosen: sa.Select[tuple[int]]) -> bool:
     rows = list(database.execute(chosen.limit(EVENTS_AT_ONCE)).scalars())
     if not rows:
         return False
-    database.execute(sa.insert(meta).prefix_with("OR REPLACE"), {"key": COMPACTED, "value": "1"})
+    meta_rows.write(database, COMPACTED, "1")
     database.execute(sa.delete(events).where(events.c.sequence.in_(rows)))
     return True
 

@@ -254,3 +254,22 @@ async def test_entries_older_than_what_is_kept_are_removed(tmp_path: Path, monke
         await log.flush()
     assert len(sizes(tmp_path)) <= 3 < before
     assert verified(lines(tmp_path)).problems == []
+
+
+async def test_a_wall_clock_that_is_set_forward_by_years_removes_no_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1_800_000_000.0]
+    monkeypatch.setattr(audit_files.time, "time", lambda: now[0])
+    log = Audit(tmp_path, Retention(audit_files.FILES * 800))
+    for number in range(12):
+        log.write(entry(number))
+        await log.flush()
+        for path in tmp_path.iterdir():  # noqa: ASYNC240 - nothing else runs
+            os.utime(path, (now[0], now[0]))
+    before = len(sizes(tmp_path))
+    now[0] += 10 * 365 * 86_400.0
+    log.write(entry(12))
+    await log.flush()
+    assert len(sizes(tmp_path)) == min(before + 1, audit_files.FILES)
+    assert [e.time for e in await log.read(1000)][-9:] == [float(number) for number in range(4, 13)]

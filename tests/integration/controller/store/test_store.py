@@ -22,7 +22,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.step.actions import KeepEvidence
 from holdfast_controller.shell.store import codec, sqlite_engine
 from holdfast_controller.shell.store.migrate import newest_revision
-from holdfast_controller.shell.store.records import Record
+from holdfast_controller.shell.store.records import Record, checksum
 from holdfast_controller.shell.store.store import Deposed, Store
 
 
@@ -97,7 +97,8 @@ def test_snapshots_of_another_build_are_left_for_the_log(path: Path) -> None:
     then = folded(EVENTS[:9])
     store.call(store.snapshot, 9, [(f"job/{j.id}", codec.dump_entity(j)) for j in then.jobs.values()]).result()
     store.close()
-    edit(path, "UPDATE meta SET value = 'older' WHERE key = 'snapshot_layout'")
+    noted = checksum("snapshot_layout", "older")
+    edit(path, f"UPDATE meta SET value = 'older', checksum = {noted} WHERE key = 'snapshot_layout'")
     store, cluster = opened(path)
     store.close()
     assert same(cluster, folded(EVENTS))
@@ -199,8 +200,6 @@ def test_event_of_a_newer_version_is_refused(filled: Path, change: str) -> None:
     event = EVENTS[7]
     name, version = (type(event).__name__, 7) if "version" in change else ("JobTeleported", 1)
     altered = Record(8, codec.entity_of(event), name, version, event.at, "", "", codec.dump_event(event))
-    from holdfast_controller.shell.store.records import checksum
-
     values = [getattr(altered, field) for field in Record.__slots__]
     edit(filled, f"UPDATE events SET {change}, checksum = {checksum(*values)} WHERE sequence = 8")
     with pytest.raises(StoreError, match=f"newer version: it holds {name} version {version}"):
@@ -330,6 +329,7 @@ def test_killed_in_the_middle_of_commits_nothing_acknowledged_is_lost(path: Path
 
 def test_store_of_the_first_schema_is_brought_up_to_date_with_all_it_holds(filled: Path) -> None:
     drop_all_but(filled, "alembic_version", "meta", "events", "snapshots")
+    edit(filled, "ALTER TABLE meta DROP COLUMN checksum")
     edit(filled, "UPDATE alembic_version SET version_num = '0001'")
     store, cluster = opened(filled)
     try:

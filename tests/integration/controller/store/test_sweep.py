@@ -169,7 +169,8 @@ def test_compacted_log_of_another_build_begins_with_the_snapshots(path: Path) ->
     swept(store)
     store.close()
     with sqlite3.connect(path) as database:
-        database.execute("UPDATE meta SET value = 'older' WHERE key = 'snapshot_layout'")
+        noted = zlib.crc32(repr(("snapshot_layout", "older")).encode())
+        database.execute("UPDATE meta SET value = 'older', checksum = ? WHERE key = 'snapshot_layout'", (noted,))
         database.execute("UPDATE snapshots SET payload = replace(payload, ',\"output_on\":[]', ''), checksum = 0")
         for entity, payload in database.execute("SELECT entity, payload FROM snapshots").fetchall():
             checksum = zlib.crc32(repr((entity, payload)).encode())

@@ -1,0 +1,28 @@
+"""What the store knows of itself: the rows of its table ``meta``, each with a checksum.
+
+Each function runs within a transaction of its caller's.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from holdfast_controller.shell.store.faults import NotAsWritten
+from holdfast_controller.shell.store.records import checksum
+from holdfast_controller.shell.store.schema import meta
+
+
+def read(database: sa.Connection, key: str) -> str | None:
+    """The value of a key; None where there is none. Raises ``NotAsWritten``."""
+    row = database.execute(sa.select(meta).where(meta.c.key == key)).one_or_none()
+    if row is None:
+        return None
+    if row.checksum != checksum(row.key, row.value):
+        raise NotAsWritten(f"the entry {key}")
+    return str(row.value)
+
+
+def write(database: sa.Connection, key: str, value: str) -> None:
+    """Set the value of a key."""
+    row = {"key": key, "value": value, "checksum": checksum(key, value)}
+    database.execute(sa.insert(meta).prefix_with("OR REPLACE"), row)
