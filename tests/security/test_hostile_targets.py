@@ -75,7 +75,7 @@ def lying(folder: Path, sections: int) -> str:
 async def looked_at(gang: Gang, *, native: bool = True) -> tuple[Look, float]:
     """The last look at the only rank, and how long all of it took."""
     began = time.monotonic()
-    rank = only(await examine(gang, 0, native=native, budget_s=BUDGET_S))
+    rank = only(await examine(gang, 0, tools=tools.Tools(deadline_s=1.0), native=native, budget_s=BUDGET_S))
     return rank.process.looks[-1], time.monotonic() - began
 
 
