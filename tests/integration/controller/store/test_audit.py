@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +263,7 @@ async def test_a_wall_clock_that_is_set_forward_by_years_removes_no_entries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1_800_000_000.0]
-    monkeypatch.setattr(audit_files.time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: now[0])
     log = Audit(tmp_path, Retention(audit_files.FILES * 800))
     for number in range(12):
         log.write(entry(number))
