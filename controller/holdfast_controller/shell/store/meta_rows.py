@@ -1,4 +1,4 @@
-"""What the store knows of itself: the rows of its table ``meta``, each with a checksum.
+"""Rows of the table ``meta``, where the store notes its own state, each with a checksum.
 
 Each function runs within a transaction of its caller's.
 """
