@@ -50,7 +50,9 @@ def connections(port: int, most: int) -> Iterator[None]:
         yield
 
 
-async def test_connections_of_strangers_leave_the_controller_descriptors_for_its_own_files(daemon: Process) -> None:
+async def test_connections_without_a_certificate_leave_the_controller_descriptors_for_its_own_files(
+    daemon: Process,
+) -> None:
     """More of them than it may open files, from callers without a certificate."""
     process = daemon.start("prlimit", "--nofile=256:256")
     controller = await daemon.ready(process)
