@@ -19,7 +19,7 @@ root works by descriptor | replace root's | workers start with nothing | a worke
 an installation ends | the environment of the next
 paths that users name | a container | protobuf | hostile job file or bundle | starve the others
 fill the controller | web pages | only holds a connection | fork bomb
-an image brings | misleads what reads | store that is damaged | connections without a certificate | runs out of something
+an image brings | misleads what reads | store that is damaged | without a certificate do not | runs out of something
 a wall clock | a line without end
 names of jobs | what a worker writes is read | open to others' writes | a signal hits no unrelated process
 """
