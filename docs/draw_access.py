@@ -53,6 +53,8 @@ On hosts whose agent runs as root, the ranks of a job run as a Unix account that
   [agent.toml](agent.md) allows them, whatever the controller says ([ADR
   22](../adr/0022-accounts-are-mapped-by-name-at-submission.md)).
 - An agent that does not run as root starts all ranks as itself.
+- Users and groups may come from the site's identity provider, and accounts from sssd or LDAP:
+  [joining](joining.md#an-identity-provider).
 
 ## Calls
 """

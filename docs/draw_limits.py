@@ -48,6 +48,21 @@ CALLS: list[Row] = [
         COUNT,
         "refused at once",
     ),
+    (
+        "an answer of the identity provider",
+        f"{C}.shell.enrolment.id_tokens:MAX_BYTES",
+        BYTES,
+        "sign-ins are refused",
+    ),
+    ("time for it", f"{C}.shell.enrolment.id_tokens:FETCH_S", SECONDS, "sign-ins are refused"),
+    (
+        "time between two requests for a key that it may have added",
+        f"{C}.shell.enrolment.id_tokens:UNKNOWN_KEY_S",
+        SECONDS,
+        "the token is refused",
+    ),
+    ("groups in an ID token", f"{C}.shell.enrolment.id_tokens:MAX_GROUPS", COUNT, "refused"),
+    ("users of an identity provider", f"{C}.core.access.sign_in:MAX_USERS", COUNT, "refused"),
     ("a text in the audit log", f"{C}.shell.base.audit_files:TEXT_BYTES", BYTES, "cut"),
     ("series of one metric", "holdfast._daemon.metrics.series:SERIES_MOST", COUNT, "counted together"),
     (

@@ -43,14 +43,15 @@ def keys(cls: type[Any], live: frozenset[str], table: str = "", top: str = "") -
     for field in dataclasses.fields(cls):
         inner, form = _table_of(hints[field.name])
         if inner is not None:
-            tables.append((inner, form.format(field.name), field.name))
+            within = f"{table.strip('[]')}." if table else ""
+            tables.append((inner, form.format(within + field.name), field.name))
             continue
         missing = dataclasses.MISSING
         default = "required" if field.default is missing and field.default_factory is missing else _default(field)
         kind = _kind(hints[field.name])
         yield Key(table, field.name, kind, default, said.get(field.name, ""), (top or field.name) in live)
     for inner, name, key in tables:
-        yield from keys(inner, live, name, key)
+        yield from keys(inner, live, name, top or key)
 
 
 def _table_of(hint: Any) -> tuple[type[Any] | None, str]:

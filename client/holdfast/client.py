@@ -105,7 +105,7 @@ class Client(HostCalls, HangCalls, ListCalls, ShellCalls):
     async def __aenter__(self) -> Client:
         """Raises ``ConfigError`` when a certificate file can't be read; connects only with the first call."""
         files = tls.TlsFiles(ca=self.settings.ca, cert=self.settings.cert, key=self.settings.key)
-        await renewal.on_use(self.settings.enrolment, files)
+        await renewal.on_use(self.settings.enrolment, files, oidc=self.settings.oidc)
         credentials = tls.channel_credentials(files)
         self._channel = grpc.aio.secure_channel(self.settings.controller, credentials, options=OPTIONS)
         # The async view of the stubs exists for type checkers only.

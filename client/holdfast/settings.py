@@ -26,6 +26,8 @@ class ClientSettings:
     key: Path
     enrolment: str = ""
     """``HOST:PORT`` where the certificate is renewed; empty: not by itself."""
+    oidc: bool = False
+    """The site's identity provider vouches for the user, at each renewal too."""
 
 
 def find(environ: Mapping[str, str] = os.environ, system_wide: Path = SYSTEM_WIDE) -> Path:

@@ -54,6 +54,9 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             | ev.UserRemoved()
             | ev.TokenMade()
             | ev.TokenUsed()
+            | ev.UserSignedIn()
+            | ev.SignInEnded()
+            | ev.SignInAllowed()
         ):
             return access_message(event)
         case ev.SecretSet() | ev.SecretRemoved() | ev.MotdSet():

@@ -17,6 +17,7 @@ MODULES = {
         "prometheus-client": "prometheus_client",
         "h11": "h11",
         "apprise": "apprise",
+        "PyJWT": "jwt",
     },
     "agent": {
         "psutil": "psutil",

@@ -54,6 +54,10 @@ class AccessCalls(Calling):
         request = access_pb2.RemoveUserRequest(name=name, project=project)
         await self._unary(self._stub.RemoveUser, request)
 
+    async def allow_sign_in(self, name: str) -> None:
+        """Let a user who was removed sign in by the identity provider again."""
+        await self._unary(self._stub.AddUser, access_pb2.AddUserRequest(name=name, sign_in=True))
+
     async def set_motd(self, text: str) -> None:
         """Set the message of the day, which every user is shown; an empty text clears it."""
         await self._unary(self._stub.SetMotd, access_pb2.SetMotdRequest(text=text))

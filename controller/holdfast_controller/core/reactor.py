@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from holdfast._session.reports import ReportedState, WorkerReport
-from holdfast_controller.core.access import accounts, motd, secrets, users
+from holdfast_controller.core.access import accounts, motd, secrets, sign_in, users
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hangs import hangs
 from holdfast_controller.core.hangs.unkillable import on_stuck
@@ -47,7 +47,7 @@ from holdfast_controller.core.step.assignment import holds, released
 from holdfast_controller.core.step.commands import Input
 from holdfast_controller.core.step.idempotency import on_once
 from holdfast_controller.core.step.step import Decision, Policies, Step
-from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer, Timers
+from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer, Timers, UserTimer
 
 _ALIVE = frozenset({ReportedState.PREPARING, ReportedState.RUNNING, ReportedState.STOPPING, ReportedState.STUCK})
 
@@ -127,6 +127,10 @@ class Reactor:
                 secrets.on_secret_given(step, incoming)
             case commands.SecretRemovalAsked():
                 secrets.on_secret_removal(step, incoming)
+            case commands.SignInAsked():
+                sign_in.on_sign_in(step, incoming)
+            case commands.SignInAllowanceAsked():
+                sign_in.on_allowance(step, incoming)
             case commands.MotdAsked():
                 motd.on_motd(step, incoming)
             case commands.HostConnected():
@@ -313,6 +317,8 @@ class Reactor:
             match kind:
                 case HostTimer():
                     self._on_host_timer(step, kind, name)
+                case UserTimer.SIGN_IN:
+                    sign_in.on_time(step, name)
                 case JobTimer():
                     self._on_job_timer(step, kind, self.cluster.jobs[name])
                 case ClusterTimer.RECONCILE:

@@ -87,6 +87,8 @@ WebService/Relay                        -    -        D       U    +      +     
 EnrolmentService/GetAuthority           +    +        +       +    +      +         +     +     +    +      +
 EnrolmentService/Enrol                  +    +        +       +    +      +         +     +     +    +      +
 EnrolmentService/Renew                  +    +        +       +    +      +         +     +     +    +      +
+EnrolmentService/GetProvider            +    +        +       +    +      +         +     +     +    +      +
+EnrolmentService/SignIn                 +    +        +       +    +      +         +     +     +    +      +
 Health/Check                            -    -        +       U    +      +         +     +     +    +      +
 Health/List                             -    -        +       U    +      +         +     +     +    +      +
 Health/Watch                            -    -        +       U    +      +         +     +     +    +      +

@@ -1,4 +1,7 @@
-"""One of each: a job, and every event that can happen."""
+"""One of each: a job, and every event that can happen.
+
+Longer than 400 lines because it is one list.
+"""
 
 from __future__ import annotations
 
@@ -313,6 +316,16 @@ PEOPLE_EVENTS: list[ev.PeopleEvent] = [
     ev.SecretSet(at=Wall(0.986), holder="project/vision", name="wandb", by="ann"),
     ev.SecretRemoved(at=Wall(0.987), holder="user/bob", name="wandb", by="bob"),
     ev.UserRemoved(at=Wall(0.99), user="bob", by="ann"),
+    ev.SignInAllowed(at=Wall(0.9905), user="bob", by="ann"),
+    ev.UserSignedIn(
+        at=Wall(0.991),
+        user="bob",
+        issuer="https://id.lab",
+        subject="248289761001",
+        until=Wall(43_200.0),
+        roles={"vision": Role.USER},
+    ),
+    ev.SignInEnded(at=Wall(0.9915), user="bob"),
     ev.MotdSet(at=Wall(0.992), text="no work on Friday", by="ann"),
 ]
 CLUSTER_EVENT = ev.CommonCauseNoticed(

@@ -10,7 +10,9 @@ import pytest
 from holdfast import spec
 from holdfast._base import config
 from holdfast.errors import AddressUnavailable, ConfigError
+from holdfast_controller.core.model.users import GroupGrant, Role, SignInPolicy
 from holdfast_controller.shell.base.config import ControllerConfig, QuotaConfig
+from holdfast_controller.shell.base.oidc_config import OidcConfig, OidcGrantConfig
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
 
 
@@ -127,3 +129,41 @@ def test_a_problem_gets_the_line_of_its_key(tmp_path: Path, said: str, line: str
 def test_an_address_that_may_come_yet_is_no_wrong_setting(tmp_path: Path) -> None:
     placed = config.placed(AddressUnavailable("Cannot listen."), tmp_path / "none.toml")
     assert (placed.exit_status, ConfigError("x").exit_status) == (1, 2)
+
+
+ISSUER = "https://id.lab/realms/main"
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"issuer": "http://id.lab"}, r"oidc\.issuer is 'http://id\.lab'. Write its URL, which begins with https"),
+        ({"issuer": "https://"}, r"oidc\.issuer is 'https://'"),
+        ({"issuer": ISSUER}, r"oidc\.client_id is missing"),
+        ({"issuer": ISSUER, "client_id": "c"}, r"oidc\.grants is empty, so no user could sign in"),
+        ({"issuer": ISSUER, "client_id": "c", "scopes": ("profile",)}, r"oidc\.scopes lacks openid"),
+        ({"issuer": ISSUER, "client_id": "c", "lifetime": 5.0}, r"oidc\.lifetime is 5 s"),
+    ],
+)
+def test_a_provider_that_could_sign_nobody_in_is_refused(keys: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        OidcConfig(**keys)
+
+
+def test_grants_of_a_provider_are_read_from_tables(tmp_path: Path) -> None:
+    file = tmp_path / "controller.toml"
+    keys = "listen = ':1'\nstate_dir = 's'\nca = 'c'\ncert = 'c'\nkey = 'k'\ncluster = 'c'\n"
+    listen = "ca_directory = 'ca'\nenrolment_listen = ':2'\n"
+    table = f"[oidc]\nissuer = '{ISSUER}'\nclient_id = 'c'\nlifetime = '8h'\n"
+    grant = "[[oidc.grants]]\ngroup = 'ml'\nrole = '{}'\nproject = 'vision'\n"
+    file.write_text(keys + listen + table + grant.format("admin"))
+    read = config.load(ControllerConfig, file)
+    assert read.oidc.grants == (OidcGrantConfig("ml", "admin", "vision"),)
+    assert read.sign_in == SignInPolicy((GroupGrant("ml", "vision", Role.ADMIN),), 8 * 3600.0)
+    file.write_text(keys + listen + table + grant.format("boss"))
+    with pytest.raises(ConfigError, match=r"oidc\.grants: the role 'boss' is none"):
+        config.load(ControllerConfig, file)
+    file.write_text(keys + table + grant.format("user"))
+    with pytest.raises(ConfigError, match=r"oidc\.issuer is set, and enrolment_listen is not"):
+        config.load(ControllerConfig, file)
+    assert made().sign_in == SignInPolicy()

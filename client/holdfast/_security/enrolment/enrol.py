@@ -61,7 +61,7 @@ def join(
         _check_same_host(settings, name)
     key, ca, answer = _enrol(line, name, clock)
     files.folder(directory)
-    _write_identity(directory, "agent", ca, key, answer.certificate)
+    write_identity(directory, "agent", ca, key, answer.certificate)
     if not settings.exists():
         values = {
             "controller": answer.controller,
@@ -74,14 +74,14 @@ def join(
             "enrolment": answer.enrolment,
         }
         files.write(settings, files.toml("Made by `holdfast-agent join`, which leaves it alone.", values), 0o600)
-    return _enrolled(settings, answer)
+    return enrolled(settings, answer)
 
 
 def log_in(line: Line, directory: Path, *, clock: Clock = time.time) -> Enrolled:
     """Make the user running this the user of the token: key, certificates and ``client.toml`` in ``directory``."""
     key, ca, answer = _enrol(line, "", clock)
     files.folder(directory, 0o700)
-    _write_identity(directory, "user", ca, key, answer.certificate)
+    write_identity(directory, "user", ca, key, answer.certificate)
     settings = directory / "client.toml"
     values = {
         "controller": answer.controller,
@@ -91,7 +91,7 @@ def log_in(line: Line, directory: Path, *, clock: Clock = time.time) -> Enrolled
         "enrolment": answer.enrolment,
     }
     files.write(settings, files.toml("Made by `holdfast login`.", values), 0o600)
-    return _enrolled(settings, answer)
+    return enrolled(settings, answer)
 
 
 def _enrol(line: Line, host: str, clock: Clock) -> tuple[bytes, bytes, enrolment_pb2.EnrolResponse]:
@@ -108,11 +108,12 @@ def _enrol(line: Line, host: str, clock: Clock) -> tuple[bytes, bytes, enrolment
             answer = stub.Enrol(asked, timeout=pinning.CALL_S)
     except grpc.RpcError as error:
         raise from_rpc_error(error, endpoint=line.address, within_s=pinning.CALL_S) from error
-    _check_clock(seconds(answer.time), clock())
+    check_clock(seconds(answer.time), clock())
     return requests.key_pem(key), checked_cas(answer.trusted or ca), answer
 
 
-def _check_clock(theirs: float, ours: float) -> None:
+def check_clock(theirs: float, ours: float) -> None:
+    """Raises ``ConfigError`` where the clocks of controller and machine are too far apart for certificates."""
     if abs(theirs - ours) > CLOCKS_APART_S:
         side = "behind" if ours < theirs else "ahead of"
         here = datetime.datetime.fromtimestamp(ours, datetime.UTC)
@@ -136,13 +137,15 @@ def _check_same_host(settings: Path, name: str) -> None:
         raise ConfigError(f"{settings} is that of the host {known}, not of {name}.", fix=fix)
 
 
-def _write_identity(directory: Path, stem: str, ca: bytes, key: bytes, certified: bytes) -> None:
+def write_identity(directory: Path, stem: str, ca: bytes, key: bytes, certified: bytes) -> None:
+    """Write the CAs, a key (mode 0600) and its certificate into a folder."""
     files.write(directory / "ca.pem", ca, 0o644)
     files.write(directory / f"{stem}.key", key, 0o600)
     files.write(directory / f"{stem}.pem", certified, 0o644)
 
 
-def _enrolled(settings: Path, answer: enrolment_pb2.EnrolResponse) -> Enrolled:
+def enrolled(settings: Path, answer: enrolment_pb2.EnrolResponse | enrolment_pb2.SignInResponse) -> Enrolled:
+    """The result, as the certificate in the answer says it."""
     read = certificate.parse(answer.certificate.decode())
     motd = answer.motd if answer.HasField("motd") else None
     return Enrolled(settings, answer.cluster, read.identity.name, answer.controller, read.ends_at, motd)

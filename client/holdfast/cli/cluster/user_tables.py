@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 def roles_of(user: access_pb2.User) -> list[str]:
     """Each role in words."""
     found = ["admin everywhere (controller.toml)"] if user.configured_admin else []
+    if user.HasField("sign_in_end") and not user.grants:
+        found.append("none: the sign-in has ended")
     for grant in user.grants:
         where = "everywhere" if grant.project == "*" else f"in {grant.project}"
         found.append(f"{_role(grant.role)} {where}")
@@ -27,6 +29,10 @@ def write_users(users: Sequence[access_pb2.User]) -> None:
     """The table of users."""
     columns = [Column("USER"), Column("ROLES", give=True)]
     rows: list[list[Cell | str]] = [[user.name, ", ".join(roles_of(user))] for user in users]
+    if any(user.HasField("sign_in_end") for user in users):
+        columns.append(Column("SIGNED IN UNTIL"))
+        ends = [_local(user.sign_in_end) if user.HasField("sign_in_end") else "-" for user in users]
+        rows = [[*row, end] for row, end in zip(rows, ends, strict=True)]
     if any(user.accounts for user in users):
         columns.append(Column("RUNS AS"))
         rows = [[*row, ", ".join(user.accounts) or "-"] for row, user in zip(rows, users, strict=True)]
@@ -41,6 +47,7 @@ def view_user(user: access_pb2.User) -> dict[str, Any]:
         "roles": roles,
         "configuredAdmin": user.configured_admin,
         "accounts": list(user.accounts),
+        "signInEnd": user.sign_in_end.ToJsonString() if user.HasField("sign_in_end") else None,
     }
 
 

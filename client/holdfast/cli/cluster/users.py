@@ -17,9 +17,11 @@ from holdfast.cli.kit.output import output_option, show_list, show_one
 from holdfast.cli.kit.parameters import duration
 
 if TYPE_CHECKING:
+    from holdfast._security.enrolment.enrol import Enrolled
     from holdfast.client import Client
     from holdfast.v1 import access_pb2
 
+_DEFAULT = click.core.ParameterSource.DEFAULT
 ROLES = ("viewer", "user", "admin")
 ttl_option = click.option("--ttl", type=duration, help="How long it may be used, at most 30m.  [default: 30m]")
 
@@ -41,12 +43,22 @@ def user() -> None:
 @click.option("--role", type=click.Choice(ROLES), default="user", show_default=True, help="What they may do.")
 @click.option("--project", default="*", help="Only in this project.  [default: in all]")
 @run_as_option
-def add(name: str, role: str, project: str, run_as: tuple[str, ...]) -> None:
+@click.option("--oidc", is_flag=True, help="Let a user who was removed sign in by the identity provider again.")
+@click.pass_context
+def add(ctx: click.Context, name: str, role: str, project: str, run_as: tuple[str, ...], oidc: bool) -> None:
     """Give a user a role: everywhere, or in one project.
 
     A viewer looks at jobs and reads their output; a user submits jobs too and acts on their own; an admin acts on
     everybody's. An admin of all projects also acts on hosts and users. Adding a user again changes the role.
     """
+
+    if oidc:
+        given = [key for key in ("role", "project", "run_as") if ctx.get_parameter_source(key) is not _DEFAULT]
+        if given:
+            raise click.UsageError("--oidc goes alone: the groups there give the roles.")
+        with_client(lambda client: client.access.allow_sign_in(name))
+        Console().note(f"{name} may sign in by the identity provider")
+        return
 
     async def work(client: Client) -> access_pb2.User:
         from holdfast.v1 import access_pb2
@@ -120,33 +132,66 @@ def user_token(name: str, ttl: float | None) -> None:
 
 
 @click.command()
-@click.argument("controller")
-@click.option("--token", required=True, help="From: holdfast user token NAME")
-@click.option("--ca-hash", required=True, help="Of the cluster's CA, as sha256:HEX.")
+@click.argument("controller", required=False)
+@click.option("--token", help="From: holdfast user token NAME")
+@click.option(
+    "--oidc", is_flag=True, help="Sign in by the site's identity provider, with a browser on any machine."
+)
+@click.option("--ca-hash", help="Of the cluster's CA, as sha256:HEX.")
 @click.option(
     "--dir",
     "directory",
     type=click.Path(path_type=Path),
     help="For settings, certificate and key.  [default: ~/.config/holdfast]",
 )
-def login(controller: str, token: str, ca_hash: str, directory: Path | None) -> None:
+def login(
+    controller: str | None, token: str | None, oidc: bool, ca_hash: str | None, directory: Path | None
+) -> None:
     """Become a user of the cluster, by a line from an admin.
 
-    The key is made here and never leaves this machine; the certificate renews itself when it is used.
+    The key is made here and never leaves this machine; the certificate renews itself when it is used. One by --oidc is
+    short-lived, and renews itself only where the identity provider allows that; to sign in again: holdfast login --oidc
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from holdfast import settings
-    from holdfast._security.enrolment.enrol import Line, log_in
 
-    done = log_in(Line(controller, token, ca_hash), (directory or settings.own_directory()).absolute())
+    if oidc == (token is not None):
+        raise click.UsageError("Give either --token, from: holdfast user token NAME, or --oidc.")
+    home = (directory or settings.own_directory()).absolute()
     console = Console()
-    until = time.strftime("%Y-%m-%d", time.localtime(done.ends_at))
+    done = _by_provider(controller, ca_hash, home, console) if oidc else _by_token(controller, token, ca_hash, home)
+    form = "%Y-%m-%d %H:%M" if done.ends_at - time.time() < 2 * 86_400 else "%Y-%m-%d"
+    until = time.strftime(form, time.localtime(done.ends_at))
     console.note(f"you are {done.name} of the cluster {done.cluster}; the certificate lasts until {until}")
     console.note(f"settings are in {done.settings}")
     if done.motd is not None:
         show_once(done.motd, done.controller, console)
     if (named := os.environ.get(settings.VARIABLE)) and Path(named).absolute() != done.settings:
         console.warning(f"{settings.VARIABLE} names {named}, which counts instead. To be {done.name}: unset it.")
+
+
+def _by_token(controller: str | None, token: str | None, ca_hash: str | None, home: Path) -> Enrolled:
+    from holdfast._security.enrolment.enrol import Line, log_in
+
+    if not (controller and token and ca_hash):
+        raise click.UsageError("Paste the whole line: CONTROLLER, --token and --ca-hash.")
+    return log_in(Line(controller, token, ca_hash), home)
+
+
+def _by_provider(controller: str | None, ca_hash: str | None, home: Path, console: Console) -> Enrolled:
+    """Sign in; where that was done before, without CONTROLLER and --ca-hash."""
+    from holdfast import settings
+    from holdfast._security.enrolment import identity_provider, pinning
+    from holdfast._security.enrolment.sign_in import sign_in
+
+    if controller and ca_hash:
+        ca = pinning.fetch_authority(controller, ca_hash, time.time())
+    elif controller or ca_hash or not (home / "client.toml").is_file():
+        raise click.UsageError("The first time write: holdfast login CONTROLLER --oidc --ca-hash sha256:HEX")
+    else:
+        known = settings.load(home / "client.toml")
+        controller, ca = known.enrolment, known.ca.read_bytes()
+    return sign_in(controller, ca, home, console.note, ask=identity_provider.sign_in)
 
 
 @click.command()

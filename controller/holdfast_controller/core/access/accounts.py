@@ -24,7 +24,8 @@ FIELD = "jobSpec.runAs"
 def on_accounts(step: Step, asked: AccountsAsked) -> None:
     """Set the accounts that a known user's jobs may run as. Repeating the command changes nothing."""
     problem: HoldfastError | None = bad_accounts(asked.accounts)
-    if asked.user not in step.cluster.people.roles and asked.user not in step.policies.admins:
+    people, user = step.cluster.people, asked.user
+    if user not in people.roles and user not in people.signed_in and user not in step.policies.admins:
         problem = NotFound(f"There is no user {asked.user!r}.", fix=f"First: holdfast user add {asked.user}")
     if problem is not None:
         step.do(Refuse(asked.token, problem))

@@ -132,6 +132,8 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.EnrolmentService/GetAuthority": _ANYONE,
     "holdfast.v1.EnrolmentService/Enrol": _ANYONE,
     "holdfast.v1.EnrolmentService/Renew": _ANYONE,
+    "holdfast.v1.EnrolmentService/GetProvider": _ANYONE,
+    "holdfast.v1.EnrolmentService/SignIn": _ANYONE,
     "grpc.health.v1.Health/Check": _CERTIFIED,
     "grpc.health.v1.Health/List": _CERTIFIED,
     "grpc.health.v1.Health/Watch": _CERTIFIED,
@@ -229,6 +231,8 @@ def is_void(people: People, caller: Caller) -> bool:
 
 def _user_refusal(registry: Registry, rule: Rule, user: str, target: Target) -> HoldfastError | None:
     grants = registry.grants(user)
+    if not grants and user in registry.people.signed_in:
+        return Unauthenticated(f"The sign-in of {user} has ended.", fix=SIGN_IN)
     if not grants:
         return Denied(f"There is no user {user} in this cluster.", fix=f"Ask an admin: holdfast user add {user}")
     needed = rule.role
@@ -313,5 +317,6 @@ def _has(user: str, grants: Mapping[str, Role]) -> str:
     return f"{user} is {', '.join(roles)}. Ask an admin."
 
 
+SIGN_IN = "Sign in again: holdfast login --oidc"
 _LOG_IN = "Ask an admin for a token: holdfast user token NAME"
 _AGAIN = "If that was a mistake, ask an admin to add it again, and for a new token."

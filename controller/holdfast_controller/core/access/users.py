@@ -7,6 +7,7 @@ import re
 from holdfast._base.identity import NAME_RULE, Kind, is_name
 from holdfast.errors import Denied, HoldfastError, InvalidInput, NotFound, Violation, WrongState
 from holdfast_controller.core.access.accounts import bad_accounts, map_user
+from holdfast_controller.core.access.sign_in import by_provider
 from holdfast_controller.core.events import access as ev
 from holdfast_controller.core.model.users import EVERY_PROJECT, Token
 from holdfast_controller.core.step.access_commands import EnrolAsked, RoleAsked, TokenAsked, UserRemovalAsked
@@ -23,11 +24,11 @@ _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 def on_role(step: Step, asked: RoleAsked) -> None:
     """Give a user a role in a project. Asking twice changes nothing."""
-    problem = _bad_name(asked.user) or _bad_project(asked.project)
+    problem: HoldfastError | None = _bad_name(asked.user) or _bad_project(asked.project)
     people = step.cluster.people
     if problem is None and asked.user not in people.roles and len(people.roles) >= MAX_USERS:
         problem = InvalidInput([Violation("name", f"there are {MAX_USERS} users already", "remove some")])
-    problem = problem or bad_accounts(asked.accounts)
+    problem = problem or bad_accounts(asked.accounts) or by_provider(people, asked.user)
     if problem is not None:
         step.do(Refuse(asked.token, problem))
         return
@@ -43,7 +44,8 @@ def on_role(step: Step, asked: RoleAsked) -> None:
 
 def on_user_removal(step: Step, asked: UserRemovalAsked) -> None:
     """Remove one role, or the user: then its certificates are void and its open streams end."""
-    grants = step.cluster.people.roles.get(asked.user)
+    people = step.cluster.people
+    grants = people.roles.get(asked.user, {} if asked.user in people.signed_in else None)
     if asked.user in step.policies.admins and not asked.project:
         problem = f"{asked.user} is an admin by controller.toml."
         fix = "Take the name out of admins there and restart the controller, then remove the user."
@@ -53,6 +55,9 @@ def on_user_removal(step: Step, asked: UserRemovalAsked) -> None:
         where = f" with a role in project {asked.project}" if grants is not None else ""
         unknown = NotFound(f"There is no user {asked.user!r}{where}.", fix="See: holdfast user list")
         step.do(Refuse(asked.token, unknown))
+        return
+    if asked.project and (refused := by_provider(people, asked.user)) is not None:
+        step.do(Refuse(asked.token, refused))
         return
     if asked.project:
         step.emit(ev.RoleTaken(at=step.now.wall, user=asked.user, project=asked.project, by=asked.by))
@@ -91,6 +96,8 @@ def _token_problem(step: Step, asked: TokenAsked) -> HoldfastError | None:
         return InvalidInput([Violation("", f"{MAX_TOKENS} tokens wait already", "try again in half an hour")])
     if asked.kind is Kind.USER and asked.name not in people.roles and asked.name not in step.policies.admins:
         return NotFound(f"There is no user {asked.name!r}.", fix=f"First: holdfast user add {asked.name}")
+    if asked.kind is Kind.USER and asked.name in people.signed_in:
+        return WrongState(f"{asked.name} signs in by the identity provider.", fix="holdfast login --oidc")
     return _bad_name(asked.name) if asked.name else None
 
 

@@ -93,6 +93,35 @@ class SecretRemoved:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UserSignedIn:
+    """An identity provider has vouched for a user, who has these roles (by project) until then, and no others."""
+
+    at: Wall
+    user: str
+    issuer: str
+    subject: str
+    until: Wall
+    roles: dict[str, Role]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignInEnded:
+    """A user's newest sign-in has ended, and with it all roles."""
+
+    at: Wall
+    user: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignInAllowed:
+    """A user who was removed may sign in by the identity provider again."""
+
+    at: Wall
+    user: str
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class MotdSet:
     """The message of the day was set; an empty text cleared it."""
 
@@ -116,4 +145,7 @@ PeopleEvent = (
     | SecretSet
     | SecretRemoved
     | MotdSet
+    | UserSignedIn
+    | SignInEnded
+    | SignInAllowed
 )

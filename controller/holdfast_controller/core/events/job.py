@@ -19,9 +19,12 @@ from holdfast_controller.core.events.access import RoleGranted as RoleGranted
 from holdfast_controller.core.events.access import RoleTaken as RoleTaken
 from holdfast_controller.core.events.access import SecretRemoved as SecretRemoved
 from holdfast_controller.core.events.access import SecretSet as SecretSet
+from holdfast_controller.core.events.access import SignInAllowed as SignInAllowed
+from holdfast_controller.core.events.access import SignInEnded as SignInEnded
 from holdfast_controller.core.events.access import TokenMade as TokenMade
 from holdfast_controller.core.events.access import TokenUsed as TokenUsed
 from holdfast_controller.core.events.access import UserRemoved as UserRemoved
+from holdfast_controller.core.events.access import UserSignedIn as UserSignedIn
 from holdfast_controller.core.events.cluster import CertificateEnding as CertificateEnding
 from holdfast_controller.core.events.cluster import ClusterNews as ClusterNews
 from holdfast_controller.core.events.cluster import ControllerCheckFailed as ControllerCheckFailed

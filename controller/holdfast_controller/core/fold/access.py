@@ -8,7 +8,7 @@ from typing import assert_never
 from holdfast._base.identity import Kind
 from holdfast_controller.core.events import access as ev
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.users import Motd, People, SecretNote, Token
+from holdfast_controller.core.model.users import Motd, People, SecretNote, SignIn, Token
 
 TOKEN_KEPT_S = 86_400.0
 """Seconds after its end in which a token is still known, so that its use is refused as late, not as unknown."""
@@ -28,6 +28,8 @@ def fold_people(people: People, event: ev.PeopleEvent) -> None:
         case ev.UserRemoved():
             people.roles.pop(event.user, None)
             people.accounts.pop(event.user, None)
+            people.signed_in.pop(event.user, None)
+            people.sign_in_allowed.discard(event.user)
             make_void(people, Kind.USER, event.user, event.at)
         case ev.TokenMade():
             kept = {d: t for d, t in people.tokens.items() if t.expires_at + TOKEN_KEPT_S > event.at}
@@ -43,6 +45,13 @@ def fold_people(people: People, event: ev.PeopleEvent) -> None:
             people.secrets[event.holder].pop(event.name, None)
             if not people.secrets[event.holder]:
                 del people.secrets[event.holder]
+        case ev.UserSignedIn():
+            people.roles[event.user] = dict(event.roles)
+            people.signed_in[event.user] = SignIn(event.issuer, event.subject, event.until)
+        case ev.SignInEnded():
+            people.roles.pop(event.user, None)
+        case ev.SignInAllowed():
+            people.sign_in_allowed.add(event.user)
         case ev.MotdSet():
             people.motd = Motd(event.text, event.at, event.by) if event.text else None
         case _:

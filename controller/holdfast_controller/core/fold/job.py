@@ -78,6 +78,9 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             | ev.SecretSet()
             | ev.SecretRemoved()
             | ev.MotdSet()
+            | ev.UserSignedIn()
+            | ev.SignInEnded()
+            | ev.SignInAllowed()
         ):
             fold_people(cluster.people, event)
         case ev.JobSubmitted():

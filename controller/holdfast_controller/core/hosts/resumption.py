@@ -15,7 +15,7 @@ from holdfast_controller.core.model.queue import PLACEMENT_TRIES
 from holdfast_controller.core.scheduling.expiry import TRY_AGAIN_S
 from holdfast_controller.core.step.assignment import NOTICE_MOST_S
 from holdfast_controller.core.step.step import Policies
-from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer, Timers
+from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer, Timers, UserTimer
 
 
 def resume(cluster: Cluster, policies: Policies, timers: Timers, now: Now, kept: dict[str, KeptWatch]) -> None:
@@ -31,6 +31,8 @@ def resume(cluster: Cluster, policies: Policies, timers: Timers, now: Now, kept:
         # Hosts that joined after the backup are unknown, and may still call.
         cluster.reconcile_until = now.mono_in(policies.leases.suspect_s)
         timers.set((ClusterTimer.RECONCILE, ""), cluster.reconcile_until)
+    for user, sign_in in cluster.people.signed_in.items():
+        timers.set((UserTimer.SIGN_IN, user), now.mono_due(sign_in.until, at_most_s=policies.sign_in.lifetime_s))
     cluster.awaited_hosts = {name for name, host in cluster.hosts.items() if not host.lost}
     for name in cluster.hosts:
         presence = cluster.presence_of(name)

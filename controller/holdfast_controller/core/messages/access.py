@@ -31,6 +31,15 @@ def access_message(event: ev.PeopleEvent) -> str:
             return f"secret {event.name} of {holder_in_words(event.holder)} set by {event.by}"
         case ev.SecretRemoved():
             return f"secret {event.name} of {holder_in_words(event.holder)} removed by {event.by}"
+        case ev.UserSignedIn():
+            roles = ", ".join(
+                f"{role.name.lower()} {_where(project)}" for project, role in sorted(event.roles.items())
+            )
+            return f"{event.user} signed in by {event.issuer}, as {roles}"
+        case ev.SignInEnded():
+            return f"sign-in of {event.user} ended"
+        case ev.SignInAllowed():
+            return f"{event.user} allowed to sign in again by {event.by}"
         case ev.MotdSet():
             return f"message of the day {'set' if event.text else 'cleared'} by {event.by}"
         case _:

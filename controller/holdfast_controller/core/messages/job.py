@@ -36,6 +36,9 @@ def message_of(event: ev.Event, job: Job | None) -> str:
             | ev.SecretSet()
             | ev.SecretRemoved()
             | ev.MotdSet()
+            | ev.UserSignedIn()
+            | ev.SignInEnded()
+            | ev.SignInAllowed()
         ):
             return access_message(event)
         case (

@@ -61,6 +61,32 @@ class SecretNote:
 
 
 @dataclass(frozen=True)
+class SignIn:
+    """The account of an identity provider that a user's name belongs to, and the end of its newest sign-in."""
+
+    issuer: str
+    subject: str
+    until: Wall
+
+
+@dataclass(frozen=True)
+class GroupGrant:
+    """The role that members of an identity provider's group have in a project."""
+
+    group: str
+    project: str
+    role: Role
+
+
+@dataclass(frozen=True)
+class SignInPolicy:
+    """Rules for an identity provider: members of groups with a grant are signed in, for so many seconds each time."""
+
+    grants: tuple[GroupGrant, ...] = ()
+    lifetime_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Motd:
     """The message of the day: lines that are safe to show, when it was set in wall-clock seconds, and by whom."""
 
@@ -87,6 +113,10 @@ class People:
     """By holder (``user/NAME``, ``project/NAME``) and name; the values are in a table of their own."""
     motd: Motd | None = None
     """What every user is shown."""
+    signed_in: dict[str, SignIn] = field(default_factory=dict)
+    """By user: those whom an identity provider has signed in, also when that has ended."""
+    sign_in_allowed: set[str] = field(default_factory=set)
+    """Users who were removed and may sign in again."""
 
 
 def role_in(grants: Mapping[str, Role], project: str) -> Role | None:

@@ -97,6 +97,26 @@ class SecretRemovalAsked:
 
 
 @dataclass(frozen=True)
+class SignInAsked:
+    """An identity provider vouches for an account, the name it goes by, and its groups; the shell has verified that."""
+
+    token: int
+    issuer: str
+    subject: str
+    user: str
+    groups: frozenset[str]
+
+
+@dataclass(frozen=True)
+class SignInAllowanceAsked:
+    """An admin lets a user who was removed sign in by the identity provider."""
+
+    token: int
+    by: str
+    user: str
+
+
+@dataclass(frozen=True)
 class MotdAsked:
     """An admin sets the message of the day; an empty text clears it."""
 
@@ -115,4 +135,6 @@ AccessCommand = (
     | SecretGiven
     | SecretRemovalAsked
     | MotdAsked
+    | SignInAsked
+    | SignInAllowanceAsked
 )

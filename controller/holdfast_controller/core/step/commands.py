@@ -23,6 +23,8 @@ from holdfast_controller.core.step.access_commands import MotdAsked as MotdAsked
 from holdfast_controller.core.step.access_commands import RoleAsked as RoleAsked
 from holdfast_controller.core.step.access_commands import SecretGiven as SecretGiven
 from holdfast_controller.core.step.access_commands import SecretRemovalAsked as SecretRemovalAsked
+from holdfast_controller.core.step.access_commands import SignInAllowanceAsked as SignInAllowanceAsked
+from holdfast_controller.core.step.access_commands import SignInAsked as SignInAsked
 from holdfast_controller.core.step.access_commands import TokenAsked as TokenAsked
 from holdfast_controller.core.step.access_commands import UserRemovalAsked as UserRemovalAsked
 from holdfast_controller.core.step.host_commands import AgentStopping as AgentStopping

@@ -17,7 +17,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.model.quota import Quotas
-from holdfast_controller.core.model.users import RunAs
+from holdfast_controller.core.model.users import RunAs, SignInPolicy
 from holdfast_controller.core.step.actions import Action, Assign
 from holdfast_controller.core.step.assignment import desired
 from holdfast_controller.core.step.timers import Timers
@@ -51,6 +51,8 @@ class Policies:
     """Seconds that a job is kept after its end; 0: for ever."""
     keep_jobs: int = 0
     """Jobs that have ended and are kept, the newest ones; 0: all."""
+    sign_in: SignInPolicy = field(default_factory=SignInPolicy)
+    """Rules for users of the site's identity provider."""
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,13 @@ class HostTimer(enum.StrEnum):
     """A maintenance window begins or ends, or its progress is checked."""
 
 
+class UserTimer(enum.StrEnum):
+    """A deadline of one user; its key holds the user's name."""
+
+    SIGN_IN = "sign_in"
+    """The newest sign-in by the identity provider ends."""
+
+
 class ClusterTimer(enum.StrEnum):
     """A deadline of the whole cluster; its key holds the empty string."""
 
@@ -58,9 +65,9 @@ class ClusterTimer(enum.StrEnum):
     """Jobs that were kept for long enough are looked for."""
 
 
-Timer = JobTimer | HostTimer | ClusterTimer
+Timer = JobTimer | HostTimer | UserTimer | ClusterTimer
 TimerKey = tuple[Timer, str]
-"""(kind, job id or host name). Timers that are due at the same moment fire in the order of their keys."""
+"""(kind, job id, or name of a host or user). Timers that are due at the same moment fire in the order of their keys."""
 
 
 @dataclass

@@ -15,8 +15,9 @@ from holdfast.errors import ConfigError
 from holdfast.hang.tuning import Action
 from holdfast.spec import DisconnectPolicy
 from holdfast_controller.core.model.quota import USER, Quota
-from holdfast_controller.core.model.users import RunAs
+from holdfast_controller.core.model.users import RunAs, SignInPolicy
 from holdfast_controller.shell.base import audit_syslog
+from holdfast_controller.shell.base.oidc_config import OidcConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleConfig
 from holdfast_controller.shell.store.series_file import Limits
 
@@ -208,6 +209,8 @@ class ControllerConfig:
     names: tuple[str, ...] = ()
     """Further names and addresses of it. All are in the controller's certificate, with the machine's own name."""
     certificates: CertificateConfig = field(default_factory=CertificateConfig)
+    oidc: OidcConfig = field(default_factory=OidcConfig)
+    """The identity provider by which users sign in; needs ``enrolment_listen``."""
     bundles: BundleConfig = field(default_factory=BundleConfig)
     """How much packaged code is kept."""
     retention: RetentionConfig = field(default_factory=RetentionConfig)
@@ -290,6 +293,9 @@ class ControllerConfig:
         if self.enrolment_listen and self.ca_directory is None:
             fix = "Name the folder of ca.pem and ca.key."
             raise ConfigError("enrolment_listen is set, and ca_directory is not.", fix=fix)
+        if self.oidc.issuer and not self.enrolment_listen:
+            fix = "Set enrolment_listen and ca_directory: users get their certificates there."
+            raise ConfigError("oidc.issuer is set, and enrolment_listen is not.", fix=fix)
         if self.disconnect_policy not in DisconnectPolicy.__members__:
             fix = f"Write {' or '.join(DisconnectPolicy.__members__)}."
             raise ConfigError(f"disconnect_policy is {self.disconnect_policy!r}.", fix=fix)
@@ -321,6 +327,11 @@ class ControllerConfig:
             holder: Quota(quota.gpus, quota.running_jobs, quota.waiting_jobs, quota.max_priority)
             for holder, quota in tables
         }
+
+    @property
+    def sign_in(self) -> SignInPolicy:
+        """Rules for users of the identity provider, as the core takes them."""
+        return self.oidc.policy
 
     @property
     def secrets_key(self) -> Path:

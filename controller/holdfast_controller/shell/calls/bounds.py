@@ -96,6 +96,8 @@ TABLE: dict[str, Bound] = {
     # Anybody
     "EnrolRequest.token": Bound(256),
     "EnrolRequest.request": Bound(16 << 10),
+    "SignInRequest.id_token": Bound(20 << 10),
+    "SignInRequest.request": Bound(16 << 10),
     "RenewRequest.certificate": Bound(16 << 10),
     "RenewRequest.request": Bound(16 << 10),
     # Hosts

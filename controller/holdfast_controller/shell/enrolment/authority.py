@@ -63,9 +63,12 @@ class Authority:
         """``sha256:`` and the digest of the certificate of the CA that issues: what a join line has to name."""
         return self.trusted[0]
 
-    def sign(self, identity: Identity, key: ec.EllipticCurvePublicKey, issued_at: float) -> bytes:
-        """A certificate in PEM."""
-        lifetime = self.lifetimes.host if identity.kind is Kind.HOST else self.lifetimes.user
+    def sign(
+        self, identity: Identity, key: ec.EllipticCurvePublicKey, issued_at: float, lifetime_s: float | None = None
+    ) -> bytes:
+        """A certificate in PEM; of the lifetime that the settings give its kind, unless it is given here."""
+        own = self.lifetimes.host if identity.kind is Kind.HOST else self.lifetimes.user
+        lifetime = own if lifetime_s is None else lifetime_s
         return pki.sign(self.directory, identity, key, issued_at, datetime.timedelta(seconds=lifetime))
 
     def holder(self, pem: bytes, key: ec.EllipticCurvePublicKey, now: float) -> Caller:

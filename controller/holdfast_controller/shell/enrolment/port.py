@@ -46,7 +46,15 @@ class Enrolling:
             from holdfast_controller.shell.enrolment.rotation import Rotation
 
             issued = IssuedCertificates(driver.store)
-            self.service = service.Enrolment(driver, guard, audit, self._authority, issued, config.cluster)
+            provider = None
+            if config.oidc.issuer:
+                # Only here: most clusters have none.
+                from holdfast_controller.shell.enrolment.id_tokens import Provider
+
+                provider = Provider(config.oidc)
+            self.service = service.Enrolment(
+                driver, guard, audit, self._authority, issued, config.cluster, provider
+            )
             self.rotation = Rotation(self._authority, issued, driver.cluster, config.admins, config.tls)
             self._server = grpc.aio.server(
                 interceptors=(guard,), options=service.OPTIONS, maximum_concurrent_rpcs=service.MAX_CALLS

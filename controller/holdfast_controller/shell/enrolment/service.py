@@ -9,18 +9,18 @@ import asyncio
 import ipaddress
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast._base.identity import Identity, Kind
 from holdfast._base.rpc_status import code_name
 from holdfast._security.enrolment import requests, tokens
 from holdfast._security.pki import PublicKey
-from holdfast.errors import Denied, HoldfastError, Unauthenticated, Unavailable
+from holdfast.errors import Denied, HoldfastError, Unauthenticated, Unavailable, WrongState
 from holdfast.v1 import enrolment_pb2, enrolment_pb2_grpc
 from holdfast_controller.core.access.audit import Entry, Trail
-from holdfast_controller.core.access.rules import is_void
+from holdfast_controller.core.access.rules import SIGN_IN, is_void
 from holdfast_controller.core.model.rate_limit import Buckets
-from holdfast_controller.core.step.commands import EnrolAsked
+from holdfast_controller.core.step.commands import EnrolAsked, SignInAsked
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls.authz import Guard, peer_of
 from holdfast_controller.shell.calls.rpc import Context, unary
@@ -28,6 +28,9 @@ from holdfast_controller.shell.convert.job_to_proto import motd_to_proto, timest
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.enrolment.authority import Authority
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
+
+if TYPE_CHECKING:
+    from holdfast_controller.shell.enrolment.id_tokens import Provider
 
 T = TypeVar("T")
 MAX_MESSAGE_BYTES = 32 << 10
@@ -71,8 +74,10 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
         authority: Authority,
         issued: IssuedCertificates,
         cluster: str,
+        provider: Provider | None = None,
     ) -> None:
         self._issued = issued
+        self._provider = provider
         self._driver = driver
         self._guard = guard
         self._audit = audit
@@ -125,11 +130,54 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
                 raise Unauthenticated(f"The certificate of {who.kind.value} {who.name} is void: it was removed.")
             if who.kind is Kind.USER and not registry.grants(who.name):
                 raise Denied(f"There is no user {who.name} in this cluster.", fix="Ask an admin.")
+            if who.kind is Kind.USER and who.name in registry.people.signed_in:
+                raise Denied(f"{who.name} signs in by the identity provider.", fix=SIGN_IN)
             await self._driver.settled()
             made = await self._certify(who, key, learns=request.takes_trusted)
             return enrolment_pb2.RenewResponse(certificate=made, trusted=self.authority.pem)
 
         return await self._limited("Renew", "", context, work)
+
+    @unary
+    async def GetProvider(
+        self, request: enrolment_pb2.GetProviderRequest, context: Context
+    ) -> enrolment_pb2.GetProviderResponse:
+        provider = self._known_provider()
+        config = provider.config
+        return enrolment_pb2.GetProviderResponse(
+            issuer=config.issuer, client_id=config.client_id, scopes=config.scopes, ca=provider.ca
+        )
+
+    @unary
+    async def SignIn(self, request: enrolment_pb2.SignInRequest, context: Context) -> enrolment_pb2.SignInResponse:
+        async def work() -> enrolment_pb2.SignInResponse:
+            provider = self._known_provider()
+            key = requests.requested_key(request.request)
+            vouched = await provider.verify(request.id_token, requests.key_digest(key))
+            name = await self._driver.ask(
+                lambda token: SignInAsked(token, vouched.issuer, vouched.subject, vouched.user, vouched.groups)
+            )
+            identity = Identity(self._cluster, Kind.USER, name)
+            answer = enrolment_pb2.SignInResponse(
+                certificate=await self._certify(identity, key, learns=True, lifetime_s=provider.config.lifetime),
+                trusted=self.authority.pem,
+                cluster=self._cluster,
+                controller=self.controller,
+                enrolment=self.address,
+                time=timestamp(time.time()),
+                motd=motd_to_proto(self._driver.cluster.people.motd),
+            )
+            party = f"user/{name}"
+            entry = Entry(time.time(), party, peer_of(context), "EnrolmentService/SignIn", party, "OK", "")
+            self._audit.write(entry, Trail.UNKNOWN)
+            return answer
+
+        return await self._limited("SignIn", "", context, work)
+
+    def _known_provider(self) -> Provider:
+        if self._provider is None:
+            raise WrongState("This cluster has no identity provider.", fix=_BY_TOKEN)
+        return self._provider
 
     async def _limited(self, call: str, who: str, context: Context, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work unless this address, or all of them, try too often; refusals are kept in the audit log."""
@@ -158,10 +206,12 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
             finally:
                 self._delayed -= 1
 
-    async def _certify(self, who: Identity, key: PublicKey, *, learns: bool) -> bytes:
+    async def _certify(
+        self, who: Identity, key: PublicKey, *, learns: bool, lifetime_s: float | None = None
+    ) -> bytes:
         """Its certificate, which is on record by then. ``learns``: it takes the CAs that come with the answer."""
         at, trusts = self._issued_at(who), self.authority.trusted if learns else ()
-        made = self.authority.sign(who, key, at)
+        made = self.authority.sign(who, key, at, lifetime_s)
         await self._issued.note(who, at, self.authority.ca_hash, trusts)
         return made
 
@@ -169,3 +219,6 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
         """Now, or just after whatever was issued to that name became void: dates have whole seconds."""
         void = self._driver.cluster.people.void_until.get(f"{identity.kind.value}/{identity.name}", 0.0)
         return max(time.time(), void + 1.0)
+
+
+_BY_TOKEN = "Ask an admin for a token: holdfast user token NAME"

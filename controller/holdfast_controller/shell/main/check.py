@@ -42,6 +42,7 @@ def problems(file: Path) -> list[str]:
         _check_own_certificate,
         _check_web_certificate,
         _check_ca,
+        _check_provider,
         _check_folders,
         _check_secrets_key,
     )
@@ -80,6 +81,13 @@ def _check_ca(settings: ControllerConfig) -> None:
     if settings.ca_directory is not None:
         pki.check_ca(settings.ca_directory)
         names_of(settings)
+
+
+def _check_provider(settings: ControllerConfig) -> None:
+    if settings.oidc.issuer:
+        from holdfast_controller.shell.enrolment import id_tokens
+
+        id_tokens.ca_of(settings.oidc)
 
 
 def _check_folders(settings: ControllerConfig) -> None:

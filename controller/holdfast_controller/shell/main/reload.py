@@ -76,6 +76,7 @@ def policies_of(config: ControllerConfig, secret_key: bytes) -> Policies:
         run_as=RunAs(config.run_as),
         keep_jobs_s=config.retention.jobs,
         keep_jobs=config.retention.jobs_most,
+        sign_in=config.sign_in,
     )
 
 

@@ -19,6 +19,7 @@ from holdfast_controller.core.step.commands import (
     HostRemovalAsked,
     MotdAsked,
     RoleAsked,
+    SignInAllowanceAsked,
     TokenAsked,
     UserRemovalAsked,
 )
@@ -61,6 +62,9 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
     @unary
     async def AddUser(self, request: access_pb2.AddUserRequest, context: Context) -> access_pb2.AddUserResponse:
         by = caller_name(context)
+        if request.sign_in:
+            name = await self._driver.ask(lambda token: SignInAllowanceAsked(token, by, request.name))
+            return access_pb2.AddUserResponse(user=self._user(name))
         project = request.grant.project or EVERY_PROJECT
         role, accounts = _role(request.grant.role), tuple(request.accounts)
         name = await self._driver.ask(lambda token: RoleAsked(token, by, request.name, project, role, accounts))
@@ -78,7 +82,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
         self, request: access_pb2.ListUsersRequest, context: Context
     ) -> access_pb2.ListUsersResponse:
         registry = self._guard.registry
-        names = sorted(registry.admins | registry.people.roles.keys())
+        names = sorted(registry.admins | registry.people.roles.keys() | registry.people.signed_in.keys())
         users, more = await paged(names, request, self._user)
         await self._driver.settled()
         return access_pb2.ListUsersResponse(users=users, next_page_token=more)
@@ -180,11 +184,13 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
             access_pb2.Grant(project=project, role=access_pb2.Role.Value(f"ROLE_{role.name}"))
             for project, role in sorted(registry.people.roles.get(name, {}).items())
         ]
+        sign_in = registry.people.signed_in.get(name)
         return access_pb2.User(
             name=name,
             grants=grants,
             configured_admin=name in registry.admins,
             accounts=registry.people.accounts.get(name, ()),
+            sign_in_end=timestamp(sign_in.until) if sign_in is not None else None,
         )
 
 
