@@ -224,7 +224,10 @@ class Feed:
         left = LOADS_MOST
         for job_id, gpus in held.items():
             with contextlib.suppress(HoldfastError):
-                by_rank = gpus_by_rank(await self._client.get_job(job_id), gpus)
+                job = await self._client.get_job(job_id)
+                last = last_launched(job)
+                launched = last is not None and bool(await self._busy(job_id, [last]))
+                by_rank = gpus_by_rank(job, gpus, launched=launched)
                 ranks = sorted(by_rank)
                 for start in range(0, min(len(ranks), left * RANKS_MOST), RANKS_MOST):
                     left -= 1
@@ -248,8 +251,24 @@ class Feed:
         return found
 
 
-def gpus_by_rank(job: job_pb2.CustomJob, wanted: set[str]) -> dict[int, list[str]]:
-    """The wanted GPUs of each rank, by UUID. Several ranks may share one; a lone rank has all of its worker's."""
+def last_launched(job: job_pb2.CustomJob) -> int | None:
+    """The last rank if each worker runs a launcher that starts a rank per GPU; ``None`` where none can be.
+
+    Agents alone know those ranks. The number is beyond those that the job itself has, so it tells who starts them.
+    """
+    gpus = sum(len(worker.gpus) for worker in job.workers)
+    lone = all(len(worker.ranks) == 1 for worker in job.workers)
+    return gpus - 1 if lone and gpus > len(job.workers) else None
+
+
+def gpus_by_rank(job: job_pb2.CustomJob, wanted: set[str], *, launched: bool = False) -> dict[int, list[str]]:
+    """The wanted GPUs of each rank, by UUID. Several ranks may share one; a lone rank has all of its worker's.
+
+    ``launched``: the ranks are those of launchers, one for each GPU of all workers in order.
+    """
+    if launched:
+        every = enumerate(gpu for worker in job.workers for gpu in worker.gpus)
+        return {rank: [gpu] for rank, gpu in every if gpu in wanted}
     found: dict[int, list[str]] = {}
     for worker in job.workers:
         if not wanted.intersection(worker.gpus):

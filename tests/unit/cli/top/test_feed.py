@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cli.top.boards import LARGE, NOW, board, drawn, host, job
 
 from holdfast.cli.top.board import Board, Goodput, Group, Pane
-from holdfast.cli.top.feed import LOADS_MOST, RANKS_MOST, Feed, gpus_by_rank
+from holdfast.cli.top.feed import LOADS_MOST, RANKS_MOST, Feed, gpus_by_rank, last_launched
 from holdfast.client import Client
 from holdfast.errors import Denied, HoldfastError, Unavailable
 from holdfast.v1 import cluster_pb2, host_pb2, job_pb2
@@ -230,3 +230,35 @@ def test_gpus_are_shared_out_to_ranks_as_agents_do() -> None:
     wanted = {"b", "c", "d", "e", "f"}
     assert gpus_by_rank(found, wanted) == {0: ["b"], 1: ["c", "d"], 2: ["e"], 3: ["e"]}
     assert gpus_by_rank(job_pb2.CustomJob(), wanted) == {}
+    assert last_launched(found) is None and last_launched(job_pb2.CustomJob()) is None
+
+
+def test_ranks_of_launchers_have_a_gpu_each() -> None:
+    found = job_pb2.CustomJob()
+    for number in range(2):
+        worker = found.workers.add(gpus=[f"{number}{letter}" for letter in "ab"])
+        worker.ranks.add(rank=number)
+    assert last_launched(found) == 3
+    assert gpus_by_rank(found, {"0b", "1a"}, launched=True) == {1: ["0b"], 2: ["1a"]}
+    assert gpus_by_rank(found, {"0b", "1a"}) == {0: ["0b"], 1: ["1a"]}
+
+
+async def test_the_load_below_a_launcher_is_that_of_each_rank() -> None:
+    known = board(host("h1", 2, job="run-1"), job("run-1"))
+    known.hosts["h1"].inventory.gpus[1].job_id = "run-1"
+    controller = Controller(known)
+
+    async def get_job(job_id: str) -> job_pb2.CustomJob:
+        found = job_pb2.CustomJob(id=job_id)
+        worker = found.workers.add(host="h1", gpus=["GPU-h1-0", "GPU-h1-1"])
+        worker.ranks.add(rank=0)
+        return found
+
+    controller.get_job = get_job  # type: ignore[method-assign]
+    shown = Board()
+    feed = feed_of(controller, shown)
+    await feed.load()
+    await feed.load_hosts()
+    drawn(shown, LARGE)
+    await feed.load_in_view()
+    assert shown.load == {"GPU-h1-0": 0.0, "GPU-h1-1": 1.0}
