@@ -160,8 +160,4 @@ def test_every_metric_that_can_go_wrong_is_seen_by_somebody() -> None:
         "holdfast_hosts_lost_total",
         "holdfast_late_exits_total",
         "holdfast_places_fenced_total",
-        "holdfast_series_bytes",
-        "holdfast_series_dropped_total",
-        "holdfast_series_kept_total",
-        "holdfast_series_writable",
     ]

@@ -26,7 +26,7 @@ PROGRAMS = ("holdfast", "holdfast-agent", "holdfast-controller")
 SECTIONS = """
 Install, join | Users and accounts | Watch | Diagnose a host | Upgrade | Maintenance
 Message of the day | Why a host was down
-Faulty GPUs | Back up | Restore
+Faulty GPUs | Hosts that fail too often | Back up | Restore
 The controller's database is damaged | Move the controller | The controller's disk is lost | The CA's key is lost
 Rotate the CA
 Rotate the key of secrets | Replace a host under its name | Investigate a hang | Withheld shares and fences

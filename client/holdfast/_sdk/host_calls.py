@@ -68,9 +68,12 @@ class HostCalls(Calling):
         _set_window(request, start, end)
         return (await self._unary(self._hosts.Cordon, request)).host
 
-    async def uncordon(self, name: str, gpus: Sequence[str] = ()) -> host_pb2.Host:
-        """The host takes work again; with ``gpus``, by index or UUID, these are back in service and no more."""
-        request = host_pb2.UncordonRequest(name=name, gpus=gpus, request_id=fresh_id())
+    async def uncordon(self, name: str, gpus: Sequence[str] = (), *, repaired: bool = False) -> host_pb2.Host:
+        """The host takes work again; with ``gpus``, by index or UUID, these are back in service and no more.
+
+        ``repaired``: its failures are counted from now on.
+        """
+        request = host_pb2.UncordonRequest(name=name, gpus=gpus, repaired=repaired, request_id=fresh_id())
         return (await self._unary(self._hosts.Uncordon, request)).host
 
     async def drain(

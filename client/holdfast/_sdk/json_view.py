@@ -43,7 +43,7 @@ _ORDER = {
     " draining drained goingDown goingDownSince agentStoppedAt silentSince drainDeadline labels address"
     " agentVersion refused bootId lastSeen cpuCount cpuReserved memoryBytes memoryReservedBytes workers maxWorkers"
     " gpuProblem accounts accountsProblem containers"
-    " containersProblem gpus jobIds",
+    " containersProblem gpus jobIds reliability",
     "Gpu": "uuid index model memoryBytes problem jobId faults",
 }
 """By message: its keys, where not all are printed or in another order than declared."""
@@ -140,7 +140,10 @@ def host_event(message: host_pb2.ListedHostEvent) -> Json:
 
 def host(message: host_pb2.Host) -> Json:
     """A host with what it has and what of it is taken."""
-    return _printed(message, **_printed(message.inventory))
+    view = _printed(message, **_printed(message.inventory))
+    if not message.HasField("reliability"):
+        del view["reliability"]  # in lists, and by a controller of an older release
+    return view
 
 
 def status(message: cluster_pb2.GetStatusResponse) -> Json:
@@ -191,7 +194,10 @@ def goodput_sums(by: str, message: cluster_pb2.SumGoodputResponse) -> Json:
         for row in message.rows
     ]
     begins = message.complete_since.ToJsonString() if message.HasField("complete_since") else None
-    return {"completeSince": begins, "truncated": message.truncated, "rows": rows}
+    found: Json = {"completeSince": begins, "truncated": message.truncated, "rows": rows}
+    if by == "host":
+        found["hosts"] = [{"host": each.name, **_printed(each.reliability)} for each in message.hosts]
+    return found
 
 
 def series(message: job_pb2.GetSeriesResponse) -> Json:

@@ -134,17 +134,20 @@ def cordon(name: tuple[str, ...], reason: str, at: float | None, lasts: float | 
 @host.command()
 @click.argument("name", nargs=-1, required=True)
 @click.option("--gpu", "gpus", multiple=True, metavar="INDEX", help="Put this faulty GPU back into service.")
-def uncordon(name: tuple[str, ...], gpus: tuple[str, ...]) -> None:
+@click.option("--repaired", is_flag=True, help="The hosts were repaired: their failures are counted from now on.")
+def uncordon(name: tuple[str, ...], gpus: tuple[str, ...], repaired: bool) -> None:
     """Let hosts take work again.
 
     A GPU that was taken out of service for a fault stays so, and keeps its host from work where only a reboot repairs
     it, until the repair is seen or --gpu says that it is well. Without --gpu the host's own cordon ends; with it only
-    the GPUs are concerned.
+    the GPUs are concerned. --repaired also ends what `holdfast host show` calls a lemon.
     """
+    if gpus and repaired:
+        raise click.UsageError("--repaired is said of whole hosts: leave --gpu out.")
     from holdfast.cli.hosts.host_tables import repairs
 
     async def call(client: Client, each: str) -> str:
-        host = await client.uncordon(each, gpus)
+        host = await client.uncordon(each, gpus, repaired=repaired)
         left = "; ".join(repairs(host))
         if gpus:
             done = f"host {each}: {'GPU' if len(gpus) == 1 else 'GPUs'} {', '.join(gpus)} in service"

@@ -8,11 +8,12 @@ import datetime
 import io
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from holdfast._base.printable import one_line
+from holdfast._base.proto_time import seconds
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import say, say_text
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _BY = ("project", "owner", "host", "model", "week")
 _HOUR_MS = 3_600_000
+_Times = Literal["mtbf", "mtbf_low", "mtbf_high", "mttr", "mttr_low", "mttr_high"]
 
 
 @click.command()
@@ -115,6 +117,9 @@ def _show_all(by: str, since: float | None, until: float | None, output: str) ->
         return
     if output == "csv":
         of_owners = by == "owner"
+        if by == "host":
+            say_text(_host_csv(found))
+            return
         title = (by, *["project"] * of_owners, "gpu_model", "unit", "category", "payer", "hours")
         units = ("GPU", "rank")
         lines = [
@@ -135,12 +140,40 @@ def _show_all(by: str, since: float | None, until: float | None, output: str) ->
         *(Column(t, right=True) for t in _TITLES),
     )
     write(columns, summary(found.rows, by))
+    if found.hosts:
+        from holdfast.cli.kit import reliability
+
+        days = "in these days" if since is not None or until is not None else "of the last 90 days"
+        say("", f"Failures of hosts {days}, with intervals that hold the true mean 95 times in 100:")
+        write(reliability.COLUMNS, reliability.rows(found.hosts))
     if found.HasField("complete_since"):
         say(
             f"Time before {found.complete_since.ToJsonString()} is not in it: the ledger began then, with an upgrade."
         )
     if found.truncated:
         say("There is more: ask for fewer days.")
+
+
+def _host_csv(found: cluster_pb2.SumGoodputResponse) -> str:
+    """Hours of each host with its failures, which are the same in all its rows; empty where nothing is known."""
+    known = {each.name: each.reliability for each in found.hosts}
+    columns: tuple[_Times, ...] = ("mtbf", "mtbf_low", "mtbf_high", "mttr", "mttr_low", "mttr_high")
+    title = ("host", "gpu_model", "unit", "category", "payer", "hours", "failures")
+    units = ("GPU", "rank")
+    lines: list[tuple[Any, ...]] = [
+        (row.name, row.model, units[row.ranks], row.category, row.payer, row.ms / _HOUR_MS) for row in found.rows
+    ]
+    idle = sorted(known.keys() - {row.name for row in found.rows})
+    lines += [(name, "", "", "", "", 0) for name in idle]
+    filled = []
+    for line in lines:
+        host = known.get(line[0])
+        if host is None:
+            filled.append((*line, "", *("" for _ in columns), ""))
+            continue
+        times = [seconds(getattr(host, name)) / 3600 if host.HasField(name) else "" for name in columns]
+        filled.append((*line, host.failures, *times, "yes" if host.lemon else "no"))
+    return _csv((*title, *(f"{name}_hours" for name in columns), "lemon"), filled)
 
 
 _TITLES = ("ALLOCATED", "GOODPUT", "TRAINED", "NOT SAVED YET", "STARTING", "LOST", "OTHER", "UNKNOWN")

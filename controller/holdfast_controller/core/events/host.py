@@ -60,11 +60,12 @@ class HostCordoned:
 
 @dataclass(frozen=True, kw_only=True)
 class HostUncordoned:
-    """A host was uncordoned: it gets work again."""
+    """A host was uncordoned: it gets work again. ``repaired``: its failures are counted from now on."""
 
     host: str
     at: Wall
     by: str
+    repaired: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast_controller.core.goodput.host_record import observe
 from holdfast_controller.core.goodput.shares import on_hold, on_let_go, on_upgrade
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
@@ -21,6 +22,7 @@ def hold(cluster: Cluster, host: Host, key: str, share: Allocation, at: Wall) ->
     job = _job(cluster, key)
     cluster.holdings.take(job.owner, job.gang, job.id, len(share.gpus))
     on_hold(job, _index(key), host, share, at)
+    observe(cluster, host, at)
 
 
 def let_go(cluster: Cluster, host: Host, key: str, at: Wall) -> None:
@@ -31,6 +33,7 @@ def let_go(cluster: Cluster, host: Host, key: str, at: Wall) -> None:
         job = _job(cluster, key)
         cluster.holdings.give_back(job.owner, job.gang, job.id, len(share.gpus))
         on_let_go(cluster, job, _index(key), host, at)
+        observe(cluster, host, at)
 
 
 def recount(cluster: Cluster) -> None:

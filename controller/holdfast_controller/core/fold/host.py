@@ -9,6 +9,7 @@ from holdfast._base.identity import Kind
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.access import make_void
 from holdfast_controller.core.fold.allocation import let_go
+from holdfast_controller.core.goodput import host_record
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import CondemnedGpu, FailedCheck, Host, Inventory
@@ -20,6 +21,12 @@ SELF = "holdfast"
 def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
     """Apply ``event`` to its host."""
     cluster.dirty_hosts.add(event.host)
+    host_record.take(cluster, event)
+    _fold(cluster, event)
+    host_record.observe(cluster, cluster.hosts.get(event.host), event.at)
+
+
+def _fold(cluster: Cluster, event: ev.HostEvent) -> None:
     match event:
         case ev.HostJoined():
             cluster.free_capacity.changed(event.host)

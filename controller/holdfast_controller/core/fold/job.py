@@ -28,6 +28,7 @@ from holdfast_controller.core.fold.restore import (
     fold_orphan,
 )
 from holdfast_controller.core.goodput import fold as goodput
+from holdfast_controller.core.goodput.host_record import on_rank_loss
 from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
@@ -100,6 +101,8 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             job.updated_at = event.at
             _fold_job(cluster, job, event)
             goodput.take(cluster, job, event)
+            if isinstance(event, ev.RestartDecided | ev.AttemptEnded):
+                on_rank_loss(cluster, event)
 
 
 def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:

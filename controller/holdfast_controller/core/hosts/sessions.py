@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.errors import WrongState
+from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hosts import fence_command, gpu_faults
 from holdfast_controller.core.hosts.checks import on_clock
@@ -352,12 +352,16 @@ def on_uncordon(step: Step, asked: UncordonAsked) -> None:
     host = find_host(step, asked.token, asked.host)
     if host is None:
         return
+    if asked.gpus and asked.repaired:
+        wrong = Violation("repaired", "is said of the host, and gpus name a part of it", "send one of the two")
+        step.do(Refuse(asked.token, InvalidInput([wrong])))
+        return
     if asked.gpus:
         refusal = gpu_faults.put_back(step, host, asked.gpus, asked.by)
         step.do(Refuse(asked.token, refusal) if refusal is not None else Reply(asked.token, host.name))
         return
-    if host.cordoned or host.going_down:
-        step.emit(ev.HostUncordoned(host=host.name, at=step.now.wall, by=asked.by))
+    if host.cordoned or host.going_down or asked.repaired:
+        step.emit(ev.HostUncordoned(host=host.name, at=step.now.wall, by=asked.by, repaired=asked.repaired))
         set_timers(step, host)
         step.capacity_freed = True
     step.do(Reply(asked.token, host.name))

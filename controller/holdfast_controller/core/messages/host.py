@@ -33,7 +33,7 @@ def host_message(event: ev.HostEvent) -> str:
         case ev.HostCordoned():
             return f"{event.host} cordoned by {event.by}" + (f": {event.reason}" if event.reason else "")
         case ev.HostUncordoned():
-            return f"{event.host} uncordoned by {event.by}"
+            return f"{event.host} uncordoned by {event.by}{', repaired' if event.repaired else ''}"
         case ev.HostDraining():
             until = "; remaining work is moved at the deadline" if event.deadline is not None else ""
             why = f": {event.reason}" if event.reason else ""

@@ -230,14 +230,62 @@ class Statement:
     """Its sums are rank-ms: the job has no GPUs."""
 
 
+class HostFact(enum.Enum):
+    """Facts that are counted of a host. Values are stored."""
+
+    UP = "up"
+    """Time in service."""
+    LOST = "lost"
+    """It was silent past its lease."""
+    REBOOTED = "rebooted"
+    """It booted without a word."""
+    GPU = "gpu"
+    """A GPU was condemned."""
+    RANKS = "ranks"
+    """Ranks were lost to it."""
+    REPAIR = "repair"
+    """From a failure until it was over."""
+
+
+@dataclass(slots=True)
+class HostRecord:
+    """The state of a host's record of failures. Times in ms."""
+
+    since: int
+    """When the host joined, or an admin last said that it was repaired."""
+    until: int
+    """Its time is booked until then."""
+    up: bool
+    """Whether it is in service."""
+    busy: bool
+    """Whether it has work."""
+    failed_at: int | None = None
+    """First sign of its newest failure."""
+    lost_at: int | None = None
+    """While it is lost: when it was last heard. None where that was planned."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostBooking:
+    """Something to be counted of a host, in its record that began at ``since``; times in ms."""
+
+    host: str
+    since: int
+    what: HostFact
+    busy: bool
+    start: int
+    end: int
+
+
 @dataclass(slots=True)
 class Bookings:
     """Bookings that the events since the last commit have caused: not part of the state, but of the next commit."""
 
     usage: list[Usage] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
+    hosts: list[HostBooking] = field(default_factory=list)
 
     @property
     def some(self) -> bool:
         """Whether there is anything to keep."""
-        return bool(self.usage or self.statements)
+        return bool(self.usage or self.statements or self.hosts)

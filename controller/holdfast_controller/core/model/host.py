@@ -9,7 +9,7 @@ from functools import cached_property
 
 from holdfast._base.xids import Repair
 from holdfast_controller.core.model.clock import BOOT, NEVER, Mono, Wall
-from holdfast_controller.core.model.goodput import Quarantined
+from holdfast_controller.core.model.goodput import HostRecord, Quarantined
 
 CLOCK_WINDOW = 6
 """Heartbeats over which a host's clock is compared with ours: half a minute."""
@@ -191,6 +191,8 @@ class Host:
     """By ``JOB/WORKER_INDEX``."""
     quarantined: dict[str, Quarantined] = field(default_factory=dict)
     """By ``JOB/WORKER_INDEX``: shares that their jobs have left and that are not proven empty, for the ledger."""
+    record: HostRecord | None = None
+    """Of its failures and its time in service; None before it has joined."""
     unreconciled: bool = False
     """The log was restored from a backup, and not every host has reported its workers yet."""
     orphans: dict[str, Orphan] = field(default_factory=dict)

@@ -108,12 +108,13 @@ class CordonAsked:
 
 @dataclass(frozen=True)
 class UncordonAsked:
-    """An admin wants a host to take work again, or GPUs of it, named by index or UUID."""
+    """An admin wants a host to take work again, or GPUs of it, named by index or UUID; or says that it is repaired."""
 
     token: int
     by: str
     host: str
     gpus: tuple[str, ...] = ()
+    repaired: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from holdfast_controller.core.goodput.causes import payer_of
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
 from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.goodput import Bookings
+from holdfast_controller.core.model.goodput import Bookings, HostFact
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import TERMINAL
@@ -65,7 +65,12 @@ class Meter:
             count(event)
 
     def book(self, bookings: Bookings) -> None:
-        """Count the GPU time that a commit has settled."""
+        """Count the GPU time that a commit has settled, and failures of hosts."""
+        for each in bookings.hosts:
+            if each.what is HostFact.REPAIR:
+                self.series.observe(fam.HOST_REPAIR, (each.end - each.start) / 1000)
+            elif each.what is not HostFact.UP:
+                self.series.add(fam.HOST_FAILURES, each.what.value)
         for usage in bookings.usage:
             weight = 0 if usage.ranks else sum(seat.weight for seat in usage.members.values())
             if not weight:
@@ -85,6 +90,8 @@ class Meter:
             self.series.declare(fam.RECOVERY, phase)
         for reason in ExitReason:
             self.series.declare(fam.RANK_EXITS, reason.name)
+        for kind in (HostFact.LOST, HostFact.REBOOTED, HostFact.GPU, HostFact.RANKS):
+            self.series.declare(fam.HOST_FAILURES, kind.value)
         for rule in Rule:
             self.series.declare(fam.HANG_NOTICES, rule.value)
 

@@ -52,6 +52,14 @@ HANG_VERDICTS = counter(
 )
 HANG_COMMON_CAUSES = counter("holdfast_hang_common_causes_total", "Causes that made several jobs hang at once.")
 HOSTS_LOST = counter("holdfast_hosts_lost_total", "Hosts taken as lost because their lease ran out.")
+HOST_FAILURES = counter(
+    "holdfast_host_failures_total", "Failures of hosts in service; signs within 10 minutes are one.", "kind"
+)
+HOST_REPAIR = histogram(
+    "holdfast_host_repair_seconds",
+    "From a failure of a host until it was over: the lost host was back, the GPU was well again.",
+    bounds=(60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0),
+)
 HOST_REFUSALS = counter("holdfast_host_refusals_total", "Agents that were refused for their version.")
 HOST_THROTTLED = counter(
     "holdfast_host_messages_throttled_total",
@@ -94,6 +102,9 @@ GPU_SECONDS = counter(
     "category",
     "payer",
 )
+LEMONS = gauge(
+    "holdfast_hosts_lemon", "Hosts that fail more often than the others, by the lower bound of what is known."
+)
 GPU_SECONDS_OPEN = gauge(
     "holdfast_gpu_seconds_open",
     "Time of allocated GPUs that is not settled: that of running generations. Up to a minute old.",
@@ -133,11 +144,11 @@ AUDIT_NOT_COPIED = counter(
     "holdfast_audit_not_copied_total", "Lines of the audit log that the syslog server could not be sent."
 )
 
-LEDGER = (GPU_SECONDS, GPU_SECONDS_OPEN)
+LEDGER = (GPU_SECONDS, GPU_SECONDS_OPEN, LEMONS)
 COUNTED = (
     JOBS_SUBMITTED, JOBS_ENDED, JOB_WAIT, JOB_START, JOB_RESTARTS, RECOVERY, RECOVERY_LOST, RANK_EXITS, LATE_EXITS,
-    HANG_NOTICES, HANG_VERDICTS, HANG_COMMON_CAUSES, HOSTS_LOST, HOST_REFUSALS, PLACES_FENCED,
-    NOTIFICATIONS_GIVEN_UP,
+    HANG_NOTICES, HANG_VERDICTS, HANG_COMMON_CAUSES, HOSTS_LOST, HOST_FAILURES, HOST_REPAIR, HOST_REFUSALS,
+    PLACES_FENCED, NOTIFICATIONS_GIVEN_UP,
 )  # fmt: skip
 READ = (
     JOBS, QUEUE, QUEUE_OLDEST, QUEUE_SMALLEST, HANG_SUSPECTS, HANGS_OPEN, HOSTS, GPUS, HOST_SILENT, HOST_QUARANTINED,

@@ -33,7 +33,7 @@ def event_to_proto(event: ev.HostEvent | ev.OrphanEvent) -> host_pb2.HostEvent:
         case ev.HostCordoned():
             return _Event(cordoned=_Event.Cordoned(by=event.by, reason=event.reason))
         case ev.HostUncordoned():
-            return _Event(uncordoned=_Event.Uncordoned(by=event.by))
+            return _Event(uncordoned=_Event.Uncordoned(by=event.by, repaired=event.repaired))
         case ev.HostDraining():
             draining = _Event.Draining(
                 by=event.by,

@@ -22,6 +22,7 @@ from holdfast_controller.core.model.host import Host, Inventory
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver, now
+from holdfast_controller.shell.services import reliability
 from holdfast_controller.shell.store import codec, ledger_rows
 from holdfast_controller.shell.store.records import Record
 
@@ -142,6 +143,10 @@ async def sum_goodput(
     answer = cluster_pb2.SumGoodputResponse(truncated=len(found) > MOST_ROWS)
     if complete_since:
         answer.complete_since.CopyFrom(timestamp(complete_since / 1000))
+    if by_host:
+        asked = days if request.HasField("since") or request.HasField("until") else None
+        for name, known in sorted((await reliability.of_hosts(driver, asked)).items()):
+            answer.hosts.add(name=name, reliability=reliability.to_proto(known))
     for (name, project, model, ranks, category, payer), ms in found.most_common(MOST_ROWS):
         answer.rows.add(name=name, project=project, model=model, ranks=ranks, category=category, payer=payer, ms=ms)
     return answer

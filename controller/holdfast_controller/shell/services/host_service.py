@@ -27,6 +27,7 @@ from holdfast_controller.shell.convert.host_event_to_proto import event_to_proto
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.services import reliability
 from holdfast_controller.shell.services.host_pictures import HostPictures
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
@@ -57,7 +58,11 @@ class HostService(host_pb2_grpc.HostServiceServicer):
 
     @unary
     async def GetHost(self, request: host_pb2.GetHostRequest, context: Context) -> host_pb2.GetHostResponse:
-        return host_pb2.GetHostResponse(host=await self._host(request.name))
+        picture = await self._host(request.name)
+        found = (await reliability.of_hosts(self._driver)).get(request.name)
+        if found is not None:
+            picture.reliability.CopyFrom(reliability.to_proto(found))
+        return host_pb2.GetHostResponse(host=picture)
 
     @unary
     async def ListHostEvents(
@@ -120,7 +125,11 @@ class HostService(host_pb2_grpc.HostServiceServicer):
     async def Uncordon(self, request: host_pb2.UncordonRequest, context: Context) -> host_pb2.UncordonResponse:
         by = caller_name(context)
         gpus = tuple(request.gpus)
-        name = await self._driver.ask(once(by, request, lambda token: UncordonAsked(token, by, request.name, gpus)))
+
+        def command(token: int) -> UncordonAsked:
+            return UncordonAsked(token, by, request.name, gpus, request.repaired)
+
+        name = await self._driver.ask(once(by, request, command))
         return host_pb2.UncordonResponse(host=await self._host(name))
 
     @unary

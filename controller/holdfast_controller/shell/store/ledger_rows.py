@@ -10,7 +10,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,7 +22,7 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Bookings, ProgressWatch, Statement, Usage
 from holdfast_controller.core.step.actions import KeepProgress
-from holdfast_controller.shell.store import meta_rows
+from holdfast_controller.shell.store import host_rows, meta_rows
 from holdfast_controller.shell.store.records import checksum
 from holdfast_controller.shell.store.schema import host_days, owner_days, progress, statements
 
@@ -86,12 +86,15 @@ def book(driver: sqlite3.Connection, bookings: Sequence[Bookings]) -> None:
             driver.execute("DELETE FROM progress WHERE job = ?", (statement.job_id,))
     driver.executemany(_BOOK_HOST, [(*key, ms) for key, ms in hosts.items()])
     driver.executemany(_BOOK_OWNER, [(*key, ms) for key, ms in owners.items()])
+    host_rows.book(driver, [booking for each in bookings for booking in each.hosts])
 
 
-def book_history(driver: sqlite3.Connection, cluster: Cluster, *, begins: bool) -> None:
-    """Book what the log says where the ledger ``begins``; else that was committed with the log's events."""
+def book_history(driver: sqlite3.Connection, cluster: Cluster, *, begins: bool, records_begin: bool) -> None:
+    """Book what the log says where the ledger, or hosts' records, begin; else that was committed with its events."""
     if begins:
-        book(driver, [cluster.bookings])
+        book(driver, [replace(cluster.bookings, hosts=[])])
+    if records_begin:
+        host_rows.book(driver, cluster.bookings.hosts)
     cluster.bookings = Bookings()
 
 

@@ -142,6 +142,20 @@ host_days = _days("host_days", "host")
 owner_days = _days("owner_days", "project", "owner")
 """The same by project and owner. No job is named in it, so it outlives its jobs."""
 
+host_facts = Table(
+    "host_facts",
+    metadata,
+    Column("day", Integer, primary_key=True),
+    Column("host", Text, primary_key=True),
+    Column("since", Integer, primary_key=True),
+    Column("what", Text, primary_key=True),
+    Column("busy", Boolean, primary_key=True),
+    Column("count", Integer, nullable=False),
+    Column("ms", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Failures, repairs and time in service of hosts by UTC day, in the record that began at ``since`` (ms)."""
+
 secrets = Table(
     "secrets",
     metadata,

@@ -31,7 +31,7 @@ from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
 from holdfast_controller.core.step.actions import Kept
-from holdfast_controller.shell.store import codec, high_water, kept_rows, ledger_rows, meta_rows, sweep
+from holdfast_controller.shell.store import codec, high_water, host_rows, kept_rows, ledger_rows, meta_rows, sweep
 from holdfast_controller.shell.store.faults import RESTORE, Damaged, failing, inode
 from holdfast_controller.shell.store.migrate import migrate
 from holdfast_controller.shell.store.records import INSERT, Record, checksum, history, row_of, sql
@@ -334,6 +334,7 @@ class Store:
             cluster.sequence = self.snapshot_sequence = int(self._meta("snapshot_sequence") or 0)
             cluster.gaps = self._gaps(cluster.sequence)
             whole, begins = cluster.sequence == 0, ledger_rows.ledger_since(self._db) is None
+            records_begin = self._meta(host_rows.SINCE) is None
             query = sa.select(events).where(events.c.sequence > cluster.sequence).order_by(events.c.sequence)
             newest = NEVER
             for row in self._db.execute(query):
@@ -343,11 +344,14 @@ class Store:
                 if record.sequence != cluster.sequence + 1 and not restored:
                     raise Damaged(f"The store {self.path} lacks event {cluster.sequence + 1}.", fix=RESTORE)
                 fold(cluster, self._event(record))
-                if len(cluster.bookings.usage) >= ledger_rows.BOOKED_AT_ONCE:
-                    ledger_rows.book_history(self._driver, cluster, begins=begins)
-            ledger_rows.book_history(self._driver, cluster, begins=begins)
+                if len(cluster.bookings.usage) + len(cluster.bookings.hosts) >= ledger_rows.BOOKED_AT_ONCE:
+                    ledger_rows.book_history(self._driver, cluster, begins=begins, records_begin=records_begin)
+            ledger_rows.book_history(self._driver, cluster, begins=begins, records_begin=records_begin)
             if begins:
                 self._set_meta(ledger_rows.SINCE, ledger_rows.begin(cluster, newest, whole=whole))
+            if records_begin:
+                host_rows.begin_records(self._db, cluster)
+                self._set_meta(host_rows.SINCE, "0" if whole else str(round(newest * 1000)))
         return cluster
 
     def _rewrite_snapshots(self, entities: Sequence[Any]) -> None:

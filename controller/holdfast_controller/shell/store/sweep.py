@@ -3,7 +3,8 @@
 Of a deleted job everything goes: evidence at once, its events once it is purged and a snapshot is past that. Of hosts,
 users and the cluster, events that are older than the history that is kept go once a snapshot contains them; what
 happened to a job is kept for as long as the job. From the first dropped event on, a start begins with the snapshots,
-which are then no cache any more (``COMPACTED``). Each portion is one transaction: a crash leaves a whole store.
+which are then no cache any more (``COMPACTED``). What was counted of hosts goes a year after their events. Each
+portion is one transaction: a crash leaves a whole store.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections import Counter
 import sqlalchemy as sa
 
 from holdfast_controller.core.step.actions import ForgetJob
-from holdfast_controller.shell.store import meta_rows
+from holdfast_controller.shell.store import host_rows, meta_rows
 from holdfast_controller.shell.store.faults import NotAsWritten
 from holdfast_controller.shell.store.records import checksum
 from holdfast_controller.shell.store.schema import (
@@ -106,7 +107,9 @@ def portion(database: sa.Connection, snapshot_sequence: int, history_before: flo
             swept = sa.update(deleted_jobs).where(deleted_jobs.c.job == row.job)
             database.execute(swept.values(swept=True))
         return True
-    return _drop(database, _old_events(database, snapshot_sequence, history_before))
+    return _drop(database, _old_events(database, snapshot_sequence, history_before)) or host_rows.drop_old(
+        database, history_before
+    )
 
 
 def _sweep_blobs(database: sa.Connection, job: str) -> bool:
