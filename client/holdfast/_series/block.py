@@ -7,6 +7,7 @@ that trust its writer with nothing: a host may send any bytes.
 
 from __future__ import annotations
 
+import operator
 import struct
 import sys
 import zlib
@@ -132,14 +133,20 @@ def unpack(data: bytes, wanted: Collection[Figure] | None = None) -> Block:
 def _tracks(
     figure: Figure, ranks: list[int], slots: int, read: list[array[int]]
 ) -> dict[tuple[int, Figure], Track]:
-    means = list(accumulate(change >> 1 if not change & 1 else ~(change >> 1) for change in read[0]))
-    if min(means, default=0) < -1:
+    changes = map(_CHANGES.__getitem__, read[0]) if read[0].itemsize == 2 else map(_change, read[0])
+    means = list(accumulate(changes))
+    lowest = min(means, default=0)
+    if lowest < -1:
         raise ValueError("it holds a negative number")
     found = {}
     mean = values_of(figure, means)
     if len(read) > 1:
-        lows = [max(0, at - low) if at >= 0 else -1 for at, low in zip(means, read[1], strict=True)]
-        highs = [min(MOST, at + high) if at >= 0 else -1 for at, high in zip(means, read[2], strict=True)]
+        lows, highs = list(map(operator.sub, means, read[1])), list(map(operator.add, means, read[2]))
+        # Mostly all are known and none is beyond its bounds: looking is cheaper than comparing each.
+        if lowest < 0 or min(lows, default=0) < 0:
+            lows = [max(0, low) if at >= 0 else -1 for at, low in zip(means, lows, strict=True)]
+        if lowest < 0 or max(highs, default=0) > MOST:
+            highs = [min(MOST, high) if at >= 0 else -1 for at, high in zip(means, highs, strict=True)]
         least, most = values_of(figure, lows), values_of(figure, highs)
     else:
         least = most = mean
@@ -147,6 +154,14 @@ def _tracks(
         part = slice(number * slots, (number + 1) * slots)
         found[rank, figure] = Track(mean[part], least[part], most[part])
     return found
+
+
+def _change(written: int) -> int:
+    """The difference that a number without a sign was written for."""
+    return written >> 1 if not written & 1 else ~(written >> 1)
+
+
+_CHANGES = [_change(written) for written in range(1 << 16)]
 
 
 def _check(start: int, step: int, slots: int, ranks: list[int]) -> None:

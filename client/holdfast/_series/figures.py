@@ -7,6 +7,7 @@ throttle reasons of any, and the sum of memory, power and links.
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from dataclasses import dataclass
 
@@ -112,5 +113,15 @@ def values_of(figure: Figure, numbers: list[int]) -> list[float]:
     """The values that stored numbers stand for; NaN for a negative one."""
     scale = figure.form.scale
     if scale:
+        if min(numbers, default=0) >= 0:
+            return [number * scale for number in numbers]
         return [number * scale if number >= 0 else math.nan for number in numbers]
-    return [2 ** (number / LOG_STEPS) - 1 if number >= 0 else math.nan for number in numbers]
+    return [_power(number) for number in numbers]
+
+
+@functools.lru_cache(2_048)
+def _power(number: int) -> float:
+    """The value of a logarithmic number; the largest that there is where it is beyond that."""
+    if number < 0:
+        return math.nan
+    return math.pow(2, min(number / LOG_STEPS, 1_023)) - 1

@@ -6,6 +6,7 @@ Means are weighted by the samples behind them, so that a minute that was cut in 
 from __future__ import annotations
 
 import math
+import operator
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -53,13 +54,21 @@ class Joining:
         if block.end <= self.start or block.start >= self.start + self.step * self.slots:
             return
         spans = list(self._spans(block))
+        weights = {
+            rank: [_Weight.of(track.mean[first:last]) for _, first, last in spans]
+            for (rank, figure), track in block.tracks.items()
+            if figure is Figure.SAMPLES
+        }
+        even = [_Weight.of([]) for _ in spans]
         for (rank, figure), track in block.tracks.items():
             sums = self._sums.get((rank, figure))
             if sums is None:
                 sums = self._sums[rank, figure] = _Sums(self.slots)
-            counts = block.tracks.get((rank, Figure.SAMPLES))
-            for slot, first, last in spans:
-                _add(sums, slot, figure.form.join, track, counts.mean if counts else None, first, last)
+            if figure.form.join is Join.MEAN:
+                _add_means(sums, track, spans, weights.get(rank, even))
+            else:
+                for slot, first, last in spans:
+                    _add(sums, slot, figure.form.join, track.mean[first:last])
 
     def block(self) -> Block:
         """The slots, as filled so far."""
@@ -86,40 +95,58 @@ class Joining:
             yield slot, first, block.slots
 
 
-def _add(
-    sums: _Sums, slot: int, join: Join, track: Track, counts: list[float] | None, first: int, last: int
-) -> None:
-    values = track.mean[first:last]
-    total = sum(values)
-    if math.isnan(total):
-        known = [at for at in range(first, last) if not math.isnan(track.mean[at])]
-        for at in known:
-            _add(sums, slot, join, track, counts, at, at + 1)
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    """Samples behind the values that fall into one slot; all alike where ``each`` is set, unknown where that is 0."""
+
+    each: float | None
+    counts: list[float]
+
+    @classmethod
+    def of(cls, counts: list[float]) -> _Weight:
+        if not counts or not sum(counts) > 0:
+            return cls(0.0, counts)
+        return cls(counts[0] if counts.count(counts[0]) == len(counts) else None, counts)
+
+
+def _add_means(sums: _Sums, track: Track, spans: list[tuple[int, int, int]], weights: list[_Weight]) -> None:
+    for (slot, first, last), weight in zip(spans, weights, strict=True):
+        values, least, most = track.mean[first:last], track.least[first:last], track.most[first:last]
+        total, counts, each = sum(values), weight.counts, weight.each
+        if math.isnan(total):
+            known = [at for at, value in enumerate(values) if not math.isnan(value)]
+            if not known:
+                continue
+            values, least, most = ([held[at] for at in known] for held in (values, least, most))
+            total, counts = sum(values), [counts[at] for at in known] if counts else []
+            each = _Weight.of(counts).each
+        if each is None:
+            sums.total[slot] += sum(map(operator.mul, values, counts))
+            sums.weight[slot] += sum(counts)
+        else:
+            sums.total[slot] += total * (each or 1.0)
+            sums.weight[slot] += len(values) * (each or 1.0)
+        low, high = min(least), max(most)
+        if low < sums.least[slot]:
+            sums.least[slot] = low
+        if high > sums.most[slot]:
+            sums.most[slot] = high
+
+
+def _add(sums: _Sums, slot: int, join: Join, values: list[float]) -> None:
+    known = [value for value in values if not math.isnan(value)] if math.isnan(sum(values)) else values
+    if not known:
         return
     match join:
         case Join.SUM:
-            sums.total[slot] += total
+            sums.total[slot] += sum(known)
         case Join.ANY:
             bits = int(sums.total[slot])
-            for value in values:
+            for value in known:
                 bits |= int(value)
             sums.total[slot] = bits
-        case Join.LAST:
-            sums.total[slot] = values[-1]
-        case Join.MEAN:
-            weights = counts[first:last] if counts is not None else None
-            weight = sum(weights) if weights else 0.0
-            if not weights or not weight > 0:  # also where the samples aren't known
-                weight = float(last - first)
-                sums.total[slot] += total
-            elif weights.count(weights[0]) == len(weights):
-                sums.total[slot] += total * weights[0]
-            else:
-                sums.total[slot] += sum(v * w for v, w in zip(values, weights, strict=True))
-            sums.weight[slot] += weight
-            sums.least[slot] = min(sums.least[slot], *track.least[first:last])
-            sums.most[slot] = max(sums.most[slot], *track.most[first:last])
-            return
+        case _:
+            sums.total[slot] = known[-1]
     sums.weight[slot] = 1.0
 
 

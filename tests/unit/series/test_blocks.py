@@ -8,8 +8,8 @@ import zlib
 
 import pytest
 
-from holdfast._series.block import Block, Track, pack, unpack
-from holdfast._series.figures import Figure, Join, stored, throttle_words, values_of
+from holdfast._series.block import _HEAD, Block, Track, pack, unpack
+from holdfast._series.figures import MOST, Figure, Join, stored, throttle_words, values_of
 from holdfast._series.joining import bands, joined, outliers
 
 NAN = math.nan
@@ -104,6 +104,27 @@ def test_damaged_bytes_are_refused_or_give_plain_values(seed: int) -> None:
     except ValueError:
         return
     assert all(value >= 0 or math.isnan(value) for track in found.tracks.values() for value in track.mean)
+
+
+def test_the_largest_number_of_a_logarithmic_figure_is_a_value() -> None:
+    """A host may send it, though no agent does."""
+    assert values_of(Figure.NVLINK, [MOST]) == [2.0**1_023 - 1]
+    assert values_of(Figure.NVLINK, [16, -1])[0] == 1.0
+
+
+def test_values_beyond_the_bounds_are_brought_to_them() -> None:
+    """Extremes that are farther from the mean than can be: what a host made up."""
+    block = Block(START, 60, 3, {(0, Figure.GPU_UTIL): Track([5.0, NAN, 40.0], [0.0, NAN, 40.0], [9.0, NAN, 41.0])})
+    packed = pack(block)
+    body = bytearray(zlib.decompress(packed[_HEAD.size :]))
+    cells = 3
+    lows, highs = 4 + 2 * cells, 4 + 4 * cells
+    body[lows : lows + cells] = b"\xff" * cells
+    body[highs + cells : highs + 2 * cells] = b"\xff" * cells
+    track = unpack(packed[: _HEAD.size] + zlib.compress(bytes(body), 9)).tracks[0, Figure.GPU_UTIL]
+    assert (track.least[0], track.least[2]) == (0, 0)
+    assert (track.most[0], track.most[2]) == (MOST, MOST)
+    assert all(math.isnan(held[1]) for held in (track.mean, track.least, track.most))
 
 
 def test_two_parts_of_one_minute_are_one_minute_again_by_their_samples() -> None:
