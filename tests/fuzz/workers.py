@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.fuzz.engine import Target, text
 
-from holdfast.hang.pipeline.step_count import ProgressBars
+from holdfast.hang.pipeline.step_count import LineCounts
 from holdfast.training import progress_calls, progress_file
 from holdfast_agent.core.launch import pip_config
 from holdfast_agent.core.proc import descriptors, proc_text, stack_dumps
@@ -61,7 +61,7 @@ def of_workers(folder: Path) -> Iterator[Target]:
     )
     yield Target("log reads", from_file(_read_log), (b"a line\n" * 20, b"\0" * 9, b"no end"), 1 << 20)
     yield Target("output lines", lambda data: LineCutter().feed(data), (b"step=1\rstep=2\n",), 1 << 18)
-    bars = ProgressBars()
+    bars = LineCounts()
 
     def bar(data: bytes) -> None:
         bars.take(0, text(data))

@@ -85,6 +85,14 @@ class JobView:
         return int(self._message.step_total) if self._message.HasField("step_total") else None
 
     @property
+    def expected_end(self) -> tuple[datetime.datetime, datetime.datetime] | None:
+        """The two times between which it ends with a chance of 80 %; None where that isn't known."""
+        found = self._message.expected_end
+        if not found.HasField("latest"):
+            return None
+        return found.earliest.ToDatetime(datetime.UTC), found.latest.ToDatetime(datetime.UTC)
+
+    @property
     def phase(self) -> str:
         """One of ``train``, ``evaluate`` and ``save``, where the program says so; else empty."""
         return self._message.phase

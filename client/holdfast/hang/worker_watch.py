@@ -13,9 +13,10 @@ from typing import Any
 
 from holdfast._base.codec import from_plain, to_plain
 from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast.hang.pipeline.learned_step import LearnedStep
 from holdfast.hang.pipeline.log_progress import COUNT_S, LineReader, WorkCount
 from holdfast.hang.pipeline.rank_baseline import Baseline, begin, observe
-from holdfast.hang.pipeline.step_count import ProgressBars, StepCount
+from holdfast.hang.pipeline.step_count import LineCounts, StepCount
 from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
 from holdfast.hang.tuning import Tuning
 
@@ -40,7 +41,8 @@ class WorkerWatch:
     sent: WorkerFeatures | None = None
     count: StepCount = field(default_factory=StepCount)
     resumes: int = 0
-    _bars: ProgressBars = field(default_factory=ProgressBars)
+    counts: LineCounts = field(default_factory=LineCounts)
+    learned: LearnedStep = field(default_factory=LearnedStep)
     _work: WorkCount = field(default_factory=WorkCount)
     _events_s: float | None = None
     _reader: LineReader = field(init=False)
@@ -61,7 +63,7 @@ class WorkerWatch:
             self.last_progress_s = grown
         said = sample.progress
         self._note_work(sample)
-        bar = self._bars.shown() if self.step is None else None
+        shown, total = self._shown()
         output = OutputFeatures(
             last_progress_s=self.last_progress_s,
             step=self.step,
@@ -69,17 +71,25 @@ class WorkerWatch:
             checkpoint_open=sample.files.checkpoint_open,
             reported=self.reported,
             began_work=self._work.began,
-            step_total=bar[1] if bar else self.count.total_beside(self.step),
+            step_total=total,
             step_fell=self.count.fell_from is not None,
             phase=_phase(said),
             saved_step=_highest(one.saved for one in said),
             resumed_step=_highest(one.resumed for one in said),
-            bar_step=bar[0] if bar else None,
+            bar_step=shown,
             step_s=self.step_s,
         )
         return WorkerFeatures(
             sample.worker, self.host, sample.at_s, self._ranks, output, sample.idle_reason, sample.own_world
         )
+
+    def _shown(self) -> tuple[float | None, float | None]:
+        """The step read from lines, where the program reports none; and the total, from either."""
+        if self.step is not None:
+            return None, self.count.total_beside(self.step)
+        if self.learned.chosen is not None:
+            return self.learned.step, None
+        return self.counts.shown() or (None, None)
 
     def is_news(self, vector: WorkerFeatures) -> bool:
         """Whether the features should be sent now."""
@@ -105,7 +115,7 @@ class WorkerWatch:
                 self.count.take(said.rank, step, total)
                 if step is not None and (self.step is None or step > self.step):
                     self.step, self.step_s = step, said.at_s
-        read = [self._is_progress(line) for line in sample.lines]
+        read = [self._is_progress(line, sample.at_s) for line in sample.lines]
         if self.reported:
             return moved
         if self._reader.step is not None:
@@ -136,14 +146,16 @@ class WorkerWatch:
             if self.step is not None and said.resumed is not None:
                 self.step = min(self.step, float(said.resumed))
 
-    def _is_progress(self, line: LogLine) -> bool:
+    def _is_progress(self, line: LogLine, at_s: float) -> bool:
         before = self._reader.steps_read
         progress = self._reader.is_progress(line.text)
         if not self.reported:
             if self._reader.steps_read > before:
                 self.count.take(line.rank, self._reader.step, self._reader.total)
             elif self.step is None:
-                self._bars.take(line.rank, line.text)
+                self.counts.take(line.rank, line.text)
+                if not self.step_pattern and self.counts.shown() is None:
+                    self.learned.take(line.rank, line.text, at_s)
         return progress
 
     @property
@@ -160,6 +172,8 @@ class WorkerWatch:
             "reports": {str(rank): count for rank, count in self._reports.items()},
             "step": self.step,
             "count": to_plain(self.count),
+            "counts": to_plain(self.counts),
+            "learned": to_plain(self.learned) if self.learned.chosen is not None else {},
             "resumes": self.resumes,
             "beganWork": self._work.began,
         }
@@ -171,6 +185,8 @@ class WorkerWatch:
         try:
             baselines = {int(rank): from_plain(Baseline, base) for rank, base in record["baselines"].items()}
             count = from_plain(StepCount, record.get("count", {}))
+            self.counts = from_plain(LineCounts, record.get("counts", {}))
+            self.learned = from_plain(LearnedStep, record.get("learned", {}))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no baseline: {error!r}") from error
         self.baselines, self.count, self.resumes = baselines, count, record.get("resumes", 0)

@@ -121,6 +121,7 @@ def test_a_job_in_full() -> None:
         "stepTotal": None,
         "phase": "",
         "savedStep": None,
+        "expectedEnd": None,
         "workers": [
             {
                 "name": "workerpool0-0",

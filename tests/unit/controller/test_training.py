@@ -40,7 +40,7 @@ def shown(*outputs: OutputFeatures, progress_total: int = 0, terminal: bool = Fa
 
 def test_the_furthest_worker_tells_the_step_and_any_tells_the_total() -> None:
     found = shown(OutputFeatures(step=9.0, step_total=100.0, saved_step=5.0), OutputFeatures(step=10.0))
-    assert found == Training(10.0, 100.0, "", 5.0)
+    assert found == Training(10.0, 100.0, "", 5.0, reported=True)
 
 
 def test_nothing_is_known_of_a_job_that_reports_nothing_or_has_ended() -> None:
@@ -70,7 +70,7 @@ def test_the_program_goes_before_the_job_file_and_an_implausible_total_is_unknow
 def test_a_bar_counts_only_where_no_worker_reports_a_step() -> None:
     bar = OutputFeatures(bar_step=70.0, step_total=100.0)
     assert shown(bar) == Training(70.0, 100.0)
-    assert shown(bar, OutputFeatures(step=3.0)) == Training(3.0, None)
+    assert shown(bar, OutputFeatures(step=3.0)) == Training(3.0, None, reported=True)
 
 
 def test_the_job_is_in_the_phase_for_which_the_others_wait() -> None:

@@ -1,10 +1,10 @@
-"""A bar's total is shown where it is the job's, and left out where it is one epoch's."""
+"""A count's total is shown where it is the job's, and left out where it is one epoch's."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.hang.pipeline.step_count import BARS_MOST, ProgressBars
+from holdfast.hang.pipeline.step_count import COUNTS_MOST, LineCounts
 
 
 def bar(done: int, total: int, label: str = "") -> str:
@@ -12,7 +12,7 @@ def bar(done: int, total: int, label: str = "") -> str:
 
 
 def shown(*lines: str) -> tuple[float, float] | None:
-    bars = ProgressBars()
+    bars = LineCounts()
     for line in lines:
         bars.take(0, line)
     return bars.shown()
@@ -53,14 +53,82 @@ def test_a_line_that_tells_no_steps_of_a_whole_is_no_bar(line: str) -> None:
 
 
 def test_ranks_have_bars_of_their_own() -> None:
-    bars = ProgressBars()
+    bars = LineCounts()
     for rank, done in ((0, 5), (1, 4), (0, 6), (1, 5)):
         bars.take(rank, bar(done, 10))
     assert bars.shown() == (6.0, 10.0)
 
 
 def test_ever_new_bars_take_no_more_memory() -> None:
-    bars = ProgressBars()
+    bars = LineCounts()
     for total in range(2, 500):
         bars.take(0, bar(1, total))
-    assert len(bars._bars) == BARS_MOST
+    assert len(bars.counts) == COUNTS_MOST
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("step 120/5000 loss 2.31", (120.0, 5000.0)),
+        ("2026-11-23 03:04:05,120 INFO train.py:88 step: 120/5000, loss: 2.31", (120.0, 5000.0)),
+        ("[rank0]: iteration      120/    5000 | elapsed time per iteration (ms): 812.3", (120.0, 5000.0)),
+        ("Step 120 of 5000: loss=2.31", (120.0, 5000.0)),
+        ("update 120 out of 5000", (120.0, 5000.0)),
+        ("Epoch 3/10", (3.0, 10.0)),
+        ("Epoch [3/10] loss 0.2", (3.0, 10.0)),
+        ("train loss: 2.301  [  120/ 5000]", (120.0, 5000.0)),
+        ("120/5000 ━━━━━━━━━━━━━━━━━━━━ 3s 2ms/step - loss: 0.4", (120.0, 5000.0)),
+        ("120/5000 [======>.......] - ETA: 3s - loss: 0.4", (120.0, 5000.0)),
+        ("Training ━━━━━╸━━━━━━ 120/5000 0:00:12", (120.0, 5000.0)),
+        ("Training:   2%|2         | 120/5000 [00:05<03:20,  9.48it/s]", (120.0, 5000.0)),
+        ("Epoch 2/3, step 120/5000", (2.0, 3.0)),
+    ],
+)
+def test_counts_of_steps_and_epochs_are_read(line: str, count: tuple[float, float]) -> None:
+    assert shown(line) == count
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Train Epoch: 3 [25600/60000 (43%)]\tLoss: 0.41",
+        "Epoch 3, step 120/5000",
+        "Loading checkpoint shards:  50%|5    | 2/4 [00:01<00:01]",
+        "Map (num_proc=4):  50%|5    | 4500/9000 [00:01<00:01]",
+        "Evaluating:  50%|5    | 20/40 [00:01<00:01]",
+        "val step 20/40",
+        "loading batch 20/40",
+        "[3/9] c++ -MMD -MF kernel.o",
+        "listening on 10.0.0.1/24, step 1.5/9",
+        "it is 23/11/2026",
+        "step 23/11/2026",
+        "step 3/1",
+        "step 1/1,000",
+        "rank 3/8 is ready",
+        "accuracy 40/50",
+    ],
+)
+def test_other_counts_are_none_of_the_job(line: str) -> None:
+    assert shown(line) is None
+
+
+def test_a_count_that_starts_over_beside_one_of_epochs_leaves_that_of_the_epochs() -> None:
+    epoch = [f"Epoch {{0}}/3, step {step}/50" for step in (10, 30, 50)]
+    lines = [line.format(number) for number in (1, 2) for line in epoch]
+    assert shown(*lines) == (2.0, 3.0)
+    bare = [f"step {step}/50" for step in (10, 30, 50, 10, 30)]
+    assert shown(*bare) is None
+
+
+def test_an_outer_bar_goes_before_an_inner_one_from_its_first_state_on() -> None:
+    assert shown(bar(0, 10), bar(37, 500), bar(400, 500)) is None
+    assert shown(bar(0, 10), bar(37, 500), bar(500, 500), bar(1, 10)) == (1.0, 10.0)
+
+
+def test_a_total_that_goes_on_changing_is_unknown() -> None:
+    assert shown(*(f"step {step}/{step + 10}" for step in range(1, 20))) is None
+
+
+def test_counts_that_are_over_make_space_for_the_training() -> None:
+    files = [bar(100 + n, 100 + n, f"f{chr(97 + n % 26)}{chr(97 + n // 26)} ") for n in range(2 * COUNTS_MOST)]
+    assert shown(*files, bar(3, 500)) == (3.0, 500.0)

@@ -106,6 +106,13 @@ export interface Summary {
   command: string;
 }
 
+/** The end of a job's training: between two times with a chance of 80 %, or why that isn't known. */
+export interface ExpectedEnd {
+  earliest: string | null;
+  latest: string | null;
+  words: string;
+}
+
 /** A job as lists show it (`view=ROW`). */
 export interface JobRow {
   id: string;
@@ -126,6 +133,8 @@ export interface JobRow {
   stepTotal: number | null;
   phase: string;
   savedStep: number | null;
+  /** Absent from an older controller. */
+  expectedEnd?: ExpectedEnd | null;
   heldUntil: string | null;
   health: string;
   gpuCount?: number;

@@ -101,6 +101,7 @@ function Said({ job }: { job: Job }): JSX.Element {
           <div key={name}><dt>{name}</dt><dd><Text of={text} /></dd></div>
         ))}
         {done && <div><dt>Step</dt><dd>{done}</dd></div>}
+        {job.expectedEnd && <div><dt>Ends</dt><dd>{job.expectedEnd.words}</dd></div>}
       </dl>
       {command && <Command line={command} />}
     </>

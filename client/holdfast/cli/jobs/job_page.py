@@ -23,7 +23,7 @@ from holdfast.v1 import job_pb2, spec_pb2
 _MOST_EXITS = 20
 _MOST = 10
 """Hangs, and recoveries."""
-_WRAPPED = frozenset({"now", "happened", "done", "to do", "health"})
+_WRAPPED = frozenset({"now", "happened", "done", "to do", "health", "ends"})
 
 
 def write_page(
@@ -106,6 +106,8 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
     yield "launch", f"attempt {job.attempt}, generation {job.generation}" if job.generation else "not yet"
     if job.HasField("step"):
         yield "step", _steps(job)
+    if job.HasField("expected_end"):
+        yield "ends", job.expected_end.words
     if job.health:
         yield "health", job.health
     if job.HasField("held_until") and job.held_until.seconds > now:

@@ -159,7 +159,8 @@ class OutputFeatures:
     # Step of the newest checkpoint that the program calls complete, and of the one that it went on from.
     saved_step: float | None = None
     resumed_step: float | None = None
-    # Read from a progress bar in the output, where the program reports no step.
+    # Read from a count in the output (a bar, ``Epoch 3/10``) or learned from its lines, where the program reports no
+    # step.
     bar_step: float | None = None
     # When the program reported its newest step; None where it reports none.
     step_s: float | None = None

@@ -55,19 +55,17 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 COUNT_S = 60.0
 COUNT_RISES = 3
 _SIZES = re.compile(r"\d+(?:\.\d+)?\s*(?:[kmgt]?i?b|bytes|%)(?![a-z0-9])", re.IGNORECASE)
-_STEP_BEFORE = re.compile(
-    r"(?<![a-z])(?:steps?|it|iters?|iterations?|epochs?|batch(?:es)?|updates?|rounds?|episodes?)"
-    r"[\s:=\[(#/,'\"-]{0,4}(?=#)",
-    re.IGNORECASE,
-)
+STEP_WORD = r"(?<![a-z])(?:steps?|it|iters?|iterations?|epochs?|batch(?:es)?|updates?|rounds?|episodes?)"
+_STEP_BEFORE = re.compile(STEP_WORD + r"[\s:=\[(#/,'\"-]{0,4}(?=#)", re.IGNORECASE)
 _BAR = re.compile(r"(\d{1,15})/\d{1,15} \[(?:\d{1,9}:\d\d|<t>)")
-_TRAINS = re.compile(r"(?<![a-z])(?:step|iter|epoch|batch|train|fit|update)", re.IGNORECASE)
-_PREPARES = re.compile(
+TRAINS = re.compile(r"(?<![a-z])(?:step|iter|epoch|batch|train|fit|update)", re.IGNORECASE)
+_PREPARING = (
     r"\b(?:(?:un)?(?:load|download|fetch|mapp|resolv|extract|build|compil|prepar|filter|shard|cach|index|import"
     r"|install|check|connect|wait|warm|tokeniz|tokenis|generat|pack|initiali[sz]|read|convert|sort|group)ing"
-    r"|map|warm-?up|pid|port|process|thread|rank)\b",
-    re.IGNORECASE,
+    r"|map|warm-?up"
 )
+PREPARING = re.compile(rf"{_PREPARING})\b", re.IGNORECASE)
+PREPARES = re.compile(rf"{_PREPARING}|pid|port|process|thread|rank)\b", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -209,15 +207,15 @@ def _bar(line: str) -> _Found | None:
     if found is None:
         return None
     label, _ = normalised(line[: found.start()].partition("%")[0].rstrip("0123456789. "))
-    if _PREPARES.search(label):
+    if PREPARES.search(label):
         return f"bar {label}", (), frozenset(), False
-    return f"bar {label}", (float(found[1]),), frozenset({0}), not label or bool(_TRAINS.search(label))
+    return f"bar {label}", (float(found[1]),), frozenset({0}), not label or bool(TRAINS.search(label))
 
 
 def _steps(line: str) -> _Found | None:
     shape, numbers = normalised(_SIZES.sub("<size>", line[:MAX_LINE]))
     steps = list(_STEP_BEFORE.finditer(shape))
-    if not numbers or _PREPARES.search(shape, 0, steps[0].start() if steps else len(shape)):
+    if not numbers or PREPARES.search(shape, 0, steps[0].start() if steps else len(shape)):
         return None
     named = {shape.count("#", 0, step.end()) for step in steps}
     whole = {index for index, value in enumerate(numbers) if value.is_integer() or index in named}

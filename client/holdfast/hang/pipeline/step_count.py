@@ -10,9 +10,28 @@ import math
 import re
 from dataclasses import dataclass, field
 
-BARS_MOST = 32
+from holdfast.hang.pipeline.log_progress import PREPARES, PREPARING, STEP_WORD, TRAINS, normalised
+
+COUNTS_MOST = 32
+TOTALS_MOST = 3
+"""Unfinished counts with the same words before them and different totals; with more, the total is known by none."""
 MAX_LINE = 512
-_BAR = re.compile(r"(\d{1,15})/(\d{1,15}) \[\d{1,9}:\d\d")
+MAX_LABEL = 80
+_COUNT = re.compile(
+    r"(?<![\d./-])(\d{1,15})(?:\s{0,6}/\s{0,6}|\s{1,6}(?:out )?of\s{1,6})(\d{1,15})(?![\d/]|[.,:]\d)"
+)
+_BAR_AFTER = re.compile(r" \[\d{1,9}:\d\d|\s{0,2}\[?[━╸╺█=>#.-]{3}")
+_BAR_BEFORE = re.compile(r"[━╸╺█▉▊▋▌▍▎▏]{2}\s{0,3}\Z")
+_WORD_BEFORE = re.compile(STEP_WORD + r"[\s:=\[(#,'\"-]{0,12}\Z", re.IGNORECASE)
+_BRACKET_BEFORE = re.compile(r"\[\s{0,12}\Z")
+_OF_EACH = re.compile(
+    r"(?<![a-z])(?:ep(?:och)?|fold|stage|trial|part|file|chunk|shard|run)s?\W{0,4}#", re.IGNORECASE
+)
+_ASIDE = re.compile(
+    r"(?<![a-z])(?:eval|valid|val(?![a-z])|test|predict|infer|sanity|generat|sampl(?:e|ing)(?![a-z]))",
+    re.IGNORECASE,
+)
+_DRAWN = "━╸╺█▉▊▋▌▍▎▏| "
 _BEFORE = ("", " ", "|", "\t")
 """Before the count of a bar: nothing, or one of these."""
 
@@ -50,42 +69,84 @@ class StepCount:
 
 
 @dataclass
-class _Bar:
+class Counted:
+    """A count with its total, and the words before it."""
+
+    rank: int
+    label: str
     done: float
     total: float
-    starts_over: bool = False
+    # Its total is that of an epoch, say, and not the job's.
+    of_each: bool = False
+
+    @property
+    def counts_on(self) -> bool:
+        """Whether it is the job's, and not full."""
+        return not self.of_each and self.done < self.total
 
 
-class ProgressBars:
-    """Bars as tqdm draws them, ``3/10 [00:01<00:02``: the one that began first of those that aren't full.
+@dataclass
+class LineCounts:
+    """Counts with totals in lines: bars (tqdm, rich, Keras), ``Epoch 3/10``, ``step 120 of 5000``, ``[ 120/5000]``.
 
-    An inner bar begins after the outer one, and an evaluation's after the training's. A bar that starts over, or
-    whose label counts (``Epoch 3``), is one of each epoch's: its total isn't the job's.
+    Of those that aren't full, the one that began first tells most of the job: an inner loop's count begins after the
+    outer one's, and an evaluation's after the training's. One that starts over, or that names what it is of
+    (``Epoch 3``), is of each epoch: its total isn't the job's. Nor are counts of loading and of evaluating.
     """
 
-    def __init__(self) -> None:
-        self._bars: dict[tuple[int, str, float], _Bar] = {}
+    counts: tuple[Counted, ...] = ()
 
     def take(self, rank: int, line: str) -> None:
-        """One more line of a rank's output, whether it holds a bar or not."""
+        """One more line of a rank's output, whether it holds a count or not."""
         line = line[:MAX_LINE]
-        found = _BAR.search(line) if "/" in line and " [" in line else None
-        if found is None or line[: found.start()][-1:] not in _BEFORE:
+        if "/" not in line and " of " not in line:
             return
-        label = line[: found.start()].partition("%")[0].rstrip("0123456789.").strip(": ")
-        done, total = float(found[1]), float(found[2])
-        key = (rank, re.sub(r"\d+", "#", label), total)
-        bar = self._bars.get(key)
-        if bar is None:
-            if len(self._bars) < BARS_MOST and 0 < done <= total:
-                self._bars[key] = _Bar(done, total, starts_over="#" in key[1])
-            return
-        bar.starts_over |= done < bar.done or done > total
-        bar.done = done
+        for found in _COUNT.finditer(line):
+            label, of_each = _label(line, found)
+            if label is not None:
+                self._note(Counted(rank, label[:MAX_LABEL], float(found[1]), float(found[2]), of_each))
 
     def shown(self) -> tuple[float, float] | None:
-        """(Steps done, total) of the bar that tells most of the job; None where none does."""
-        whole = [bar for bar in self._bars.values() if not bar.starts_over]
-        unfinished = [bar for bar in whole if bar.done < bar.total]
-        best = unfinished[0] if unfinished else whole[-1] if whole else None
-        return (best.done, best.total) if best else None
+        """(Steps done, total) of the count that tells most of the job; None where none does."""
+        whole = [count for count in self.counts if not count.of_each]
+        best = next((count for count in whole if count.counts_on), whole[-1] if whole else None)
+        return (best.done, best.total) if best and best.done > 0 else None
+
+    def _note(self, new: Counted) -> None:
+        alike = [count for count in self.counts if (count.rank, count.label) == (new.rank, new.label)]
+        known = next((count for count in alike if count.total == new.total), None)
+        if known is not None:
+            known.of_each |= new.done < known.done or new.done > known.total
+            known.done = new.done
+            return
+        if not 0 <= new.done <= new.total or new.total < 2:
+            return
+        if len(self.counts) >= COUNTS_MOST:
+            over = next((count for count in self.counts if not count.counts_on), None)
+            if over is None:
+                return
+            self.counts = tuple(count for count in self.counts if count is not over)
+        self.counts = (*self.counts, new)
+        new.of_each |= any(count.of_each for count in alike)
+        alike = [count for count in (*alike, new) if count.counts_on]
+        if len(alike) > TOTALS_MOST:
+            for count in alike:
+                count.of_each = True
+
+
+def _label(line: str, found: re.Match[str]) -> tuple[str | None, bool]:
+    """The words before a count, ``#`` for each number, and whether they name what it is of; None: not of steps."""
+    before, after = line[: found.start()], line[found.end() :]
+    is_bar = bool((before[-1:] in _BEFORE and _BAR_AFTER.match(after)) or _BAR_BEFORE.search(before))
+    if is_bar:
+        before = before.partition("%")[0].rstrip("0123456789.").rstrip(_DRAWN).strip(": ")
+    elif not _WORD_BEFORE.search(before):
+        bracketed = _BRACKET_BEFORE.search(before) and after.lstrip()[:1] in ("]", "(")
+        if not bracketed or not TRAINS.search(line):
+            return None, False
+    label, _ = normalised(before)
+    prepares = PREPARES if is_bar else PREPARING
+    if prepares.search(label) or _ASIDE.search(label):
+        return None, False
+    # A bar's label is short: a number in it counts what the bar is of.
+    return label, "#" in label if is_bar else bool(_OF_EACH.search(label))

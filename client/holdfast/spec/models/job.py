@@ -254,7 +254,7 @@ class JobFile(Model):
         {"id", "name", "owner", "state", "error", "create_time", "start_time", "end_time", "update_time", "cursor"}
         | {"attempt", "generation", "wait_reason", "workers", "recoveries", "web_access_uris", "account"}
         | {"hangs", "held_until", "health", "warnings", "archive_problems", "satisfies_pzs", "satisfies_pzi"}
-        | {"step", "step_total", "phase", "saved_step", "summary"}
+        | {"step", "step_total", "phase", "saved_step", "summary", "expected_end"}
         | {"gpu_count", "host_count", "hang_count", "recovery_count"}
     )
     """What ``job show`` prints beside the fields below: taken and ignored, so that its output can be submitted."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_controller.core.goodput.pace import note_pace
+from holdfast_controller.core.goodput.stretches import note_stretch
 from holdfast_controller.core.model.clock import Mono, Now
 from holdfast_controller.core.model.goodput import Category, Interval, Progress, ProgressWatch, Reached
 
@@ -86,6 +87,7 @@ def recorded(watch: ProgressWatch, since: int, until: int) -> Progress | None:
         resumed=watch.resumed,
         saved=tuple(watch.saved),
         apart=tuple(interval for interval in apart if interval.start < interval.end),
+        stretches=tuple(watch.stretches),
     )
 
 
@@ -127,12 +129,14 @@ def _note_step(watch: ProgressWatch, vector: WorkerFeatures, at: int, now: Now) 
     reached = Reached(when if watch.last is None else max(when, watch.last.at), step)
     if watch.first is None:
         watch.first = watch.last = reached
+        note_stretch(watch, reached)
         # Lines before the first step are no steps.
         watch.began, watch.moved = when, moved
         return True
     if watch.last is None or step > watch.last.step:
         watch.last = reached
         note_pace(watch, reached)
+        note_stretch(watch, reached)
         watch.moved = max(watch.moved or moved, moved)
     return False
 

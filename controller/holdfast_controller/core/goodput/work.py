@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from holdfast_controller.core.goodput.causes import DECLARED_IDLE, FIRST_START, OLDER_SAVE, WORK
 from holdfast_controller.core.goodput.progress import worked
+from holdfast_controller.core.goodput.stretches import thinned
 from holdfast_controller.core.goodput.tape import recut
 from holdfast_controller.core.model.goodput import Category, Interval, JobLedger, Progress, Tape, Unsettled
 
@@ -20,6 +21,7 @@ def record(ledger: JobLedger, progress: Progress) -> None:
     ledger.steps |= progress.first is not None
     ledger.saves |= bool(progress.saved)
     ledger.progress |= progress.began is not None
+    ledger.stretches = thinned([*ledger.stretches, *progress.stretches])
     if ledger.unsettled is not None and ledger.unsettled.cause:
         resumed_at = progress.first.step if progress.first is not None else None
         resolve(ledger, progress.resumed if progress.resumed is not None else resumed_at)

@@ -99,6 +99,14 @@ class Reached:
     step: float
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Steps that were done one after the other, and the time that they took."""
+
+    ms: int
+    steps: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Progress:
     """Progress of one generation as its agents reported it, from ``since`` to ``until``.
@@ -118,6 +126,8 @@ class Progress:
     saved: tuple[Reached, ...] = ()
     apart: tuple[Interval, ...] = ()
     """Saves that training waited for, evaluations, declared idle time: disjoint, in order."""
+    stretches: tuple[Stretch, ...] = ()
+    """Its steps, in order; bounded."""
 
 
 @dataclass(slots=True)
@@ -147,6 +157,11 @@ class ProgressWatch:
     """About one step a minute, of the last hour."""
     best_hour_ms: float = 0.0
     """Time of a step in the best hour; 0 before there was one."""
+    stretches: list[Stretch] = field(default_factory=list)
+    stretch_from: Reached | None = None
+    """The step after the last stretch."""
+    shortest_ms: int = 0
+    """Steps become a stretch when they have taken so long."""
 
 
 @dataclass(slots=True)
@@ -193,6 +208,8 @@ class JobLedger:
     saves: bool = False
     progress: bool = False
     """Whether steps, saves, any progress was reported in the job's life."""
+    stretches: list[Stretch] = field(default_factory=list)
+    """Steps of generations that have ended; bounded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ class Training:
     total: float | None = None
     phase: str = ""
     saved_step: float | None = None
+    reported: bool = False
+    """The program reports the step, or a pattern of the job finds it; else it is read from counts in its output."""
 
 
 UNKNOWN = Training()
@@ -34,13 +36,14 @@ def training_of(cluster: Cluster, job: Job) -> Training:
     counted = reported or [output for output in outputs if output.bar_step is not None]
     step = max((_step(output.step, output.bar_step) for output in counted), default=None)
     total = max((output.step_total for output in counted if output.step_total is not None), default=None)
-    if total is None and reported and not any(output.step_fell for output in reported):
+    if total is None and not any(output.step_fell for output in counted):
         # What the program says goes before what its job file says.
         total = float(job.gang.progress_total) or None
     return Training(
         step=step,
         total=total if step is not None and total is not None and total >= step else None,
         phase=next((phase for phase in _PHASES if any(output.phase == phase for output in outputs)), ""),
+        reported=bool(reported),
         saved_step=max((output.saved_step for output in outputs if output.saved_step is not None), default=None),
     )
 

@@ -22,6 +22,7 @@ from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.model.users import Motd
 from holdfast_controller.core.scheduling.dry_run import DryRun
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
+from holdfast_controller.core.views.expected_end import ExpectedEnd, expected_end
 from holdfast_controller.core.views.job_summary import Summary, summary_of
 from holdfast_controller.core.views.training import training_of
 from holdfast_controller.shell.convert.recovery_to_proto import (
@@ -90,6 +91,9 @@ def job_to_proto(
         message.recovery_count, message.hang_count = len(job.recoveries), len(job.hangs)
     elif job.kms_key:
         message.encryption_spec.kms_key_name = job.kms_key
+    expected = expected_end(cluster, job, training, now)
+    if expected is not None:
+        message.expected_end.CopyFrom(expected_end_to_proto(expected))
     if job.held_until is not None:
         message.held_until.CopyFrom(timestamp(job.held_until))
     if job.started_at is not None:
@@ -112,6 +116,16 @@ def summary_to_proto(summary: Summary) -> job_pb2.JobSummary:
         advice=summary.advice,
         command=summary.command,
     )
+
+
+def expected_end_to_proto(expected: ExpectedEnd) -> job_pb2.ExpectedEnd:
+    """The expected end of a job, or why it is unknown."""
+    message = job_pb2.ExpectedEnd(words=expected.words)
+    if expected.interval is not None:
+        earliest, latest = expected.interval
+        message.earliest.CopyFrom(timestamp(earliest))
+        message.latest.CopyFrom(timestamp(latest))
+    return message
 
 
 def workers_to_proto(cluster: Cluster, job: Job, members: Sequence[Member]) -> list[job_pb2.Worker]:

@@ -1,0 +1,119 @@
+"""A step count learned from lines that come again and again, of a program that reports none. For display only.
+
+A number is a step count if it is the only one of its line's shape that rises by the same amount from line to line, and
+never falls, in lines whose words are of training. What else counts up (requests served, attempts) has no such words;
+what else stands in such lines (a loss, a rate, a time left, a port) does not rise evenly. An epoch's number is none:
+it is too coarse, and one that is counted within each epoch falls.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from holdfast.hang.pipeline.log_progress import MAX_LINE, PREPARING, normalised
+
+SHAPES_MOST = 64
+PLACES_MOST = 8
+"""Numbers that are looked at in a line."""
+RISES = 5
+EVEN_SHARE = 0.8
+"""So many of the rises are of one size: a program may print an extra line before an evaluation."""
+SPAN_S = 20.0
+"""What is counted at the start (layers, parameters, channels) is printed faster than this."""
+_TRAINS = re.compile(
+    r"(?<![a-z])(?:(?:global[_ ]?)?steps?|iters?|iterations?|it|batch(?:es)?|updates?|loss|lr|learning[_ ]rate"
+    r"|grad(?:[_ ]?norm)?|tokens|samples)(?![a-z])",
+    re.IGNORECASE,
+)
+_STEP = re.compile(
+    r"(?<![a-z])(?:(?:global[_ ]?)?steps?|iters?|iterations?|it|updates?)[\s:=\[(,'\"-]{0,4}\Z", re.IGNORECASE
+)
+_EPOCH = re.compile(r"(?<![a-z])ep(?:och)?s?[\s:=\[(,'\"-]{0,4}\Z", re.IGNORECASE)
+_ASIDE = re.compile(r"(?<![a-z])(?:eval|valid|val(?![a-z])|test|predict|infer)", re.IGNORECASE)
+
+
+@dataclass
+class Place:
+    """One number in a shape of lines."""
+
+    last: float
+    named: bool
+    by: float = 0.0
+    even: int = 0
+    rises: int = 0
+    falls: bool = False
+
+    def take(self, value: float) -> None:
+        """The next value."""
+        rise = value - self.last
+        self.last = value
+        self.falls |= rise < 0 or not value.is_integer()
+        if rise <= 0:
+            return
+        self.rises += 1
+        if self.even == 0 or rise == self.by:
+            self.by, self.even = rise, self.even + 1
+        elif 2 * self.even <= self.rises:
+            self.by, self.even = rise, 1
+
+    @property
+    def counts(self) -> bool:
+        """Whether it rises evenly, and has for long enough."""
+        return not self.falls and self.even >= max(RISES, EVEN_SHARE * self.rises)
+
+
+@dataclass
+class Shape:
+    """Lines of one shape, as the first rank that printed it goes on printing it."""
+
+    rank: int
+    first_s: float
+    places: tuple[Place, ...]
+
+
+@dataclass
+class LearnedStep:
+    """The newest step in the lines of one worker; None before there is one, and once it has fallen."""
+
+    shapes: dict[str, Shape] = field(default_factory=dict)
+    step: float | None = None
+    # The place that it is read from; another one is never taken.
+    chosen: tuple[str, int] | None = None
+
+    def take(self, rank: int, line: str, at_s: float) -> None:
+        """One more line of a rank, read at ``at_s``."""
+        if _TRAINS.search(line, 0, MAX_LINE) is None:
+            return
+        text, numbers = normalised(line)
+        if not numbers or PREPARING.search(text) or _ASIDE.search(text):
+            return
+        shape = self.shapes.get(text)
+        if shape is None:
+            if len(self.shapes) < SHAPES_MOST and self.chosen is None:
+                pieces = text.split("#")
+                places = tuple(
+                    Place(
+                        value, bool(_STEP.search(piece)), falls=not value.is_integer() or bool(_EPOCH.search(piece))
+                    )
+                    for value, piece in zip(numbers[:PLACES_MOST], pieces, strict=False)
+                )
+                self.shapes[text] = Shape(rank, at_s, places)
+            return
+        if shape.rank != rank:
+            return
+        for place, value in zip(shape.places, numbers, strict=False):
+            place.take(value)
+        if self.chosen is None and at_s - shape.first_s >= SPAN_S:
+            self._choose(text, shape)
+        if self.chosen is not None and self.chosen[0] == text:
+            place = shape.places[self.chosen[1]]
+            self.step = None if place.falls else place.last
+
+    def _choose(self, text: str, shape: Shape) -> None:
+        found = [index for index, place in enumerate(shape.places) if place.counts]
+        named = [index for index in found if shape.places[index].named]
+        best = named or found
+        if len(best) == 1:
+            self.chosen = (text, best[0])
+            self.shapes = {text: shape}

@@ -1,0 +1,115 @@
+"""A step count learned from the lines of a program that reports none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from holdfast.hang.pipeline.features import OutputFeatures
+from holdfast.hang.pipeline.learned_step import SHAPES_MOST, LearnedStep
+from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
+from holdfast.hang.worker_watch import WorkerWatch
+
+
+def learned(lines: Iterable[str], every_s: float = 5.0) -> float | None:
+    watch = LearnedStep()
+    for number, line in enumerate(lines):
+        watch.take(0, line, number * every_s)
+    return watch.step
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda n: f"step {10 * n} | loss {2.5 - n / 50:.4f} | lr 1.00e-04 | 812.5 ms",
+        lambda n: (
+            f"{{'loss': {2.5 - n / 50:.4f}, 'grad_norm': 0.71, 'epoch': {n / 90:.2f}, 'global_step': {10 * n}}}"
+        ),
+        lambda n: (
+            f"2026-11-23 03:{n:02}:11 INFO rank=0 port=29500 iter: {10 * n} samples: {2560 * n} loss: 2.{n:03}"
+        ),
+        lambda n: (
+            f" iteration  {10 * n} | consumed samples: {10240 * n} | learning rate: 6.0E-05 | loss scale: 1.0"
+        ),
+        lambda n: f"{10 * n} loss={2.5 - n / 50:.4f} acc={0.1 + n / 70:.3f}",
+    ],
+    ids=["plain", "transformers", "several", "megatron", "no-word"],
+)
+def test_a_number_that_rises_evenly_in_lines_of_a_training_is_its_step(line: Callable[[int], str]) -> None:
+    assert learned(line(n) for n in range(1, 20)) == 190.0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda n: f"epoch {n} loss {2.5 - n / 50:.4f}",
+        lambda n: f"served {n} requests",
+        lambda n: f"heartbeat {n}, loss is fine",
+        lambda n: f"attempt {n}: step is not reached",
+        lambda n: f"loss {n * n}",
+        lambda n: f"step {n % 4} loss 2.5",
+        lambda n: f"steps left: {900 - n}",
+        lambda n: f"loading batch {n}",
+        lambda n: f"val step {n} loss 0.3",
+        lambda n: f"loss 2.5 at 2026-11-{n:02}",
+        lambda n: "step 5 port 29500 loss 2.5",
+        lambda n: f"step {7 * n + n % 3} loss 2.5",
+        lambda n: f"batch loss of {n} and of {2 * n}",
+        lambda n: f"step {'9' * (n * 4)} loss 1",
+    ],
+)
+def test_other_numbers_are_no_steps(line: Callable[[int], str]) -> None:
+    assert learned(line(n) for n in range(1, 20)) is None
+
+
+def test_too_few_lines_or_all_at_once_teach_nothing() -> None:
+    lines = [f"step {n} loss 2.5" for n in range(1, 40)]
+    assert learned(lines[:5]) is None
+    assert learned(lines, every_s=0.1) is None
+    assert learned(lines) == 39.0
+
+
+def test_a_step_that_falls_is_unknown_from_then_on() -> None:
+    assert learned(f"step {n} loss 2.5" for n in (*range(1, 20), *range(3, 20))) is None
+
+
+def test_ever_new_shapes_take_no_more_memory() -> None:
+    watch = LearnedStep()
+    for number in range(500):
+        watch.take(0, f"loss {'x' * number} {number}", float(number))
+    assert len(watch.shapes) == SHAPES_MOST
+
+
+def told(watch: WorkerWatch, number: int, *said: RankProgress) -> OutputFeatures:
+    line = LogLine(0, "out", f"step {number} loss {1 / number:.4f}")
+    return watch.take(WorkerSample("job", "w", 1, 5.0 * number, lines=(line,), progress=said)).output
+
+
+def test_a_learned_step_is_shown_and_is_none_to_judge_by() -> None:
+    watch = WorkerWatch("host-0", 1)
+    for number in range(1, 10):
+        output = told(watch, number)
+    assert (output.bar_step, output.step, output.step_total) == (9.0, None, None)
+    reported = told(watch, 10, RankProgress(0, 1, 4, total=8))
+    assert (reported.bar_step, reported.step, reported.step_total) == (None, 4.0, 8.0)
+
+
+def test_what_was_learned_and_counted_survives_a_restart_of_the_agent() -> None:
+    watch, after = WorkerWatch("host-0", 1), WorkerWatch("host-0", 1)
+    for number in range(1, 10):
+        told(watch, number)
+    after.restore(json.loads(json.dumps(watch.journal())))
+    assert told(after, 10).bar_step == 10.0
+
+    counting, restarted = WorkerWatch("host-0", 1), WorkerWatch("host-0", 1)
+    counting.take(WorkerSample("job", "w", 1, 5.0, lines=(LogLine(0, "out", "Epoch 2/3, step 7/9"),)))
+    restarted.restore(json.loads(json.dumps(counting.journal())))
+    output = restarted.take(WorkerSample("job", "w", 1, 9.0, lines=(LogLine(0, "out", "step 8/9"),))).output
+    assert (output.bar_step, output.step_total) == (2.0, 3.0)
+
+
+def test_no_step_is_learned_beside_a_pattern_of_the_job() -> None:
+    watch = WorkerWatch("host-0", 1, r"nothing (\d+)")
+    assert [told(watch, number).bar_step for number in range(1, 10)] == [None] * 9
