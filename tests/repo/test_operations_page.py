@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 import re
-import shlex
-import sys
 from pathlib import Path
-from typing import NoReturn
 
 import click
 import pytest
-
-from holdfast._security import dns
-from holdfast._security.enrolment import __main__ as enrolment
-from holdfast.cli.app import root
-from holdfast.cli.hosts.host_names import expand
-from holdfast_agent.__main__ import main as agent
-from holdfast_controller.__main__ import main as controller
+from tests.support.printed_commands import PROGRAMS, understood
 
 DOCS = Path(__file__).parents[2] / "docs/admins"
 PAGE = (DOCS / "operations.md").read_text()
-PROGRAMS = ("holdfast", "holdfast-agent", "holdfast-controller")
 SECTIONS = """
 Install, join | Users and accounts | Watch | Diagnose a host | Upgrade | Maintenance
 Message of the day | Why a host was down
@@ -34,10 +22,6 @@ What is kept, and for how long | A disk is full | Report a fault
 """
 
 
-class Parsed(Exception):
-    """A daemon's words were understood; what it would do is not done."""
-
-
 def blocks() -> list[str]:
     return re.findall(r"^```\n(.*?)^```$", PAGE, re.M | re.S)
 
@@ -47,44 +31,6 @@ def lines() -> list[str]:
     outside = re.sub(r"^```\n.*?^```$", "", PAGE, flags=re.M | re.S)
     written = [line for block in blocks() for line in block.splitlines()] + re.findall(r"`([^`\n]+)`", outside)
     return list(dict.fromkeys(line for line in written if line.split()[1:] and line.split()[0] in PROGRAMS))
-
-
-def understood(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raises what the program would say of a wrong line."""
-    program, *words = shlex.split(line, comments=True)
-    if words == ["--version"]:
-        return
-    if program == "holdfast":
-        _walk(root, words, None)
-        return
-    parse = argparse.ArgumentParser.parse_args
-
-    def parsed(parser: argparse.ArgumentParser, *given: object) -> NoReturn:
-        parse(parser, *given)  # type: ignore[call-overload]
-        raise Parsed
-
-    def execute(_: str, argv: list[str]) -> NoReturn:
-        enrolment.main(argv[argv.index("join") :])
-        raise AssertionError("it has not looked at its words")
-
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
-    monkeypatch.setattr(os, "execv", execute)
-    monkeypatch.setattr(dns, "as_the_machine_does", lambda: None)
-    monkeypatch.setattr(sys, "argv", [program, *words])
-    with pytest.raises(Parsed):
-        agent(words) if program == "holdfast-agent" else controller()
-
-
-def _walk(command: click.Command, words: list[str], parent: click.Context | None) -> None:
-    """As click does, but nothing is called."""
-    if isinstance(command, click.Group) and not (command.invoke_without_command and words[0].startswith("-")):
-        name, found, rest = command.resolve_command(click.Context(command, parent), words)
-        assert name is not None and found is not None
-        _walk(found, rest, click.Context(command, parent, info_name=name))
-        return
-    context = command.make_context(command.name, list(words), parent)
-    if parent is not None and parent.command.name == "host" and isinstance(context.params.get("name"), tuple):
-        expand(context.params["name"])
 
 
 @pytest.mark.parametrize("line", lines())

@@ -24,7 +24,11 @@ ELSEWHERE = {
 
 LATER = ("Restore", "Move the controller", "The CA's key is lost", "Rotate the CA", "Replace a host under its name")
 """Sections of the runbook for what comes after the work of a day."""
-HERE = {r"gpu-\[\d\d-16\]|gpu-07|\bHOST\b": "gpu-01", r"ctl\.lab": "ctl"}
+HERE = {
+    r"gpu-\[\d\d-16\]|gpu-07|\bHOST\b": "gpu-01",
+    r"ctl\.lab": "ctl",
+    "motd set - .*": "motd set - < /etc/hostname",
+}
 
 
 def elsewhere(line: str) -> bool:

@@ -1,4 +1,4 @@
-"""A bare machine to type pages at: a shell in namespaces of its own, and nothing that it writes is there afterwards."""
+"""Types what pages print: at a shell, or at a bare machine's, of whose files nothing is there afterwards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import select
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,15 +54,16 @@ systemctl() {
 
 @dataclass
 class Page:
-    """A page of docs/admins, and which of the lines that it has one type were typed."""
+    """A page of a folder, and which of the lines that it has one type were typed."""
 
     name: str
+    folder: str = "docs/admins"
     typed: set[str] = field(default_factory=set)
 
     def blocks(self) -> dict[str, list[list[str]]]:
         """The fenced blocks by the heading of their section."""
         found: dict[str, list[list[str]]] = {}
-        for section in re.split(r"^## ", (ROOT / f"docs/admins/{self.name}.md").read_text(), flags=re.M):
+        for section in re.split(r"^## ", (ROOT / self.folder / f"{self.name}.md").read_text(), flags=re.M):
             heading, _, text = ("", "", section) if section.startswith("# ") else section.partition("\n")
             found[heading] = [block.splitlines() for block in re.findall(r"^```\n(.*?)^```$", text, re.M | re.S)]
         return found
@@ -82,7 +83,6 @@ class Typist:
     def __init__(self, shell: subprocess.Popen[bytes]) -> None:
         self._shell = shell
         self._count = 0
-        self.type(SUPERVISOR.strip())
 
     def type(self, line: str, *, ends: Sequence[int] = (0,)) -> str:
         """What a line prints; asserts how it ended."""
@@ -136,6 +136,26 @@ def bare_machine(folder: Path) -> Iterator[Typist]:
     programs = ROOT / ".venv/bin"
     with subprocess.Popen(
         [*command, "bash", "-c", MACHINE, "machine", str(folder), str(programs)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as shell:
+        try:
+            typist = Typist(shell)
+            typist.type(SUPERVISOR.strip())
+            yield typist
+        finally:
+            shell.kill()
+
+
+@contextlib.contextmanager
+def user_shell(folder: Path, env: Mapping[str, str]) -> Iterator[Typist]:
+    """The shell of someone who uses a cluster, in their folder."""
+    with subprocess.Popen(
+        ["bash"],
+        cwd=folder,
+        env={**env, "PATH": f"{ROOT}/.venv/bin:{env['PATH']}"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

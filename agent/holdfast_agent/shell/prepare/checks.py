@@ -59,9 +59,14 @@ def _command_problem(launch: Launch, facts: HostFacts, path: str, directory: str
         if not found.exists():
             return f"{facts.name}: the command {command} does not exist."
         return "" if _is_program(found) else f"{facts.name}: the command {command} is not an executable file."
-    if any(_is_program(Path(directory, folder, command)) for folder in path.split(":")):
+    if _is_on(path, directory, command):
         return ""
-    return f"{facts.name}: the command {command!r} is not on the worker's PATH ({path})."
+    hint = "; python3 is" if command == "python" and _is_on(path, directory, "python3") else ""
+    return f"{facts.name}: the command {command!r} is not on the worker's PATH ({path}){hint}."
+
+
+def _is_on(path: str, directory: str, command: str) -> bool:
+    return any(_is_program(Path(directory, folder, command)) for folder in path.split(":"))
 
 
 def _is_program(path: Path) -> bool:
