@@ -70,6 +70,7 @@ class Reliability:
     ratio: float
     """Failures per failure of the other hosts in the same time, as the fleet makes likely."""
     ratio_low: float
+    """0 with too few failures to tell."""
     lemon: bool
 
 
@@ -87,7 +88,7 @@ def _of_host(host: HostTotals, up: list[int], failures: list[int], shape: float)
     others_up = [whole - own for whole, own in zip(up, host.up_ms, strict=True)]
     others = [whole - own for whole, own in zip(failures, host.failures, strict=True)]
     known = _Posterior(shape, count, _expected(host, others_up, others, more=1))
-    low = known.quantile(1 - LEMON_CHANCE) if count else 0.0
+    low = known.quantile(1 - LEMON_CHANCE) if count >= FEWEST_FAILURES else 0.0
     return Reliability(
         since=host.since,
         up_ms=up_ms,
@@ -98,7 +99,7 @@ def _of_host(host: HostTotals, up: list[int], failures: list[int], shape: float)
         mttr=interval_of_mean(host.repairs, host.repair_ms) if host.repairs else None,
         ratio=known.mean,
         ratio_low=low,
-        lemon=count >= FEWEST_FAILURES and low > LEMON_RATIO,
+        lemon=low > LEMON_RATIO,
     )
 
 
