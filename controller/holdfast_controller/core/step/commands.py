@@ -1,5 +1,4 @@
-"""Inputs of the reactor: users' commands, agents' reports and the passing of time. Each is handled by one
-``Reactor.step``.
+"""Inputs of the reactor, each handled by one step: users' commands, agents' reports and the passing of time.
 
 ``token`` names the caller who waits for a reply. Identities were taken from certificates by the shell.
 """
