@@ -173,6 +173,18 @@ async def test_what_can_not_run_here_is_said_with_the_host(
     await controller.state("PREPARED")
 
 
+@pytest.mark.parametrize("hint", ["", "; python3 is"])
+async def test_a_host_that_has_python3_alone_says_so(
+    agent: Agent, controller: Controller, tmp_path: Path, hint: str
+) -> None:
+    if hint:
+        (tmp_path / "python3").symlink_to(PYTHON)
+    await controller.connected()
+    await controller.assign(assignment("PREPARE", ["python", "train.py"], env={"PATH": str(tmp_path)}))
+    refused = await controller.state("CANNOT_PREPARE")
+    assert refused.message == f"{HOST}: the command 'python' is not on the worker's PATH ({tmp_path}){hint}."
+
+
 @pytest.mark.parametrize("settings", [{"allow_root_workers": False}])
 @pytest.mark.skipif(os.geteuid() != 0, reason="only a root agent would start root workers")
 async def test_root_workers_are_refused_unless_the_admin_allows_them(agent: Agent, controller: Controller) -> None:
