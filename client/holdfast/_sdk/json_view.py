@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from holdfast._session.hang_wire import WorkerEvidence
+    from holdfast.hang.evidence.evidence import Evidence
 
 Json = dict[str, Any]
 
@@ -102,11 +103,34 @@ def hang(message: job_pb2.Hang) -> Json:
 
 
 def evidence(found: WorkerEvidence) -> Json:
-    """Evidence from one worker; ``evidence`` as stored, null if there is none."""
+    """Evidence from one worker; ``evidence`` as stored, null if there is none. Ranks of one ``group`` are alike."""
     from holdfast.hang.evidence import evidence_json
 
-    kept = json.loads(evidence_json.encode(found.evidence)) if found.evidence is not None else None
-    return {"worker": found.worker, "host": found.host, "problem": found.problem, "evidence": kept}
+    view = {"worker": found.worker, "host": found.host, "problem": found.problem}
+    if found.evidence is None:
+        return view | {"stacks": [], "evidence": None}
+    return view | {"stacks": _stacks(found.evidence), "evidence": json.loads(evidence_json.encode(found.evidence))}
+
+
+def _stacks(evidence: Evidence) -> list[Json]:
+    """Where the main thread of each rank was when it was last seen, and what its flight recorder says."""
+    from holdfast.hang.evidence.frames import MEETINGS, place
+    from holdfast.hang.evidence.stacks import group_key
+
+    pairs = zip(evidence.ranks, evidence.stacks(0), evidence.stacks(1), strict=True)
+    found = [(rank, newer if newer.frames else older) for rank, older, newer in pairs]
+    return [
+        {
+            "rank": rank.rank,
+            "group": group_key(stack),
+            "place": place(stack.frames) if stack.frames else "",
+            "waits": bool(stack.frames) and place(stack.frames) in MEETINGS,
+            "moving": rank.process.movement.value,
+            "collective": rank.flight.words if rank.flight is not None else "",
+            "problem": stack.problem,
+        }
+        for rank, stack in found
+    ]
 
 
 def event(message: job_pb2.WatchJobResponse) -> Json:

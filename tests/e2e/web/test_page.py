@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import itertools
 import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.e2e.cli_cluster import DevCluster, until
+from tests.e2e.web.hostile import CORPUS
 
 pytestmark = [pytest.mark.require("chromium"), pytest.mark.require("node")]
 
@@ -133,13 +136,29 @@ class Visitor:
         found = tools.send("Runtime.evaluate", {"expression": rule, "awaitPromise": True, "returnByValue": True})
         tools.detach()
         assert found["result"]["value"] == [], shown
-        assert self.page.evaluate("window.broken") == [], shown
-        assert self.wrong == [], shown
-        assert self.page.locator("main img, main script, main iframe").count() == 0, shown
+        self.unbroken(shown)
         wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert self.page.evaluate(wide) <= 0, f"{shown} is wider than the screen"
         if folder := os.environ.get("HOLDFAST_SCREENSHOTS"):
             self.page.screenshot(path=Path(folder, f"{shown}-{self.name}.png"))
+
+    def unbroken(self, shown: str) -> None:
+        """Nothing ran, was violated or asked elsewhere, and no text has become an element."""
+        assert self.page.evaluate("window.broken") == [], shown
+        assert self.wrong == [], shown
+        made = "main :is(img, script, iframe, object, style, link, meta, base, video, template, b, [onload], [onerror])"
+        assert self.page.locator(made).count() == 0, shown
+        links = "[...document.querySelectorAll('main a')].map(a => a.getAttribute('href'))"
+        assert [link for link in self.page.evaluate(links) if not re.match(r"/(?!/)", link)] == [], shown
+
+    def answer(self, path: str, make: Callable[[Any], Any]) -> None:
+        """From now on have the page get what ``make`` makes of the controller's answer to ``path``."""
+
+        def handle(route: Any) -> None:
+            found = route.fetch()
+            route.fulfill(response=found, json=make(found.json()))
+
+        self.page.route(re.compile(re.escape(self.base + path) + r"(\?.*)?$"), handle)
 
 
 @pytest.fixture(params=[("desktop", "light"), ("phone", "dark")], ids="-".join)
@@ -252,4 +271,260 @@ def test_a_link_is_spent_once_and_a_session_ends_at_once(browser: Any, site: Dev
     visitor.page.get_by_role("button", name="Sign out here").click()
     visitor.page.get_by_text("holdfast web").first.wait_for()
     assert visitor.page.locator(".door").count() == 1
+    visitor.context.close()
+
+
+def charted(series: dict[str, Any]) -> dict[str, Any]:
+    """An answer about 90 minutes with a restart and a rank that differs, which no host here can measure."""
+    points = 90
+    minutes = range(points)
+    wave = [None if 40 <= at < 45 else 90 + at % 7 for at in minutes]
+    figures = (("gpu_util", "%", wave, 1), ("power", "W", wave, 7), ("memory_used", "bytes", wave, 1 << 30))
+    steps = [None if 40 <= at < 45 else (at if at < 40 else at - 20) * 60 for at in minutes]
+    bare = {"rank": None, "least": [], "most": []}
+    rows = [
+        bare
+        | {
+            "figure": name,
+            "unit": unit,
+            "quantile": quantile,
+            "mean": [None if value is None else (value - spread * apart) * size for value in values],
+        }
+        for name, unit, values, size, apart in (*((*each, 1) for each in figures), ("step", "", steps, 1, 0))
+        for quantile, spread in ((0, 60), (0.1, 8), (0.5, 0), (0.9, -2), (1, -3))
+    ]
+    rows.append(
+        {
+            "figure": "gpu_util",
+            "unit": "%",
+            "rank": 1,
+            "quantile": None,
+            "least": [],
+            "most": [],
+            "mean": [None if value is None else 30 for value in wave],
+        }
+    )
+    return series | {"step": 60, "points": points, "series": rows, "problem": "", "nextPageToken": ""}
+
+
+def long_ago(job: dict[str, Any], since: str) -> dict[str, Any]:
+    """The job as if it had begun at ``since``, and had been restarted within."""
+    begun = {"createTime": since, "startTime": since}
+    return job | begun
+
+
+def test_charts_share_the_timelines_axis_and_pointer(visitor: Visitor, jobs: dict[str, str]) -> None:
+    """The figures are made up here, as no GPU tells any; the page, its policy and the rest of its answers are real."""
+    page, path = visitor.page, f"/v1/jobs/{jobs['runs']}"
+    since = page.evaluate("new Date(Math.floor(Date.now() / 60000 - 89) * 60000).toISOString()")
+    visitor.answer(path, lambda job: long_ago(job, since))
+    visitor.answer(f"{path}/series", lambda series: charted(series) | {"since": since})
+    visitor.visit(f"/jobs/{jobs['runs']}", ".chart")
+    titles = [text.split(" newest")[0] for text in page.locator(".chart strong").all_inner_texts()]
+    assert titles == ["Step", "Pace", "GPU utilisation", "GPU memory", "Power"]
+    left = page.locator(".strip svg").bounding_box()
+    assert {(box["x"], box["width"]) for box in map(bounding, page.locator(".chart svg").all())} == {
+        (left["x"], left["width"])
+    }
+    odd = page.locator(".chart", has_text="GPU utilisation").locator(".oddly")
+    assert odd.all_inner_texts() == ["rank 1"] or page.locator(".chart .band").count() == 0
+    page.locator(".chart svg").nth(2).evaluate("chart => chart.scrollIntoView({block: 'center'})")
+    page.locator(".chart svg").nth(2).hover(position={"x": left["width"] / 4, "y": 20})
+    page.locator(".strip .cursor").wait_for(state="attached")
+    assert page.locator(".cursor").count() == len(titles) + 1
+    assert "%" in page.locator(".chart figcaption").nth(2).inner_text()
+    visitor.look("job-charts")
+    page.locator(".charts summary").click()
+    assert page.locator(".charts td").first.is_visible()
+    visitor.look("job-charts-table")
+
+
+def bounding(locator: Any) -> Any:
+    return locator.bounding_box()
+
+
+def hostile(value: Any, texts: Iterator[str], *keep: str) -> Any:
+    """The JSON with every text replaced, but those under the names to keep, times and enums."""
+    if isinstance(value, dict):
+        return {key: each if key in keep else hostile(each, texts, *keep) for key, each in value.items()}
+    if isinstance(value, list):
+        return [hostile(each, texts, *keep) for each in value]
+    if not isinstance(value, str) or re.match(r"\d{4}-|JOB_STATE_", value):
+        return value
+    return next(texts)
+
+
+@pytest.mark.parametrize("visitor", [("desktop", "light")], indirect=True, ids=["desktop"])
+def test_three_hundred_hostile_texts_stay_texts(visitor: Visitor, jobs: dict[str, str], site: DevCluster) -> None:
+    """As names, labels, sentences, exits, frames and lines of output, also what no controller lets in."""
+    assert len(CORPUS) == 300
+    page, texts = visitor.page, itertools.cycle(CORPUS)
+
+    def listed(found: Any) -> Any:
+        row = next(each for each in found["jobs"] if each["id"] == jobs["runs"])
+        rows = [hostile(row, texts, "id") | {"id": text} for text in CORPUS]
+        return {"jobs": rows, "nextPageToken": ""}
+
+    def whole(job: Any) -> Any:
+        worker, at = job["workers"][0], job["startTime"]
+        exits = [
+            {
+                "attempt": 1,
+                "generation": 1,
+                "rank": number,
+                "exitCode": 1,
+                "signal": None,
+                "coreDumped": False,
+                "reason": text,
+                "message": text,
+                "endTime": at,
+                "lateExit": None,
+                "raised": text,
+            }
+            for number, text in enumerate(CORPUS)
+        ]
+        ranks = [{"rank": number, "localRank": number, "pid": 1} for number in range(len(CORPUS))]
+        hangs = [
+            {
+                "number": number,
+                "generation": 1,
+                "since": at,
+                "noticedAt": at,
+                "diagnosedAt": at,
+                "judgedAt": at,
+                "rule": text,
+                "sentence": text,
+                "suspects": [text],
+                "suspectRanks": [{"worker": text, "rank": number}],
+                "stacks": text,
+                "outcome": text,
+                "note": text,
+                "step": 1,
+            }
+            for number, text in enumerate(CORPUS)
+        ]
+        recoveries = [
+            {
+                "attempt": 1,
+                "generation": number,
+                "startedAt": at,
+                "endedAt": at,
+                "startType": text,
+                "endReason": text,
+                "endRelatedTask": text,
+                "endRecover": text,
+                "lostSeconds": 1,
+                "related": {"ranks": [{"worker": text, "rank": 0}], "host": text, "job": text, "user": text},
+                "phases": {"detect": 1, "diagnose": 0, "stop": 1, "start": 1, "catchUp": None},
+            }
+            for number, text in enumerate(CORPUS)
+        ]
+        kept = hostile(job, texts, "id", "jobSpec", "workers") | {"workers": [hostile(worker, texts, "exits")]}
+        kept["workers"][0] |= {"exits": exits, "ranks": ranks}
+        return kept | {"hangs": hangs, "recoveries": recoveries}
+
+    def evidence(route: Any) -> None:
+        lines = [
+            {
+                "worker": text,
+                "host": text,
+                "problem": text,
+                "stacks": [
+                    {
+                        "rank": number,
+                        "group": f"{number}",
+                        "place": text,
+                        "waits": False,
+                        "moving": text,
+                        "collective": text,
+                        "problem": text,
+                    }
+                ],
+                "evidence": {
+                    "frames": [[text, text, 1]],
+                    "ranks": [
+                        {
+                            "rank": number,
+                            "process": {"looks": [{"python": {"threads": [{"main": True, "frames": [0]}]}}]},
+                        }
+                    ],
+                },
+            }
+            for number, text in enumerate(CORPUS)
+        ]
+        body = "".join(f"{json.dumps(line)}\n" for line in lines)
+        route.fulfill(status=200, content_type="application/x-ndjson", body=body)
+
+    def output(route: Any) -> None:
+        chunk = {"worker": "w", "rank": 0, "generation": 1, "stream": "STDOUT", "offset": 0, "problem": ""}
+        data = base64.b64encode("".join(f"{text}\n" for text in CORPUS).encode()).decode()
+        more = [chunk | {"data": "", "problem": text} for text in CORPUS]
+        body = "".join(f"{json.dumps(line)}\n" for line in (chunk | {"data": data}, *more))
+        route.fulfill(status=200, content_type="application/x-ndjson", body=body)
+
+    visitor.answer("/v1/jobs", listed)
+    visitor.visit("/jobs", ".joblist .row:not(.head)")
+    scrolled(visitor, ".joblist .windowed", "jobs")
+    visitor.answer(f"/v1/jobs/{jobs['runs']}", whole)
+    page.route("**/evidence", evidence)
+    page.route("**:logs?*", output)
+    visitor.answer("/v1/hosts/host-0", lambda host: hostile(host, texts))
+    for tab in TABS:
+        visitor.visit(f"/jobs/{jobs['runs']}?tab={tab}", f"[data-tab={tab}] > *")
+        if tab == "hangs":
+            page.get_by_role("button", name="Show every rank's stack").first.click()
+            page.locator(".stacks details").first.wait_for()
+            assert page.locator(".stacks details").count() == len(CORPUS)
+        if tab == "logs":
+            page.locator(".console .line").first.wait_for()
+            assert page.locator(".console .line").first.inner_text().strip()
+        scrolled(visitor, ".tab .windowed", tab)
+    visitor.visit("/hosts/host-0", ".head")
+    visitor.unbroken("host")
+
+
+def scrolled(visitor: Visitor, window: str, shown: str) -> None:
+    """Have every row drawn, and nothing broken by it."""
+    found = visitor.page.locator(window)
+    for top in range(0, 600 * 40, 600) if found.count() else ():
+        if found.first.evaluate("(e, top) => (e.scrollTop = top, e.scrollTop < top)", top):
+            break
+        visitor.page.evaluate("new Promise(requestAnimationFrame)")
+    visitor.unbroken(shown)
+
+
+def test_twenty_tabs_are_all_served_and_hear_of_changes(
+    browser: Any, jobs: dict[str, str], site: DevCluster
+) -> None:
+    """A browser has six connections to an origin, and a tab's stream would take one for itself."""
+    visitor = Visitor(browser, site, "desktop", "light")
+    tabs = [visitor.context.new_page() for _ in range(20)]
+    for tab in tabs:
+        tab.goto(f"{visitor.base}/jobs")
+    for tab in tabs:
+        tab.locator(".joblist .row:not(.head)").first.wait_for()
+    new = site.detach("--name", "of-twenty-tabs", "--", "sleep", "600")
+    for tab in (tabs[0], tabs[7], tabs[19]):
+        tab.locator(f".joblist a[href='/jobs/{new}']").wait_for()
+    tabs[0].close()  # may be the one that reads for all
+    visitor.page.close()
+    site.holdfast("job", "cancel", new)
+    tabs[19].locator(".joblist .row", has_text="of-twenty-tabs").get_by_text("cancelled").wait_for()
+    visitor.context.close()
+
+
+def test_an_open_page_says_that_the_controller_died_and_goes_on_once_it_is_back(
+    browser: Any, jobs: dict[str, str], site: DevCluster
+) -> None:
+    visitor = Visitor(browser, site, "desktop", "light")
+    visitor.visit(f"/jobs/{jobs['runs']}?tab=logs", ".console .line")
+    before = visitor.page.locator(".console .line").first.inner_text()
+    site.kill_controller()
+    visitor.page.locator(".banner").wait_for()
+    assert visitor.page.locator(".said").is_visible(), "what was known stays"
+    site.restart()
+    visitor.page.locator(".banner").wait_for(state="detached")
+    site.holdfast("job", "cancel", jobs["runs"])
+    visitor.page.locator(".head .state", has_text="cancel").wait_for()
+    assert visitor.page.locator(".console .line").first.inner_text() == before
     visitor.context.close()

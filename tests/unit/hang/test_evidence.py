@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from holdfast._sdk import json_view
+from holdfast._session.hang_wire import WorkerEvidence
 from holdfast.hang.evidence.evidence import (
     MAX_FRAMES,
     MAX_THREADS,
@@ -26,6 +28,7 @@ from holdfast.hang.evidence.evidence import (
     dump,
 )
 from holdfast.hang.evidence.evidence_json import MAX_BYTES, decode, encode
+from holdfast.hang.evidence.flight_recorder import FlightRecord
 from holdfast.hang.evidence.frames import Frame
 
 TRAIN = Frame("train", "/home/ada/train.py", 30)
@@ -231,3 +234,20 @@ def test_evidence_of_a_monstrous_worker_stays_within_bounds_and_says_so() -> Non
 
 def test_text_that_utf8_cannot_hold_is_replaced() -> None:
     assert decode(encode(part(rank(0, stdout=("\udcff",))))).ranks[0].stdout == ("?",)
+
+
+def test_the_printed_evidence_says_who_is_where_and_what_the_flight_recorder_says() -> None:
+    peers = [rank(number, look(0, REDUCE), look(5, REDUCE)) for number in (0, 1)]
+    odd = rank(2, look(0, LOADING), flight=FlightRecord(problem="it was not on"))
+    blind = rank(3, Look(0, Vector("S"), Dump(problem="py-spy is not installed")))
+    printed = json_view.evidence(WorkerEvidence("workerpool0-0", "host-0", part(*peers, odd, blind)))
+    first, second, third, fourth = printed["stacks"]
+    assert first["group"] == second["group"] != third["group"]
+    assert (first["place"], first["waits"], first["moving"]) == ("all_reduce", True, "same")
+    assert (third["place"], third["waits"], third["collective"]) == (
+        "data_loader.py:212 `queue.get`",
+        False,
+        "it was not on",
+    )
+    assert (fourth["group"], fourth["problem"]) == ("", "py-spy is not installed")
+    assert json_view.evidence(WorkerEvidence("workerpool0-0", "", problem="nothing came"))["stacks"] == []

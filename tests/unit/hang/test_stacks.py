@@ -6,6 +6,7 @@ from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.evidence.stacks import (
     RankStack,
     compared,
+    group_key,
     grouped,
     mismatched,
     odd_ones,
@@ -63,6 +64,18 @@ def test_without_a_majority_the_ranks_in_no_meeting_are_returned() -> None:
     loads = (Frame("load", "/home/u/other.py", 5), MAIN)
     assert outside_collectives(grouped([rank(0, loads), rank(1, GET)])) == ()
     assert outside_collectives(grouped(gang(r5=GET))) == ()
+
+
+def test_ranks_have_the_same_key_if_they_are_grouped_together() -> None:
+    inside = (Frame("_wait", LIB + "site-packages/torch/distributed_c10d.py", 9), *REDUCE)
+    stacks = [*gang(r2=GET, r5=BARRIER, r6=inside), rank(8, ())]
+    by_key: dict[str, set[int]] = {}
+    for stack in stacks:
+        by_key.setdefault(group_key(stack), set()).add(stack.rank)
+    assert by_key.pop("") == {8}
+    assert sorted(map(sorted, by_key.values())) == sorted(
+        sorted(stack.rank for stack in group.stacks) for group in grouped(stacks)
+    )
 
 
 def test_poll_loops_and_library_lines_do_not_tell_stacks_apart() -> None:

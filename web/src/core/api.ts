@@ -68,9 +68,11 @@ export async function send<T>(path: string, body: unknown = {}, method = "POST")
   return (await (await call(path, init)).json()) as T;
 }
 
-/** The lines of an answer that goes on. */
-export async function lines(path: string, accept: string, signal: AbortSignal): Promise<AsyncGenerator<string>> {
-  const response = await call(path, { signal, headers: { Accept: accept } });
+/** The lines of an answer that goes on; with a body, of a POST. */
+export async function lines(path: string, accept: string, signal: AbortSignal, body?: unknown): Promise<AsyncGenerator<string>> {
+  const post = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
+  const type = body === undefined ? {} : { "Content-Type": "application/json" };
+  const response = await call(path, { ...post, signal, headers: { Accept: accept, ...type } });
   if (!response.body) throw new ApiError(0, "The controller sent no body.");
   return textLines(response.body);
 }

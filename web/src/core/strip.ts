@@ -13,7 +13,7 @@ export interface Span {
   title: string;
 }
 
-export type MarkKind = "exit" | "hang" | "relaunch" | "end";
+export type MarkKind = "exit" | "hang" | "relaunch" | "step" | "end";
 
 export interface Mark {
   at: number;
@@ -29,6 +29,9 @@ export interface Strip {
   /** Since when each generation ran, and until when. */
   generations: { number: number; from: number; to: number }[];
 }
+
+/** Ranges up to now that a timeline offers, in seconds. */
+export const RANGES: readonly (readonly [string, number])[] = [["15m", 900], ["1h", 3600], ["6h", 21_600], ["1d", 86_400]];
 
 const WELL_OR_BY_US = new Set(["COMPLETED", "STOPPED", "HANG_KILLED"]);
 

@@ -172,6 +172,46 @@ export interface LogChunk {
   problem: string;
 }
 
+/** One figure of one rank, or of the share of ranks that a band is of; null is unknown. */
+export interface Series {
+  figure: string;
+  unit: string;
+  rank: number | null;
+  quantile: number | null;
+  mean: (number | null)[];
+}
+
+export interface SeriesPage {
+  since: string;
+  step: number;
+  points: number;
+  series: Series[];
+  recordings: { name: string; worker: string; generation: number; rank: number | null; since: string; until: string }[];
+  problem: string;
+  nextPageToken: string;
+  keptSince: string | null;
+}
+
+/** What was seen of one worker that may hang; keys with their defaults are left out of `evidence`. */
+export interface WorkerEvidence {
+  worker: string;
+  host: string;
+  problem: string;
+  /** Ranks of one group are at the same place. */
+  stacks?: { rank: number; group: string; place: string; waits: boolean; moving: string; collective: string; problem: string }[];
+  evidence: {
+    takenAtS?: number;
+    /** Function, file and line. */
+    frames: [string, string, number][];
+    ranks?: {
+      rank?: number;
+      process?: { looks?: { python?: { threads?: { main?: boolean; frames?: number[]; framesCut?: number }[] } }[] };
+      stdout?: string[];
+      stderr?: string[];
+    }[];
+  } | null;
+}
+
 export interface GoodputLine {
   category: string;
   cause: string;

@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { ApiError, lines } from "../core/api.ts";
 import type { JobEvent } from "../core/types.ts";
 import { epoch, moment, stateName } from "../core/words.ts";
+import { useSeen } from "../ui/hooks.ts";
 import { Empty, Loading, Problem, Text, Windowed } from "../ui/bits.tsx";
 
 /** The newest events that are kept in the page. */
@@ -15,7 +16,9 @@ export function Events({ id, live }: { id: string; live: boolean }): JSX.Element
   const [error, setError] = useState<ApiError | null>(null);
   const [round, setRound] = useState(0);
   const [pinned, setPinned] = useState(live);
+  const seen = useSeen() || over;
   useEffect(() => {
+    if (!seen) return undefined;
     const ended = new AbortController();
     const found: JobEvent[] = [];
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -37,7 +40,7 @@ export function Events({ id, live }: { id: string; live: boolean }): JSX.Element
       })
       .catch((problem: unknown) => !ended.signal.aborted && setError(problem instanceof ApiError ? problem : new ApiError(0, "The stream was cut.")));
     return () => (ended.abort(), clearTimeout(timer));
-  }, [id, round]);
+  }, [id, round, seen]);
   if (error && !events.length) return <Problem error={error} again={() => setRound((now) => now + 1)} />;
   if (!events.length) return over ? <Empty>No events.</Empty> : <Loading />;
   return (

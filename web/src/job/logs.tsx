@@ -8,21 +8,25 @@ import { listed } from "../core/ranks.ts";
 import type { Job, LogChunk } from "../core/types.ts";
 import { ended } from "../core/words.ts";
 import { Empty, Loading, Problem, Windowed } from "../ui/bits.tsx";
+import { useSeen } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
+import { saveFile } from "../ui/save.ts";
 
 /** Lines that the page keeps; older ones are on the hosts. */
 const MOST = 20_000;
-const TAIL = 2_000;
+const TAILS: readonly string[] = ["2000", "10000", String(MOST)];
 
 /** Output of ranks: the newest lines, then what is written. */
 export function Logs({ job, query }: { job: Job; query: URLSearchParams }): JSX.Element {
   const rank = query.get("rank") ?? "0";
   const generation = query.get("generation") ?? "";
   const find = query.get("find") ?? "";
+  const tail = TAILS.find((each) => each === query.get("lines")) ?? TAILS[0] ?? "";
+  const longer = TAILS[TAILS.indexOf(tail) + 1];
   const follow = query.get("follow") !== "no" && !ended(job.state);
   const { ranks } = gang(job.jobSpec);
   const wrong = rank !== "all" && !/^\d+([,-]\d+)*$/.test(rank) ? "Ranks are numbers, such as 0 or 0,3 or 0-7, or all." : "";
-  const { kept, error, over, again } = useLog(job.id, wrong ? null : asked(rank, generation, follow));
+  const { kept, error, over, again } = useLog(job.id, wrong ? null : asked(rank, generation, follow, tail));
   const [pinned, setPinned] = useState(true);
   const [only, setOnly] = useState(false);
   const needle = find.toLowerCase();
@@ -41,13 +45,19 @@ export function Logs({ job, query }: { job: Job; query: URLSearchParams }): JSX.
         <input type="search" placeholder="Find in these lines" aria-label="Find in these lines" value={find} onInput={(event) => setQuery({ find: event.currentTarget.value })} />
         {needle && <label class="check"><input type="checkbox" checked={only} onChange={(event) => setOnly(event.currentTarget.checked)} />only these {hits.length.toLocaleString("en")}</label>}
         {!ended(job.state) && <label class="check"><input type="checkbox" checked={follow} onChange={(event) => setQuery({ follow: event.currentTarget.checked ? "" : "no" })} />follow</label>}
-        <button type="button" onClick={() => save(job.id, rank, shown)} disabled={!shown.length}>Save these lines</button>
+        <button type="button" onClick={() => saveFile(`${job.id}-rank-${rank}.log`, shown.map((line) => `${line.text}\n`).join(""))} disabled={!shown.length}>Save these lines</button>
       </form>
       {wrong && <p class="refused" role="alert">{wrong}</p>}
       {error && <Problem error={error} again={again} />}
-      {!shown.length && !error && !wrong && (over ? <Empty>{needle ? "No line has that." : "Nothing was printed."}</Empty> : <Loading />)}
+      {!shown.length && !error && !wrong && (over ? <Empty>{needle ? "None of the lines that were read has that." : "Nothing was printed."}</Empty> : <Loading />)}
       {shown.length > 0 && (
         <>
+          {kept.lines.length + kept.dropped >= Number(tail) && (
+            <p class="soft">
+              The newest {Number(tail).toLocaleString("en")} lines of each rank; search looks in these.{" "}
+              {longer && <button type="button" onClick={() => setQuery({ lines: longer })}>Read {Number(longer).toLocaleString("en")}</button>}
+            </p>
+          )}
           {kept.dropped > 0 && <p class="soft">{kept.dropped.toLocaleString("en")} earlier lines are no longer kept in this page.</p>}
           <Windowed
             count={shown.length} height={20} label={`Output of rank ${rank}`} class="console" pinned={pinned && !needle} unpin={() => setPinned(false)}
@@ -69,8 +79,8 @@ function LogLine({ line, several, hit }: { line: Line; several: boolean; hit: bo
   );
 }
 
-function asked(rank: string, generation: string, follow: boolean): string {
-  const found = new URLSearchParams({ tailLines: String(TAIL) });
+function asked(rank: string, generation: string, follow: boolean, tail: string): string {
+  const found = new URLSearchParams({ tailLines: tail });
   if (rank !== "all") found.set("rank", listed(rank));
   if (generation) found.set("generation", generation);
   if (follow && !generation) found.set("follow", "true");
@@ -91,7 +101,9 @@ function useLog(id: string, query: string | null): Log {
   const [error, setError] = useState<ApiError | null>(null);
   const [over, setOver] = useState(false);
   const [round, setRound] = useState(0);
+  const seen = useSeen() || over;
   useEffect(() => {
+    if (!seen) return undefined;
     held.current = new Lines(MOST);
     setError(null);
     setOver(false);
@@ -119,15 +131,6 @@ function useLog(id: string, query: string | null): Log {
         if (!ended.signal.aborted) setError(problem instanceof ApiError ? problem : new ApiError(0, "The stream was cut."));
       });
     return () => (ended.abort(), clearTimeout(frame));
-  }, [id, query, round]);
+  }, [id, query, round, seen]);
   return { kept: held.current, error, over, again: () => setRound((now) => now + 1) };
-}
-
-function save(id: string, rank: string, shown: readonly Line[]): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([shown.map((line) => `${line.text}\n`).join("")], { type: "text/plain" }));
-  link.download = `${id}-rank-${rank}.log`;
-  link.target = "_blank";
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }

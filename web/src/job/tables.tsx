@@ -1,10 +1,11 @@
 import type { JSX } from "preact";
-import { answer, exitGroups, exitText, phasesInWords, rankRows, recoverySummary } from "../core/gang.ts";
+import { answer, exitGroups, exitText, PHASES, phasesInWords, rankRows, recoverySummary } from "../core/gang.ts";
 import { hostPath, jobPath } from "../core/route.ts";
-import type { Hang, Job } from "../core/types.ts";
+import type { Hang, Job, Recovery } from "../core/types.ts";
 import { ended, epoch, short, span } from "../core/words.ts";
 import { Empty, Table, Text, Time, Windowed } from "../ui/bits.tsx";
 import { useNow } from "../ui/hooks.ts";
+import { Stacks } from "./stacks.tsx";
 
 /** Each rank: where it is, and how its process of this generation ended. */
 export function Ranks({ job }: { job: Job }): JSX.Element {
@@ -70,29 +71,70 @@ export function Exits({ job }: { job: Job }): JSX.Element {
 export function Recoveries({ job }: { job: Job }): JSX.Element {
   const now = useNow(60);
   if (!job.recoveries.length) return <Empty>Nothing has interrupted this job.</Empty>;
+  const longest = Math.max(...job.recoveries.map(spent));
   return (
     <div class="panel">
       <p>{recoverySummary(job.recoveries)}</p>
+      <ul class="legend">{PHASES.map((phase) => <li key={phase}><i class={`key p-${phase}`} />{phase === "catchUp" ? "catch up" : phase}</li>)}</ul>
       <Table
         caption="Recoveries" rows={[...job.recoveries].reverse()} id={(row) => `${row.attempt}-${row.generation}-${row.startedAt}`}
         columns={[
+          ...(job.recoveries.some((each) => each.attempt > 1) ? [{ title: "Attempt", right: true, cell: (row: Recovery) => row.attempt }] : []),
           { title: "Gen", right: true, cell: (row) => row.generation },
           { title: "Started", cell: (row) => <Time at={row.startedAt} now={now} /> },
           { title: "Lost", right: true, cell: (row) => (row.lostSeconds === null ? "going on" : short(row.lostSeconds)) },
-          { title: "Reason", cell: (row) => row.endReason || "-" },
-          { title: "Caused by", wide: true, cell: (row) => <Text of={row.endRelatedTask || "-"} /> },
+          { title: "Reason", cell: (row) => (row.endReason === "HANG" && job.hangs.length ? <a href={jobPath(job.id, "?tab=hangs")}>HANG</a> : row.endReason || "-") },
+          { title: "Caused by", wide: true, cell: (row) => <Cause of={row} job={job} /> },
           { title: "Answer", cell: answer },
-          { title: "Time spent", wide: true, cell: (row) => phasesInWords(row) || "-" },
+          { title: "Time spent", wide: true, cell: (row) => <><PhaseBar of={row} longest={longest} />{phasesInWords(row) || "-"}</> },
         ]}
       />
     </div>
   );
 }
 
+const spent = (recovery: Recovery): number => PHASES.reduce((sum, phase) => sum + (recovery.phases[phase] ?? 0), 0);
+
+/** Where the time of a recovery went, as long as its share of the longest one's. */
+function PhaseBar({ of, longest }: { of: Recovery; longest: number }): JSX.Element | null {
+  if (!longest) return null;
+  let at = 0;
+  return (
+    <svg class="phases" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">
+      {PHASES.map((phase) => {
+        const x = at;
+        const width = (1000 * (of.phases[phase] ?? 0)) / longest;
+        at += width;
+        return width > 0 && <rect key={phase} class={`p-${phase}`} x={x} width={width} y="0" height="10" />;
+      })}
+    </svg>
+  );
+}
+
+/** Who it was, with a way to their output or page. */
+function Cause({ of, job }: { of: Recovery; job: Job }): JSX.Element {
+  const ranks = of.related?.ranks ?? [];
+  const before = Math.max(1, of.generation - 1);
+  return (
+    <>
+      <Text of={of.endRelatedTask || "-"} />
+      {ranks.slice(0, 4).map((each) => <>{" "}<a key={each.rank} href={jobPath(job.id, `?tab=logs&rank=${each.rank}&generation=${before}`)}>output of rank {each.rank}</a></>)}
+      {of.related?.host && <>{" "}<a href={hostPath(of.related.host)}><Text of={of.related.host} /></a></>}
+    </>
+  );
+}
+
 /** Suspicions from the first notice to the end, the newest first. */
 export function Hangs({ job }: { job: Job }): JSX.Element {
-  if (!job.hangs.length) return <Empty>{ended(job.state) ? "It never hung." : "It has not hung."}</Empty>;
-  return <div class="hangs">{[...job.hangs].reverse().map((hang) => <OneHang key={hang.number} hang={hang} job={job} />)}</div>;
+  if (!job.hangs.length) {
+    return (
+      <div class="panel">
+        <Empty>{ended(job.state) ? "It never hung." : "It has not hung."}</Empty>
+        {job.state === "JOB_STATE_RUNNING" && <Stacks id={job.id} now />}
+      </div>
+    );
+  }
+  return <div class="hangs">{job.state === "JOB_STATE_RUNNING" && <div class="panel"><Stacks id={job.id} now /></div>}{[...job.hangs].reverse().map((hang) => <OneHang key={hang.number} hang={hang} job={job} />)}</div>;
 }
 
 function OneHang({ hang, job }: { hang: Hang; job: Job }): JSX.Element {
@@ -118,6 +160,7 @@ function OneHang({ hang, job }: { hang: Hang; job: Job }): JSX.Element {
         {hang.note && <div><dt>Note</dt><dd><Text of={hang.note} /></dd></div>}
       </dl>
       {hang.stacks && <pre class="details" tabIndex={0} aria-label="What the stacks say">{hang.stacks.split("\n").map((line, index) => <div key={index}><Text of={line} /></div>)}</pre>}
+      <Stacks id={job.id} hang={hang.number} />
     </article>
   );
 }

@@ -1,23 +1,31 @@
 import type { JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
-import { strip, ticks } from "../core/strip.ts";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { firstSteps } from "../core/series.ts";
+import { RANGES, strip, ticks } from "../core/strip.ts";
 import type { Mark, Span } from "../core/strip.ts";
 import type { Job } from "../core/types.ts";
 import { clock, ended, epoch, moment, span } from "../core/words.ts";
 import { Table } from "../ui/bits.tsx";
 import { useNow } from "../ui/hooks.ts";
+import { Pointer } from "../ui/pointer.ts";
 import { setQuery } from "../ui/router.ts";
+import { Charts, Cursor, useSeries } from "./charts.tsx";
 
-const RANGES: readonly (readonly [string, number])[] = [["15m", 900], ["1h", 3600], ["6h", 21600], ["1d", 86400]];
 const KINDS: Record<Span["kind"], string> = { waits: "waiting", runs: "running", lost: "interrupted" };
-const GLYPHS: Record<Mark["kind"], string> = { exit: "✕", hang: "◆", relaunch: "▶", end: "■" };
-const MARK_WORDS: Record<Mark["kind"], string> = { exit: "exit", hang: "hang noticed", relaunch: "relaunched", end: "end" };
+const GLYPHS: Record<Mark["kind"], string> = { exit: "✕", hang: "◆", relaunch: "▶", step: "●", end: "■" };
+const MARK_WORDS: Record<Mark["kind"], string> = { exit: "exit", hang: "hang noticed", relaunch: "relaunched", step: "first steps", end: "end" };
 
 /** The job's time on one axis: when it waited, ran and was interrupted, and by what. */
 export function Timeline({ job, query }: { job: Job; query: URLSearchParams }): JSX.Element {
   const live = !ended(job.state);
   const now = useNow(live ? 1 : 60);
   const whole = strip(job, now);
+  const series = useSeries(job, query);
+  const pointer = useMemo(() => new Pointer(), []);
+  const steps = series.charts.find((each) => each.figure === "step");
+  for (const { generation, at } of steps ? firstSteps(steps, whole.generations) : []) {
+    whole.marks.push({ at, kind: "step", title: `generation ${generation} made steps within ${span(steps?.step ?? 60)} from then` });
+  }
   const range = chosen(query, whole.from, whole.to);
   const [picked, setPicked] = useState<string>("");
   const [box, width] = useWidth();
@@ -33,16 +41,16 @@ export function Timeline({ job, query }: { job: Job; query: URLSearchParams }): 
   const marks = whole.marks.filter((each) => each.at >= range.from && each.at <= range.to);
   const offset = -60 * new Date(range.from * 1000).getTimezoneOffset();
   const days = range.to - range.from > 172_800;
-  const set = (from: number, to: number): void => setQuery({ from: iso(from), to: iso(to), last: "" });
+  const set = (from: number, to: number): void => setQuery({ from: iso(from), to: iso(to), last: "", recording: "" });
   return (
     <div class="panel timeline">
       <div class="ranges" role="group" aria-label="Range">
         {RANGES.filter(([, size]) => size < whole.to - whole.from).map(([name, size]) => (
-          <button key={name} type="button" aria-pressed={query.get("last") === name} onClick={() => setQuery({ last: name, from: "", to: "" })}>
+          <button key={name} type="button" aria-pressed={query.get("last") === name} onClick={() => setQuery({ last: name, from: "", to: "", recording: "" })}>
             last {name}<span class="unseen"> ({size} seconds)</span>
           </button>
         ))}
-        {(!range.all || whole.to - whole.from > 900) && <button type="button" aria-pressed={range.all} onClick={() => setQuery({ last: "", from: "", to: "" })}>all</button>}
+        {(!range.all || whole.to - whole.from > 900) && <button type="button" aria-pressed={range.all} onClick={() => setQuery({ last: "", from: "", to: "", recording: "" })}>all</button>}
         <span class="soft">{moment(range.from)} – {clock(range.to, range.from)} ({span(range.to - range.from)})</span>
       </div>
       <div ref={box} class="strip">
@@ -50,7 +58,8 @@ export function Timeline({ job, query }: { job: Job; query: URLSearchParams }): 
           width={width} height="116" role="img"
           aria-label={`Timeline of ${visible.length} spans and ${marks.length} marks; the table below has them all.`}
           onPointerDown={(event) => ((drag.current = at(event)), event.currentTarget.setPointerCapture(event.pointerId))}
-          onPointerMove={(event) => drag.current !== null && setBrush([drag.current, at(event)])}
+          onPointerMove={(event) => (pointer.set(at(event)), drag.current !== null && setBrush([drag.current, at(event)]))}
+          onPointerLeave={() => pointer.set(null)}
           onPointerUp={(event) => {
             const from = drag.current;
             drag.current = null;
@@ -89,14 +98,16 @@ export function Timeline({ job, query }: { job: Job; query: URLSearchParams }): 
               {GLYPHS[mark.kind]}<title>{mark.title}</title>
             </text>
           ))}
+          <Cursor pointer={pointer} range={{ ...range, width }} height={96} />
           {brush && <rect class="brush" x={Math.min(x(brush[0]), x(brush[1]))} width={Math.abs(x(brush[1]) - x(brush[0]))} y="18" height="78" />}
         </svg>
       </div>
       <ul class="legend">
         {(["waits", "runs", "lost"] as const).map((kind) => <li key={kind}><i class={`key k-${kind}`} />{KINDS[kind]}</li>)}
-        {(["exit", "hang", "relaunch", "end"] as const).map((kind) => <li key={kind}><span class={`mark m-${kind}`} aria-hidden="true">{GLYPHS[kind]}</span>{MARK_WORDS[kind]}</li>)}
+        {(["exit", "hang", "relaunch", "step", "end"] as const).map((kind) => <li key={kind}><span class={`mark m-${kind}`} aria-hidden="true">{GLYPHS[kind]}</span>{MARK_WORDS[kind]}</li>)}
       </ul>
       {picked && <p class="picked" role="status">{picked}</p>}
+      <Charts job={job} query={query} series={series} whole={whole} range={{ ...range, width }} pointer={pointer} now={now} />
       <details open={whole.spans.length < 12}>
         <summary>As a table</summary>
         <Table

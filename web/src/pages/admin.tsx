@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { ApiError, send } from "../core/api.ts";
 import type { Me } from "../core/types.ts";
 import { epoch, moment } from "../core/words.ts";
-import { Ago, Empty, Loading, Problem, Table, Text } from "../ui/bits.tsx";
+import { Ago, Command, Empty, Loading, Problem, Table, Text } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
 import { signOut } from "../ui/shell.tsx";
@@ -24,6 +24,14 @@ interface User {
   grants: { project: string; role: string }[];
   configuredAdmin: boolean;
   accounts: string[];
+}
+
+/** Of `user/NAME`, `project/NAME` or `job/ID`. */
+interface Stored {
+  subject: string;
+  jobs: number;
+  bytes: number;
+  limitBytes: number;
 }
 
 interface AuditEntry {
@@ -56,6 +64,13 @@ export function Admin({ query }: { query: URLSearchParams }): JSX.Element {
       </section>
       <Sessions query={query} />
       <Users />
+      <Disk />
+      <section class="panel">
+        <h2>Letting people and machines in</h2>
+        <p>Both print a secret once, which is worth more than a browser's session: they are for a terminal.</p>
+        <Command line="holdfast user add NAME --role user" />
+        <Command line="holdfast host token create" />
+      </section>
       <Audit query={query} />
     </div>
   );
@@ -97,6 +112,31 @@ function Sessions({ query }: { query: URLSearchParams }): JSX.Element {
     </section>
   );
 }
+
+/** What jobs take of the controller's disk, as `holdfast usage` prints it. */
+function Disk(): JSX.Element {
+  const { data, error } = useData<{ stored: Stored[] }>("/v1/usage", () => false);
+  const rows = data?.stored ?? [];
+  return (
+    <section class="panel">
+      <h2>Disk of the controller</h2>
+      {error ? <Refused error={error} /> : !data ? <Loading /> : !rows.length ? <Empty>No job has left anything.</Empty> : (
+        <Table
+          caption="What jobs take of the controller's disk" rows={rows} id={(row) => row.subject}
+          columns={[
+            { title: "Of", cell: (row) => row.subject.split("/")[0] },
+            { title: "Name", wide: true, cell: (row) => <Text of={row.subject.slice(row.subject.indexOf("/") + 1)} /> },
+            { title: "Jobs", right: true, cell: (row) => row.jobs },
+            { title: "MiB", right: true, cell: (row) => mib(row.bytes) },
+            { title: "May take", right: true, cell: (row) => (row.limitBytes ? mib(row.limitBytes, 0) : "–") },
+          ]}
+        />
+      )}
+    </section>
+  );
+}
+
+const mib = (bytes: number, digits = 1): string => (bytes / 2 ** 20).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
 /** Not for this user: said, not hidden. */
 function Refused({ error }: { error: ApiError }): JSX.Element {

@@ -2,10 +2,40 @@ import type { JSX } from "preact";
 import { hostLook, hostState } from "../core/hosts.ts";
 import { jobPath } from "../core/route.ts";
 import type { Host, HostEvent } from "../core/types.ts";
-import { epoch, gib, moment } from "../core/words.ts";
+import { epoch, gib, moment, shellWord } from "../core/words.ts";
+import { Acts } from "../ui/acts.tsx";
+import type { Act } from "../ui/acts.tsx";
 import { Ago, Command, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { remark } from "./hosts.tsx";
+
+const REASON = { key: "reason", title: "Why, for others to read" };
+const reason = (given: Record<string, string>): string => (given["reason"] ? ` --reason ${shellWord(given["reason"])}` : "");
+const CORDON: Act = {
+  verb: "cordon",
+  title: "Cordon",
+  what: "It takes no new work. What runs there continues.",
+  command: (name, given) => `holdfast host cordon ${name}${reason(given)}`,
+  fields: [REASON],
+};
+const UNCORDON: Act = {
+  verb: "uncordon",
+  title: "Uncordon",
+  what: "It takes work again; a drain ends. GPUs that are out of service for a fault stay so.",
+  command: (name) => `holdfast host uncordon ${name}`,
+};
+const DRAIN: Act = {
+  verb: "drain",
+  title: "Drain",
+  what: "It takes no new work, and what runs there is waited for. With a deadline, what is still there then continues elsewhere.",
+  command: (name, given) => `holdfast host drain ${name}${given["deadline"] ? ` --deadline ${shellWord(given["deadline"])}` : ""}${reason(given)}`,
+  fields: [{ key: "deadline", title: "Deadline", hint: "30m; without one its work is waited for" }, REASON],
+};
+
+function possible(host: Host): Act[] {
+  if (host.draining) return [UNCORDON];
+  return host.cordoned ? [UNCORDON, DRAIN] : [CORDON, DRAIN];
+}
 
 /** One host: its state, what is wrong with it, its GPUs, jobs and history. */
 export function HostPage({ name }: { name: string }): JSX.Element {
@@ -30,11 +60,13 @@ export function HostPage({ name }: { name: string }): JSX.Element {
   return (
     <div class="page">
       <header class="head panel">
-        <div class="title"><span class={`dot d-${hostLook(host)}`}>{hostState(host)}</span><h1><Text of={host.name} /></h1></div>
+        <div class="title">
+          <span class={`dot d-${hostLook(host)}`}>{hostState(host)}</span><h1><Text of={host.name} /></h1>
+          <Acts acts={possible(host)} of="host" name={host.name} title={host.name} path={path} changed={again} />
+        </div>
         <dl class="said">
           {facts.filter(([, value]) => value).map(([title, value]) => <div key={title}><dt>{title}</dt><dd>{typeof value === "string" ? <Text of={value} /> : value}</dd></div>)}
         </dl>
-        <Command line={host.cordoned ? `holdfast host uncordon ${host.name}` : `holdfast host cordon ${host.name}`} />
       </header>
       {host.failedChecks.length > 0 && (
         <section class="panel">

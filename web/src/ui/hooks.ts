@@ -78,6 +78,22 @@ export function useData<T>(path: string | null, touched: (changes: Changes) => b
   return held.path === path ? { data: held.data, error: held.error, again } : { data: null, error: null, again };
 }
 
+/** Whether the tab is seen, or was a moment ago: what goes on is let go of by a hidden one, as connections are few. */
+export function useSeen(): boolean {
+  const [seen, setSeen] = useState(!document.hidden);
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const changed = (): void => {
+      clearTimeout(timer);
+      if (!document.hidden) setSeen(true);
+      else timer = setTimeout(() => setSeen(false), 5000);
+    };
+    document.addEventListener("visibilitychange", changed);
+    return () => (clearTimeout(timer), document.removeEventListener("visibilitychange", changed));
+  }, []);
+  return seen;
+}
+
 /** The document's title while a page is shown. */
 export function useTitle(title: string): void {
   useEffect(() => {

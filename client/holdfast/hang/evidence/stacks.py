@@ -7,6 +7,7 @@ numbers inside the standard library don't count either.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -77,6 +78,11 @@ def grouped(stacks: Iterable[RankStack]) -> tuple[Group, ...]:
             found.setdefault(_likeness(stack.frames), []).append(stack)
     groups = [Group(tuple(alike), place(alike[0].frames)) for alike in found.values()]
     return tuple(sorted(groups, key=lambda group: (-len(group.stacks), group.names)))
+
+
+def group_key(stack: RankStack) -> str:
+    """A short text that is equal for ranks that ``grouped`` puts together; empty without a stack."""
+    return hashlib.sha256(repr(_likeness(stack.frames)).encode()).hexdigest()[:16] if stack.frames else ""
 
 
 def odd_ones(groups: Sequence[Group]) -> tuple[RankStack, ...]:

@@ -42,6 +42,7 @@ def page_routes(calls: Calls) -> list[Route]:
     return [
         Route("/v1/me", bounded(pages.me), methods=["GET"]),
         Route("/v1/users", bounded(pages.users), methods=["GET"]),
+        Route("/v1/usage", bounded(pages.usage), methods=["GET"]),
         Route("/v1/audit", bounded(pages.audit), methods=["GET"]),
         Route("/v1/sessions", bounded(pages.sessions), methods=["GET"]),
         Route("/v1/sessions/{id}", bounded(pages.end_session), methods=["DELETE"]),
@@ -74,6 +75,11 @@ class Pages:
         return Json(
             {"users": [json_view.user(each) for each in found.users], "nextPageToken": found.next_page_token}
         )
+
+    async def usage(self, request: Request) -> Response:
+        body.parameters(request, ())
+        found = await self._one(request, f"{CLUSTER}GetStatus", cluster_pb2.GetStatusRequest())
+        return Json({"stored": [json_view.stored(each) for each in found.stored]})
 
     async def audit(self, request: Request) -> Response:
         given = body.parameters(request, ("limit", "who", "refused", "trail"))

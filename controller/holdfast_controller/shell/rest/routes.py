@@ -187,7 +187,7 @@ class Gate:
         return await streams.response(request, self._calls, f"{JOBS}WatchJob", message, context_of(request), form)
 
     async def series(self, request: Request) -> Response:
-        names = ("rank", "figure", "since", "until", "points", "recording", "pageToken")
+        names = ("rank", "figure", "since", "until", "points", "recording", "pageToken", "bands")
         given = body.parameters(request, names)
         message = job_pb2.GetSeriesRequest(
             id=request.path_params["id"],
@@ -196,6 +196,7 @@ class Gate:
             points=body.whole(given, "points") or 0,
             recording=body.single(given, "recording"),
             page_token=body.single(given, "pageToken"),
+            bands=body.truth(given, "bands"),
         )
         _set_time(message, given)
         _set_time(message, given, "until")

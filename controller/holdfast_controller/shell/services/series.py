@@ -156,6 +156,8 @@ class _Question:
     points: int
     expected: int
     """Ranks that there may be."""
+    banded: bool
+    """The answer has bands."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ async def job_series(
         told.until.CopyFrom(timestamp(float(one.until)))
     ranks = found.block.ranks
     for figure in question.figures:
-        if len(ranks) <= RANKS_MOST:
+        if len(ranks) <= RANKS_MOST and not request.bands:
             _add_ranks(answer, found.block, figure, ranks)
         else:
             _add_bands(answer, found.block, figure)
@@ -234,7 +236,10 @@ def _question(job: Job, request: job_pb2.GetSeriesRequest) -> _Question:
     if since is not None and since >= until:
         raise InvalidInput([Violation("since", "lies after the end of the time asked for", "give an earlier time")])
     ranks = frozenset(request.ranks)
+    if ranks and request.bands:
+        raise InvalidInput([Violation("bands", "are of all ranks", "leave it or ranks out")])
     members = [one for one in job.gang.members if not ranks or len(one.ranks) == 1 or ranks & set(one.ranks)]
+    expected = len(ranks) if ranks else max(1, sum(len(one.ranks) for one in job.gang.members))
     return _Question(
         job=job.id,
         recording=request.recording,
@@ -244,7 +249,8 @@ def _question(job: Job, request: job_pb2.GetSeriesRequest) -> _Question:
         since=None if since is None else int(since),
         until=math.ceil(until),
         points=request.points or POINTS,
-        expected=len(ranks) if ranks else max(1, sum(len(one.ranks) for one in job.gang.members)),
+        expected=expected,
+        banded=request.bands or expected > RANKS_MOST,
     )
 
 
@@ -288,7 +294,7 @@ def _read(file: SeriesFile, question: _Question) -> _Found:
 
 def _slots(question: _Question, base: int, length: int) -> tuple[int, int]:
     """(Seconds, number) of the points: as many as were asked for, or as an answer holds."""
-    most = BAND_CELLS_MOST if question.expected > RANKS_MOST else CELLS_MOST
+    most = BAND_CELLS_MOST if question.banded else CELLS_MOST
     points = max(1, min(question.points, most // (question.expected * len(question.figures))))
     step = base * max(1, math.ceil(length / (points * base)))
     return step, max(1, math.ceil(length / step))

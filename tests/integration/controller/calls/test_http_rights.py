@@ -98,6 +98,16 @@ async def test_goodput_is_for_those_who_may_see_the_job(site: Site) -> None:
         assert (await ann.get("/v1/jobs/none/goodput")).status_code == 404
 
 
+async def test_usage_is_of_what_one_may_see(site: Site) -> None:
+    await site.add_bob("viewer")
+    async with site.as_("user/ann") as ann, site.as_("user/bob") as bob:
+        await ann.post("/v1/jobs", json=BODY | {"project": "vision"})
+        answers = [await each.get("/v1/usage") for each in (ann, bob)]
+        status = [await each.get("/v1/status") for each in (ann, bob)]
+        assert [answer.status_code for answer in answers] == [answer.status_code for answer in status]
+        assert all("vision" not in each["subject"] for each in answers[1].json().get("stored", []))
+
+
 async def test_a_stream_that_is_open_ends_when_its_reader_is_removed(site: Site) -> None:
     await site.add_bob("user")
     async with site.as_("user/bob") as bob:

@@ -62,6 +62,7 @@ async def test_who_asks_and_who_else_there_is(ann: httpx.AsyncClient) -> None:
     assert [(entry["who"], entry["call"], entry["outcome"]) for entry in entries] == [
         ("user/ann", "AccessService/ListUsers", "INVALID_ARGUMENT")
     ]
+    assert (await ann.get("/v1/usage")).json() == {"stored": []}
     assert (await ann.get("/v1/sessions")).json() == {"sessions": []}
     assert (await ann.delete("/v1/sessions/abc")).status_code == 404
 

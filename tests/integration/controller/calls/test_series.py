@@ -89,6 +89,11 @@ async def test_minutes_are_taken_by_credit_and_shown_with_gaps(controller: Contr
         one = await series(jobs, name, figures=["gpu_util"], ranks=[0], points=1)
         assert [list(each.mean) for each in one.series] == [[50]]
         assert list((await series(jobs, name, ranks=[5])).series) == []
+        banded = await series(jobs, name, figures=["gpu_util"], bands=True)
+        assert [(round(each.quantile, 3), each.mean[0]) for each in banded.series] == [
+            (share, 40) for share in (0, 0.1, 0.5, 0.9, 1)
+        ]
+        assert not any(each.HasField("rank") for each in banded.series)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +158,7 @@ async def test_a_recording_of_a_failing_exit_is_listed_and_shown(controller: Con
         {"points": 2001},
         {"points": -1},
         {"page_token": "x"},
+        {"bands": True, "ranks": [0]},
     ],
 )
 async def test_a_question_that_makes_no_sense_is_refused(controller: Controller, asked: dict[str, Any]) -> None:
