@@ -281,7 +281,7 @@ def charted(series: dict[str, Any]) -> dict[str, Any]:
     wave = [None if 40 <= at < 45 else 90 + at % 7 for at in minutes]
     figures = (("gpu_util", "%", wave, 1), ("power", "W", wave, 7), ("memory_used", "bytes", wave, 1 << 30))
     steps = [None if 40 <= at < 45 else (at if at < 40 else at - 20) * 60 for at in minutes]
-    bare = {"rank": None, "least": [], "most": []}
+    bare: dict[str, Any] = {"rank": None, "least": [], "most": []}
     rows = [
         bare
         | {
