@@ -113,7 +113,7 @@ def evidence(found: WorkerEvidence) -> Json:
 
 
 def _stacks(evidence: Evidence) -> list[Json]:
-    """Where the main thread of each rank was when it was last seen, and what its flight recorder says."""
+    """The place of each rank's main thread when it was last seen, and the words of its flight recorder."""
     from holdfast.hang.evidence.frames import MEETINGS, place
     from holdfast.hang.evidence.stacks import group_key
 
