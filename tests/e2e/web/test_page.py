@@ -1,4 +1,7 @@
-"""The web page in a real browser, before a real controller: what it shows, what it refuses to run, how it is used."""
+"""The web page in a real browser, before a real controller: what it shows, what it refuses to run, how it is used.
+
+Longer than 400 lines because one browser and one cluster serve all of it, and to start them is most of what it takes.
+"""
 
 from __future__ import annotations
 
