@@ -149,4 +149,10 @@ def made(root: Path) -> Iterator[Site]:
                 os.killpg(daemon.pid, signal.SIGKILL)
                 daemon.wait(60)
             print(f"--- {name}", *site.log(name).splitlines()[-40:], sep="\n")
-    until(lambda: not site.left(), 60, f"for the end of {site.left()}")
+    try:
+        until(lambda: not site.left(), 60, f"for the end of {site.left()}")
+    except AssertionError:
+        for line in site.left():  # ranks of a test that failed, which outlive their agent
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(line.partition(":")[0]), signal.SIGKILL)
+        raise
