@@ -219,10 +219,15 @@ def test_what_is_shown_is_what_the_command_line_prints(
         assert row.locator(".state").inner_text() == state
         assert row.locator(".names a").inner_text() == " ".join(listed[job_id]["displayName"].split()), name
     for job_id in jobs.values():
-        visitor.visit(f"/jobs/{job_id}", ".said")
-        said = job(site, job_id)["summary"]
-        shown = visitor.page.locator(".said").inner_text().lower()
-        assert all(said[key].lower() in shown for key in ("health", "happened", "done"))
+
+        def same(job_id: str = job_id) -> bool:
+            """Both speak of one moment: sentences count seconds."""
+            visitor.visit(f"/jobs/{job_id}", ".said")
+            said = job(site, job_id)["summary"]
+            shown = visitor.page.locator(".said").inner_text().lower()
+            return all(said[key].lower() in shown for key in ("health", "happened", "done"))
+
+        until(same, what=f"for the sentences of {job_id}")
     status = json.loads(site.holdfast("status", "-o", "json").stdout)
     visitor.visit("/", ".board")
     summary = visitor.page.locator(".summary").inner_text()
