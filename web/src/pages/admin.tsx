@@ -68,7 +68,7 @@ export function Admin({ query }: { query: URLSearchParams }): JSX.Element {
       <section class="panel">
         <h2>Letting people and machines in</h2>
         <p>Both print a secret once, which is worth more than a browser's session: they are for a terminal.</p>
-        <Command line="holdfast user add NAME --role user" />
+        <Command line="holdfast user token NAME" />
         <Command line="holdfast host token create" />
       </section>
       <Audit query={query} />
