@@ -14,6 +14,7 @@ pytestmark = pytest.mark.timeout(600)
 ELSEWHERE = {
     r"^make |^pip install": "CONTRIBUTING.md, tests/repo/test_packages.py",
     r"run --pty|^nvidia-ctk": "tests/e2e/jobs/test_terminal.py; a host with GPUs",
+    r"^holdfast top( +#|$)": "tests/e2e/jobs/test_top.py",
     r"^cd \.holdfast-dev|^curl ": "tests/e2e/cluster/test_reached_from_elsewhere.py",
 }
 """Lines that can't be typed here, by a regular expression, and what runs them."""
@@ -59,7 +60,8 @@ def job_file(folder: Path) -> str:
 
 def first_job(shell: Typist, page: Page) -> None:
     ps = {r"\bJOB\b": "digits"}
-    said = shell.type_all(page, page.blocks()["First job"][0], ps)
+    lines = [line for line in page.blocks()["First job"][0] if not elsewhere(line)]
+    said = shell.type_all(page, lines, ps)
     assert said.count("step 2") >= 3 and "SUCCEEDED" in said
     assert "would start now" in shell.type("holdfast submit --dry-run job.yaml")
 
@@ -77,6 +79,7 @@ def a_live_job(cluster: DevCluster, shell: Typist, pages: dict[str, Page]) -> No
     shell.type_all(pages["shell"], pages["shell"].lines("A hung job"), here)
     said = shell.type_all(pages["hang-detection"], pages["hang-detection"].lines("What you see"), here)
     assert "32 ranks" in said
+    assert job in shell.type_all(pages["top"], [line for line in pages["top"].lines("") if "--once" in line])
     shell.type_all(pages["web"], pages["web"].lines(""), here | {"holdfast web": "BROWSER=true holdfast web"})
     shell.type("rm stay")
     cluster.reach(job, "SUCCEEDED")

@@ -61,11 +61,12 @@ class Page:
     typed: set[str] = field(default_factory=set)
 
     def blocks(self) -> dict[str, list[list[str]]]:
-        """The fenced blocks by the heading of their section."""
+        """The fenced blocks without a language, which are to be typed, by the heading of their section."""
         found: dict[str, list[list[str]]] = {}
         for section in re.split(r"^## ", (ROOT / self.folder / f"{self.name}.md").read_text(), flags=re.M):
             heading, _, text = ("", "", section) if section.startswith("# ") else section.partition("\n")
-            found[heading] = [block.splitlines() for block in re.findall(r"^```\n(.*?)^```$", text, re.M | re.S)]
+            blocks = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.M | re.S)
+            found[heading] = [block.splitlines() for language, block in blocks if not language]
         return found
 
     def lines(self, heading: str) -> list[str]:
