@@ -230,7 +230,9 @@ async def test_hosts_are_listed(web: Web, ann: httpx.AsyncClient) -> None:
         await agent.until(lambda a: a.said)
         listed = (await ann.get("/v1/hosts")).json()["hosts"]
         assert [(host["name"], len(host["gpus"])) for host in listed] == [("host-0", 2)]
-        assert (await ann.get("/v1/hosts/host-0")).json() | {"lastSeen": 0} == listed[0] | {"lastSeen": 0}
+        shown = (await ann.get("/v1/hosts/host-0")).json()
+        assert shown.pop("reliability")["failures"] == 0
+        assert shown | {"lastSeen": 0} == listed[0] | {"lastSeen": 0}
     assert refusal(await ann.get("/v1/hosts/nowhere"))[:2] == (404, "NOT_FOUND")
     assert refusal(await ann.post("/v1/hosts/host-0"))[0] == 405
 

@@ -87,7 +87,10 @@ async def test_goodput_is_for_those_who_may_see_the_job(site: Site) -> None:
         ).status_code
         for by in ("project", "owner", "host", "model", "week"):
             sums = await bob.get(f"/v1/goodput?by={by}&since=2026-01-01T00:00:00Z")
-            assert (sums.status_code, sums.json()) == (200, {"completeSince": None, "truncated": False, "rows": []})
+            wanted: dict[str, object] = {"completeSince": None, "truncated": False, "rows": []}
+            if by == "host":
+                wanted["hosts"] = []
+            assert (sums.status_code, sums.json()) == (200, wanted)
         for wrong in (
             "by=planet",
             "since=soon",
