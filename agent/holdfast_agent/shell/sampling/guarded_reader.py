@@ -110,13 +110,19 @@ class Readers:
         self._started = 0
 
     async def run(self, job: Callable[[Turn], None], deadline_s: float) -> bool:
-        """Whether the job was done in time; False at once while all threads are stuck. Raises what it raises."""
+        """Whether the job was done in time; False at once while all threads are stuck, or the host has none left.
+
+        Raises what the job raises.
+        """
         if not self._idle:
             if self._started >= _MOST_THREADS:
                 return False
-            self._started += 1
             thread = _Thread(self._idle)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # no process or thread may be started now
+                return False
+            self._started += 1
         else:
             thread = self._idle.pop()
         loop = asyncio.get_running_loop()
