@@ -24,7 +24,8 @@ def test_a_user_looks_around_reads_a_log_and_leaves(cluster: DevCluster) -> None
     started = cluster.holdfast("run", "--detach", "--name", "seen", *every_gpu, "--", sys.executable, "-c", RUNS)
     job = started.stdout.split()[-1]
     waiting = cluster.holdfast("run", "--detach", "--name", "waits", "--gpus", "1", "--", "true")
-    env = {"LC_ALL": "C.UTF-8", **cluster.env, "TERM": "xterm-256color"}
+    exported = {"COLUMNS": "80", "LINES": "24"}  # by some shells, and no longer true after a resize
+    env = {"LC_ALL": "C.UTF-8", **cluster.env, "TERM": "xterm-256color", **exported}
     with typing(["-c", BETWEEN], env) as typist:
         typist.sees("[1 Jobs]")
         typist.sees(waiting.stdout.split()[-1])

@@ -18,7 +18,6 @@ ELSEWHERE = {
     r"accept-loss|^systemctl start holdfast-controller|job resume|stop-orphans|user remove eve|HOST --yes": "e2e",
     r"^holdfast login .*--oidc": "tests/integration/controller/daemon/test_oidc.py",
     r"ca rotate --f|^systemctl disable": "tests/e2e/cluster/test_ca_rotation.py",
-    r"^holdfast login .*--oidc": "tests/integration/controller/daemon/test_oidc.py",
     r"^cp /root/old|^chown holdfast|^(admins  |  anchor) ": "an account of the packages'; output",
 }
 """Lines that can't be typed on such a machine, by a regular expression, and what runs them."""

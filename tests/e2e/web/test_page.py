@@ -241,6 +241,7 @@ def test_a_job_is_found_and_cancelled_by_keyboard_alone(
     """A destructive act asks for the job's name, and shows the command that does the same."""
     visitor = Visitor(browser, site, "desktop", "light")
     page, victim = visitor.page, jobs["waits"]
+    page.get_by_role("navigation", name="Pages").wait_for()
     page.keyboard.press("?")
     page.get_by_role("dialog").wait_for()
     visitor.look("keys")

@@ -1,5 +1,5 @@
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { onAnswer, send } from "../core/api.ts";
 import type { ApiError } from "../core/api.ts";
 import type { Route } from "../core/route.ts";
@@ -132,7 +132,8 @@ function SignedOut({ message }: { message: string }): JSX.Element {
 }
 
 function useKeys(help: () => void): void {
-  useEffect(() => {
+  // Before the page is seen: a key that is typed then must not be lost.
+  useLayoutEffect(() => {
     let waits = 0;
     const pressed = (event: KeyboardEvent): void => {
       const target = event.target instanceof Element ? event.target : null;

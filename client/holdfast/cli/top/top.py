@@ -67,6 +67,8 @@ async def _live(client: Client) -> int:
     from holdfast.cli.top.feed import Feed
     from holdfast.cli.top.screen import live
 
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)  # a shell's words of a size that changes
     board = Board()
 
     def feed_of(changed: Callable[[], None]) -> Feed:
