@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from holdfast._base.identity import Identity
+from holdfast._daemon import log
+from holdfast_controller.shell.store.records import as_written, with_checksum
 from holdfast_controller.shell.store.schema import certificates
 from holdfast_controller.shell.store.store import Store
 
@@ -37,16 +39,20 @@ class IssuedCertificates:
 
     def _note(self, row: dict[str, object]) -> None:
         with self._store.transaction() as database:
-            database.execute(sa.insert(certificates).prefix_with("OR REPLACE"), row)
+            database.execute(sa.insert(certificates).prefix_with("OR REPLACE"), with_checksum(certificates, row))
 
     async def all(self) -> dict[str, Issued]:
-        """Newest certificates, keyed by party."""
+        """Newest certificates, keyed by party. A damaged entry is left out: its party counts as not renewed."""
         found: dict[str, Issued] = await asyncio.wrap_future(self._store.call(self._all))
         return found
 
     def _all(self) -> dict[str, Issued]:
         with self._store.transaction() as database:
             rows = list(database.execute(sa.select(certificates)))
-        return {
-            row.party: Issued(row.party, row.issued_at, row.issuer, frozenset(row.trusts.split())) for row in rows
-        }
+        found = {}
+        for row in rows:
+            if as_written(certificates, row):
+                found[row.party] = Issued(row.party, row.issued_at, row.issuer, frozenset(row.trusts.split()))
+            else:
+                log.warning("store.row_damaged", table=certificates.name, party=row.party)
+        return found

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import sqlalchemy as sa
 
+from holdfast._daemon import log
 from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.shell.store import meta_rows
+from holdfast_controller.shell.store.records import as_written, with_checksum
 from holdfast_controller.shell.store.schema import outbox
 from holdfast_controller.shell.store.store import Store
 
@@ -21,13 +23,22 @@ class OutboxStore:
         self._store = store
 
     def open(self) -> tuple[int, list[OutboxEntry]]:
-        """(sequence the log was read up to, waiting entries); on first use the whole log counts as read."""
+        """(sequence the log was read up to, waiting entries); on first use the whole log counts as read.
+
+        Entries that are damaged are dropped, and noted: they may be addressed to another receiver by now.
+        """
         with self._store.transaction() as database:
             cursor = meta_rows.read(database, _CURSOR)
             if cursor is None:
                 cursor = str(self._store.sequence)
                 meta_rows.write(database, _CURSOR, cursor)
-            rows = database.execute(sa.select(outbox).order_by(outbox.c.sequence, outbox.c.sink))
+            rows = list(database.execute(sa.select(outbox).order_by(outbox.c.sequence, outbox.c.sink)))
+            for row in [row for row in rows if not as_written(outbox, row)]:
+                log.warning("store.row_damaged", table=outbox.name, sequence=row.sequence)
+                database.execute(
+                    sa.delete(outbox).where(outbox.c.sequence == row.sequence, outbox.c.sink == row.sink)
+                )
+                rows.remove(row)
             return int(cursor), [OutboxEntry(r.sequence, r.sink, r.job, r.kind, r.body) for r in rows]
 
     def keep(self, cursor: int, new: Sequence[OutboxEntry]) -> None:
@@ -38,7 +49,8 @@ class OutboxStore:
                     {"sequence": x.sequence, "sink": x.sink, "job": x.subject, "kind": x.kind, "body": x.body}
                     for x in new
                 ]
-                database.execute(sa.insert(outbox).prefix_with("OR IGNORE"), rows)
+                noted = [with_checksum(outbox, row) for row in rows]
+                database.execute(sa.insert(outbox).prefix_with("OR IGNORE"), noted)
             if int(meta_rows.read(database, _CURSOR) or cursor) < cursor:
                 meta_rows.write(database, _CURSOR, str(cursor))
 

@@ -26,7 +26,7 @@ from holdfast_controller.core.step.actions import (
 from holdfast_controller.core.step.idempotency import KEPT_ANSWERS
 from holdfast_controller.shell.store import codec, ledger_rows, sweep
 from holdfast_controller.shell.store.faults import NotAsWritten
-from holdfast_controller.shell.store.records import checksum
+from holdfast_controller.shell.store.records import as_written, checksum, with_checksum
 from holdfast_controller.shell.store.schema import answers, dumps, evidence, samples, secrets, watches
 
 EVIDENCE_HANGS = 20
@@ -63,19 +63,25 @@ def write(database: sa.Connection, driver: sqlite3.Connection, kept: Sequence[Ke
 
 def write_evidence(database: sa.Connection, piece: KeepEvidence) -> None:
     """Keep one worker's, and of the job's as much as there is room for."""
-    row = {"job": piece.job_id, "hang": piece.hang, "worker": piece.worker}
-    database.execute(sa.insert(evidence).prefix_with("OR REPLACE"), {**row, "content": piece.content})
+    _write_content(database, evidence, "OR REPLACE", piece, piece.content)
     _drop_oldest(database, evidence, piece.job_id, EVIDENCE_HANGS, EVIDENCE_BYTES)
     if piece.samples:
-        database.execute(sa.insert(samples).prefix_with("OR IGNORE"), {**row, "content": piece.samples})
+        _write_content(database, samples, "OR IGNORE", piece, piece.samples)
         _drop_oldest(database, samples, piece.job_id, SAMPLES_HANGS, SAMPLES_BYTES)
     if piece.dumps:
-        database.execute(sa.insert(dumps).prefix_with("OR REPLACE"), {**row, "content": piece.dumps})
+        _write_content(database, dumps, "OR REPLACE", piece, piece.dumps)
         _drop_oldest(database, dumps, piece.job_id, SAMPLES_HANGS, SAMPLES_BYTES)
 
 
+def _write_content(
+    database: sa.Connection, table: sa.Table, twice: str, piece: KeepEvidence, content: bytes
+) -> None:
+    row = {"job": piece.job_id, "hang": piece.hang, "worker": piece.worker, "content": content}
+    database.execute(sa.insert(table).prefix_with(twice), with_checksum(table, row))
+
+
 def read_evidence(database: sa.Connection, job: str, hang: int) -> list[tuple[str, bytes]]:
-    """(worker, content) of what was kept of a job's hang, by worker."""
+    """(worker, content) of what was kept of a job's hang, by worker. What is damaged is left out, and noted."""
     return _of_hang(database, evidence, job, hang)
 
 
@@ -85,12 +91,14 @@ def read_attachments(database: sa.Connection, job: str, hang: int) -> tuple[dict
 
 
 def _of_hang(database: sa.Connection, table: sa.Table, job: str, hang: int) -> list[tuple[str, bytes]]:
-    query = (
-        sa.select(table.c.worker, table.c.content)
-        .where(table.c.job == job, table.c.hang == hang)
-        .order_by(table.c.worker)
-    )
-    return [(row.worker, row.content) for row in database.execute(query)]
+    query = sa.select(table).where(table.c.job == job, table.c.hang == hang).order_by(table.c.worker)
+    found = []
+    for row in database.execute(query):
+        if as_written(table, row):
+            found.append((row.worker, row.content))
+        else:
+            log.warning("store.row_damaged", table=table.name, job=job, hang=hang)
+    return found
 
 
 def _drop_oldest(database: sa.Connection, table: sa.Table, job: str, most_hangs: int, most_bytes: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -44,7 +45,23 @@ def row_of(record: Record) -> tuple[Any, ...]:
 
 def checksum(*values: object) -> int:
     """CRC-32 of a row's values: finds the flipped bits that SQLite itself doesn't."""
-    return zlib.crc32(repr(values).encode())
+    short = tuple(zlib.crc32(value) if isinstance(value, bytes) else value for value in values)
+    return zlib.crc32(repr(short).encode())
+
+
+def with_checksum(table: sa.Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as it is stored: with its checksum."""
+    return {**row, "checksum": _of_row(table, row)}
+
+
+def as_written(table: sa.Table, row: sa.Row[Any]) -> bool:
+    """Whether a row, read with all its columns, is the one that was stored."""
+    return bool(row.checksum == _of_row(table, row._asdict()))
+
+
+def _of_row(table: sa.Table, row: Mapping[str, Any]) -> int:
+    columns = [column for column in table.columns if column.name != "checksum"]
+    return checksum(*(column.type.python_type(row[column.name]) for column in columns))
 
 
 def history(entity: str, after: int, limit: int, since: float, before: int | None) -> sa.Select[Any]:

@@ -1,4 +1,7 @@
-"""The store's tables. Change them only by a migration under ``migrations/``."""
+"""The store's tables. Change them only by a migration under ``migrations/``.
+
+``checksum`` is over all other columns of its row (``records.with_checksum``); that of an answer leaves its number out.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ events = Table(
     Column("checksum", Integer, nullable=False),
     Index("events_of_entity", "entity", "sequence"),
 )
-"""The one log of the cluster. ``checksum`` is over all other columns."""
+"""The one log of the cluster."""
 
 snapshots = Table(
     "snapshots",
@@ -68,6 +71,7 @@ evidence = Table(
     Column("hang", Integer, primary_key=True),
     Column("worker", Text, primary_key=True),
     Column("content", LargeBinary, nullable=False),
+    Column("checksum", Integer, nullable=False, server_default="0"),
 )
 """What was found of a worker before a hang was acted on: compressed JSON of ``holdfast.hang.evidence.evidence``."""
 
@@ -78,6 +82,7 @@ samples = Table(
     Column("hang", Integer, primary_key=True),
     Column("worker", Text, primary_key=True),
     Column("content", LargeBinary, nullable=False),
+    Column("checksum", Integer, nullable=False, server_default="0"),
 )
 """What was sampled of a worker before a hang was noticed: gzipped lines of ``holdfast.hang.records.recording``."""
 
@@ -88,6 +93,7 @@ dumps = Table(
     Column("hang", Integer, primary_key=True),
     Column("worker", Text, primary_key=True),
     Column("content", LargeBinary, nullable=False),
+    Column("checksum", Integer, nullable=False, server_default="0"),
 )
 """Dumps of flight recorders of a worker's ranks, taken when a hang was noticed: ``_session.hang_wire.pack_dumps``."""
 
@@ -173,6 +179,7 @@ outbox = Table(
     Column("job", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("body", Text, nullable=False),
+    Column("checksum", Integer, nullable=False, server_default="0"),
 )
 """Notifications waiting to be delivered; ``sink`` is a channel or a job's own receiver. Named before 0.1."""
 
@@ -183,6 +190,7 @@ certificates = Table(
     Column("issued_at", Float, nullable=False),
     Column("issuer", Text, nullable=False),
     Column("trusts", Text, nullable=False),
+    Column("checksum", Integer, nullable=False, server_default="0"),
 )
 """The newest certificate of each host and user; ``party`` is kind/NAME, the others are hashes of CAs."""
 
@@ -196,5 +204,6 @@ web_sessions = Table(
     Column("used_at", Float, nullable=False),
     Column("address", Text, nullable=False),
     Column("agent", Text, nullable=False),
+    Column("checksum", Integer, nullable=False, server_default="0"),
 )
 """Browsers that are signed in to the web page; ``digest`` is the hash of their cookie."""

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from holdfast_controller.core.step.actions import ForgetJob
 from holdfast_controller.shell.store import host_rows, meta_rows
 from holdfast_controller.shell.store.faults import NotAsWritten
-from holdfast_controller.shell.store.records import checksum
+from holdfast_controller.shell.store.records import as_written, with_checksum
 from holdfast_controller.shell.store.schema import (
     deleted_jobs,
     dumps,
@@ -44,7 +44,7 @@ FREE_PAGES_KEPT = 2_048
 def note(database: sa.Connection, piece: ForgetJob, sequence: int) -> None:
     """Note that a job was deleted, or that it was purged at ``sequence`` of the log."""
     purged = sequence if piece.purged else 0
-    row = {"job": piece.job_id, "purged": purged, "swept": False, "checksum": checksum(piece.job_id, purged)}
+    row = with_checksum(deleted_jobs, {"job": piece.job_id, "purged": purged, "swept": False})
     database.execute(sa.insert(deleted_jobs).prefix_with("OR REPLACE"), row)
 
 
@@ -52,7 +52,7 @@ def purged(database: sa.Connection) -> list[str]:
     """Ids of all jobs that were purged. Raises ``NotAsWritten``."""
     rows = database.execute(sa.select(deleted_jobs)).all()
     for row in rows:
-        if row.checksum != checksum(row.job, row.purged):
+        if not as_written(deleted_jobs, row):
             raise NotAsWritten(f"the entry of the deleted job {row.job}")
     return [row.job for row in rows if row.purged > 0]
 
@@ -104,8 +104,8 @@ def portion(database: sa.Connection, snapshot_sequence: int, history_before: flo
         if not 0 < row.purged <= snapshot_sequence:
             continue
         if not _drop(database, _events_of(f"job/{row.job}", snapshot_sequence)):
-            swept = sa.update(deleted_jobs).where(deleted_jobs.c.job == row.job)
-            database.execute(swept.values(swept=True))
+            swept = with_checksum(deleted_jobs, {"job": row.job, "purged": row.purged, "swept": True})
+            database.execute(sa.update(deleted_jobs).where(deleted_jobs.c.job == row.job).values(swept))
         return True
     return _drop(database, _old_events(database, snapshot_sequence, history_before)) or host_rows.drop_old(
         database, history_before

@@ -20,6 +20,7 @@ from holdfast_controller.core.access.rules import Caller, is_void
 from holdfast_controller.core.model.rate_limit import Buckets
 from holdfast_controller.core.model.web_sessions import Codes, Session, Sessions
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.store.records import as_written, with_checksum
 from holdfast_controller.shell.store.schema import web_sessions
 
 SWEEP_S = 60.0
@@ -157,8 +158,13 @@ class SignedIn:
             await asyncio.wrap_future(self._driver.store.call(self._replace, changed))
 
     def _read(self) -> list[Session]:
+        """Sessions in the store. One whose row is damaged is dropped: its browser has to sign in again."""
         with self._driver.store.transaction() as database:
             rows = list(database.execute(sa.select(web_sessions)))
+            for row in [row for row in rows if not as_written(web_sessions, row)]:
+                log.warning("store.row_damaged", table=web_sessions.name, session=row.id)
+                database.execute(sa.delete(web_sessions).where(web_sessions.c.digest == row.digest))
+                rows.remove(row)
         return [
             Session(row.id, row.digest, row.user, row.began_at, row.used_at, row.address, row.agent) for row in rows
         ]
@@ -177,7 +183,8 @@ class SignedIn:
             for each in changed
         ]
         with self._driver.store.transaction() as database:
-            database.execute(sa.insert(web_sessions).prefix_with("OR REPLACE"), rows)
+            noted = [with_checksum(web_sessions, row) for row in rows]
+            database.execute(sa.insert(web_sessions).prefix_with("OR REPLACE"), noted)
 
     def _delete(self, digests: list[str]) -> None:
         with self._driver.store.transaction() as database:

@@ -95,7 +95,7 @@ def test_a_controller_comes_back_with_all_it_had(cluster: Path) -> None:
 
 def test_a_browser_session_does_not_come_back(cluster: Path) -> None:
     with contextlib.closing(sqlite3.connect(cluster / "state/holdfast.db")) as database, database:
-        database.execute("INSERT INTO web_sessions VALUES ('digest', 'id', 'bob', 1.0, 1.0, '', '')")
+        database.execute("INSERT INTO web_sessions VALUES ('digest', 'id', 'bob', 1.0, 1.0, '', '', 0)")
     saved(cluster)
     restored(cluster)
     with contextlib.closing(sqlite3.connect(cluster / "new/state/holdfast.db")) as database:
