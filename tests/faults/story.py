@@ -94,6 +94,7 @@ class Fire:
             self.revive()
             self._rest(job.get("id", ""))
         problems = [*judge(job, (folder / "truth").read_text(), fired), *self.left(job["id"])]
+        problems += self.cluster.ask(lambda client: wrong_in_ledgers(client, job["id"]))
         same = [j for j in self.cluster.ask(lambda client: client.newest_jobs(50)) if j.display_name == self._name]
         if len(same) != 1:
             problems.append(f"one submission made {len(same)} jobs")
@@ -196,6 +197,19 @@ class Fire:
 def patience() -> contextlib.AbstractContextManager[object]:
     """What a dev cluster takes to start on a loaded machine is no fault of what is tested here."""
     return mock.patch.object(starting, "READY_S", SETTLES_S)
+
+
+async def wrong_in_ledgers(client: Client, job_id: str) -> list[str]:
+    """What the goodput ledger has lost or counted twice, by the log of this job and by the sums of all jobs."""
+    wrong = (await client.goodput(job_id, verify=True)).verified
+    problems = [wrong] if wrong else []
+    jobs = [job async for job in client.list_jobs()]
+    if all(job.state in TERMINAL for job in jobs):  # what a story has left running has more at each look
+        ledgers = [await client.goodput(job.id) for job in jobs]
+        told = sum(line.ms for ledger in ledgers for line in ledger.lines)
+        booked = sum(row.ms for row in (await client.sum_goodput("owner")).rows)
+        problems += [f"the jobs have {told} GPU-ms, their owners {booked}"] * (told != booked)
+    return problems
 
 
 @contextlib.contextmanager

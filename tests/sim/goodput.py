@@ -2,7 +2,8 @@
 
 It folds the log by itself, as a controller does that starts from nothing, and after each event compares the time that
 every host's allocations have lasted with what the ledger says, by job and by host, to the millisecond. What the
-ledger books for good it takes over as the store does.
+ledger books for good it takes over as the store does. A second fold, which now and then goes on from a snapshot, must
+give the same ledgers and book the same time.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.goodput import Category, JobLedger, Seat, Statement, Tape, Usage
+from holdfast_controller.core.model.goodput import Bookings, Category, JobLedger, Seat, Statement, Tape, Usage
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.shell.store import codec
 
 Check = Callable[[bool, str, str], None]
 NAME = "19 ledger"
+SNAPSHOT_EVERY = 997
+"""Events; to write a snapshot of all takes as long as to fold some hundred."""
 
 
 @dataclass
@@ -51,9 +56,14 @@ class GoodputOracle:
     """What the last event has booked: it is kept by a commit that may come after the next event."""
     categories: Counter[str] = field(default_factory=Counter)
     """Booked time by category, for coverage."""
+    restarted: Cluster = field(default_factory=Cluster)
+    """The same log, folded from the newest snapshot on."""
+    snapshot_every: int = SNAPSHOT_EVERY
+    events: int = 0
 
     def take(self, event: ev.Event) -> None:
         """Fold one event and compare."""
+        fold(self.restarted, event)
         job_id = getattr(event, "job_id", "")
         if isinstance(event, ev.HostPlaceFreed):
             job_id = event.place.rpartition("/")[0]
@@ -70,6 +80,7 @@ class GoodputOracle:
                 self._advance(job_id, at)
         self._read_allocations(at)
         self._leave(event)
+        self._compare_restarted(job_id)
         self._take_bookings()
         if isinstance(event, ev.ClusterRestored):
             for name in self.clocks:
@@ -138,6 +149,19 @@ class GoodputOracle:
         self.cluster.bookings.usage.clear()
         self.cluster.bookings.statements.clear()
 
+    def _compare_restarted(self, job_id: str) -> None:
+        """Snapshot and rest are the whole."""
+        books, again = self.cluster.bookings, self.restarted.bookings
+        same = (books.usage, books.statements) == (again.usage, again.statements)
+        self.check(same, NAME, f"after a snapshot {again} is booked instead of {books}")
+        self.restarted.bookings = Bookings()
+        job, other = self.cluster.jobs.get(job_id), self.restarted.jobs.get(job_id)
+        if job is not None and other is not None:
+            self.check(job.ledger == other.ledger, NAME, f"after a snapshot {other.ledger} instead of {job.ledger}")
+        self.events += 1
+        if self.events % self.snapshot_every == 0:
+            self.restarted = from_snapshot(self.restarted)
+
     def _compare(self, job_id: str) -> None:
         known = self.cluster.jobs.get(job_id)
         ledger = known.ledger if known is not None else None
@@ -170,6 +194,21 @@ class GoodputOracle:
         for host in found.keys() | self.of_host.keys():
             problem = f"{host}: {found[host]} ms of {self.of_host[host]} ms"
             self.check(found[host] == self.of_host[host], NAME, problem)
+
+
+def from_snapshot(cluster: Cluster) -> Cluster:
+    """The state as a controller has it that starts from a snapshot of it."""
+    kept = Cluster(epoch=cluster.epoch, sequence=cluster.sequence, gaps=cluster.gaps)
+    for job in cluster.jobs.values():
+        kept.jobs[job.id] = codec.load_entity("job", codec.dump_entity(job))
+    for host in cluster.hosts.values():
+        kept.hosts[host.name] = codec.load_entity("host", codec.dump_entity(host))
+    kept.people = codec.load_entity("people", codec.dump_entity(cluster.people))
+    kept.draining = {host.name for host in kept.hosts.values() if host.draining}
+    kept.requests = {(job.owner, job.request_id): job.id for job in kept.jobs.values() if job.request_id}
+    kept.purged = cluster.purged
+    recount(kept)
+    return kept
 
 
 def _job(key: str) -> str:

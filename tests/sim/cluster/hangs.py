@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING
 
 from tests.sim.cluster import framing
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from tests.sim.cluster.agent import Agent
     from tests.sim.cluster.world import World
 
+STEP_S = 2.0
+SAVE_EVERY = 5.0
 FRAMES = (
     Frame("all_reduce", "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 2501),
     Frame("train", "/home/ann/train.py", 80),
@@ -41,10 +44,38 @@ def vectors(agent: Agent) -> list[framing.Vector]:
             ranks.append(RankFeatures(process.rank, motion, still, state=State.SLEEPING, wchan="futex"))
         if ranks:
             printed = None if any(p.hung for p in processes) else now
-            output = OutputFeatures(printed if printed is not None else ranks[0].still_since_s)
+            since = printed if printed is not None else ranks[0].still_since_s
+            output = progress(agent, worker.key.job, worker.state.generation, since)
             features = WorkerFeatures(worker.key.worker, host.name, now, tuple(ranks), output)
             found.append(framing.Vector(worker.key.job, worker.state.generation, now, features))
     return found
+
+
+def progress(agent: Agent, job: str, generation: int, moved: float) -> OutputFeatures:
+    """What the output of a worker tells of steps, saves and phases, with which no rule for hangs reckons.
+
+    It depends on the job and its generation alone, so that worlds are what they were without it: some programs tell
+    nothing, some count without a save, some go back to before their last save, some count what are no steps.
+    """
+    kind = zlib.crc32(f"{job}/{generation}".encode())
+    host = agent.host
+    began = host.world.working_since.setdefault((host.name, job, generation), host.clock.mono())
+    step = max(moved - began, 0.0) // STEP_S
+    resumed = float(kind // 64 % 40) if generation > 1 else None
+    saved = step - step % SAVE_EVERY if kind % 8 in (2, 3, 4, 5) and step >= SAVE_EVERY else None
+    match kind % 8:
+        case 0:
+            return OutputFeatures(moved)
+        case 1:
+            fell = kind // 8 % 20
+            return OutputFeatures(
+                moved, bar_step=step % (fell + 1), step_fell=step > fell, step_total=float(fell) / 2
+            )
+        case _:
+            phase = ("train", "train", "save", "evaluate")[kind // 8 % 4] if step % 7 == 6 else ""
+            return OutputFeatures(
+                moved, bar_step=(resumed or 0.0) + step, phase=phase, saved_step=saved, resumed_step=resumed
+            )
 
 
 def evidence(world: World, asked: act.TakeEvidence) -> st.EvidenceArrived:

@@ -49,6 +49,8 @@ class World:
         self.jobs: dict[str, Gang] = {}
         self.watched: set[str] = set()
         self.still_since: dict[tuple[str, int], float] = {}
+        self.working_since: dict[tuple[str, str, int], float] = {}
+        """By host, job and generation: when its agent first looked, on the host's clock."""
         self.crash_at: frozenset[int] = frozenset()
         """Effects, by their number, right before which whoever has them dies."""
         self.effects: list[str] = []

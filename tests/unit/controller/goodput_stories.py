@@ -2,7 +2,8 @@
 
 Longer than 400 lines because it is one list of stories.
 
-Each runs under the simulation's oracle, which adds allocations up by itself after every event.
+Each runs under the simulation's oracle, which adds allocations up by itself after every event, and continues from a
+snapshot after each.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def check(holds: bool, name: str, text: str) -> None:
 class Story:
     """One job of two workers with 4 GPUs each on two hosts; times are seconds since its submission."""
 
-    def __init__(self, gpus: int = 4, processes: int = 1, start_s: float = 3600.0) -> None:
-        self.oracle = GoodputOracle(check)
+    def __init__(self, gpus: int = 4, processes: int = 1, start_s: float = 3600.0, snapshot_every: int = 1) -> None:
+        self.oracle = GoodputOracle(check, snapshot_every=snapshot_every)
         self.start_s = EPOCH_S + start_s
         self.generation = 0
         self.attempt = 0
@@ -473,7 +474,7 @@ def restored_from_a_backup() -> None:
 
 
 def many_restarts_stay_bounded() -> None:
-    s = Story()
+    s = Story(snapshot_every=100)
     s.run()
     at = 20
     for _ in range(300):

@@ -54,7 +54,7 @@ def lied(story: Story, generation: int, vectors: list[Any], end_s: float) -> Any
 def test_agents_that_lie_and_clocks_that_jump_change_no_sum(
     first: list[Any], second: list[Any], jump_s: float, succeeds: bool
 ) -> None:
-    story = Story()
+    story = Story(snapshot_every=10)
     story.run()
     for generation, vectors, end_s in ((1, first, 60.0), (2, second, 60.0 + jump_s)):
         progress = lied(story, generation, vectors, end_s)
@@ -74,7 +74,7 @@ def test_agents_that_lie_and_clocks_that_jump_change_no_sum(
 @settings(max_examples=100, deadline=None)
 @given(VECTORS, TIMES)
 def test_a_look_at_a_running_job_adds_up_and_changes_nothing(vectors: list[Any], at_s: float) -> None:
-    story = Story()
+    story = Story(snapshot_every=10)
     story.run()
     watch = ProgressWatch(1)
     for number, (index, taken_s, output, idle) in enumerate(vectors):
