@@ -32,6 +32,7 @@ from holdfast.cli.jobs.submit import submit
 from holdfast.cli.jobs.waiting import wait
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.console import Console, say_text, show_fault
+from holdfast.cli.kit.foreign_words import with_our_option
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.top.top import top
 from holdfast.errors import HoldfastError, InvalidInput
@@ -43,6 +44,8 @@ class Root(Commands):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            raise with_our_option(error) from None
         except HoldfastError as error:
             Console().error(error)
             sys.exit(exit_status.USAGE if isinstance(error, InvalidInput) else exit_status.OUR_FAILURE)

@@ -38,6 +38,12 @@ def test_jobs_are_found_by_label_name_state_and_age(cluster: DevCluster, sweep: 
     assert names(cluster, "--name", "p 0.3", "--label", "sweep=a") == [sweep["0.3"]]
     assert names(cluster, "--label", "sweep=a", "--state", "running", "--state", "failed") == ids
     assert names(cluster, "--label", "sweep=a", "--since", "2099-01-01T00:00:00Z") == []
+    assert names(cluster, "--label", "sweep=a", "--mine") == ids
+    shown = cluster.holdfast("ps", "--mine", "--label", "sweep=a", "--label", "lr=0.2").stdout.splitlines()
+    assert [line.split()[0] for line in shown] == ["ID", sweep["0.2"]]
+    assert cluster.holdfast("ps", "-a", "--label", "sweep=a", "-o", "name").stdout.split() == ids
+    none = cluster.holdfast("ps", "--label", "sweep=nowhere")
+    assert (none.stdout, none.stderr) == ("", "No job matches.\n")
 
 
 def test_submit_adds_labels_to_those_of_the_file(cluster: DevCluster) -> None:
@@ -89,7 +95,9 @@ def test_a_job_is_run_again_with_changes(cluster: DevCluster, sweep: dict[str, s
         "job", "rerun", second, "--detach", "--", "sh", "-c", "echo $LR; exit 7"
     ).stdout.strip()
     assert cluster.holdfast("wait", third, check=False).returncode == 7
-    assert cluster.holdfast("logs", third).stdout == "0.2\n"
+    assert cluster.holdfast("logs", third).stdout == cluster.holdfast("job", "logs", third).stdout == "0.2\n"
+    more = cluster.holdfast("job", "rerun", first, "--replicas", "2", "--wait", "--all")
+    assert sorted(more.stdout.splitlines()) == ["[workerpool0-0 r0] 0.1 yes", "[workerpool1-0 r1] 0.1 yes"]
 
 
 def test_secrets_stay_references_in_a_rerun(cluster: DevCluster) -> None:
@@ -109,6 +117,12 @@ def test_waiting_for_several_says_how_each_ended(cluster: DevCluster, sweep: dic
     assert sorted(line.split()[:2] for line in done.stdout.splitlines()) == sorted(
         [[well, "SUCCEEDED"], [first, "FAILED"], [second, "FAILED"]]
     )
+    data = cluster.holdfast("wait", second, well, "-o", "json", check=False)
+    assert data.returncode == 4
+    assert {each["id"]: each["state"] for each in json.loads(data.stdout)} == {
+        well: "JOB_STATE_SUCCEEDED",
+        second: "JOB_STATE_FAILED",
+    }
     assert cluster.holdfast("wait", sweep["0.1"], well, "--any").stdout.split()[:2] == [well, "SUCCEEDED"]
     late = cluster.holdfast("wait", sweep["0.1"], "--timeout", "1s", check=False)
     assert late.returncode == 124 and f"not ended yet: {sweep['0.1']}" in late.stderr

@@ -79,6 +79,27 @@ async def test_ps_of_a_long_queue_shows_its_head_and_says_that_there_is_more(
     assert len((await holdfast(controller, tmp_path, "ps", "--all")).stdout.splitlines()) == 301
 
 
+async def test_a_list_of_whose_jobs_is_asked_for_once(jobs: FakeController, tmp_path: Path) -> None:
+    both = await holdfast(jobs, tmp_path, "job", "list", "--mine", "--owner", "ann")
+    assert both.returncode == 2 and b"--mine is --owner with your name" in both.stderr
+
+
+async def test_what_wait_says_of_ended_jobs_is_data_too(jobs: FakeController, tmp_path: Path) -> None:
+    jobs.jobs["j2"].state = job_pb2.JOB_STATE_FAILED
+    done = await holdfast(jobs, tmp_path, "wait", "j1", "j2", "-o", "json")
+    assert done.returncode == 125
+    said = json.loads(done.stdout)
+    assert [(each["id"], each["state"]) for each in said] == [
+        ("j1", "JOB_STATE_SUCCEEDED"),
+        ("j2", "JOB_STATE_FAILED"),
+    ]
+    listed = json.loads((await holdfast(jobs, tmp_path, "job", "list", "-o", "json")).stdout)
+    assert said == listed[:2]
+    late = await holdfast(jobs, tmp_path, "wait", "j1", "j3", "--timeout", "1s", "-o", "yaml")
+    assert late.returncode == 124
+    assert [each["id"] for each in yaml.safe_load(late.stdout)] == ["j1"]
+
+
 async def test_lists_are_json_arrays_without_workers(jobs: FakeController, tmp_path: Path) -> None:
     for words in (("ps",), ("job", "list")):
         result = await holdfast(jobs, tmp_path, *words, "-o", "json")

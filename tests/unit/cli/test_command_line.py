@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 from holdfast._base.version import __version__
 from holdfast.cli.app import root
 from holdfast.cli.kit import parameters
+from holdfast.cli.kit.foreign_words import COMMANDS, OPTIONS
 from holdfast.cli.reference import markdown
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -50,6 +52,77 @@ def test_a_misspelt_command_is_guessed(words: list[str], guess: str) -> None:
     assert f"Did you mean '{guess}'?" in result.output
 
 
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["squeue"], "holdfast ps, or holdfast job list"),
+        (["get", "pods"], "holdfast ps"),
+        (["job", "describe", "x"], "holdfast job show JOB"),
+        (["rerun", "x"], "holdfast job rerun"),
+        (["drain", "h1"], "holdfast host drain"),
+        (["events", "x"], "holdfast job events, or holdfast host events"),
+        (["job", "run"], "holdfast run"),
+        (["host", "join"], "holdfast host token create HOST"),
+        (["job", "squeue"], "holdfast ps"),
+    ],
+)
+def test_a_command_of_another_scheduler_is_answered_with_ours(words: list[str], lines: str) -> None:
+    result = CliRunner().invoke(root, words, prog_name="holdfast")
+    assert result.exit_code == 2
+    assert f"Try: {lines}" in result.output
+
+
+def command_at(words: list[str]) -> click.Command | None:
+    """The command that a line names; None where it names none, or stops at a group."""
+    command: click.Command = root
+    for word in words:
+        if not isinstance(command, click.Group):
+            break
+        if word not in command.commands:
+            return None
+        command = command.commands[word]
+    return None if isinstance(command, click.Group) else command
+
+
+def options_in(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {name for parameter in command.params for name in parameter.opts} | {"--help", "--version"}
+
+
+@pytest.mark.parametrize(
+    "line", sorted({line for words in COMMANDS.values() for lines in words.values() for line in lines})
+)
+def test_every_line_that_answers_a_foreign_command_exists(line: str) -> None:
+    words = line.partition(" -- ")[0].split()
+    command = root if words[0].startswith("-") else command_at(words)
+    assert command is not None and options_in(line.partition(" -- ")[0]) <= options_of(command), line
+
+
+@pytest.mark.parametrize("group", COMMANDS)
+def test_no_word_of_a_foreign_command_is_a_command(group: str) -> None:
+    command: click.Command = root
+    for word in group.split():
+        assert isinstance(command, click.Group)
+        command = command.commands[word]
+    assert isinstance(command, click.Group) and not command.commands.keys() & COMMANDS[group].keys()
+
+
+@pytest.mark.parametrize("path", OPTIONS)
+def test_every_option_that_answers_a_foreign_one_exists(path: str) -> None:
+    command = command_at(path.split())
+    assert command is not None
+    for hint in OPTIONS[path].values():
+        said, _, elsewhere = hint.partition("holdfast ")
+        there = command_at(elsewhere.partition(" -- ")[0].split()) if elsewhere else None
+        assert options_in(said) <= options_of(command), hint
+        assert not elsewhere or (
+            there is not None and options_in(elsewhere.partition(" -- ")[0]) <= options_of(there)
+        )
+
+
 def test_a_command_like_no_other_is_not_guessed() -> None:
     assert "Did you mean" not in CliRunner().invoke(root, ["xyzzy"]).output
 
@@ -59,10 +132,17 @@ def test_a_command_like_no_other_is_not_guessed() -> None:
     [
         (["run", "--nodes", "2", "--", "true"], "No such option '--nodes'. Workers are --replicas N"),
         (["run", "--nnodes=2", "--", "true"], "Workers are --replicas N"),
-        (["submit", "--nproc_per_node", "8", "job.yaml"], "--processes-per-worker N"),
-        (["submit", "--mem", "8G", "job.yaml"], "--memory-mb N"),
+        (["submit", "--nproc_per_node", "8", "job.yaml"], "processesPerWorker of a pool in the job file"),
+        (["submit", "--gpus", "8", "job.yaml"], "acceleratorCount of a pool's machineSpec"),
+        (["submit", "--mem", "8G", "job.yaml"], "memoryMb of a pool's machineSpec"),
         (["job", "rerun", "j1", "--gres", "gpu:8"], "--gpus N"),
         (["run", "--wait", "--", "true"], "It waits for the job unless --detach"),
+        (["run", "-N", "2", "--", "true"], "Workers are --replicas N"),
+        (["run", "-it", "--", "bash"], "A terminal for rank 0 is --pty."),
+        (["ps", "-u", "ann"], "Your jobs are --mine"),
+        (["logs", "j1", "-n", "5"], "--tail LINES"),
+        (["job", "logs", "j1", "--previous"], "Earlier launches are --generation N"),
+        (["cancel", "--all"], "All your active jobs are --all-mine."),
     ],
 )
 def test_an_option_of_another_launcher_is_answered_with_ours(words: list[str], hint: str) -> None:
@@ -105,7 +185,7 @@ def test_no_list_of_commands_breaks_off_in_a_sentence(path: tuple[str, ...]) -> 
 
 
 def test_every_command_says_what_it_does() -> None:
-    assert markdown().count("## `holdfast") == 68
+    assert markdown().count("## `holdfast") == 69
     assert "\n\n\n" not in markdown()
 
 

@@ -52,6 +52,35 @@ def test_a_job_with_as_many_labels_as_there_may_be_can_be_submitted_again() -> N
     assert again(old, Changes(), {}).labels == old.labels
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (3, 5), (2, 2), (1, 1)])
+def test_another_number_of_workers_makes_the_pools_that_run_would_make(before: int, after: int) -> None:
+    new = again(of_run(replicas=before), Changes(replicas=after), {})
+    assert new.job_spec == of_run(replicas=after).job_spec
+
+
+def test_a_pool_of_several_workers_stays_one_pool() -> None:
+    old = of_run(replicas=1)
+    old.job_spec.worker_pool_specs[0].replica_count = 4
+    (pool,) = again(old, Changes(replicas=6), {}).job_spec.worker_pool_specs
+    assert pool.replica_count == 6
+
+
+def test_only_the_first_of_more_workers_has_the_terminal() -> None:
+    old = of_run()
+    old.job_spec.worker_pool_specs[0].process_spec.terminal = True
+    pools = again(old, Changes(replicas=2), {}).job_spec.worker_pool_specs
+    assert [pool.process_spec.terminal for pool in pools] == [True, False]
+
+
+def test_workers_that_differ_keep_their_numbers() -> None:
+    old = of_run(replicas=3)
+    old.job_spec.worker_pool_specs[1].machine_spec.cpu_count = 8
+    with pytest.raises(
+        InvalidInput, match=r"--replicas: this job's workers are not all alike.*job show JOB -o yaml"
+    ):
+        again(old, Changes(replicas=2), {})
+
+
 def test_changes_are_made_in_every_pool_and_said_once() -> None:
     old = of_run(replicas=3)
     new = again(old, Changes(("python", "train.py", "--lr", "$X"), env=("LR=0.2", "NEW="), gpus=4, cpus=8), {})

@@ -61,7 +61,12 @@ def _command_problem(launch: Launch, facts: HostFacts, path: str, directory: str
         return "" if _is_program(found) else f"{facts.name}: the command {command} is not an executable file."
     if _is_on(path, directory, command):
         return ""
-    hint = "; python3 is" if command == "python" and _is_on(path, directory, "python3") else ""
+    hint = ""
+    if command == "python" and _is_on(path, directory, "python3"):
+        hint = "; python3 is"
+    elif Path(directory, command).is_file():
+        by = {".py": "python3 ", ".sh": "bash "}.get(Path(command).suffix, "./")
+        hint = f"; it is a file of the working directory: write {by}{command}"
     return f"{facts.name}: the command {command!r} is not on the worker's PATH ({path}){hint}."
 
 

@@ -50,10 +50,14 @@ def yes_option(with_what: str = "--label") -> Callable[[C], C]:
     return click.option("--yes", is_flag=True, help=f"With {with_what}: don't ask.")
 
 
+async def own_name(client: Client) -> str:
+    """The caller's name, as it is the owner of jobs."""
+    return (await client.access.caller()).user.name
+
+
 async def own_jobs(client: Client, filter: str = "", **asked: Any) -> list[job_pb2.CustomJob]:
     """The caller's jobs for which ``filter`` and all that ``job_filter`` is asked for hold, oldest first."""
-    owner = (await client.access.caller()).user.name
-    terms = [job_filter(owner=owner, **asked), *([filter] if filter else [])]
+    terms = [job_filter(owner=await own_name(client), **asked), *([filter] if filter else [])]
     return [job async for job in client.list_jobs(" AND ".join(terms))]
 
 

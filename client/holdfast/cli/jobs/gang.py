@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import spec_pb2
@@ -30,8 +30,8 @@ def chosen(
     """The ranks that a choice leaves; an empty choice leaves all. Raises ``InvalidInput`` for unknown names."""
     names = list(dict.fromkeys(everyone.values()))
     wrong = [
-        *_unknown("--worker", workers, names, "is no worker of this job", f"{names[0]} to {names[-1]}"),
-        *_unknown(rank_option, ranks, everyone, "is no rank of this job", f"0 to {len(everyone) - 1}"),
+        *_unknown("--worker", workers, names, "is no worker of this job", _span(names)),
+        *_unknown(rank_option, ranks, everyone, "is no rank of this job", _span(list(everyone))),
     ]
     if wrong:
         raise InvalidInput(wrong, what="The command line")
@@ -42,6 +42,10 @@ def chosen(
             what="The command line",
         )
     return left
+
+
+def _span(names: Sequence[object]) -> str:
+    return f"{names[0]} alone" if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
 def _unknown(

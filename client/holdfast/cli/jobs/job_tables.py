@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from holdfast._base.printable import one_line
 from holdfast._base.proto_time import seconds
+from holdfast._base.secret_names import hide_secrets
 from holdfast._sdk.json_view import state_name
 from holdfast.cli.jobs.event_lines import title_of
 from holdfast.cli.jobs.gang import gpus_of, ranks_of
@@ -46,6 +47,14 @@ _WIDE = (
     Column("RAN", right=True),
     _COLUMNS[-1],
 )
+
+
+def without_secrets(job: job_pb2.CustomJob) -> job_pb2.CustomJob:
+    """A copy of the job without the values of variables that look secret."""
+    shown = job_pb2.CustomJob()
+    shown.CopyFrom(job)
+    hide_secrets(shown.job_spec)
+    return shown
 
 
 def state_cell(state: int) -> Cell:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast._base.secret_names import hide_secrets
 from holdfast.cli.jobs.cancelling import cancel
+from holdfast.cli.jobs.chosen_jobs import Labels, label_option, own_name
 from holdfast.cli.jobs.job_control import delete, pause, recoveries, resume
 from holdfast.cli.jobs.job_hangs import hang_action, hangs, hold, stacks
+from holdfast.cli.jobs.logs import logs
 from holdfast.cli.jobs.rerun import rerun
 from holdfast.cli.jobs.run import attach
 from holdfast.cli.jobs.series import series
@@ -39,9 +40,11 @@ NO_JOBS = "No jobs yet. Start one: holdfast run -- python train.py"
 
 
 @click.command()
-@click.option("--all", "everything", is_flag=True, help="Every job that is known.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Every job that is known.")
+@click.option("--mine", is_flag=True, help="Only your jobs.")
+@label_option("Only jobs")
 @output_option
-def ps(everything: bool, output: str) -> None:
+def ps(everything: bool, mine: bool, label: Labels, output: str) -> None:
     """List the active jobs and the most recent ones, newest last.
 
     A table shows the 200 oldest active ones at most.
@@ -49,11 +52,14 @@ def ps(everything: bool, output: str) -> None:
     most = MOST_ACTIVE if output == "table" else sys.maxsize
 
     async def work(client: Client) -> tuple[list[job_pb2.CustomJob], bool]:
+        owner = await own_name(client) if mine else None
+        filter = job_filter(now=0.0, label=label, owner=owner)
         if everything:
-            return [job async for job in client.list_jobs()], False
-        found = {job.id: job for job in await client.newest_jobs(RECENT)}
+            return [job async for job in client.list_jobs(filter)], False
+        found = {job.id: job for job in await client.newest_jobs(RECENT, filter)}
         older: list[job_pb2.CustomJob] = []
-        async with contextlib.aclosing(client.list_jobs("active=true", page_size=min(most, 1000))) as jobs:
+        still_active = job_filter(now=0.0, label=label, owner=owner, active=True)
+        async with contextlib.aclosing(client.list_jobs(still_active, page_size=min(most, 1000))) as jobs:
             async for job in jobs:
                 if len(older) == most:
                     return [*older, *found.values()], True
@@ -62,7 +68,7 @@ def ps(everything: bool, output: str) -> None:
         return [*older, *found.values()], False
 
     jobs, cut = with_client(work)
-    _show(jobs, output, NO_JOBS)
+    _show(jobs, output, "No job matches." if mine or label else NO_JOBS)
     if cut:
         Console().note(f"more jobs are active than the {MOST_ACTIVE} oldest; see them all with: holdfast ps --all")
 
@@ -82,34 +88,29 @@ def job() -> None:
     "--state", multiple=True, metavar="STATE", help="Only jobs in this state, such as RUNNING, or in these."
 )
 @click.option("--owner", help="Only jobs of this user.")
+@click.option("--mine", is_flag=True, help="Only your jobs.")
 @click.option("--active", is_flag=True, help="Only jobs that have not ended.")
 @click.option("--limit", type=click.IntRange(1, 1000), help="Only the newest so many.")
 @output_option
-def list_(limit: int | None, output: str, **asked: Any) -> None:
+def list_(limit: int | None, mine: bool, owner: str | None, output: str, **asked: Any) -> None:
     """List jobs, newest last."""
-    filter = job_filter(now=time.time(), **asked)
+    if mine and owner is not None:
+        raise click.UsageError("--mine is --owner with your name: give one of them.")
 
     async def work(client: Client) -> list[job_pb2.CustomJob]:
+        whose = await own_name(client) if mine else owner
+        filter = job_filter(now=time.time(), owner=whose, **asked)
         if limit is not None:
             return await client.newest_jobs(limit, filter)
         return [job async for job in client.list_jobs(filter)]
 
-    _show(with_client(work), output, "No job matches." if filter else NO_JOBS)
-
-
-def without_secrets(job: job_pb2.CustomJob) -> job_pb2.CustomJob:
-    """A copy of the job without the values of variables that look secret."""
-    from holdfast.v1 import job_pb2
-
-    shown = job_pb2.CustomJob()
-    shown.CopyFrom(job)
-    hide_secrets(shown.job_spec)
-    return shown
+    chosen = mine or owner is not None or any(asked.values())
+    _show(with_client(work), output, "No job matches." if chosen else NO_JOBS)
 
 
 def _show(jobs: Sequence[job_pb2.CustomJob], output: str, hint: str) -> None:
     from holdfast._sdk import json_view
-    from holdfast.cli.jobs.job_tables import write_jobs
+    from holdfast.cli.jobs.job_tables import without_secrets, write_jobs
 
     show_list(
         jobs,
@@ -144,6 +145,7 @@ def show(word: str, output: str, secrets: bool) -> None:
     found, goodput = with_client(work)
     from holdfast._sdk import json_view
     from holdfast.cli.jobs.job_page import write_page
+    from holdfast.cli.jobs.job_tables import without_secrets
 
     show_one(
         found,
@@ -230,6 +232,7 @@ for _command in (
     *(
         attach,
         shell,
+        logs,
         rerun,
         wait,
         pause,

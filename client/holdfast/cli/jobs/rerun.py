@@ -12,7 +12,6 @@ import click
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
-from holdfast.cli.kit.foreign_options import JobCommand
 from holdfast.cli.kit.job_names import job_of
 from holdfast.cli.kit.motd import once
 from holdfast.cli.kit.parameters import job_argument
@@ -23,13 +22,14 @@ if TYPE_CHECKING:
     from holdfast.client import Client
 
 
-@click.command(cls=JobCommand, context_settings={"allow_interspersed_args": True})
+@click.command(context_settings={"allow_interspersed_args": True})
 @job_argument()
 @click.option("--name", default="", help="Display name, in place of the job's.")
 @click.option(
     "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the ranks; NAME alone carries yours."
 )
 @click.option("--gpus", type=click.IntRange(0), help="GPUs for each worker.")
+@click.option("--replicas", type=click.IntRange(1), help="Workers; for jobs whose workers are all alike.")
 @click.option("--processes-per-worker", type=click.IntRange(1), help="Ranks of each worker.")
 @click.option("--cpus", type=click.IntRange(0), help="Cores reserved for each worker.")
 @click.option(
@@ -47,6 +47,7 @@ def rerun(
     name: str,
     env: tuple[str, ...],
     gpus: int | None,
+    replicas: int | None,
     processes_per_worker: int | None,
     cpus: int | None,
     memory_mb: int | None,
@@ -65,7 +66,7 @@ def rerun(
     from holdfast.cli.submission.spec_changes import Changes
 
     check_detached(detach, wait=wait)
-    changes = Changes(command, name, env, gpus, processes_per_worker, cpus, memory_mb)
+    changes = Changes(command, name, env, gpus, replicas, processes_per_worker, cpus, memory_mb)
     sys.exit(with_client(_submission(word, changes, options, wait=wait, show_all=show_all)))
 
 

@@ -13,7 +13,6 @@ import click
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
-from holdfast.cli.kit.foreign_options import JobCommand
 from holdfast.cli.kit.job_names import job_of
 from holdfast.cli.kit.motd import once
 from holdfast.cli.kit.parameters import duration, job_argument
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.v1 import job_pb2
 
 
-@click.command(cls=JobCommand, context_settings={"allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--gpus", type=click.IntRange(0), default=0, help="GPUs for each worker.")
 @click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Workers.")
 @click.option(

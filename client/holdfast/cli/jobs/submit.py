@@ -13,7 +13,6 @@ import click
 from holdfast.cli.kit import exit_status, table
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
-from holdfast.cli.kit.foreign_options import JobCommand
 from holdfast.cli.kit.motd import once
 from holdfast.cli.kit.output import PAGE_FORMATS, dump
 from holdfast.cli.kit.shell_words import shell_line
@@ -34,7 +33,7 @@ _PLANNED = (Column("WORKER"), Column("HOST"), Column("GPUS"))
 _PACKAGES = ("pythonPackageSpec", "python_package_spec")
 
 
-@click.command(cls=JobCommand)
+@click.command()
 @click.argument("file", type=click.Path(allow_dash=True), required=False)
 @click.option("--config", type=click.Path(allow_dash=True), help="FILE, as another service's command names it.")
 @click.option(

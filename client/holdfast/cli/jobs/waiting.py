@@ -16,6 +16,7 @@ from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.job_names import job_of
+from holdfast.cli.kit.output import dump, page_option
 from holdfast.cli.kit.parameters import duration, job_argument, moment
 from holdfast.errors import HoldfastError, NotFound
 
@@ -34,17 +35,21 @@ JOBS_MOST = 256
 @click.option("--since", type=moment, metavar="TIME", help="With --label: only jobs submitted since, such as 2h.")
 @click.option("--any", "any_", is_flag=True, help="Return once one of them has ended.")
 @click.option("--timeout", type=duration, metavar="DURATION", help="Wait no longer than this, such as 2h.")
+@page_option
 def wait(
     word: tuple[str, ...],
     label: Labels,
     since: float | datetime.datetime | None,
     any_: bool,
     timeout: float | None,
+    output: str,
 ) -> None:
     """Wait until jobs have ended, and say of each how it did.
 
     Exits with 0 if all have succeeded, else as `run` does for the job that failed first; with --any, for the job that
     ended first. After --timeout it exits with 124. The jobs run on, whatever becomes of this command.
+
+    As json or yaml: a list of the jobs that have ended, as `job list` has them, in the order of their ends.
     """
     if bool(word) == bool(label):
         raise click.UsageError("Name jobs, or choose yours by --label.")
@@ -52,6 +57,9 @@ def wait(
         raise click.UsageError("--since goes with --label.")
 
     async def work(client: Client) -> int:
+        from holdfast._sdk import json_view
+        from holdfast.cli.jobs.job_tables import without_secrets
+
         if label:
             jobs = await own_jobs(client, now=time.time(), label=label, since=since)
             if not jobs:
@@ -59,21 +67,31 @@ def wait(
         else:
             found = [await job_of(client, each) for each in dict.fromkeys(word)]
             jobs = list({job.id: job for job in found}.values())
-        return await _all_ended(client, jobs, any_=any_, timeout=timeout)
+        ended: list[job_pb2.CustomJob] = []
+        status = await _all_ended(client, jobs, ended, any_=any_, timeout=timeout, tell=output == "table")
+        if output != "table":
+            dump([json_view.job(without_secrets(each), workers=False) for each in ended], output)
+        return status
 
     sys.exit(with_client(work))
 
 
 async def _all_ended(
-    client: Client, jobs: Sequence[job_pb2.CustomJob], *, any_: bool, timeout: float | None
+    client: Client,
+    jobs: Sequence[job_pb2.CustomJob],
+    ended: list[job_pb2.CustomJob],
+    *,
+    any_: bool,
+    timeout: float | None,
+    tell: bool,
 ) -> int:
+    """The exit status, once all have ended or one of them; those that have are added to ``ended``."""
     import anyio
 
     from holdfast.client import TERMINAL
 
     console = Console()
     on_link = console.on_link()
-    ended: list[job_pb2.CustomJob] = []
     active = sum(job.state not in TERMINAL for job in jobs)
     if active > JOBS_MOST:
         raise click.UsageError(f"At most {JOBS_MOST} jobs can be waited for at once, and these are {active}.")
@@ -87,7 +105,8 @@ async def _all_ended(
                 if any_ and ended:
                     return
                 ended.append(last)
-                say(_line(last))
+                if tell:
+                    say(_line(last))
                 if any_:
                     tasks.cancel_scope.cancel()
 

@@ -6,19 +6,27 @@ import difflib
 
 import click
 
+from holdfast.cli.kit.foreign_words import our_commands
+
 
 class Commands(click.Group):
-    """Names the closest command when there is none of that name. Lists commands in the order of their adding."""
+    """Says what to type where there is no command of that name. Lists commands in the order of their adding."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         # Of our own, because only newer releases of click guess.
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1, cutoff=0.5)
-            hint = f" Did you mean '{close[0]}'?" if close else ""
-            raise click.UsageError(f"No such command '{args[0]}'.{hint}", ctx)
+            raise click.UsageError(f"No such command '{args[0]}'.{self._hint(ctx, args[0])}", ctx)
         return super().resolve_command(ctx, args)
+
+    def _hint(self, ctx: click.Context, word: str) -> str:
+        root = ctx.find_root().command_path
+        if lines := our_commands(ctx, word):
+            return " Try: " + ", or ".join(f"{root} {line}" for line in lines)
+        # Below this ratio words have little in common but their length.
+        close = difflib.get_close_matches(word, self.list_commands(ctx), n=1, cutoff=0.6)
+        return f" Did you mean '{close[0]}'?" if close else ""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

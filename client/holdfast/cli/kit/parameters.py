@@ -61,7 +61,7 @@ def moment(value: str) -> float | datetime.datetime:
     try:
         return datetime.datetime.fromisoformat(value).astimezone(datetime.UTC)
     except ValueError as error:
-        problem = f'{value!r} is neither a span such as "10m" nor a time such as 2026-11-21T04:00:00Z.'
+        problem = f'{value!r} is neither a span such as "10m" or "1d" nor a time such as 2026-11-21T04:00:00Z.'
         raise click.BadParameter(problem) from error
 
 

@@ -37,6 +37,7 @@ class Changes:
     name: str = ""
     env: tuple[str, ...] = ()
     gpus: int | None = None
+    replicas: int | None = None
     processes_per_worker: int | None = None
     cpus: int | None = None
     memory_mb: int | None = None
@@ -71,6 +72,8 @@ def again(job: job_pb2.CustomJob, changes: Changes, environ: Mapping[str, str]) 
         for name, value in env.items():
             _give_variable(task, name, literal(value))
         _give_machine(pool, changes, task)
+    if changes.replicas is not None:
+        _give_replicas(made.job_spec, changes.replicas)
     return made
 
 
@@ -123,6 +126,31 @@ def _give_machine(pool: spec_pb2.WorkerPoolSpec, changes: Changes, task: Task) -
         machine.memory_mb = changes.memory_mb
     if changes.processes_per_worker is not None:
         pool.processes_per_worker = changes.processes_per_worker
+
+
+def _give_replicas(spec: spec_pb2.CustomJobSpec, replicas: int) -> None:
+    """So many workers, in pools as ``run`` makes them: the first worker in one, all others in the next."""
+    pools = spec.worker_pool_specs
+    kinds = []
+    for pool in pools:
+        kind = spec_pb2.WorkerPoolSpec()
+        kind.CopyFrom(pool)
+        kind.ClearField("replica_count")
+        if kind.HasField("process_spec"):
+            kind.process_spec.ClearField("terminal")
+        kinds.append(kind)
+    first = kinds[0]
+    if any(kind != first for kind in kinds) or len(pools) > 2 or (len(pools) == 2 and pools[0].replica_count != 1):
+        problem = "this job's workers are not all alike, so it can't be said which of them to have more or fewer of"
+        fix = "change replicaCount in a copy of it: holdfast job show JOB -o yaml"
+        raise InvalidInput([Violation("--replicas", problem, fix)], what="The command line")
+    if len(pools) == 1 and pools[0].replica_count > 1:
+        pools[0].replica_count = replicas
+        return
+    del pools[1:]
+    if replicas > 1:
+        pools.add().CopyFrom(first)
+        pools[1].replica_count = replicas - 1
 
 
 def _starts_ranks(task: Task) -> bool:

@@ -185,6 +185,19 @@ async def test_a_host_that_has_python3_alone_says_so(
     assert refused.message == f"{HOST}: the command 'python' is not on the worker's PATH ({tmp_path}){hint}."
 
 
+@pytest.mark.parametrize(
+    ("file", "written"), [("train.py", "python3 train.py"), ("run.sh", "bash run.sh"), ("train", "./train")]
+)
+async def test_a_file_of_the_working_directory_is_answered_with_how_it_is_started(
+    agent: Agent, controller: Controller, tmp_path: Path, file: str, written: str
+) -> None:
+    (tmp_path / file).touch()
+    await controller.connected()
+    await controller.assign(assignment("PREPARE", [file], cwd=str(tmp_path)))
+    refused = await controller.state("CANNOT_PREPARE")
+    assert refused.message.endswith(f"; it is a file of the working directory: write {written}.")
+
+
 @pytest.mark.parametrize("settings", [{"allow_root_workers": False}])
 @pytest.mark.skipif(os.geteuid() != 0, reason="only a root agent would start root workers")
 async def test_root_workers_are_refused_unless_the_admin_allows_them(agent: Agent, controller: Controller) -> None:
