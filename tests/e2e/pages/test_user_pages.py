@@ -96,7 +96,7 @@ def a_sweep(cluster: DevCluster, shell: Typist, page: Page) -> None:
     headings = ("Finding jobs", "Waiting", "Once more, with a change", "Stopping what belongs together")
     find, wait, again, stop = map(page.lines, headings)
     here = {"train-x7k2mq": jobs[0]}
-    assert shell.type_all(page, wait).count("SUCCEEDED") == 6
+    assert shell.type_all(page, wait).count("SUCCEEDED") == 9
     reruns = re.findall(r"holdfast logs -f (\S+)", shell.type_all(page, again, here))
     assert len(reruns) == 2
     assert shell.type_all(page, find, here).split()[-2:] == reruns

@@ -129,7 +129,7 @@ def _give_machine(pool: spec_pb2.WorkerPoolSpec, changes: Changes, task: Task) -
 
 
 def _give_replicas(spec: spec_pb2.CustomJobSpec, replicas: int) -> None:
-    """So many workers, in pools as ``run`` makes them: the first worker in one, all others in the next."""
+    """Change the number of workers, in pools as ``run`` makes them: the first worker in one, the others in the next."""
     pools = spec.worker_pool_specs
     kinds = []
     for pool in pools:
