@@ -16,7 +16,8 @@ controller dies | agent dies | shim dies | worker killed | worker out of memory 
 process in D state | power loss | host lost | host that its peers reach and the controller does not
 partition, each direction alone | slow, stalling, flapping, half-closed link
 link without a server | disk full for output | disk full for the agent's state
-disk full for the controller | disk turns read-only | no file descriptors | no processes
+disk full for the controller | disk stands still for the controller | store set back to an older copy that is whole
+disk turns read-only | no file descriptors | no processes
 no inodes for the agent's state | no memory for the agent (`ulimit -v`) | fork bomb
 clock jumps by a day
 database locked | database damaged | write-ahead log of the database cut, removed or another store's

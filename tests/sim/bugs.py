@@ -11,6 +11,8 @@ class Bugs:
 
     acts_before_commit: bool = False
     """The controller's driver."""
+    answers_unconfirmed: bool = False
+    """The controller's driver, where there is nothing to write."""
     ignores_epoch: bool = False
     """The database."""
     forks_before_intent: bool = False

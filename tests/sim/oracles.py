@@ -84,6 +84,12 @@ class Oracles:
                     self._was_silent(host)
             self.world.coverage.of_log(record)
 
+    def on_confirmed(self, epoch: int, host: str, came: float) -> None:
+        """A controller answers what keeps a host's work going, which had come to it at ``came``."""
+        later = [begun for begun in self.world.database.begun[epoch:] if begun <= came]
+        what = f"epoch {epoch} answers what {host} said after epoch {epoch + 1} had begun"
+        check(not later, "1 one writer", what)
+
     def _all_prepared(self, job_id: str, generation: int, ports: tuple[int, ...]) -> None:
         job = self.ledger.jobs[job_id]
         for member in job.gang.members:

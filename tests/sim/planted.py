@@ -264,6 +264,9 @@ PLANTED: dict[str, Planted] = {
     "database takes any epoch": Planted(
         "a controller of the past may commit", bugs=lambda: Bugs(ignores_epoch=True)
     ),
+    "answers unconfirmed": Planted(
+        "answer a host without asking the database who leads", bugs=lambda: Bugs(answers_unconfirmed=True)
+    ),
     "epoch not noted": Planted("obey a new epoch without making it durable", plant=_epoch_not_noted),
     "acts before commit": Planted("answer and order before the commit", bugs=lambda: Bugs(acts_before_commit=True)),
     "tells before fsync": Planted("tell an exit before it is durable", bugs=lambda: Bugs(tells_before_sync=True)),

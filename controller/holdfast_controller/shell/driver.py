@@ -1,8 +1,8 @@
 """The driver: feeds commands to the reactor, makes its events durable, then performs its actions.
 
 ``feed`` runs the reactor at once, in the caller's task; the writer task commits whatever has gathered since
-its last commit and never waits for more. Replies, messages and watchers' events go out only after the commit
-that holds their cause. A commit that fails ends the process.
+its last commit and never waits for more. What is sent leaves only after the commit that holds its cause, or, where
+there is nothing to write, confirms that no other controller has taken over. A commit that fails ends the process.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ MAX_PENDING = 10_000
 """Decisions that may wait for the disk; past that, calls are refused."""
 SNAPSHOT_EVERY = 2_000
 """Events between two snapshots. What they changed is encoded in the event loop: some 20 ms for as many jobs."""
+
+CONFIRMS_A_BEAT = 10
+"""Confirmations in one interval of hosts' heartbeats: each is a write to the disk, for all that wait for it."""
 
 Outbox = Callable[[act.ToHost], None]
 
@@ -75,6 +78,7 @@ class Driver:
         self._late_s: Callable[[], float] = lambda: 0.0
         self._pending: list[tuple[Decision, list[Record]]] = []
         self._wake = asyncio.Event()
+        self._unconfirmed: list[Callable[[], None]] = []
         self._tokens = itertools.count(1)
         self._callers: dict[int, asyncio.Future[str]] = {}
         self._outboxes: dict[tuple[str, int], Outbox] = {}
@@ -179,6 +183,18 @@ class Driver:
         while self._performed < seen:
             await self._settled.wait()
 
+    def when_confirmed(self, then: Callable[[], None]) -> None:
+        """Call ``then`` after a commit that begins after now and finds this controller still leading, if it does."""
+        if not self._unconfirmed:
+            self._loop.call_later(self.reactor.policies.leases.heartbeat_s / CONFIRMS_A_BEAT, self._wake.set)
+        self._unconfirmed.append(then)
+
+    async def confirmed(self) -> None:
+        """Wait for what ``when_confirmed`` waits for."""
+        done = asyncio.Event()
+        self.when_confirmed(done.set)
+        await done.wait()
+
     @contextlib.contextmanager
     def settling(self) -> Iterator[list[tuple[int, Usage]]]:
         """Gather the GPU time that is settled within the block, each with the sequence of its event."""
@@ -243,17 +259,21 @@ class Driver:
                 raise RuntimeError("a step failed; what is in memory can't be trusted") from self._broken
             self._wake.clear()
             taken, self._pending = self._pending, []
+            confirming, self._unconfirmed = self._unconfirmed, []
             batch = [decision for decision, _ in taken]
             records = [record for _, made in taken for record in made]
             self._dirty.update(record.entity for record in records)
             snapshot = self._due_snapshot()
             kept = [a for decision in batch for a in decision.actions if isinstance(a, act.Kept)]
             bookings = [decision.bookings for decision in batch if decision.bookings.some]
-            if records or kept:
+            if batch or confirming:
                 began = time.perf_counter()
                 await asyncio.wrap_future(self.store.call(self.store.commit, records, kept, bookings))
-                self._observers.committed(batch, time.perf_counter() - began)
-                self.stored.on_committed(batch)
+                if records or kept:
+                    self._observers.committed(batch, time.perf_counter() - began)
+                    self.stored.on_committed(batch)
+            for confirmed in confirming:
+                confirmed()
             self._publish(records)
             for decision in batch:
                 for action in decision.actions:

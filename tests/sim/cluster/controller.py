@@ -19,12 +19,14 @@ from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Decision, Policies
+from holdfast_controller.shell.driver import CONFIRMS_A_BEAT
 from holdfast_controller.shell.store import codec
 
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
 POLICIES = Policies(secret_key=b"simulated", loan_s=30.0)
+CONFIRMS_WITHIN_S = POLICIES.leases.heartbeat_s / CONFIRMS_A_BEAT
 
 
 class Controller:
@@ -33,14 +35,18 @@ class Controller:
     def __init__(self, world: World) -> None:
         self.world = world
         self.life = Life("controller")
-        self.epoch = world.database.begin()
+        self.epoch = world.database.begin(world.engine.now)
         cluster = Cluster(epoch=self.epoch)
         for record in world.database.log:
             fold(cluster, codec.load_event(record.type, record.version, record.payload))
         self.cluster = cluster
         self.reactor = Reactor(cluster, POLICIES)
         self._pending: list[Decision] = []
-        self._committing = False
+        self._unconfirmed: list[tuple[Stream, float]] = []
+        """Streams of heartbeats that wait for their answer, and when each came."""
+        self._confirming = self._committing = False
+        self._greeted: dict[tuple[str, int], float] = {}
+        """When each session's hello came."""
         self._sessions = itertools.count(1)
         self._tokens = itertools.count(1)
         self._callers: dict[int, Any] = {}
@@ -94,11 +100,12 @@ class Controller:
             if session is None:
                 session = next(self._sessions)
                 self._streams[stream.host, session] = stream
+                self._greeted[stream.host, session] = self.world.engine.now
                 self.feed(framing.hello(stream.host, session, message))
                 return
             self.feed(framing.from_agent(stream.host, session, message))
             if message is framing.BEAT:
-                stream.to_agent(framing.BEAT_ACK)
+                self._answer_confirmed(stream)
 
         def closed() -> None:
             if session is not None:
@@ -123,11 +130,32 @@ class Controller:
         self._write()
         self._arm()
 
+    def _answer_confirmed(self, stream: Stream) -> None:
+        world = self.world
+        if world.bugs.answers_unconfirmed:
+            self._answer([(stream, world.engine.now)])
+            return
+        if not self._unconfirmed:
+            due_s = world.controller_clock.true_s(CONFIRMS_WITHIN_S)
+            world.engine.after(due_s, self._confirm, self.life, self.die)
+        self._unconfirmed.append((stream, world.engine.now))
+
+    def _confirm(self) -> None:
+        self._confirming = True
+        self._write()
+
+    def _answer(self, confirmed: list[tuple[Stream, float]]) -> None:
+        for stream, came in confirmed:
+            self.world.oracles.on_confirmed(self.epoch, stream.host, came)
+            stream.to_agent(framing.BEAT_ACK)
+
     def _write(self) -> None:
-        if self._committing or not self._pending:
+        if self._committing or not (self._pending or self._confirming):
             return
         world = self.world
         batch, self._pending = self._pending, []
+        confirmed, self._unconfirmed = self._unconfirmed, []
+        self._confirming = False
         records = [database.record(entry) for decision in batch for entry in decision.entries]
         watches = [
             (a.job_id, codec.dump_watch(a.kept) if a.kept is not None else None)
@@ -136,14 +164,15 @@ class Controller:
             if isinstance(a, act.KeepWatch)
         ]
         kept = watches or any(isinstance(a, act.KeepEvidence) for d in batch for a in d.actions)
-        if not records and not kept:
+        if world.bugs.answers_unconfirmed and not records and not kept:
             self._perform_all(batch)
             return
         world.boundary("controller", "commit")
         self._committing = True
         if world.bugs.acts_before_commit:
             self._perform_all(batch)
-        fate, delay_s = world.commit_fate()
+        # One without anything to write either lands or finds another controller leading.
+        fate, delay_s = world.commit_fate() if records or kept else (Fate.LANDS, world.weights.commit_s)
 
         def land() -> None:
             if fate is not Fate.FAILS:
@@ -165,6 +194,7 @@ class Controller:
                 self.die()
                 return
             world.boundary("controller", "committed")
+            self._answer(confirmed)
             if not world.bugs.acts_before_commit:
                 self._perform_all(batch)
             self._write()
@@ -194,6 +224,8 @@ class Controller:
                 stream = self._streams.get((action.host, action.session))
                 if stream is None:
                     return
+                if isinstance(action, act.Welcome):
+                    world.oracles.on_confirmed(self.epoch, action.host, self._greeted[action.host, action.session])
                 if isinstance(action, act.CloseSession):
                     stream.close(stream.controller)
                 else:

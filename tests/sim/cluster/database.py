@@ -45,10 +45,13 @@ class Database:
     watches: dict[str, str] = field(default_factory=dict)
     check_epoch: bool = True
     """A planted bug turns it off."""
+    begun: list[float] = field(default_factory=list)
+    """When each epoch began, in true time."""
 
-    def begin(self) -> int:
+    def begin(self, now: float) -> int:
         """A controller takes the database over: its epoch."""
         self.epoch += 1
+        self.begun.append(now)
         return self.epoch
 
     def commit(self, epoch: int, records: list[Record], watches: list[tuple[str, str | None]]) -> None:

@@ -27,8 +27,6 @@ from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.step import actions as act
 
 CONTROLLER_BACK_S = 3.0
-FOUND_OUT_S = 10.0
-"""An old controller that has woken up lives on for so long at most. Only what it writes is refused before."""
 SETTLES_WITHIN_S = 1800.0
 """Once nothing fails any more every job ends within this time: the stated bound of liveness."""
 LOOK_EVERY_S, HEAL_S = 10.0, 30.0
@@ -174,14 +172,6 @@ class World:
             return
         self.seen("controller frozen")
         controller.thaw()
-        if controller in self.replaced:
-            self.engine.after(FOUND_OUT_S, lambda: self.retire(controller))
-
-    def retire(self, controller: Controller) -> None:
-        """Whoever started the new one sees that the old one ends."""
-        controller.die()
-        if controller in self.replaced:
-            self.replaced.remove(controller)
 
     def reached(self) -> Controller | None:
         """At the controller's address: while an old one lives, maybe that one."""

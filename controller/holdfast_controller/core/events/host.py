@@ -30,7 +30,10 @@ class HostJoined:
 
 @dataclass(frozen=True, kw_only=True)
 class HostRefused:
-    """An agent was refused for its version. ``problem`` says why, and what to do."""
+    """An agent was refused, for its version or for a later epoch that it has obeyed.
+
+    ``problem`` says why, and what to do.
+    """
 
     host: str
     at: Wall

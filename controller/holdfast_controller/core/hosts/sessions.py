@@ -91,7 +91,7 @@ def on_connected(step: Step, hello: HostConnected) -> None:
 
 
 def on_refused(step: Step, refused: HostTurnedAway) -> None:
-    """Record an agent of a wrong version. Its call renews no lease, since its workers are not reported."""
+    """Record an agent that was turned away. Its call renews no lease, since its workers are not reported."""
     name, presence = refused.host, step.cluster.presence_of(refused.host)
     if presence.session is not None:
         step.do(CloseSession(name, presence.session, "a newer agent of this host was turned away"))

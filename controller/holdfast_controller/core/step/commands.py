@@ -188,7 +188,7 @@ class HostConnected:
 
 @dataclass(frozen=True)
 class HostTurnedAway:
-    """An agent connected whose version this controller can't work with."""
+    """An agent connected that this controller can't work with, because of its version or its epoch."""
 
     host: str
     agent_version: str

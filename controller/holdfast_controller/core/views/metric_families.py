@@ -60,7 +60,7 @@ HOST_REPAIR = histogram(
     "From a failure of a host until it was over: the lost host was back, the GPU was well again.",
     bounds=(60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0),
 )
-HOST_REFUSALS = counter("holdfast_host_refusals_total", "Agents that were refused for their version.")
+HOST_REFUSALS = counter("holdfast_host_refusals_total", "Agents that were refused for their version or epoch.")
 HOST_THROTTLED = counter(
     "holdfast_host_messages_throttled_total",
     "Messages held back because their host exceeds what a host may store.",

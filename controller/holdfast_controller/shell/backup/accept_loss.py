@@ -26,20 +26,29 @@ def main(argv: Sequence[str]) -> int:
         description="Go on with a store whose newest events are lost: hosts report what they run, as after a restore.",
     )
     parser.add_argument("--config", type=Path, default=USUAL, metavar="FILE", help=f"[default: {USUAL}]")
+    parser.add_argument(
+        "--set-back",
+        action="store_true",
+        help="the store looks whole, but hosts have obeyed a later epoch: an older copy was put in its place",
+    )
     options = parser.parse_args(argv)
     try:
         settings = config.load(ControllerConfig, options.config)
         with only_one(settings.state_dir, "controller", wait_s=0.0):
-            lost = accept(settings.database)
+            lost = accept(settings.database, set_back=options.set_back)
     except HoldfastError as error:
         print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    print(f"{settings.database} goes on without {lost:,} lost events. Start the controller.")  # noqa: T201
+    without = f"{lost:,} lost events" if lost else "whatever came after it"
+    print(f"{settings.database} goes on without {without}. Start the controller.")  # noqa: T201
     return 0
 
 
-def accept(database: Path) -> int:
-    """Have the store go on beyond all that it may have lost; how many events it lacks. Raises ``HoldfastError``."""
+def accept(database: Path, *, set_back: bool = False) -> int:
+    """Have the store go on beyond all that it may have lost; how many events it lacks, 0 where that is not known.
+
+    Raises ``HoldfastError``, also for a store that looks whole, unless it is known to be ``set_back``.
+    """
     reached = high_water.read(database)
     store = Store(database)
     try:
@@ -48,10 +57,15 @@ def accept(database: Path) -> int:
         if not found:
             fix = f"Restore a backup; or, for a new cluster, remove {high_water.path_of(database)}."
             raise WrongState(f"The store {database} is empty: there is nothing to go on with.", fix=fix)
-        if reached is None or reached.sequence <= found:
-            raise WrongState(f"The store {database} has not lost its end.", fix="Start the controller.")
+        missing = max(reached.sequence - found, 0) if reached is not None else 0
+        if not missing and not set_back:
+            raise WrongState(
+                f"The store {database} has not lost its end.",
+                fix="Start the controller. If it then turns hosts away because they have obeyed a later epoch, an older"
+                " copy of the store was put in its place: holdfast-controller accept-loss --set-back",
+            )
         newest = max((job.updated_at for job in cluster.jobs.values()), default=Wall(time.time()))
         store.call(store.continue_from_backup, Wall(time.time()), newest).result()
-        return reached.sequence - found
+        return missing
     finally:
         store.close()

@@ -16,7 +16,7 @@ from holdfast._base.proto_time import duration, seconds
 from holdfast._daemon import log
 from holdfast._session import codec, protocol
 from holdfast._session.protocol import Speaker
-from holdfast.errors import InvalidInput, TooMany, Violation
+from holdfast.errors import InvalidInput, TooMany, Violation, WrongState
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.lease import LeasePolicy
@@ -50,7 +50,10 @@ OUTBOX_SIZE = 20_000
 
 @dataclass(frozen=True)
 class AckHeartbeat:
-    """Answer to a heartbeat. Nothing has to be durable for it, so it is no action of the core."""
+    """Answer to a heartbeat: a commit that began after it came has found this controller still leading.
+
+    Its host, and workers that may not outlive the controller's word, go on for another term by it.
+    """
 
 
 Outgoing = act.ToHost | AckHeartbeat
@@ -74,6 +77,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         hello = clean(await _first(request_iterator))
         await self._check_pace(host, hello)
         self._check_version(host, hello)
+        await self._check_epoch(host, hello)
         session = next(self._sessions)
         outbox: asyncio.Queue[Outgoing | None] = asyncio.Queue(OUTBOX_SIZE)
         self._driver.register(host, session, lambda action: _put(outbox, action))
@@ -122,6 +126,26 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             log.warning("session.refused", host=host, error=str(refusal))
             raise refusal
 
+    async def _check_epoch(self, host: str, hello: agent_pb2.Hello) -> None:
+        """Believe a host that has obeyed a later controller: this one ends, unless the store says that it leads.
+
+        Then the store is an older copy, and the host is turned away: it would refuse our orders. Raises ``WrongState``.
+        """
+        ours = self._driver.cluster.epoch
+        if hello.epoch <= ours:
+            return
+        log.warning("session.epoch_ahead", host=host, theirs=hello.epoch, ours=ours)
+        await self._driver.confirmed()
+        refusal = WrongState(
+            f"{host} has obeyed epoch {hello.epoch} of its controller, and this store is at epoch {ours}.",
+            fix="If an older copy of the store was put in its place: stop the controller, put the newest one back or"
+            " restore a newer backup, or run: holdfast-controller accept-loss --set-back. If the host is from another"
+            " cluster, stop its agent and remove the file epoch in its state directory.",
+        )
+        stored = self._driver.feed(HostTurnedAway(host, hello.agent_version, str(refusal)))
+        self._pacing.charge(host, MessageKind.HELLO, stored)
+        raise refusal
+
     async def _read(
         self,
         host: str,
@@ -149,7 +173,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                     continue
                 self._pacing.charge(host, kind, self._driver.feed(said))
                 if isinstance(said, HostBeat):
-                    _put(outbox, AckHeartbeat())
+                    self._driver.when_confirmed(lambda: _put(outbox, AckHeartbeat()))
         except grpc.RpcError as error:
             log.info("session.failed", host=host, error=str(error))
 

@@ -16,7 +16,9 @@ meta = Table(
     Column("value", Text, nullable=False),
     Column("checksum", Integer, nullable=False, server_default="0"),
 )
-"""``epoch``: the term of the controller that may write; ``secret_key``; ``snapshot_sequence`` and ``…_layout``."""
+"""``epoch``: the term of the controller that may write; ``beat``: its commits without events; ``secret_key``;
+``snapshot_sequence`` and ``…_layout``.
+"""
 
 events = Table(
     "events",

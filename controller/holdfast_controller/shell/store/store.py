@@ -58,6 +58,7 @@ class Store:
         """Of the newest durable event."""
         self.snapshot_sequence = 0
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._beat = 0
         self._engine = sqlite_engine(path)
         self._connection: sa.Connection | None = None
         self._cluster = ""
@@ -161,6 +162,7 @@ class Store:
     ) -> None:
         """Append ``records``, which go on where the log ends, and keep what is to be. On disk when this returns.
 
+        Without records it confirms that this controller still owns the store, and that the store can be written.
         Raises ``Deposed`` when another controller has begun a newer epoch, ``StoreError`` when it can't be done.
         """
         expected = range(self.sequence + 1, self.sequence + 1 + len(records))
@@ -170,6 +172,9 @@ class Store:
             hit("controller.commit.before")
             if records:
                 self._driver.executemany(INSERT, map(row_of, records))
+            else:
+                self._beat += 1
+                self._set_meta("beat", str(self._beat))
             kept_rows.write(self._db, self._driver, kept, expected.stop - 1)
             ledger_rows.book(self._driver, bookings)
             hit("controller.commit.written")

@@ -6,15 +6,18 @@ import shutil
 import signal
 from pathlib import Path
 
+import grpc
 import pytest
-from tests.integration.controller.cluster import WITHIN_S, job
+from tests.integration.controller.cluster import WITHIN_S, Agent, job, refusal
 from tests.integration.controller.process import Process, ended, stub
 from tests.integration.controller.store.test_store import commit, opened, record, records
+from tests.support.stubs import agent_stub, host_stub
 from tests.unit.controller.examples import EVENTS
 
 from holdfast._base import failpoints
-from holdfast.errors import StoreError
-from holdfast.v1 import job_pb2
+from holdfast.errors import StoreError, WrongState
+from holdfast.v1 import agent_pb2, host_pb2, job_pb2
+from holdfast_controller.shell.backup.accept_loss import accept
 from holdfast_controller.shell.store.store import Deposed, Store
 
 
@@ -103,4 +106,67 @@ async def test_second_controller_is_refused_while_the_first_is_stopped_and_that_
         first.send_signal(signal.SIGCONT)
     assert f"Another controller (pid {first.pid}) runs on " in daemon.log
     await stub(controller).CreateJob(job_pb2.CreateJobRequest(job=job()), timeout=WITHIN_S)
+    await controller.close()
+
+
+BEAT = agent_pb2.SessionRequest(heartbeat=agent_pb2.Heartbeat())
+
+
+def beats(agent: Agent) -> int:
+    return sum(message.WhichOneof("message") == "heartbeat_ack" for message in agent.said)
+
+
+async def test_a_controller_whose_store_was_replaced_answers_no_heartbeat_and_ends(daemon: Process) -> None:
+    process = daemon.start()
+    controller = await daemon.ready(process)
+    async with controller.agent() as agent:
+        await agent.call.write(BEAT)
+        await agent.until(lambda a: beats(a) == 1)
+        path = daemon.root / "state" / "holdfast.db"
+        shutil.copy(path, path.with_suffix(".copy"))
+        path.with_suffix(".copy").replace(path)
+        await agent.call.write(BEAT)
+        await agent.until(lambda a: a.over)
+        assert beats(agent) == 1
+    assert await ended(process) == 1
+    assert "was moved or replaced under the controller" in daemon.log
+    await controller.close()
+
+
+async def test_a_host_that_has_obeyed_a_later_epoch_is_turned_away_until_the_store_goes_on_beyond_it(
+    daemon: Process,
+) -> None:
+    process = daemon.start()
+    controller = await daemon.ready(process)
+    call = agent_stub(controller.channel("host/host-0")).Session()
+    await call.write(agent_pb2.SessionRequest(hello=agent_pb2.Hello(agent_version="1", boot_id="b", epoch=7)))
+    code, error = await refusal(call.read())
+    assert (code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "WRONG_STATE")
+    assert "host-0 has obeyed epoch 7 of its controller, and this store is at epoch 1." in str(error)
+    hosts = host_stub(controller.channel("user/ann"))
+    known = (await hosts.GetHost(host_pb2.GetHostRequest(name="host-0"), timeout=WITHIN_S)).host
+    assert known.refused == str(error)
+    await controller.close()
+    process.send_signal(signal.SIGTERM)
+    assert await ended(process) == 0
+    store = daemon.root / "state" / "holdfast.db"
+    with pytest.raises(WrongState, match="--set-back"):
+        accept(store)
+    assert accept(store, set_back=True) == 0
+    controller = await daemon.ready(daemon.start())
+    async with controller.agent(epoch=7) as agent:
+        await agent.until(lambda a: a.said)
+        assert agent.said[0].welcome.epoch > 7
+    await controller.close()
+
+
+async def test_a_later_epoch_that_the_store_knows_ends_a_controller_of_the_past(daemon: Process) -> None:
+    process = daemon.start()
+    controller = await daemon.ready(process)
+    path = daemon.root / "state" / "holdfast.db"
+    path.rename(path.with_suffix(".old"))
+    call = agent_stub(controller.channel("host/host-0")).Session()
+    await call.write(agent_pb2.SessionRequest(hello=agent_pb2.Hello(agent_version="1", boot_id="b", epoch=2)))
+    assert await ended(process) == 1
+    assert "session.epoch_ahead" in daemon.log
     await controller.close()

@@ -22,7 +22,7 @@ from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell import driver as driver_module
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.store.records import Record
-from holdfast_controller.shell.store.store import Store
+from holdfast_controller.shell.store.store import Deposed, Store
 
 GANG = Gang((Pool(1, Task(("x",))),))
 
@@ -314,3 +314,40 @@ def test_record_fields_are_those_of_the_table() -> None:
     from holdfast_controller.shell.store.schema import events
 
     assert [column.name for column in events.columns] == [*Record.__slots__, "checksum"]
+
+
+async def test_a_heartbeat_is_answered_only_by_a_commit_that_began_after_it(world: Running) -> None:
+    world.store.gate.clear()
+    world.driver.feed(hello())
+    await asyncio.to_thread(world.store.committing.wait, 20)
+    world.store.committing.clear()
+    waiting = asyncio.gather(world.driver.confirmed())
+    world.store.gate.set()
+    await asyncio.to_thread(world.store.committing.wait, 20)
+    await waiting
+    assert world.store.batches == [["HostJoined"], []]
+
+
+async def test_heartbeats_that_wait_share_one_write(world: Running) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(100):
+            tasks.create_task(world.driver.confirmed())
+    assert world.store.batches == [[]]
+
+
+async def test_what_needs_no_event_leaves_only_from_the_controller_that_leads(path: Path) -> None:
+    told: list[Any] = []
+
+    async def greet_after_another_took_over() -> None:
+        async with running(path) as world:
+            world.driver.feed(hello())
+            await world.driver.settled()
+            world.driver.register("h", 2, told.append)
+            world.store.epoch -= 1
+            assert world.driver.feed(hello(2)) == []
+            await world.driver.confirmed()
+
+    with pytest.raises(ExceptionGroup) as stopped:
+        await greet_after_another_took_over()
+    assert stopped.value.subgroup(Deposed)
+    assert told == []
