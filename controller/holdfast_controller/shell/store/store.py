@@ -94,6 +94,7 @@ class Store:
             with self._db.begin():
                 self.epoch = int(self._meta("epoch") or 0) + 1
                 self._set_meta("epoch", str(self.epoch))
+                self._set_meta("beat", "0")
                 if self._meta("secret_key") is None:
                     self._set_meta("secret_key", secrets.token_hex(32))
                 self._cluster = high_water.cluster_of(self._meta("secret_key"))
@@ -174,7 +175,7 @@ class Store:
                 self._driver.executemany(INSERT, map(row_of, records))
             else:
                 self._beat += 1
-                self._set_meta("beat", str(self._beat))
+                self._driver.execute(_BEAT, (str(self._beat), checksum("beat", str(self._beat))))
             kept_rows.write(self._db, self._driver, kept, expected.stop - 1)
             ledger_rows.book(self._driver, bookings)
             hit("controller.commit.written")
@@ -394,7 +395,6 @@ class Store:
 
 
 _DEPOSED_FIX = "What it has not acknowledged is not kept; ask the controller that is at work there now."
-
-
 _REPLACE = sql(sa.insert(snapshots).prefix_with("OR REPLACE"))
 _EPOCH = "SELECT value FROM meta WHERE key = 'epoch'"
+_BEAT = "UPDATE meta SET value = ?, checksum = ? WHERE key = 'beat'"
