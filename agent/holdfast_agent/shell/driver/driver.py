@@ -156,6 +156,11 @@ class Driver:
         return self._reactor.connected
 
     @property
+    def epoch(self) -> int:
+        """The highest epoch of a controller that this agent has obeyed."""
+        return self._reactor.epoch
+
+    @property
     def unacknowledged(self) -> int:
         """Ends of ranks that the controller may not have."""
         return len(self._reactor.outbox)

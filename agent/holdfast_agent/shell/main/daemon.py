@@ -298,6 +298,7 @@ def _assemble(
             TerminalInput(settings.state_dir / "workers"),
             series.reports,
             RankShells(settings.state_dir / "workers", shims, Limits(settings.shells, settings.shell_idle)),
+            lambda: driver.epoch,
         ),
         sampling=Sampler(
             facts,

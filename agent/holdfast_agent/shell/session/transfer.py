@@ -66,7 +66,10 @@ class Reading:
 
 
 class Transfer:
-    """Dials for ever; ``is_over`` says whether a rank of a generation will write no more."""
+    """Dials for ever; ``is_over`` says whether a rank of a generation will write no more.
+
+    ``epoch`` gives the highest epoch seen: orders of a controller of an earlier one are refused.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,9 @@ class Transfer:
         terminals: TerminalInput,
         series: SeriesReports,
         shells: RankShells,
+        epoch: Callable[[], int],
     ) -> None:
+        self._epoch = epoch
         self._terminals = terminals
         self.shells = shells
         self._series = series
@@ -135,6 +140,9 @@ class Transfer:
                     tasks.start_soon(self._send_series, call)
                     try:
                         while isinstance(message := await call.read(), agent_pb2.TransferResponse):
+                            if 0 < message.epoch < self._epoch():
+                                log.warning("transfer.refused", theirs=message.epoch, ours=self._epoch())
+                                break
                             served = True
                             self._obey(message, call, tasks)
                     except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:

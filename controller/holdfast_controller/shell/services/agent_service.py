@@ -184,6 +184,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         host = caller_name(context)
         async with contextlib.aclosing(self._transfers.serve(host, request_iterator)) as orders:
             async for order in orders:
+                order.epoch = self._driver.cluster.epoch
                 yield order
 
 

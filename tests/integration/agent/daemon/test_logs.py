@@ -213,3 +213,27 @@ async def test_samples_of_what_is_no_worker_are_refused(agent: Agent, controller
     await controller.transfer_say(open_samples=order)
     await controller.until(lambda: 5 in controller.ends, "the end")
     assert "names no worker" in controller.ends[5]
+
+
+async def test_orders_of_a_controller_of_the_past_end_the_stream_that_they_come_on(
+    agent: Agent, controller: Controller
+) -> None:
+    await controller.connected()
+    await controller.until(lambda: controller.transfer, "a transfer stream")
+    await launch(controller, TEN_LINES, epoch=7)
+    await controller.state("EMPTY")
+    past = controller.transfer
+    asked = agent_pb2.OpenLog(
+        id=1,
+        job_id="job-1",
+        generation=1,
+        worker="workerpool0-0",
+        stream=job_pb2.LOG_STREAM_STDOUT,
+        credit_bytes=1 << 20,
+    )
+    await controller.transfer_say(epoch=6, open=asked)
+    await controller.until(lambda: controller.transfer is not past, "another stream")
+    assert controller.text(1) == ""
+    await controller.transfer_say(epoch=7, open=asked)
+    await controller.until(lambda: 1 in controller.ends, "the end of the reading")
+    assert controller.text(1).endswith("line 9\n")
