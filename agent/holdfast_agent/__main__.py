@@ -13,7 +13,7 @@ from pathlib import Path
 
 from holdfast import __version__
 from holdfast._base import extras, umask
-from holdfast._daemon import log_file
+from holdfast._daemon import limits, log_file
 from holdfast._security import dns
 from holdfast.errors import HoldfastError, MissingPackages
 
@@ -62,11 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return check.main(options.config)
     # It asks for settings to be read again, and must not end a daemon that can't do so yet.
     signal.signal(signal.SIGHUP, lambda *_: None)
-    from holdfast_agent.shell import config
-    from holdfast_agent.shell.main import daemon  # gRPC is slow to import, --help is not
-
     try:
-        return _left(daemon.run(config.load(options.config), options.config))
+        limits.check("holdfast-agent")
+        from holdfast_agent.shell import config
+        from holdfast_agent.shell.main import daemon  # gRPC is slow to import, --help is not
+
+        with limits.named("holdfast-agent"):
+            return _left(daemon.run(config.load(options.config), options.config))
     except HoldfastError as error:
         log_file.complain(f"holdfast-agent: {error}")
         return _left(getattr(error, "exit_status", 1))

@@ -29,7 +29,7 @@ from holdfast._security import pki, tls
 from holdfast._security.tls import TlsFiles
 from holdfast.v1 import agent_pb2_grpc, host_pb2_grpc, job_pb2_grpc
 
-MODULES = ("bench.attacks.calls", "bench.attacks.floods")
+MODULES = ("bench.attacks.calls", "bench.attacks.floods", "bench.attacks.callers")
 CALL_S = 60.0
 CLUSTER = "dev"
 

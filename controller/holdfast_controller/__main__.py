@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast._base import config, extras, umask
 from holdfast._base.version import __version__
-from holdfast._daemon import log, log_file
+from holdfast._daemon import limits, log, log_file
 from holdfast._daemon.instance_lock import only_one
 from holdfast.errors import HoldfastError, MissingPackages
 
@@ -68,15 +68,17 @@ def main() -> int:
 def _run(settings_file: Path) -> int:
     # It asks for settings to be read again, and must not end a daemon that can't do so yet.
     signal.signal(signal.SIGHUP, lambda *_: None)
-    # Only now: they import what an installation of the client alone lacks.
-    from holdfast_controller.shell.base.config import ControllerConfig
-    from holdfast_controller.shell.main.server import serve
-
     status = 0
     try:
+        limits.check("holdfast-controller")
+        # Only now: they import what an installation of the client alone lacks, and what needs threads.
+        from holdfast_controller.shell.base.config import ControllerConfig
+        from holdfast_controller.shell.main.server import serve
+
         settings = config.load(ControllerConfig, settings_file)
         log.configure(settings.log_level, log_file.handler(settings.log_file, settings.log_file_mb))
         with (
+            limits.named("holdfast-controller"),
             only_one(settings.state_dir, "controller"),
             asyncio.Runner(loop_factory=_loop_factory()) as runner,
         ):
