@@ -152,6 +152,14 @@ HOST: list[Row] = [
         COUNT,
         "left out",
     ),
+    (
+        "mappings of a process that are looked through",
+        f"{A}.shell.evidence.dumps:MAPPINGS_MOST",
+        COUNT,
+        "left out",
+    ),
+    ("entries of a compiler's cache that are looked at", f"{A}.shim.build_locks:ENTRIES_MOST", COUNT, "left out"),
+    ("time for that", f"{A}.shim.build_locks:BOUND_S", SECONDS, "left out"),
     ("a path in packaged code", f"{H}.bundles.archive:PATH_MAX_BYTES", BYTES, "refused"),
 ]
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 BOUND_S = 1.0
 """A start waits no longer for this; what is left then stays."""
+ENTRIES_MOST = 10_000
+"""Of one directory; programs fill these caches."""
 LOCAL = frozenset({b"bcachefs", b"btrfs", b"ext2", b"ext3", b"ext4", b"f2fs", b"overlay", b"tmpfs", b"xfs", b"zfs"})
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MOUNTS = "/proc/self/mountinfo"
@@ -81,9 +83,13 @@ def _walk(
     mounts: str,
     removed: list[bytes],
 ) -> None:
+    entries = []
     try:
         with os.scandir(directory) as listing:
-            entries = [(os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in listing]
+            for entry in listing:
+                if len(entries) == ENTRIES_MOST or time.monotonic() > deadline:
+                    break
+                entries.append((os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)))
     except OSError:
         return
     for name, is_directory in entries:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,36 +12,17 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from holdfast import spec
+from holdfast import spec, v1
 from holdfast.errors import InvalidInput
-from holdfast.v1 import (
-    access_pb2,
-    agent_pb2,
-    bundle_pb2,
-    cluster_pb2,
-    enrolment_pb2,
-    hang_pb2,
-    host_pb2,
-    job_pb2,
-    secret_pb2,
-    web_pb2,
-)
+from holdfast.v1 import agent_pb2, enrolment_pb2, host_pb2, job_pb2
 from holdfast_controller.shell.calls import bounds
+from holdfast_controller.shell.main.server import SERVICES
 
-FILES = (
-    *(
-        access_pb2,
-        agent_pb2,
-        bundle_pb2,
-        cluster_pb2,
-        enrolment_pb2,
-        hang_pb2,
-        host_pb2,
-        job_pb2,
-        secret_pb2,
-        web_pb2,
-    ),
-)
+FILES = [
+    importlib.import_module(f"holdfast.v1.{module.name}")
+    for module in pkgutil.iter_modules(v1.__path__)
+    if module.name.endswith("_pb2")
+]
 Path = tuple[FieldDescriptor, ...]
 SIGNED = {FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64}
 WHOLE = {*SIGNED, FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_UINT64}
@@ -115,6 +98,11 @@ NUMBERS = [
     for of, hosts, path in ALL
     if not hosts and path[-1].cpp_type in WHOLE and path[-1].enum_type is None and not bounds.is_list(path[-1])
 ]
+
+
+def test_every_service_that_the_controller_serves_is_walked() -> None:
+    served = {*SERVICES, enrolment_pb2.DESCRIPTOR.services_by_name["EnrolmentService"].full_name}
+    assert {service.full_name for file in FILES for service in file.DESCRIPTOR.services_by_name.values()} == served
 
 
 def test_the_contract_is_walked() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import signal
 import time
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from holdfast_agent.shim.processes import Process
 TRIES = 3
 """Memory that changes while it is read gives a bad dump now and then."""
 SETTLE_S = 0.1
+MAPPINGS_MOST = 65_536
+"""Of a process that are looked through for an interpreter: as many as the kernel allows by default."""
 _REFUSED = ("permission denied", "operation not permitted", "os error 13", "os error 1)")
 _NO_PYTHON = ("failed to find python version", "could not determine python version", "not a python")
 # pystack walks the frames of its target recursively, and at 5,000 of them overflows the usual stack of 8 MiB.
@@ -110,7 +113,7 @@ def _wake(process: Process) -> None:
 def _may_be_python(process: Process) -> bool:
     """Whether the process has an interpreter loaded, as far as may be known."""
     with contextlib.suppress(OSError), open(f"/proc/{process.pid}/maps", errors="replace") as maps:
-        for line in maps:
+        for line in itertools.islice(maps, MAPPINGS_MOST):
             if PurePosixPath(line[73:].strip()).name.startswith(("python", "libpython")):
                 return True
     return False

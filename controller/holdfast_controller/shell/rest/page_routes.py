@@ -122,7 +122,8 @@ class Pages:
 
     async def stacks(self, request: Request) -> Response:
         body.parameters(request, ())
-        message = await _message(request, hang_pb2.TakeStacksRequest(), id=request.path_params["id"])
+        with request.app.state.bounds.call():  # while the body is read; the stream has a place of its own
+            message = await _message(request, hang_pb2.TakeStacksRequest(), id=request.path_params["id"])
         return await self._many(request, f"{HANGS}TakeStacks", message, streams.lines_form(_evidence))
 
     async def evidence(self, request: Request) -> Response:

@@ -62,12 +62,21 @@ class Login:
 
     async def sign_out(self, request: Request) -> Response:
         """End the browser's session, if it has one."""
-        session = self._signed_in.find(cookies(request))
-        if session is not None:
-            await self._signed_in.end(session)
+        with self._bounds.call():
+            session = self._signed_in.find(cookies(request))
+            if session is not None:
+                await self._signed_in.end(session)
         answer = Json({})
         answer.headers["Set-Cookie"] = _COOKIE.format("", 0)
         return answer
+
+
+def login_routes(login: Login) -> list[Route]:
+    """The addresses by which a browser signs in and out."""
+    return [
+        Route("/web/login", login.sign_in, methods=["POST"]),
+        Route("/web/logout", login.sign_out, methods=["POST"]),
+    ]
 
 
 def _code(text: str) -> str:
@@ -82,12 +91,7 @@ def _code(text: str) -> str:
 
 def application(calls: Calls, signed_in: SignedIn, names: Callable[[], Collection[str]]) -> ASGIApp:
     """The ASGI application behind its checks. ``names`` gets those by which browsers may ask for us."""
-    login = Login(signed_in)
-    posts = [
-        Route("/web/login", login.sign_in, methods=["POST"]),
-        Route("/web/logout", login.sign_out, methods=["POST"]),
-    ]
-    return WithHeaders(Browsers(page(calls, posts), names, signed_in))
+    return WithHeaders(Browsers(page(calls, login_routes(Login(signed_in))), names, signed_in))
 
 
 def page(calls: Calls, more: Collection[Route] = ()) -> Starlette:

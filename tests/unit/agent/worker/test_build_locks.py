@@ -13,6 +13,12 @@ from holdfast_agent.shim import build_locks
 from holdfast_agent.shim.build_locks import caches, remove_dead
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with many processes and little time looks through all their files before it removes a lock."""
+    monkeypatch.setattr(build_locks, "BOUND_S", 60.0)
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
@@ -165,3 +171,22 @@ def _holder(path: Path) -> Callable[[], None]:
             os.close(fd)
 
     return end
+
+
+def test_of_a_cache_with_too_many_entries_some_are_looked_at(
+    home: Path, mounts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program fills it; a start doesn't take the time and memory of all its names."""
+    monkeypatch.setattr(build_locks, "ENTRIES_MOST", 3)
+    for number in range(5):
+        lock(home.parent / f"tmp/torchinductor_ada/locks/{number}.lock")
+    assert len(run(home, mounts)) == 3
+    assert len(run(home, mounts)) == 2
+
+
+def test_no_entry_is_looked_at_once_the_time_is_up(
+    home: Path, mounts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_locks, "BOUND_S", -1.0)
+    dead = lock(home.parent / "tmp/torchinductor_ada/locks/a.lock")
+    assert run(home, mounts) == [] and dead.exists()
