@@ -141,7 +141,7 @@ def unbounded(routes: Iterable[Any]) -> Iterator[str]:
 
 async def test_every_address_over_http_is_among_the_bounded_calls_streams_or_logins() -> None:
     over_grpc: Any = None
-    found = [*routes(over_grpc), *login_routes(Login(over_grpc)), *page(over_grpc).routes]
+    found: list[Any] = [*routes(over_grpc), *login_routes(Login(over_grpc)), *page(over_grpc).routes]
     assert {route.path for route in found} >= {"/v1/jobs", "/v1/changes", "/web/login", "/{path:path}"}
     assert list(unbounded(found)) == []
 

@@ -83,7 +83,7 @@ def _walk(
     mounts: str,
     removed: list[bytes],
 ) -> None:
-    entries = []
+    entries: list[tuple[bytes, bool]] = []
     try:
         with os.scandir(directory) as listing:
             for entry in listing:
