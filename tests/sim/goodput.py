@@ -78,6 +78,7 @@ class GoodputOracle:
             freed = self.shares.get(f"{event.host}/{event.place}") if isinstance(event, ev.HostPlaceFreed) else None
             if freed is None or freed.since is None:
                 self._advance(job_id, at)
+        self._replace(event, at)
         self._read_allocations(at)
         self._leave(event)
         self._compare_restarted(job_id)
@@ -97,6 +98,17 @@ class GoodputOracle:
             if share.since is None and _job(key) == job_id:
                 self.of_job[job_id] += share.weight * (now - before)
                 self.of_host[share.host] += share.weight * (now - before)
+
+    def _replace(self, event: ev.Event, at: int) -> None:
+        """A worker that is placed where its host still keeps its old share gets a new one for it."""
+        if not isinstance(event, ev.JobPlaced):
+            return
+        for index, place in enumerate(event.places):
+            key = f"{place.host}/{event.job_id}/{index}"
+            known = self.shares.get(key)
+            if known is not None and known.since is not None:
+                self.of_host[known.host] += known.weight * max(at - known.since, 0)
+                del self.shares[key]
 
     def _read_allocations(self, at: int) -> None:
         """Which shares are held after the event."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.cli_cluster import DevCluster, until
+from tests.e2e.cli_cluster import DevCluster, started, until
 from tests.e2e.lifecycle_jobs import job_file
 
 pytestmark = pytest.mark.timeout(240)
@@ -56,6 +59,8 @@ for step in range(first, 81):
         sys.exit(3)
 """
 GPUS = 2
+AWAY = ("detect", "diagnose", "stop", "back_off", "prepare", "install", "relaunch", "warm_up")
+"""From what ends a generation until the next one's first step."""
 WITHIN_S, WITHIN_SHARE = 2.0, 0.02
 
 
@@ -122,6 +127,16 @@ def test_without_a_word_of_the_program_the_sums_are_exact_and_nothing_is_called_
     assert "the log gives the same sums" in cluster.holdfast("goodput", "verify", job_id).stdout
 
 
+def check_sums(found: dict[str, Any], wanted: dict[tuple[tuple[str, ...], str], float]) -> None:
+    """Each cause has the wanted seconds in its categories together."""
+    off = {}
+    for (categories, cause), seconds in wanted.items():
+        booked = sum(seconds_of(found, category, cause) for category in categories)
+        if abs(booked - seconds) > max(WITHIN_S, WITHIN_SHARE * seconds):
+            off[categories, cause] = (round(booked, 2), round(seconds, 2))
+    assert not off, (off, found)
+
+
 FAULTS = """
 import json, os, signal, sys, time
 import holdfast
@@ -177,18 +192,95 @@ def test_a_process_that_is_stopped_and_a_pause_cost_what_the_stopwatch_says(
     at = {(what, generation): moment for what, generation, moment in lines}
     found = json.loads(cluster.holdfast("goodput", job_id, "-o", "json").stdout)
     assert (found["level"], found["interruptions"]) == ("A", 2)
-    hang = ("detect", "diagnose", "stop", "prepare", "relaunch", "warm_up")
     wanted = {
         (("lost",), "HANG"): at["stopped", 1] - at["step 30", 1],
-        (hang, "HANG"): at["step 31", 2] - at["stopped", 1],
+        (AWAY, "HANG"): at["step 31", 2] - at["stopped", 1],
         (("lost",), "PAUSED"): at["ended", 2] - at["step 60", 2],
         (("warm_up",), "PAUSED"): at["step 61", 3] - at["began", 3],
     }
-    off = {}
-    for (categories, cause), seconds in wanted.items():
-        booked = sum(seconds_of(found, category, cause) for category in categories)
-        if abs(booked - seconds) > max(WITHIN_S, WITHIN_SHARE * seconds):
-            off[categories, cause] = (round(booked, 2), round(seconds, 2))
-    assert not off, (off, found)
+    check_sums(found, wanted)
     assert "the log gives the same sums" in cluster.holdfast("goodput", "verify", job_id).stdout
     assert "jobs: the log gives the same sums" in cluster.holdfast("goodput", "verify").stdout
+
+
+MOVES = """
+import json, os, signal, sys, time
+import holdfast
+folder, generation = sys.argv[1], int(os.environ["HOLDFAST_GENERATION"])
+
+def tell(what):
+    with open(os.path.join(folder, "moments"), "a") as file:
+        file.write(json.dumps([what, generation, time.time()]) + "\\n")
+
+def ended(*_):
+    tell("ended")
+    os._exit(0)
+
+signal.signal(signal.SIGTERM, ended)
+time.sleep(3.0)
+saved = 20 * (generation - 1)
+if saved:
+    holdfast.resumed(saved)
+for step in range(saved + 1, 61):
+    time.sleep(0.2)
+    holdfast.progress(step, total=60)
+    if step == saved + 1:
+        tell("first")
+    if step == saved + 20:
+        holdfast.saved(step)
+        tell("saved")
+    while step == saved + 40:  # until its host is frozen or drained
+        tell("waits")
+        holdfast.progress(step)
+        time.sleep(0.2)
+"""
+FENCE = """#!/bin/sh
+# Switches the frozen host off.
+kill -KILL $(cat {folder}/pids) && echo "$1 is off"
+"""
+TIMES = (
+    "heartbeat_interval = 1\nsuspect_after = 3\n{before}\n"
+    '[fence]\ncommand = ["{folder}/fence", "power"]\nafter = 4\n'
+)
+
+
+@pytest.mark.slow
+def test_a_frozen_host_and_a_drain_cost_what_the_stopwatch_says(tmp_path: Path) -> None:
+    (tmp_path / "moves.py").write_text(MOVES)
+    fence = tmp_path / "fence"
+    fence.write_text(FENCE.format(folder=tmp_path))
+    fence.chmod(0o755)
+    with started(tmp_path / "c", hosts=3, gpus=GPUS) as cluster:
+        settings = cluster.dir / "controller.toml"
+        settings.write_text(TIMES.format(before=settings.read_text(), folder=tmp_path))
+        cluster.kill_controller()
+        cluster.restart()
+        command = [sys.executable, str(tmp_path / "moves.py"), str(tmp_path)]
+        job_id = cluster.holdfast("submit", str(job_file(tmp_path, "", command=command, workers=1, gpus=GPUS)))
+        job_id = job_id.stdout.strip()
+
+        def moments() -> dict[tuple[str, int], float]:
+            lines = (tmp_path / "moments").read_text().splitlines() if (tmp_path / "moments").exists() else []
+            return {(what, generation): moment for what, generation, moment in map(json.loads, lines)}
+
+        until(lambda: ("waits", 1) in moments(), timeout=90)
+        worker = cluster.job(job_id)["workers"][0]
+        pids = [cluster.agent_pid(worker["host"]), worker["shimPid"], worker["ranks"][0]["pid"]]
+        (tmp_path / "pids").write_text(" ".join(map(str, pids)))
+        frozen = time.time()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        until(lambda: ("waits", 2) in moments(), timeout=120)
+        cluster.holdfast("host", "drain", cluster.job(job_id)["workers"][0]["host"], "--deadline", "1s")
+        cluster.reach(job_id, "SUCCEEDED", timeout=120)
+        at = moments()
+        found = json.loads(cluster.holdfast("goodput", job_id, "-o", "json").stdout)
+        assert (found["level"], found["interruptions"]) == ("A", 2)
+        wanted = {
+            (("lost",), "LOST_HOST"): frozen - at["saved", 1],
+            (AWAY, "LOST_HOST"): at["first", 2] - frozen,
+            (("lost",), "DRAINED"): at["ended", 2] - at["saved", 2],
+            (AWAY, "DRAINED"): at["first", 3] - at["ended", 2],
+        }
+        check_sums(found, wanted)
+        assert "the log gives the same sums" in cluster.holdfast("goodput", "verify", job_id).stdout

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.jobs.goodput_page import bar, losses, short
+from holdfast.cli.jobs.goodput_page import adding_up, bar, losses, short, sums_table
+from holdfast.cli.jobs.goodput_page import page as ledger_page
 from holdfast.cli.jobs.job_page import page
-from holdfast.cli.kit.table import cell_len
-from holdfast.v1 import job_pb2
+from holdfast.cli.kit.table import cell_len, render
+from holdfast.v1 import cluster_pb2, job_pb2
 
 NOW = 1_795_233_600.0
 HOUR = 3_600_000
@@ -84,3 +85,58 @@ def test_a_job_without_time_has_no_goodput_on_its_page() -> None:
     job = job_pb2.CustomJob(id="j1", display_name="train")
     for goodput in (None, job_pb2.GetGoodputResponse(level="D")):
         assert "Goodput" not in list(page(job, NOW, goodput=goodput, wide=False, width=80, colour=False))
+
+
+def test_a_ledger_adds_up_as_it_is_shown() -> None:
+    thirds = ledger(*((category, "WORK", "job", 1 / 3) for category in ("train", "save", "evaluate")))
+    thirds.since.FromSeconds(1)
+    lines = [line.split() for line in ledger_page("j1", thirds, 80)][-4:]
+    assert [line[-3:-1] for line in lines] == [
+        ["0.3333", "33.3"],
+        ["0.3334", "33.4"],
+        ["0.3333", "33.3"],
+        ["1.0000", "100.0"],
+    ]
+    assert lines[-1][0] == "total"
+
+
+def test_shown_figures_are_each_rounded_up_or_down_and_none_is_negative() -> None:
+    shown = adding_up([0.004, 0.004, 0.004, 0.0, 5.0], 2)
+    assert [f"{figure:.2f}" for figure in shown] == ["0.00", "0.01", "0.00", "0.00", "5.00"]
+    assert all(figure >= 0 for figure in shown)
+
+
+def sums(*rows: tuple[str, str, str, str, float], ranks: bool = False) -> list[cluster_pb2.GoodputRow]:
+    return [
+        cluster_pb2.GoodputRow(
+            name=name, project=project, category=category, payer=payer, ms=round(hours * HOUR), ranks=ranks
+        )
+        for name, project, category, payer, hours in rows
+    ]
+
+
+MONTH = [
+    *sums(
+        ("ann", "vision", "train", "job", 900.0),
+        ("ann", "vision", "train_unsaved", "job", 10.0),
+        ("ann", "vision", "warm_up", "program", 40.0),
+        ("ann", "vision", "warm_up", "job", 50.0),
+        ("bert-the-second-of-that-name", "language-models", "ran", "job", 9000.0),
+    ),
+    *sums(("ann", "vision", "train", "job", 3.0), ranks=True),
+]
+
+
+def test_sums_have_a_total_of_each_unit_and_fit_a_terminal_of_80_columns() -> None:
+    text = render(*sums_table(MONTH, "owner", 80), width=80, colour=False)
+    lines = text.splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    assert [line.split()[2:] for line in lines[1:3]] == [
+        ["GPUs", "9,000.0", "-", "0.0", "0.0", "0.0", "9,000.0"],
+        ["GPUs", "1,000.0", "91.0", "%", "910.0", "40.0", "50.0", "0.0"],
+    ]
+    assert lines[3].split() == ["total", "GPUs", "10,000.0", "9.1", "%", "910.0", "40.0", "50.0", "9,000.0"]
+    assert lines[4].split()[2:5] == ["ranks", "3.0", "100.0"]
+    assert len(lines) == 5, "one row is its own total"
+    wide = render(*sums_table(MONTH, "owner", None), width=None, colour=False)
+    assert "NOT SAVED YET" in wide and "STARTING" in wide and "bert-the-second-of-that-name" in wide

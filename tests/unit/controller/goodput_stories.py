@@ -392,6 +392,19 @@ def fenced_share_is_its_hosts() -> None:
     check(s.oracle.categories["quarantine"] == 4 * 32_000, "quarantine", str(s.oracle.categories))
 
 
+def fenced_share_is_taken_again_by_its_worker() -> None:
+    s = Story()
+    s.run()
+    lost = {"leaving": Leaving.RETRY, "end_reason": EndReason.LOST_HOST, "recover": Recover.JOB_RESCHEDULE}
+    s.of_job(115, ev.AttemptEnded, **lost)
+    s.of_job(118, ev.WorkerFenced, worker="workerpool0-0")
+    s.of_job(119, ev.WorkerEmptied, worker="workerpool0-1")
+    s.run(130, 131, 132)  # where it was: the host is back, and has not yet said that the old one is gone
+    s.end(232)
+    check(s.oracle.categories["quarantine"] == 4 * 12_000, "quarantine", str(s.oracle.categories))
+    check(s.sums()["ran", "WORK"] == 8 * 200, "ran", str(s.sums()))
+
+
 def one_worker_alone() -> None:
     s = Story()
     s.run()
@@ -545,6 +558,7 @@ STORIES: dict[str, Callable[[], None]] = {
         moved_with_one_share_kept,
         pause_and_resume,
         fenced_share_is_its_hosts,
+        fenced_share_is_taken_again_by_its_worker,
         one_worker_alone,
         restart_in_fractions_of_seconds,
         clock_is_set_back,

@@ -20,7 +20,7 @@ from holdfast.cli.kit.console import say, say_text
 from holdfast.cli.kit.job_names import on_job
 from holdfast.cli.kit.output import dump
 from holdfast.cli.kit.parameters import job_word, moment
-from holdfast.cli.kit.table import Column, terminal_width, write
+from holdfast.cli.kit.table import terminal_width, write
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
@@ -131,15 +131,12 @@ def _show_all(by: str, since: float | None, until: float | None, output: str) ->
         ]
         say_text(_csv(title, lines))
         return
-    from holdfast.cli.jobs.goodput_page import summary
+    from holdfast.cli.jobs.goodput_page import sums_table
 
-    names = (by.upper(), "PROJECT") if by == "owner" else (by.upper(),)
-    columns = (
-        *(Column(n, give=True) for n in names),
-        Column("HOURS OF"),
-        *(Column(t, right=True) for t in _TITLES),
-    )
-    write(columns, summary(found.rows, by))
+    if not found.rows:
+        say("No job has held a host in that time.")
+    else:
+        write(*sums_table(found.rows, by, terminal_width()))
     if found.hosts:
         from holdfast.cli.kit import reliability
 
@@ -174,9 +171,6 @@ def _host_csv(found: cluster_pb2.SumGoodputResponse) -> str:
         times = [seconds(getattr(host, name)) / 3600 if host.HasField(name) else "" for name in columns]
         filled.append((*line, host.failures, *times, "yes" if host.lemon else "no"))
     return _csv((*title, *(f"{name}_hours" for name in columns), "lemon"), filled)
-
-
-_TITLES = ("ALLOCATED", "GOODPUT", "TRAINED", "NOT SAVED YET", "STARTING", "LOST", "OTHER", "UNKNOWN")
 
 
 def _csv(title: tuple[str, ...], rows: list[Any]) -> str:

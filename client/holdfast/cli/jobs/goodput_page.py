@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from holdfast._base.printable import one_line
@@ -59,10 +60,24 @@ def page(job_id: str, found: job_pb2.GetGoodputResponse, width: int | None = Non
     yield f"  allocated {total / _HOUR_MS:.3f} {unit} hours, {interruptions}"
     yield ""
     yield f"  {'CATEGORY':<14} {'CAUSE':<20} {'PAYER':<10} {unit + ' HOURS':>12} {'SHARE':>7}"
-    for line in found.lines:
-        share = f"{100 * line.ms / total:.1f} %" if total else ""
+    shown_hours = adding_up([line.ms / _HOUR_MS for line in found.lines], 4)
+    shares = adding_up([100 * line.ms / total for line in found.lines] if total else [], 1)
+    for line, given, share in zip_longest(found.lines, shown_hours, shares):
         words = f"{one_line(line.category):<14} {one_line(line.cause):<20} {one_line(line.payer):<10}"
-        yield f"  {words} {line.ms / _HOUR_MS:>12.4f} {share:>7}"
+        yield f"  {words} {given:>12.4f} {'' if share is None else f'{share:.1f} %':>7}"
+    if total:
+        yield f"  {'total':<46} {total / _HOUR_MS:>12.4f} {'100.0 %':>7}"
+
+
+def adding_up(figures: Iterable[float], digits: int) -> list[float]:
+    """The figures rounded, each up or down, so that what is shown adds up to their rounded sum."""
+    shown, exact, before = [], 0.0, 0.0
+    for figure in figures:
+        exact += figure
+        after = round(exact, digits)
+        shown.append(after - before)
+        before = after
+    return shown
 
 
 def headline(found: job_pb2.GetGoodputResponse) -> str:
@@ -123,33 +138,63 @@ def bar(found: job_pb2.GetGoodputResponse, width: int | None = None) -> list[str
     return [drawn, *legend]
 
 
-def summary(rows: Iterable[cluster_pb2.GoodputRow], by: str) -> list[tuple[str, ...]]:
-    """Rows of the table of all jobs: hours by name and unit, the largest first; weeks in their order."""
-    sums: dict[tuple[tuple[str, ...], bool], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+def sums_table(
+    rows: Iterable[cluster_pb2.GoodputRow], by: str, width: int | None
+) -> tuple[list[Column], list[tuple[str, ...]]]:
+    """Columns and rows of the table of all jobs: hours by name and unit, the largest first; weeks in their order.
+
+    The parts of a row add up to what it has allocated, as shown. Below ``WIDE`` columns there are fewer of them, of
+    more groups each.
+    """
+    sums: dict[bool, dict[tuple[str, ...], dict[str, int]]] = {}
     for row in rows:
         # A start that the job itself does not pay for is part of an interruption.
         cause = "WORK" if row.payer == "job" else row.payer
         name: tuple[str, ...] = (row.name, row.project) if by == "owner" else (row.name,)
-        sums[name, row.ranks][group_of(row.category, cause)] += row.ms
-    shown = []
-    if by == "week":
-        ordered = sorted(sums.items(), key=lambda item: (item[0][1], item[0][0]))
-    else:
-        ordered = sorted(sums.items(), key=lambda item: (item[0][1], -sum(item[1].values())))
-    for (name, ranks), held in ordered:
-        total = sum(held.values())
-        work = held["trained"] + held["not saved yet"]
-        known = total - held["unknown"]
-        goodput = f"{100 * work / total:.1f} %" if known and work else "-"
-        other = held["saving, evaluating"] + held["ending, idle"]
-        hours = (held["trained"], held["not saved yet"], held["starting"], held["lost"], other, held["unknown"])
-        shown.append(
-            (
-                *name,
-                "ranks" if ranks else "GPUs",
-                f"{total / _HOUR_MS:,.2f}",
-                goodput,
-                *(f"{h / _HOUR_MS:,.2f}" for h in hours),
-            )
-        )
-    return shown
+        held = sums.setdefault(row.ranks, {}).setdefault(name, defaultdict(int))
+        held[group_of(row.category, cause)] += row.ms
+    wide = width is None or width >= WIDE
+    parts = _PARTS if wide else _FEWER_PARTS
+    names = ("OWNER", "PROJECT") if by == "owner" else (by.upper(),)
+    figured = (Column(title, right=True) for title in ("ALLOCATED", "GOODPUT", *parts))
+    columns = [*(Column(name, give=True) for name in names), Column("HOURS OF" if wide else "UNIT"), *figured]
+    longest = max(
+        (sum(map(sum, (held.values() for held in by_name.values()))) for by_name in sums.values()), default=0
+    )
+    digits = 2 if longest < 1_000 * _HOUR_MS else 1 if longest < 100_000 * _HOUR_MS else 0
+    shown: list[tuple[str, ...]] = []
+    for ranks, by_name in sorted(sums.items()):
+        ordered = sorted(by_name.items(), key=lambda item: item[0] if by == "week" else -sum(item[1].values()))
+        if len(ordered) > 1:
+            total = {group: sum(held[group] for held in by_name.values()) for group in _GROUPS}
+            ordered.append((("total", *[""] * (len(names) - 1)), defaultdict(int, total)))
+        for name, held in ordered:
+            figures = adding_up([sum(held[group] for group in part) / _HOUR_MS for part in parts.values()], digits)
+            total_ms = sum(held.values())
+            cells = [f"{figure:,.{digits}f}" for figure in (total_ms / _HOUR_MS, *figures)]
+            shown.append((*name, "ranks" if ranks else "GPUs", cells[0], _share(held, total_ms), *cells[1:]))
+    return columns, shown
+
+
+def _share(held: dict[str, int], total_ms: int) -> str:
+    work = held["trained"] + held["not saved yet"]
+    return f"{100 * work / total_ms:.1f} %" if work else "-"
+
+
+WIDE = 110
+"""Columns of a terminal that has all columns of the table of sums."""
+_PARTS: dict[str, tuple[str, ...]] = {
+    "TRAINED": ("trained",),
+    "NOT SAVED YET": ("not saved yet",),
+    "STARTING": ("starting",),
+    "LOST": ("lost",),
+    "OTHER": ("saving, evaluating", "ending, idle"),
+    "UNKNOWN": ("unknown",),
+}
+_FEWER_PARTS: dict[str, tuple[str, ...]] = {
+    "TRAINED": ("trained", "not saved yet"),
+    "LOST": ("lost",),
+    "OTHER": ("starting", "saving, evaluating", "ending, idle"),
+    "UNKNOWN": ("unknown",),
+}
+"""Of a narrow terminal: the goodput is the share of ``TRAINED``."""

@@ -25,6 +25,8 @@ from holdfast.cli.top.keys import HELP
 from holdfast.v1 import host_pb2, job_pb2
 
 TALL = 40
+MOST_DETAILS = 9
+"""Lines about the chosen row where a short list leaves them."""
 MOTD_TALL = 4
 """Lines of the message of the day on a tall terminal; one on any other."""
 LEAST = (40, 12)
@@ -67,6 +69,11 @@ def _lines(board: Board, now: float, look: Look) -> Iterator[str]:
     top = [*_head(board, now, look)]
     details = 3 if look.height < 30 else 4 if look.height < TALL else 6
     room = look.height - len(top) - details - 2
+    if look.height < TALL and not board.helps:
+        # What a short list leaves, by the number of its rows alone: lines stay in place as the chosen row moves.
+        spare = room - _alerts_shown(board, now, look) - 2 - max(1, len(board.keys(board.pane, now)))
+        more = min(max(spare, 0), MOST_DETAILS - details)
+        details, room = details + more, room - more
     if board.helps:
         body = _help(look)
     elif look.height >= TALL:
@@ -97,16 +104,18 @@ def _head(board: Board, now: float, look: Look) -> Iterator[str]:
 
 def _alone(board: Board, now: float, look: Look, room: int) -> Iterator[str]:
     """Yield the most urgent alerts in few lines, and the list that the user has chosen."""
-    shown = 0
-    if board.pane is not Pane.ALERTS:
-        alerts = board.alert_rows(now)
-        shown = min(len(alerts), 2 if look.height < 30 else 4)
-        table = _alert_table(board, now, look, alerts[:shown])
-        yield from table[1:]
+    shown = _alerts_shown(board, now, look)
+    if shown:
+        yield from _alert_table(board, now, look, board.alert_rows(now)[:shown])[1:]
     for pane in Pane:
         if pane is not board.pane:
             board.heights[pane] = 0
     yield from _list(board, board.pane, now, look, room - shown)
+
+
+def _alerts_shown(board: Board, now: float, look: Look) -> int:
+    """Alerts above another list."""
+    return 0 if board.pane is Pane.ALERTS else min(len(board.alert_rows(now)), 2 if look.height < 30 else 4)
 
 
 def _together(board: Board, now: float, look: Look, room: int) -> Iterator[str]:
@@ -284,8 +293,11 @@ def _details(board: Board, now: float, look: Look, most: int) -> Iterator[str]:
     if kind == "job" and name in board.jobs:
         job = board.jobs[name]
         facts = [(title, text) for title, text in job_page.sentences(job) if text]
-        if len(facts) > most:
-            facts = [fact for fact in facts if fact[0] != "done"]
+        if job.HasField("expected_end"):
+            facts.insert(1, ("ends", job.expected_end.words))
+        for least in ("done", "happened"):
+            if len(facts) > most:
+                facts = [fact for fact in facts if fact[0] != least]
         lines = [*_facts(facts, look, most)]
     elif kind == "host" and name in board.hosts:
         lines = [*_facts(_of_host(board, board.hosts[name], now), look, most)]

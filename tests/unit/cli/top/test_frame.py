@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from tests.security.hostile_controller import HOSTILE
@@ -12,6 +13,7 @@ from holdfast.cli.cluster import status_page
 from holdfast.cli.kit.table import cell_len
 from holdfast.cli.top.board import Board, Goodput, Pane
 from holdfast.cli.top.frame import Look, frame
+from holdfast.v1 import job_pb2
 
 SIZES = ((40, 12), (80, 24), (81, 30), (120, 40), (200, 60), (400, 100))
 COLOUR = re.compile("\x1b\\[[0-9;]*m")
@@ -164,3 +166,38 @@ def test_a_controller_of_an_older_release_has_no_summary() -> None:
     old.wait_reason = "no host has 8 free GPUs"
     text = "\n".join(drawn(board(old)))
     assert "no host has 8 free GPUs" in text and "waits" in text
+
+
+ENDS = "Between Tue 14:00 and Tue 19:00 (80 %), from 3 h of steps, if it goes on to be interrupted as before"
+
+
+def running(**fields: Any) -> job_pb2.CustomJob:
+    """A job that was interrupted, with an expected end."""
+    made = job("job-a", **fields)
+    made.summary.happened = "3 interruptions, the last 3 h ago: rank 19 stood still in its data loader"
+    made.summary.done = "Relaunched in place as generation 4; back at its step after 2 m"
+    made.expected_end.words = ENDS
+    return made
+
+
+@pytest.mark.parametrize("look", [SMALL, LARGE])
+def test_the_chosen_job_s_expected_end_is_shown_whole(look: Look) -> None:
+    text = " ".join(" ".join(drawn(board(running()), look)).split())
+    assert f"ends {ENDS} happened 3 interruptions" in text
+    assert "done Relaunched in place as generation 4; back at its step after 2 m to do Nothing" in text
+
+
+def test_of_a_chosen_job_among_many_the_end_is_kept_and_the_past_gives_way() -> None:
+    shown = board(running(), *(job(f"job-{number}") for number in range(30)))
+    shown.chosen[Pane.JOBS] = "job-a"
+    lines = drawn(shown)
+    assert [line.split()[0] for line in lines[-4:-1]] == ["now", "ends", "to"]
+
+
+def test_lines_about_the_chosen_row_stay_where_they_are_as_it_moves() -> None:
+    shown = board(running(), job("job-b", "WAITS", "Needs 2 GPUs on one host"), job("job-c", "ENDED", "Failed"))
+    rules = []
+    for name in ("job-a", "job-b", "job-c"):
+        shown.chosen[Pane.JOBS] = name
+        rules.append(next(at for at, line in enumerate(drawn(shown)) if line.startswith(f"── {name} ")))
+    assert len(set(rules)) == 1
