@@ -304,12 +304,15 @@ class Client(HostCalls, HangCalls, ListCalls, ShellCalls):
         follow: bool = False,
         tail_lines: int | None = None,
         since: Timestamp | None = None,
+        contains: str = "",
+        ignore_case: bool = False,
         on_link: LinkCallback | None = None,
     ) -> AsyncGenerator[job_pb2.StreamLogsResponse]:
         """Output of the job's ranks, byte for byte; with ``follow`` until the job has ended.
 
         ``generation`` 0 is the newest, and ``follow`` continues through later ones. No ``workers`` or ``ranks``
-        means all. Chunks with ``problem`` say that a stream can't be read to its end.
+        means all. Chunks with ``problem`` say that a stream can't be read to its end. With ``contains`` only lines that
+        contain this text, which the hosts look for.
         """
         first = job_pb2.StreamLogsRequest(
             id=job_id,
@@ -319,6 +322,8 @@ class Client(HostCalls, HangCalls, ListCalls, ShellCalls):
             follow=follow,
             tail_lines=tail_lines,
             since=since,
+            contains=contains,
+            ignore_case=ignore_case,
         )
         position = LogPosition(first)
         outage = Outage(on_link)

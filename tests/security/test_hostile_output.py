@@ -242,7 +242,7 @@ def test_the_last_lines_of_a_huge_archive_are_looked_for_within_bounds(tmp_path:
     path = tmp_path / "out/rank-logs/job-1/g1/workerpool0-0.r0.out"
     path.parent.mkdir(parents=True)
     huge(path)
-    words = f'["read", "{tmp_path}/out", "job-1", "g1", "{path.name}", "0", "10", "-"]'
+    words = f'["read", "{tmp_path}/out", "job-1", "g1", "{path.name}", "0", "10", "-", "-"]'
     with patient(60):
         done = subprocess.run(
             [sys.executable, "-I", "-S", archive_copy.__file__],

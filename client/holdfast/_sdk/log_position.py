@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from holdfast.v1 import job_pb2
+from holdfast.v1 import agent_pb2, job_pb2
 
 _StreamKey = tuple[str, int, int, int]
+
+
+def log_end(chunk: job_pb2.StreamLogsResponse | agent_pb2.TransferChunk) -> int:
+    """The first byte of the stream after the chunk; of lines that were searched for, after the last of them."""
+    if not chunk.line_offsets:
+        return chunk.offset + len(chunk.data)
+    return chunk.line_offsets[-1] + len(chunk.data) - (chunk.data.rfind(b"\n", 0, -1) + 1)
 
 
 class LogPosition:
@@ -36,7 +43,7 @@ class LogPosition:
                 return None
             self._told.add((key, text))
             return chunk
-        end = chunk.offset + len(chunk.data)
+        end = log_end(chunk)
         seen = self._next.get(key)
         if seen is not None and end <= seen:
             return None
@@ -45,6 +52,13 @@ class LogPosition:
             return chunk
         fresh = job_pb2.StreamLogsResponse()
         fresh.CopyFrom(chunk)
+        if chunk.line_offsets:
+            known = sum(at < seen for at in chunk.line_offsets)
+            fresh.ClearField("line_offsets")
+            fresh.line_offsets.extend(chunk.line_offsets[known:])
+            fresh.offset = fresh.line_offsets[0]
+            fresh.data = b"\n".join(chunk.data.split(b"\n")[known:])
+            return fresh
         fresh.data = chunk.data[seen - chunk.offset :]
         fresh.offset = seen
         return fresh

@@ -55,6 +55,18 @@ def test_words_arrive_at_the_rank_as_typed(cluster: DevCluster, tmp_path: Path) 
     assert result.stdout == f"{words} $(Y) $$ {tmp_path}\n"
 
 
+def test_lines_with_a_text_are_found_on_the_hosts_in_all_of_the_output(cluster: DevCluster) -> None:
+    code = "import os\nfor n in range(50_000): print(f'Step {n} of rank', os.environ['RANK'])"
+    job_id = cluster.detach("--processes-per-worker", "2", "--", sys.executable, "-c", code)
+    cluster.reach(job_id, "SUCCEEDED")
+    found = cluster.holdfast("logs", job_id, "--grep", "step 4999", "-i")
+    steps = (4999, *range(49990, 50000))
+    lines = [f"[workerpool0-0 r{rank}] Step {n} of rank {rank}" for n in steps for rank in (0, 1)]
+    assert sorted(found.stdout.splitlines()) == sorted(lines)
+    assert not found.stderr
+    assert cluster.holdfast("logs", job_id, "--grep", "step 4999").stdout == ""
+
+
 def test_output_is_whole_though_the_controller_was_killed(cluster: DevCluster) -> None:
     with cluster.typing("run", "--", sys.executable, "-c", COUNTS) as typed:
         until(lambda: b"step 10\n" in typed.out.read_bytes(), what="for the first steps")

@@ -116,6 +116,19 @@ def test_what_was_delivered_is_not_delivered_again() -> None:
     assert position.accept(chunk(b"other", 0, rank=1)) == chunk(b"other", 0, rank=1)
 
 
+def test_lines_of_a_search_are_not_delivered_again() -> None:
+    def found(data: bytes, *offsets: int) -> job_pb2.StreamLogsResponse:
+        made = chunk(data, offsets[0])
+        made.line_offsets.extend(offsets)
+        return made
+
+    position = LogPosition(job_pb2.StreamLogsRequest(id="j", contains="x"))
+    first = found(b"x1\nx\r2\n", 10, 50)
+    assert position.accept(first) == first
+    assert position.accept(first) is None
+    assert position.accept(found(b"x\r2\nx3\n", 50, 70)) == found(b"x3\n", 70)
+
+
 def test_a_reader_goes_on_from_the_newest_generation_without_its_tail() -> None:
     first = job_pb2.StreamLogsRequest(id="j", ranks=[0], follow=True, tail_lines=10)
     position = LogPosition(first)

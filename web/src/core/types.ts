@@ -170,6 +170,8 @@ export interface LogChunk {
   offset: number;
   data: string;
   problem: string;
+  /** Where each line of the data begins, when lines with a text were asked for. */
+  lineOffsets?: number[];
 }
 
 /** One figure of one rank, or of the share of ranks that a band is of; null is unknown. */

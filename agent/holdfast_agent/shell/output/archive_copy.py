@@ -6,9 +6,10 @@
 BASE/rank-logs/JOB/g<N>/, by the same names, at most MOST bytes of each stream (0: all). With an empty LOGS nothing is
 copied. The directories that the AIP_* variables name are made as well.
 
-``read BASE JOB GENERATION NAME OFFSET TAIL SINCE``: writes to stdout a line with the time
+``read BASE JOB GENERATION NAME OFFSET TAIL SINCE END``: writes to stdout a line with the time
 of the last change in milliseconds, then for each piece its offset in the stream, its length (``FRAME``) and its bytes:
-from OFFSET on, the last TAIL lines, what was written after SINCE milliseconds ("-": all). Ends with 3 if there is none.
+from OFFSET on, up to END, the last TAIL lines of that, what was written after SINCE milliseconds ("-": all). Ends
+with 3 if there is none.
 
 It runs as the worker's user: a file server that hangs blocks no other user, and only the user's own rights are used
 where the user may have planted anything. Below BASE no link of ours is followed.
@@ -197,7 +198,7 @@ def _pour(source: int, begin: int, end: int, copy: int, position: int) -> None:
             data = data[written:]
 
 
-def read(base: str, job: str, generation: str, name: str, offset: str, tail: str, since: str) -> int:
+def read(base: str, job: str, generation: str, name: str, offset: str, tail: str, since: str, end: str) -> int:
     """Write what is asked for of one stream to stdout, or say what failed."""
     folder = f"{base}/{FOLDER}/{job}/{generation}"
     try:
@@ -212,13 +213,14 @@ def read(base: str, job: str, generation: str, name: str, offset: str, tail: str
         pieces = _pieces(handle, f".{name}.idx", status.st_size)
         changed_ms = status.st_mtime_ns // 1_000_000
         start = _position(pieces, int(offset))
+        stop = status.st_size if end == "-" else _position(pieces, int(end))
         if since != "-":
             start = max(start, _written_by(pieces, int(since), changed_ms, status.st_size))
         if tail != "-":
-            start = max(start, _tail(file, status.st_size, int(tail)))
+            start = max(start, _tail(file, stop, int(tail)))
         sys.stdout.buffer.write(b"%d\n" % changed_ms)
         for at, position, length, _ in pieces:
-            _send(file, at, position, length, start)
+            _send(file, at, position, min(length, max(0, stop - position)), start)
         sys.stdout.buffer.flush()
     except FileNotFoundError:
         return MISSING

@@ -68,7 +68,7 @@ async def archived_stream(
     base: str, job: str, generation: int, name: str, wanted: Wanted, user: WorkerUser
 ) -> AsyncIterator[ArchivedStream]:
     """The stream, open. Raises ``NoArchive``."""
-    rest = (wanted.tail_lines, wanted.since_ms)
+    rest = (wanted.tail_lines, wanted.since_ms, wanted.end)
     limits = [str(max(0, wanted.offset)), *("-" if each is None else str(each) for each in rest)]
     program = archive_copy_program(user, READ_S, "read", base, job, f"g{generation}", name, *limits)
     try:

@@ -26,6 +26,8 @@ class Wanted:
     offset: int = 0
     tail_lines: int | None = None
     since_ms: int | None = None
+    end: int | None = None
+    """Byte at which the part ends; the last lines are those before it."""
 
 
 class LogFile:
@@ -36,6 +38,7 @@ class LogFile:
 
     def __init__(self, path: str, wanted: Wanted) -> None:
         self._handle = -1
+        self._end = wanted.end
         self._handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(self._handle).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", path)
@@ -52,8 +55,9 @@ class LogFile:
 
     @property
     def size(self) -> int:
-        """Bytes of the stream by now, holes included."""
-        return os.fstat(self._handle).st_size
+        """Bytes of the stream by now, holes included, up to the end that is wanted."""
+        size = os.fstat(self._handle).st_size
+        return size if self._end is None else min(size, self._end)
 
     def read(self, limit_bytes: int) -> tuple[int, bytes]:
         """Offset and bytes of the next data; no bytes at the current end. The offset skips data that was cut."""
@@ -61,7 +65,7 @@ class LogFile:
         if self.position >= size:
             return self.position, b""
         try:
-            start = os.lseek(self._handle, self.position, os.SEEK_DATA)
+            start = min(size, os.lseek(self._handle, self.position, os.SEEK_DATA))
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise

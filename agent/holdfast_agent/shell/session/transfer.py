@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar, cast
@@ -26,6 +26,7 @@ from holdfast_agent.core.launch.environment import HostFacts, log_paths, output_
 from holdfast_agent.shell.base.abandonable import Late, Threads
 from holdfast_agent.shell.base.inotify import FileWatch
 from holdfast_agent.shell.output.archive_reader import NoArchive, archived_stream
+from holdfast_agent.shell.output.line_search import Found, LineSearch, SearchedLog
 from holdfast_agent.shell.output.log_reader import LogFile, Wanted
 from holdfast_agent.shell.sampling.history import SampleHistory
 from holdfast_agent.shell.sampling.listeners import Listeners
@@ -41,6 +42,8 @@ READINGS_MAX, READINGS_OF_ONE_JOB = 1024, 256
 READS_MOST, READS_OF_ONE_JOB = 16, 2
 """Reads at a time: those of one job's files, which its ranks can make as slow as they like, hold up no other job's."""
 READ_S = 20.0
+SEARCH_S = 120.0
+"""A search ends when reading has taken so long."""
 COALESCE_S = 0.02
 """A rank that prints often costs one message for this time, not one per line."""
 LOOK_AGAIN_S = 1.0
@@ -134,7 +137,7 @@ class Transfer:
             stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
             call = stub.Transfer()
             try:
-                await call.write(agent_pb2.TransferRequest(hello=agent_pb2.TransferHello()))
+                await call.write(agent_pb2.TransferRequest(hello=agent_pb2.TransferHello(searches_logs=True)))
                 self._series_credit = 0
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._send_series, call)
@@ -257,13 +260,22 @@ class Transfer:
 
         return await self.shells.run(asked, passes)
 
-    async def _send(self, data: bytes, offset: int, reading: Reading, call: _Call, *, stderr: bool = False) -> int:
+    async def _send(
+        self,
+        data: bytes,
+        offset: int,
+        reading: Reading,
+        call: _Call,
+        *,
+        stderr: bool = False,
+        lines: Sequence[int] = (),
+    ) -> int:
         """Send it once there is credit; returns the offset of what follows."""
         while reading.credit <= 0:
             reading.more.clear()
             await reading.more.wait()
         reading.credit -= len(data)
-        chunk = agent_pb2.TransferChunk(id=reading.id, offset=offset, data=data, stderr=stderr)
+        chunk = agent_pb2.TransferChunk(id=reading.id, offset=offset, data=data, stderr=stderr, line_offsets=lines)
         await self._write(call, agent_pb2.TransferRequest(chunk=chunk))
         return offset + len(data)
 
@@ -282,6 +294,9 @@ class Transfer:
                 problem = f"{self._facts.name} has no output of rank {asked.rank} of generation {asked.generation}."
                 return _ended(problem, missing=True)
             with self._watch.watched(path, reading.more):
+                if asked.contains:
+                    searched = SearchedLog(file, _search(asked))
+                    return await self._send_found(asked, reading, key, searched, call)
                 await self._send_all(asked, reading, key, file, call)
         except Late:
             return _ended(f"{self._facts.name}: {path} could not be read within {READ_S:g} s; try again later.")
@@ -299,10 +314,15 @@ class Transfer:
             user = await self._threads.call(asked.job_id, READ_S, self._accounts.look_up, asked.run_as)
             opened = archived_stream(base, asked.job_id, asked.generation, name, _wanted(asked), user)
             async with opened as archived:
+                search = _search(asked) if asked.contains else None
                 offset, data = await archived.piece()
                 while data:
-                    await self._send(data, offset, reading, call)
+                    if search is None:
+                        await self._send(data, offset, reading, call)
+                    else:
+                        await self._send_lines(search.feed(offset, data), reading, call)
                     offset, data = await archived.piece()
+                await self._send_lines(search.finish() if search else (), reading, call)
         except Late:
             return _ended(
                 f"{self._facts.name}: the account was not found out within {READ_S:g} s; try again later."
@@ -347,6 +367,28 @@ class Transfer:
                 await self._wait(reading, LOOK_AGAIN_S)
                 await anyio.sleep(COALESCE_S)
 
+    async def _send_found(
+        self, asked: agent_pb2.OpenLog, reading: Reading, key: WorkerId, log: SearchedLog, call: _Call
+    ) -> agent_pb2.TransferEnd:
+        """Send the lines that are looked for, in bounded time."""
+        while asked.follow or log.spent_s < SEARCH_S:
+            reading.more.clear()
+            over = self._is_over(key, asked.generation, asked.rank)
+            found = await self._threads.call(key.job, READ_S, log.read)
+            if found is not None:
+                await self._send_lines([found], reading, call)
+            elif not log.more and (over or not asked.follow):
+                await self._send_lines(log.last(), reading, call)
+                return _ended()
+            elif not log.more:
+                await self._wait(reading, LOOK_AGAIN_S)
+        far = f"{self._facts.name}: searched for {SEARCH_S:g} s, up to byte {log.position}"
+        return _ended(f"{far}; search from there, or with --since.")
+
+    async def _send_lines(self, found: Iterable[Found], reading: Reading, call: _Call) -> None:
+        for each in found:
+            await self._send(each.data, each.offsets[0], reading, call, lines=each.offsets)
+
     async def _write(self, call: _Call, message: agent_pb2.TransferRequest) -> None:
         async with self._writing:  # gRPC takes one write at a time
             await call.write(message)
@@ -361,7 +403,12 @@ def _wanted(asked: agent_pb2.OpenLog) -> Wanted:
         offset=asked.offset,
         tail_lines=asked.tail_lines if asked.HasField("tail_lines") else None,
         since_ms=asked.since.ToMilliseconds() if asked.HasField("since") else None,
+        end=asked.end_offset or None,
     )
+
+
+def _search(asked: agent_pb2.OpenLog) -> LineSearch:
+    return LineSearch(asked.contains, ignore_case=asked.ignore_case)
 
 
 def _ended(problem: str = "", *, missing: bool = False) -> agent_pb2.TransferEnd:

@@ -36,6 +36,8 @@ SIGPIPE = 141
 )
 @click.option("--tail", type=click.IntRange(0), metavar="LINES", help="Only the last lines of each stream.")
 @click.option("--since", type=moment, metavar="TIME", help="Only what is newer: 10m, or 2026-11-21T04:00:00Z.")
+@click.option("--grep", metavar="TEXT", help="Only lines with this text, which the hosts look for.")
+@click.option("-i", "--ignore-case", is_flag=True, help="With --grep: a stands for A too.")
 def logs(
     word: str,
     follow: bool,
@@ -44,6 +46,8 @@ def logs(
     generation: int | None,
     tail: int | None,
     since: float | datetime.datetime | None,
+    grep: str | None,
+    ignore_case: bool,
 ) -> None:
     """Print what the ranks of a job have written.
 
@@ -74,6 +78,8 @@ def logs(
             follow=follow,
             tail_lines=tail,
             since=_stamp(since),
+            contains=grep or "",
+            ignore_case=ignore_case,
             on_link=console.on_link(),
         )
         try:

@@ -128,6 +128,8 @@ class RankOutput:
             self._console.note(f"{chunk.worker} rank {chunk.rank}: {text}")
 
     def _tell_gap(self, key: BarKey, chunk: job_pb2.StreamLogsResponse) -> None:
+        if chunk.line_offsets:
+            return
         expected = self._next.get((key, chunk.generation))
         if expected is not None and chunk.offset > expected:
             lost = chunk.offset - expected

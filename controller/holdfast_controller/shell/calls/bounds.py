@@ -70,6 +70,8 @@ TABLE: dict[str, Bound] = {
     "ReadAuditRequest.limit": Bound(high=1_000, fix="use 1 to 1000"),
     "StreamLogsRequest.workers": Bound(253, 100_000),
     "StreamLogsRequest.ranks": Bound(items=100_000),
+    "StreamLogsRequest.streams": Bound(items=2),
+    "StreamLogsRequest.contains": Bound(1_000, fix="search for a part of it"),
     "TakeStacksRequest.native_ranks": Bound(items=100_000),
     "WriteTerminalRequest.data": Bound(4_000, fix="send it in several calls"),
     "WriteTerminalRequest.rows": Bound(high=10_000),

@@ -206,7 +206,8 @@ class Gate:
 
     async def logs(self, request: Request) -> Response:
         names = ("worker", "rank", "generation", "follow", "tailLines", "since")
-        given = body.parameters(request, names)
+        parts = ("stream", "offset", "endOffset", "contains", "ignoreCase")
+        given = body.parameters(request, (*names, *parts))
         tail = body.whole(given, "tailLines")
         message = job_pb2.StreamLogsRequest(
             id=request.path_params["id"],
@@ -215,6 +216,11 @@ class Gate:
             generation=body.whole(given, "generation") or 0,
             follow=body.truth(given, "follow"),
             tail_lines=tail,
+            streams=_streams(given),
+            offset=body.whole(given, "offset", most=2**63 - 1) or 0,
+            end_offset=body.whole(given, "endOffset", most=2**63 - 1) or 0,
+            contains=body.single(given, "contains"),
+            ignore_case=body.truth(given, "ignoreCase"),
         )
         _set_time(message, given)
         await self._check_project(request)
@@ -323,6 +329,15 @@ def _project(request: Request) -> str:
         fix = f"or {ANY} for any"
         raise InvalidInput([Violation("project", "must be lower-case letters, digits and dashes", fix)])
     return project
+
+
+def _streams(given: dict[str, list[str]]) -> list[job_pb2.LogStream.ValueType]:
+    """The streams that ``stream`` names. Raises ``InvalidInput``."""
+    found = [part for value in given.get("stream", ()) for part in value.split(",")]
+    known = {name.removeprefix("LOG_STREAM_"): number for name, number in job_pb2.LogStream.items() if number}
+    if wrong := [each for each in found if each not in known]:
+        raise InvalidInput([Violation("stream", f"must be {' or '.join(known)}, not {wrong[0]!r}")])
+    return [known[each] for each in found]
 
 
 def _filter(given: str, project: str) -> str:

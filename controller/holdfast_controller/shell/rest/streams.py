@@ -161,4 +161,5 @@ def _chunk(chunk: job_pb2.StreamLogsResponse) -> json_view.Json:
         "offset": chunk.offset,
         "data": base64.b64encode(chunk.data).decode(),
         "problem": chunk.problem,
+        "lineOffsets": list(chunk.line_offsets),
     }

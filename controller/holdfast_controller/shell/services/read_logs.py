@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 
+from holdfast._sdk.log_position import log_end
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import agent_pb2, job_pb2
 from holdfast_controller.core.model.gang import Member
@@ -77,6 +78,12 @@ class LogReading:
         if not 0 <= self._request.generation <= newest:
             problem = f"the job has no generation {self._request.generation}"
             wrong.append(Violation("generation", problem, f"the newest is {self._job.generation}"))
+        asked = self._request
+        if asked.end_offset and (asked.follow or asked.end_offset < asked.offset):
+            problem = "can't be combined with follow" if asked.follow else f"is before offset, {asked.offset}"
+            wrong.append(Violation("end_offset", problem))
+        if len(set(asked.contains) & set("\r\n")):
+            wrong.append(Violation("contains", "must be within one line", "leave out line ends"))
         if wrong:
             raise InvalidInput(wrong)
 
@@ -130,16 +137,20 @@ class LogReading:
                 continue
             for rank in member.ranks:
                 if not self._request.ranks or rank in self._request.ranks:
-                    chosen += [Source(member, rank, place.host, generation, stream) for stream in STREAMS]
+                    streams = self._request.streams or STREAMS
+                    chosen += [Source(member, rank, place.host, generation, stream) for stream in streams]
         return chosen
 
     async def _read(self, source: Source, *, first: bool) -> None:
         """Read one source to its end; if the host goes away meanwhile, go on from there when it is back."""
-        offset = 0
+        begin = offset = self._request.offset if first else 0
         while True:
-            order = self._order(source, offset, first=first and offset == 0)
+            order = self._order(source, offset, first=first and offset == begin)
             if not await self._connected(source.host):
                 await self._read_archive(source, order, f"{source.host} is not connected")
+                return
+            if order.contains and not self._transfers.searches(source.host):
+                await self._say(source, offset, f"{source.host} can't search: its agent is of an older release")
                 return
             reading = self._transfers.open(source.host, order, self._reader)
             if reading is None:
@@ -149,8 +160,8 @@ class LogReading:
                 return
             try:
                 while not isinstance(item := await reading.items.get(), End):
-                    offset = item.offset + len(item.data)
-                    await self._queue.put((_chunk(source, item.offset, item.data), reading))
+                    offset = log_end(item)
+                    await self._queue.put((_chunk(source, item.offset, item.data, item.line_offsets), reading))
             finally:
                 self._transfers.close(reading)
             if item.missing and not item.lost:
@@ -166,6 +177,8 @@ class LogReading:
         gang, why, found = self._job.gang, why.rstrip("."), ""
         order.archive_uri, order.run_as, order.follow = gang.output_uri, gang.account, False
         for host in self._readers(source.host) if gang.output_uri else ():
+            if order.contains and not self._transfers.searches(host):
+                continue
             reading = self._transfers.open(host, order, self._reader)
             if reading is None:
                 continue
@@ -176,8 +189,8 @@ class LogReading:
                     if not began:
                         await self._note(source, item.offset, archive)
                     began = True
-                    order.offset = item.offset + len(item.data)
-                    await self._queue.put((_chunk(source, item.offset, item.data), reading))
+                    order.offset = log_end(item)
+                    await self._queue.put((_chunk(source, item.offset, item.data, item.line_offsets), reading))
             finally:
                 self._transfers.close(reading)
             if item.archived is not None:
@@ -222,6 +235,9 @@ class LogReading:
             stream=source.stream,
             offset=offset,
             follow=self._request.follow,
+            end_offset=self._request.end_offset,
+            contains=self._request.contains,
+            ignore_case=self._request.ignore_case,
         )
         if first and self._request.HasField("tail_lines"):
             order.tail_lines = self._request.tail_lines
@@ -240,7 +256,7 @@ class LogReading:
         await self._queue.put((chunk, None))
 
 
-def _chunk(source: Source, offset: int, data: bytes) -> job_pb2.StreamLogsResponse:
+def _chunk(source: Source, offset: int, data: bytes, lines: Iterable[int] = ()) -> job_pb2.StreamLogsResponse:
     return job_pb2.StreamLogsResponse(
         worker=source.member.name,
         rank=source.rank,
@@ -248,4 +264,5 @@ def _chunk(source: Source, offset: int, data: bytes) -> job_pb2.StreamLogsRespon
         stream=source.stream,
         offset=offset,
         data=data,
+        line_offsets=lines,
     )

@@ -95,6 +95,8 @@ class _Line:
     readings: dict[int, Reading] = field(default_factory=dict)
     examinations: dict[int, asyncio.Future[agent_pb2.EvidenceReport]] = field(default_factory=dict)
     inputs: dict[int, asyncio.Future[agent_pb2.InputTaken]] = field(default_factory=dict)
+    searches: bool = False
+    """The agent finds lines itself."""
     series_credit: int = 0
     series_held: list[agent_pb2.SeriesReport] = field(default_factory=list)
     """Reports that could not be taken yet, oldest first."""
@@ -117,6 +119,10 @@ class Transfers:
     def connected(self, host: str) -> bool:
         """Whether the host can be read from now."""
         return host in self._lines
+
+    def searches(self, host: str) -> bool:
+        """Whether the host finds lines of output itself; agents of 0.1 don't."""
+        return host in self._lines and self._lines[host].searches
 
     @property
     def hosts(self) -> list[str]:
@@ -291,6 +297,9 @@ def _handle(line: _Line, message: agent_pb2.TransferRequest) -> bool:
             return reading is not None
         case "input_taken":
             return _answer(line.inputs, message.input_taken.id, clean(message.input_taken))
+        case "hello":
+            line.searches = message.hello.searches_logs
+            return False
         case "evidence":
             return _settle(line, message.evidence.id, clean(message.evidence))
         case _:

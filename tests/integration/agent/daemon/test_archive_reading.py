@@ -62,12 +62,22 @@ def kept(tmp_path: Path) -> Kept:
         ({"tail_lines": 99, "offset": 56}, 56),
         ({"offset": 1000}, 70),
         ({"tail_lines": 0}, 70),
+        ({"end": 70}, 0),
     ],
 )
 async def test_archive_is_read_as_asked(kept: Kept, wanted: dict[str, int], offset: int) -> None:
     kept.writes(LINES)
     kept.ships()
     assert await kept.read(NAME, **wanted) == ([(offset, LINES[offset:])] if offset < 70 else [])
+
+
+async def test_what_precedes_an_offset_is_read_from_the_archive(kept: Kept) -> None:
+    kept.writes(LINES)
+    kept.ships()
+    assert await kept.read(end=14) == [(0, LINES[:14])]
+    assert await kept.read(end=28, tail_lines=2) == [(14, LINES[14:28])]
+    assert await kept.read(offset=7, end=14) == [(7, LINES[7:14])]
+    assert await kept.read(end=0) == []
 
 
 async def test_line_that_is_not_ended_is_among_the_last(kept: Kept) -> None:

@@ -40,6 +40,13 @@ async def finished(controller: Controller, command: list[str]) -> None:
         ({"tail_lines": 99, "offset": 56}, "line 8\nline 9\n"),
         ({"offset": 1000}, ""),
         ({"follow": True, "tail_lines": 1}, "line 9\n"),
+        ({"end_offset": 14}, "line 0\nline 1\n"),
+        ({"end_offset": 14, "tail_lines": 1}, "line 1\n"),
+        ({"offset": 7, "end_offset": 21}, "line 1\nline 2\n"),
+        ({"contains": "e 8"}, "line 8\n"),
+        ({"contains": "LINE 7", "ignore_case": True, "follow": True}, "line 7\n"),
+        ({"contains": "LINE 7"}, ""),
+        ({"contains": "line", "offset": 30, "end_offset": 49}, "line 5\nline 6\n"),
     ],
 )
 async def test_finished_output_is_read_as_asked(

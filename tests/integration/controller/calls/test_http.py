@@ -219,6 +219,10 @@ async def test_logs_of_a_job_without_any_end_at_once_and_bad_questions_are_named
         ({"follow": "yes"}, "follow"),
         ({"since": "noon"}, "since"),
         ({"color": "red"}, "color"),
+        ({"stream": "STDIN"}, "stream"),
+        ({"offset": "-1"}, "offset"),
+        ({"endOffset": "5", "follow": "true"}, "end_offset"),
+        ({"ignoreCase": "1"}, "ignoreCase"),
         ([("generation", "1"), ("generation", "2")], "generation"),
     ):
         assert fields(await ann.get(at, params=query)) == [field]  # type: ignore[arg-type]

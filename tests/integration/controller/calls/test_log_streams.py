@@ -223,6 +223,12 @@ async def test_orders_carry_what_was_asked_for(controller: Controller, jobs: Any
         ({"ranks": [1]}, "ranks"),
         ({"ranks": [-1]}, "ranks"),
         ({"generation": 2}, "generation"),
+        ({"end_offset": 5, "follow": True}, "end_offset"),
+        ({"end_offset": 5, "offset": 6}, "end_offset"),
+        ({"contains": "a\nb"}, "contains"),
+        ({"contains": "x" * 1001}, "contains"),
+        ({"offset": -1}, "offset"),
+        ({"streams": [OUT, ERR, OUT]}, "streams"),
     ],
 )
 async def test_what_the_job_does_not_have_cannot_be_read(
@@ -243,3 +249,21 @@ async def test_logs_of_a_queued_job_are_empty_and_end_with_it(controller: Contro
     assert not following.done()
     await jobs.CancelJob(job_pb2.CancelJobRequest(id=name), timeout=WITHIN_S)
     assert list(await following) == [[]]
+
+
+async def test_a_search_is_the_hosts_work_and_an_older_agent_is_named(controller: Controller, jobs: Any) -> None:
+    async with (
+        running(controller, jobs) as (name, _),
+        files(controller, {(0, OUT): b"one\ntwo\n", (0, ERR): b""}) as host,
+    ):
+        await transferring(jobs, name)
+        said = await read(jobs, name, contains="two")
+        assert {chunk.problem for chunk in said} == {"host-0 can't search: its agent is of an older release"}
+        await host.call.write(agent_pb2.TransferRequest(hello=agent_pb2.TransferHello(searches_logs=True)))
+        asked = {"contains": "two", "ignore_case": True, "offset": 4, "end_offset": 8, "streams": [OUT]}
+        async with asyncio.timeout(WITHIN_S):
+            while any(chunk.problem for chunk in await read(jobs, name, **asked)):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        order = host.orders[-1].open if host.orders[-1].HasField("open") else host.orders[-2].open
+    assert (order.contains, order.ignore_case, order.offset, order.end_offset) == ("two", True, 4, 8)
+    assert order.stream == OUT

@@ -1,0 +1,76 @@
+"""Lines that contain a text are found however a stream is cut into pieces, with their offsets, in bounded memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast_agent.shell.output.line_search import LONGEST, PIECE_BYTES, Found, LineSearch, SearchedLog
+from holdfast_agent.shell.output.log_reader import LogFile, Wanted
+
+
+def lines_of(found: list[Found]) -> list[tuple[int, bytes]]:
+    """Each line with its offset, and no chunk without both."""
+    lines: list[tuple[int, bytes]] = []
+    for each in found:
+        parts = each.data.splitlines(keepends=True) if b"\r" not in each.data else each.data.split(b"\n")[:-1]
+        assert len(parts) == len(each.offsets) > 0
+        lines += zip(each.offsets, parts, strict=True)
+    return lines
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"A", b"ab", b"\n", b"x", b"\n\n", b"\xff"]), max_size=40).map(b"".join),
+    st.integers(1, 7),
+    st.sampled_from(["a", "ab", "aa"]),
+    st.booleans(),
+)
+def test_the_same_lines_are_found_in_pieces_of_any_size(
+    data: bytes, size: int, text: str, ignore_case: bool
+) -> None:
+    search, found = LineSearch(text, ignore_case=ignore_case), []
+    for at in range(0, len(data), size):
+        found += search.feed(at, data[at : at + size])
+    expected, at = [], 0
+    for line in data.split(b"\n"):
+        if text.encode() in (line.lower() if ignore_case else line):
+            expected.append((at, line + b"\n"))
+        at += len(line) + 1
+    assert lines_of([*found, *search.finish()]) == expected
+
+
+def test_what_was_cut_by_the_disk_bound_ends_a_line() -> None:
+    search = LineSearch("error")
+    assert search.feed(0, b"one err") == []
+    assert lines_of(search.feed(4096, b"or\nerror 2\n")) == [(4099, b"error 2\n")]
+
+
+def test_a_line_without_end_is_held_in_bounded_memory_and_found_in_parts() -> None:
+    search, found = LineSearch("needle"), []
+    bar = b"\r 50% " * 40_000 + b"needle" + b"\r 51% " * 40_000
+    for at in range(0, len(bar), 10_000):
+        found += search.feed(at, bar[at : at + 10_000])
+        assert len(search._rest) <= LONGEST
+    found += search.finish()
+    assert len(found) == 1 and b"needle" in found[0].data and len(found[0].data) <= 2 * LONGEST + 1
+
+
+def test_many_matches_come_in_chunks_of_bounded_size() -> None:
+    lines = [f"needle {number:06}\n".encode() for number in range(100_000)]
+    found = LineSearch("needle").feed(0, b"".join(lines))
+    assert [line for _, line in lines_of(found)] == lines
+    assert max(len(each.data) for each in found) <= PIECE_BYTES + LONGEST
+
+
+@pytest.mark.parametrize("end", [None, 8, 0])
+def test_a_search_says_when_it_has_come_to_the_end(tmp_path: Path, end: int | None) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"one\ntwo\none and no end")
+    log = SearchedLog(LogFile(str(path), Wanted(end=end)), LineSearch("one"))
+    first = log.read()
+    assert first == (None if end == 0 else Found([0], b"one\n"))
+    assert log.read() is None and not log.more
+    assert lines_of(log.last()) == ([(8, b"one and no end\n")] if end is None else [])
