@@ -73,6 +73,12 @@ test("the strip is whole: it waits, runs, is interrupted and runs again", () => 
 test("a hang that was not acted on is drawn by itself; an open one lasts", () => {
   const over = strip(job({ hangs: [hang({ outcome: "OVER", judgedAt: at(60) })] }), T0 + 100);
   assert.deepEqual(over.spans.filter((each) => each.kind === "lost").map(({ from, to }) => [from - T0, to - T0]), [[30, 60]]);
+  for (const outcome of ["WOULD_RESTART", "WITHHELD"]) {
+    const told = strip(job({ hangs: [hang({ outcome, judgedAt: at(60) })] }), T0 + 100);
+    assert.deepEqual(told.spans.filter((span) => span.kind === "lost").map((span) => span.to - T0), [100], "it hangs on");
+    const moved = strip(job({ generation: 2, hangs: [hang({ outcome })], recoveries: [recovery({ startedAt: at(80), endedAt: at(90) })] }), T0 + 100);
+    assert.ok(moved.spans.filter((span) => span.kind === "lost").every((span) => span.to - T0 <= 90), "until it was relaunched");
+  }
   const open = strip(job({ hangs: [hang({ outcome: "", judgedAt: null })] }), T0 + 100);
   assert.deepEqual(open.spans.filter((each) => each.kind === "lost").map(({ from, to }) => [from - T0, to - T0]), [[30, 100]]);
 });

@@ -65,6 +65,15 @@ test("lines are bounded in number and length", () => {
   assert.ok((found.lines.at(-1)?.text.length ?? 0) <= 16_385);
 });
 
+test("each line knows where it begins in its stream, also those that a search has found", () => {
+  const found = new Lines(100);
+  found.add(chunk("one\nzw", { offset: 50 }));
+  found.add(chunk("éi\nthree", { offset: 56 }));
+  found.flush();
+  found.add(chunk("hit a\nhit b\n", { rank: 1, offset: 7, lineOffsets: [7, 1_000_000] }));
+  assert.deepEqual(found.lines.map((line) => [line.text, line.offset]), [["one", 50], ["zwéi", 54], ["three", 60], ["hit a", 7], ["hit b", 1_000_000]]);
+});
+
 test("addresses lead to pages, and strange ones to none", () => {
   assert.equal(route("/", "").page, "overview");
   assert.deepEqual([route("/jobs/a%2Fb", "?tab=logs").name, route("/jobs/a%2Fb", "?tab=logs").query.get("tab")], ["a/b", "logs"]);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { age, count, ended, epoch, look, oneLine, ranges, shellWord, short, span, stateName } from "../src/core/words.ts";
+import { commandAtEnd, age, count, ended, epoch, look, oneLine, ranges, shellWord, short, span, stateName } from "../src/core/words.ts";
 
 test("times are in the command line's words", () => {
   assert.deepEqual([0, 59, 60, 3600, 86_400, 172_800, -5].map(age), ["0s", "59s", "1m", "1h", "24h", "2d", "0s"]);
@@ -44,4 +44,10 @@ test("words for the shell are in quotes where they must be", () => {
   assert.equal(shellWord(""), "''");
   assert.equal(count(1, "GPU"), "1 GPU");
   assert.equal(count(8192, "rank"), "8,192 ranks");
+});
+
+test("a command at the end of a sentence is apart from it, whatever the sentence says before", () => {
+  assert.deepEqual(commandAtEnd("its lease is over; jobs are moved by: holdfast host fence h1"), ["its lease is over; jobs are moved by:", "holdfast host fence h1"]);
+  assert.deepEqual(commandAtEnd("see (holdfast job stacks a), relaunch by: holdfast job restart a"), ["see (holdfast job stacks a), relaunch by:", "holdfast job restart a"]);
+  assert.deepEqual(commandAtEnd("draining: new power supply"), ["draining: new power supply", ""]);
 });

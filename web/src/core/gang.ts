@@ -1,5 +1,5 @@
 /** Members of a job's gang and how they ended, as the command line shows them. */
-import type { Exit, Job, JobRow, JobSpec, Recovery, Worker } from "./types.ts";
+import type { Exit, Hang, Job, JobRow, JobSpec, Recovery, Worker } from "./types.ts";
 import { epoch, ranges, short } from "./words.ts";
 
 /** Workers, ranks and GPUs that the whole job asks for. */
@@ -108,6 +108,25 @@ export function recoverySummary(recoveries: readonly Recovery[]): string {
   const lost = over.reduce((sum, each) => sum + (each.lostSeconds ?? 0), 0);
   const more = over.length === number ? "" : ` so far, ${number - over.length} of them going on`;
   return `${words}, ${short(lost)} lost${more}`;
+}
+
+/** Outcomes of a hang that is told of and left as it is. */
+const LEFT = new Set(["", "WOULD_RESTART", "WITHHELD"]);
+
+/** Whether the hang is not over: it was only reported, or nothing was decided yet. */
+export function goesOn(job: Job, hang: Hang): boolean {
+  return LEFT.has(hang.outcome) && hang.generation === job.generation && job.state === "JOB_STATE_RUNNING";
+}
+
+const OUTCOMES: Record<string, string> = {
+  RESTARTED: "relaunched", WOULD_RESTART: "only reported", WITHHELD: "not acted on", OVER: "went on by itself",
+  BUDGET_SPENT: "no restart was left", ENDED: "ended before it was decided",
+};
+
+/** What became of a hang, in words; a new outcome is shown as it was sent. */
+export function hangOutcome(job: Job, hang: Hang): string {
+  const known = OUTCOMES[hang.outcome] ?? hang.outcome.toLowerCase().replaceAll("_", " ");
+  return [goesOn(job, hang) ? "goes on" : "", known].filter(Boolean).join(", ") || "over";
 }
 
 /** `1200/5000`; empty where no step is known. */

@@ -10,6 +10,8 @@ export interface Line {
   stream: string;
   runs: Run[];
   text: string;
+  /** Where it begins in its stream. */
+  offset: number;
   /** Not output: what the controller says about it. */
   problem: boolean;
 }
@@ -17,10 +19,15 @@ export interface Line {
 const LONGEST = 16_384;
 
 interface Open {
-  decoder: TextDecoder;
-  rest: string;
+  /** Bytes without a line end yet, and where they begin. */
+  rest: Uint8Array;
+  at: number;
   pen: Pen;
 }
+
+const NEWLINE = 10;
+const RETURN = 13;
+const decoder = new TextDecoder();
 
 /** Keeps the newest lines, at most `most`; unfinished ones are shown once their end has come, or by `flush`. */
 export class Lines {
@@ -36,43 +43,56 @@ export class Lines {
 
   add(chunk: LogChunk): void {
     const key = `${chunk.worker}/${chunk.rank}/${chunk.generation}/${chunk.stream}`;
-    const open = this.#open.get(key) ?? { decoder: new TextDecoder(), rest: "", pen: { ...PLAIN } };
+    const open = this.#open.get(key) ?? { rest: new Uint8Array(), at: chunk.offset, pen: { ...PLAIN } };
     this.#open.set(key, open);
-    if (chunk.data) {
-      const bytes = Uint8Array.from(atob(chunk.data), (character) => character.charCodeAt(0));
-      const parts = (open.rest + open.decoder.decode(bytes, { stream: true })).split("\n");
-      open.rest = parts.pop() ?? "";
-      for (const part of parts) this.#push(chunk, open, part);
-      // A progress bar may never end its line: what it has drawn over is let go.
-      if (open.rest.length > LONGEST) open.rest = open.rest.slice(open.rest.lastIndexOf("\r") + 1).slice(-LONGEST);
-    }
-    if (chunk.problem) this.#keep(chunk, [{ text: chunk.problem, look: "" }], true);
+    if (chunk.data) this.#take(chunk, open, Uint8Array.from(atob(chunk.data), (character) => character.charCodeAt(0)));
+    if (chunk.problem) this.#keep(chunk, chunk.offset, [{ text: chunk.problem, look: "" }], true);
     this.#trim();
+  }
+
+  #take(chunk: LogChunk, open: Open, data: Uint8Array): void {
+    const bytes = new Uint8Array(open.rest.length + data.length);
+    bytes.set(open.rest);
+    bytes.set(data, open.rest.length);
+    if (!open.rest.length) open.at = chunk.offset;
+    let begin = 0;
+    for (let line = 0; ; line++) {
+      const end = bytes.indexOf(NEWLINE, begin);
+      if (end < 0) break;
+      this.#push(chunk, open, bytes.subarray(begin, end), chunk.lineOffsets?.[line] ?? open.at + begin);
+      begin = end + 1;
+    }
+    // A progress bar may never end its line: what it has drawn over is let go.
+    if (bytes.length - begin > LONGEST) begin = Math.max(begin, bytes.lastIndexOf(RETURN) + 1, bytes.length - LONGEST);
+    open.rest = bytes.slice(begin);
+    open.at += begin;
   }
 
   /** Show what has no line end yet: the stream is over. */
   flush(): void {
     for (const [key, open] of this.#open) {
-      if (!open.rest) continue;
+      if (!open.rest.length) continue;
       const [worker, rank, generation, stream] = key.split("/");
-      this.#push({ worker: worker ?? "", rank: Number(rank), generation: Number(generation), stream: stream ?? "" }, open, open.rest);
-      open.rest = "";
+      this.#push({ worker: worker ?? "", rank: Number(rank), generation: Number(generation), stream: stream ?? "" }, open, open.rest, open.at);
+      open.rest = new Uint8Array();
     }
     this.#trim();
   }
 
-  #push(from: Pick<LogChunk, "worker" | "rank" | "generation" | "stream">, open: Open, text: string): void {
+  #push(from: Pick<LogChunk, "worker" | "rank" | "generation" | "stream">, open: Open, bytes: Uint8Array, offset: number): void {
+    const text = decoder.decode(bytes);
     const [found, pen] = runs(text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text, open.pen);
     open.pen = pen;
-    this.#keep(from, found, false);
+    this.#keep(from, offset, found, false);
   }
 
-  #keep(from: Pick<LogChunk, "rank" | "generation" | "stream">, found: Run[], problem: boolean): void {
+  #keep(from: Pick<LogChunk, "rank" | "generation" | "stream">, offset: number, found: Run[], problem: boolean): void {
     this.lines.push({
       number: this.#number++,
       rank: from.rank,
       generation: from.generation,
       stream: from.stream,
+      offset,
       runs: found,
       text: found.map((run) => run.text).join(""),
       problem,

@@ -224,7 +224,7 @@ export function missing(job: Job, gpus: number, found: readonly Chart[], last: S
     if (start === null) return "Nothing was measured: no rank has started yet.";
     if (now - start < 150 && !job.endTime) return "The first minute is measured now; charts begin when it is over.";
     if (job.endTime) return "Nothing is kept of this time: the job ran for less than a minute, or it ended longer ago than series are kept.";
-    return "Nothing is kept of this time.";
+    return "No minute of it came from its hosts: they may not be heard from, or their agents are of an older release.";
   }
   if (found.some((chart) => OF_GPUS.has(chart.figure))) return "";
   return gpus

@@ -1,5 +1,5 @@
 /** A job's time as spans and marks on one axis, from what the API keeps for good: no event is read for it. */
-import { answer } from "./gang.ts";
+import { answer, goesOn } from "./gang.ts";
 import type { Job } from "./types.ts";
 import { ended, epoch, short, span } from "./words.ts";
 
@@ -74,7 +74,9 @@ export function strip(job: Job, now: number): Strip {
   }
 
   for (const hang of job.hangs) {
-    const [first, last] = [epoch(hang.since), epoch(hang.judgedAt) ?? (hang.outcome ? null : to)];
+    const next = generations.find((each) => each.number > hang.generation)?.from ?? to;
+    const left = hang.outcome === "" || hang.outcome === "WOULD_RESTART" || hang.outcome === "WITHHELD";
+    const [first, last] = [epoch(hang.since), goesOn(job, hang) ? to : left ? next : epoch(hang.judgedAt)];
     // One that was acted on is part of its recovery.
     if (first !== null && last !== null && hang.outcome !== "RESTARTED") {
       add("lost", first, last, hang.generation, `hang ${hang.number}: ${hang.sentence}`);

@@ -127,3 +127,9 @@ const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u
 export function oneLine(text: string): string {
   return text.replace(/[\t\n\r ]+/g, " ").replace(INVISIBLE, "\u25a1");
 }
+
+/** A sentence of the controller apart from the command that it ends in; the second is empty where there is none. */
+export function commandAtEnd(sentence: string): [string, string] {
+  const at = sentence.lastIndexOf(": holdfast ");
+  return at < 0 ? [sentence, ""] : [sentence.slice(0, at + 1), sentence.slice(at + 2)];
+}

@@ -122,7 +122,7 @@ export function Charts({ job, query, series, whole, range, pointer, now }: {
       {series.error && <Problem error={series.error} again={series.again} />}
       {!series.loaded && <Loading />}
       {series.charts.map((chart) => <OneChart key={chart.figure} chart={chart} job={job} whole={whole} range={range} pointer={pointer} ranks={ranks} />)}
-      {words && (series.charts.length ? <p class="soft"><Text of={words} /></p> : <Empty command={`holdfast job series ${job.id}`}><Text of={words} /></Empty>)}
+      {words && (series.charts.length ? <p class="soft"><Text of={words} /></p> : <Empty><Text of={words} /></Empty>)}
       {series.charts.length > 0 && (
         <details>
           <summary>Charts as a table</summary>

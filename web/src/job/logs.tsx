@@ -5,9 +5,10 @@ import { gang } from "../core/gang.ts";
 import { Lines } from "../core/lines.ts";
 import type { Line } from "../core/lines.ts";
 import { listed } from "../core/ranks.ts";
+import { jobPath, withQuery } from "../core/route.ts";
 import type { Job, LogChunk } from "../core/types.ts";
-import { ended } from "../core/words.ts";
-import { Empty, Loading, Problem, Windowed } from "../ui/bits.tsx";
+import { count, ended } from "../core/words.ts";
+import { Empty, Loading, Problem, Text, Windowed } from "../ui/bits.tsx";
 import { useSeen } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
 import { saveFile } from "../ui/save.ts";
@@ -16,74 +17,125 @@ import { saveFile } from "../ui/save.ts";
 const MOST = 20_000;
 const TAILS: readonly string[] = ["2000", "10000", String(MOST)];
 
-/** Output of ranks: the newest lines, then what is written. */
+/** Bytes that are read before and after a place in a stream. */
+const AROUND = 128 * 1024;
+/** Lines of a search on the hosts that are shown. */
+const FOUND = 5000;
+
+/** Output of ranks: the newest lines and what is written, what a search on the hosts finds, or the lines around a place. */
 export function Logs({ job, query }: { job: Job; query: URLSearchParams }): JSX.Element {
   const rank = query.get("rank") ?? "0";
   const generation = query.get("generation") ?? "";
   const find = query.get("find") ?? "";
+  const grep = (query.get("grep") ?? "").slice(0, 1000);
+  const part = grep ? null : partOf(query);
+  const newest = !grep && !part;
   const tail = TAILS.find((each) => each === query.get("lines")) ?? TAILS[0] ?? "";
   const longer = TAILS[TAILS.indexOf(tail) + 1];
-  const follow = query.get("follow") !== "no" && !ended(job.state);
+  const follow = newest && query.get("follow") !== "no" && !ended(job.state);
   const { ranks } = gang(job.jobSpec);
   const wrong = rank !== "all" && !/^\d+([,-]\d+)*$/.test(rank) ? "Ranks are numbers, such as 0 or 0,3 or 0-7, or all." : "";
-  const { kept, error, over, again } = useLog(job.id, wrong ? null : asked(rank, generation, follow, tail));
+  const { kept, error, over, again } = useLog(job.id, wrong ? null : asked({ rank, generation, follow, tail, grep, part }), grep ? FOUND : MOST);
   const [pinned, setPinned] = useState(true);
   const [only, setOnly] = useState(false);
   const needle = find.toLowerCase();
-  const hits = needle ? kept.lines.filter((line) => line.text.toLowerCase().includes(needle)) : [];
-  const shown = needle && only ? hits : kept.lines;
+  // Reading began within a line, of which the rest is shown.
+  const lines = part && part.from > 0 && kept.lines[0]?.offset === part.from ? kept.lines.slice(1) : kept.lines;
+  const hits = needle ? lines.filter((line) => line.text.toLowerCase().includes(needle)) : [];
+  const shown = needle && only ? hits : lines;
   const several = rank === "all" || /[,-]/.test(rank);
+  const first = newest && !several ? lines.find((line) => !line.problem) : undefined;
+  const place = ({ rank: of, generation: launch, stream, offset }: Line): string =>
+    jobPath(job.id, withQuery(new URLSearchParams(), { tab: "logs", rank: String(of), generation: String(launch), stream, at: String(offset) }));
+  const hidden = { grep: "", at: "", stream: "" };
   return (
     <div class="panel logs">
-      <form class="filters" onSubmit={(event) => event.preventDefault()}>
-        <label>Rank <input size={6} value={rank} onChange={(event) => setQuery({ rank: event.currentTarget.value.trim() })} list="ranks" aria-invalid={!!wrong} /></label>
+      <form class="filters" onSubmit={(event) => (event.preventDefault(), find && setQuery({ ...hidden, grep: find, find: "" }))}>
+        <label>Rank <input size={6} value={rank} onChange={(event) => setQuery({ rank: event.currentTarget.value.trim(), at: "", stream: "" })} list="ranks" aria-invalid={!!wrong} /></label>
         <datalist id="ranks"><option value="all" />{Array.from({ length: Math.min(ranks, 64) }, (_, each) => <option key={each} value={String(each)} />)}</datalist>
-        <label>Generation <select value={generation} onChange={(event) => setQuery({ generation: event.currentTarget.value })}>
+        <label>Generation <select value={generation} onChange={(event) => setQuery({ generation: event.currentTarget.value, at: "", stream: "" })}>
           <option value="">newest</option>
           {Array.from({ length: Math.min(job.generation, 200) }, (_, each) => <option key={each} value={String(job.generation - each)}>{job.generation - each}</option>)}
         </select></label>
-        <input type="search" placeholder="Find in these lines" aria-label="Find in these lines" value={find} onInput={(event) => setQuery({ find: event.currentTarget.value })} />
+        <input type="search" placeholder="Find in these lines; Enter: in all output" aria-label="Find in these lines" value={find} onInput={(event) => setQuery({ find: event.currentTarget.value })} />
         {needle && <label class="check"><input type="checkbox" checked={only} onChange={(event) => setOnly(event.currentTarget.checked)} />only these {hits.length.toLocaleString("en")}</label>}
-        {!ended(job.state) && <label class="check"><input type="checkbox" checked={follow} onChange={(event) => setQuery({ follow: event.currentTarget.checked ? "" : "no" })} />follow</label>}
+        <button type="submit" disabled={!find}>Search all output</button>
+        {newest && !ended(job.state) && <label class="check"><input type="checkbox" checked={follow} onChange={(event) => setQuery({ follow: event.currentTarget.checked ? "" : "no" })} />follow</label>}
         <button type="button" onClick={() => saveFile(`${job.id}-rank-${rank}.log`, shown.map((line) => `${line.text}\n`).join(""))} disabled={!shown.length}>Save these lines</button>
       </form>
       {wrong && <p class="refused" role="alert">{wrong}</p>}
+      {grep && (
+        <p role="status">
+          {over || shown.length >= FOUND ? `${shown.length >= FOUND ? "The first " : ""}${count(lines.filter((line) => !line.problem).length, "line")} with ` : "Looking on the hosts for lines with "}
+          <strong><Text of={grep} /></strong>. A line's number leads to what is around it.{" "}
+          <button type="button" onClick={() => setQuery(hidden)}>Back to the newest lines</button>
+        </p>
+      )}
+      {part && (
+        <p class="ranges">
+          <button type="button" disabled={part.from === 0} onClick={() => setQuery({ at: String(Math.max(0, part.at - 2 * AROUND)) })}>Earlier</button>
+          <button type="button" onClick={() => setQuery({ at: String(part.at + 2 * AROUND) })}>Later</button>
+          <button type="button" onClick={() => setQuery(hidden)}>Newest lines</button>
+          <span class="soft">{part.stream.toLowerCase()} of rank {rank} around byte {part.at.toLocaleString("en")}</span>
+        </p>
+      )}
       {error && <Problem error={error} again={again} />}
-      {!shown.length && !error && !wrong && (over ? <Empty>{needle ? "None of the lines that were read has that." : "Nothing was printed."}</Empty> : <Loading />)}
+      {!shown.length && !error && !wrong && (over ? <Empty>{needle || grep ? "No line has that." : part ? "The output ends before." : "Nothing was printed."}</Empty> : <Loading />)}
       {shown.length > 0 && (
         <>
-          {kept.lines.length + kept.dropped >= Number(tail) && (
+          {newest && kept.lines.length + kept.dropped >= Number(tail) && (
             <p class="soft">
-              The newest {Number(tail).toLocaleString("en")} lines of each rank; search looks in these.{" "}
-              {longer && <button type="button" onClick={() => setQuery({ lines: longer })}>Read {Number(longer).toLocaleString("en")}</button>}
+              The newest {Number(tail).toLocaleString("en")} lines of each rank.{" "}
+              {longer && <button type="button" onClick={() => setQuery({ lines: longer })}>Read {Number(longer).toLocaleString("en")}</button>}{" "}
+              {first && <a href={place(first)}>Earlier lines</a>}
             </p>
           )}
-          {kept.dropped > 0 && <p class="soft">{kept.dropped.toLocaleString("en")} earlier lines are no longer kept in this page.</p>}
+          {newest && kept.dropped > 0 && <p class="soft">{kept.dropped.toLocaleString("en")} earlier lines are no longer kept in this page.</p>}
           <Windowed
-            count={shown.length} height={20} label={`Output of rank ${rank}`} class="console" pinned={pinned && !needle} unpin={() => setPinned(false)}
-            row={(index) => <LogLine key={shown[index]?.number} line={shown[index] as Line} several={several} hit={!!needle && !only && (shown[index]?.text.toLowerCase().includes(needle) ?? false)} />}
+            count={shown.length} height={20} label={`Output of rank ${rank}`} class="console" pinned={newest && pinned && !needle} unpin={() => setPinned(false)}
+            begin={part ? Math.max(0, shown.findIndex((line) => line.offset >= part.at) - 5) : 0}
+            row={(index) => {
+              const line = shown[index] as Line;
+              const hit = part ? line.offset === part.at : !!needle && !only && line.text.toLowerCase().includes(needle);
+              return <LogLine key={line.number} line={line} several={several} hit={hit} to={grep && !line.problem ? place(line) : ""} />;
+            }}
           />
-          {!pinned && <button type="button" class="end" onClick={() => setPinned(true)}>Go to the newest</button>}
+          {newest && !pinned && <button type="button" class="end" onClick={() => setPinned(true)}>Go to the newest</button>}
         </>
       )}
     </div>
   );
 }
 
-function LogLine({ line, several, hit }: { line: Line; several: boolean; hit: boolean }): JSX.Element {
+function LogLine({ line, several, hit, to }: { line: Line; several: boolean; hit: boolean; to: string }): JSX.Element {
   return (
     <div class={`line ${line.stream === "STDERR" ? "stderr" : ""} ${line.problem ? "told" : ""} ${hit ? "hit" : ""}`}>
-      {several && <span class="from">{line.rank}</span>}
+      {to ? <a class="from" href={to} aria-label={`What is around this line of rank ${line.rank}`}>{line.rank}</a> : several && <span class="from">{line.rank}</span>}
       <bdi>{line.runs.map((run, index) => (run.look ? <span key={index} class={run.look}>{run.text}</span> : run.text))}</bdi>
     </div>
   );
 }
 
-function asked(rank: string, generation: string, follow: boolean, tail: string): string {
-  const found = new URLSearchParams({ tailLines: tail });
-  if (rank !== "all") found.set("rank", listed(rank));
-  if (generation) found.set("generation", generation);
-  if (follow && !generation) found.set("follow", "true");
+interface Part {
+  stream: string;
+  at: number;
+  from: number;
+}
+
+function partOf(query: URLSearchParams): Part | null {
+  const [at, stream, rank] = [query.get("at") ?? "", query.get("stream") ?? "STDOUT", query.get("rank") ?? "0"];
+  if (!/^\d{1,15}$/.test(at) || !/^\d+$/.test(rank) || !["STDOUT", "STDERR"].includes(stream)) return null;
+  return { stream, at: Number(at), from: Math.max(0, Number(at) - AROUND) };
+}
+
+function asked(of: { rank: string; generation: string; follow: boolean; tail: string; grep: string; part: Part | null }): string {
+  const found = new URLSearchParams();
+  if (of.grep) (found.set("contains", of.grep), found.set("ignoreCase", "true"));
+  else if (of.part) (found.set("stream", of.part.stream), found.set("offset", String(of.part.from)), found.set("endOffset", String(of.part.at + AROUND)));
+  else found.set("tailLines", of.tail);
+  if (of.rank !== "all") found.set("rank", listed(of.rank));
+  if (of.generation) found.set("generation", of.generation);
+  if (of.follow && !of.generation) found.set("follow", "true");
   return found.toString();
 }
 
@@ -95,8 +147,8 @@ interface Log {
   again: () => void;
 }
 
-function useLog(id: string, query: string | null): Log {
-  const held = useRef(new Lines(MOST));
+function useLog(id: string, query: string | null, most: number): Log {
+  const held = useRef(new Lines(most));
   const [, draw] = useState(0);
   const [error, setError] = useState<ApiError | null>(null);
   const [over, setOver] = useState(false);
@@ -104,7 +156,7 @@ function useLog(id: string, query: string | null): Log {
   const seen = useSeen() || over;
   useEffect(() => {
     if (!seen) return undefined;
-    held.current = new Lines(MOST);
+    held.current = new Lines(most);
     setError(null);
     setOver(false);
     if (query === null) return undefined;
@@ -122,6 +174,7 @@ function useLog(id: string, query: string | null): Log {
           if (chunk.error) throw new ApiError(500, chunk.error.message);
           held.current.add(chunk);
           redraw();
+          if (most === FOUND && held.current.lines.length >= FOUND) break;
         }
         held.current.flush();
         redraw();

@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import { answer, exitGroups, exitText, PHASES, phasesInWords, rankRows, recoverySummary } from "../core/gang.ts";
+import { answer, exitGroups, exitText, goesOn, hangOutcome, PHASES, phasesInWords, rankRows, recoverySummary } from "../core/gang.ts";
 import { hostPath, jobPath } from "../core/route.ts";
 import type { Hang, Job, Recovery } from "../core/types.ts";
 import { ended, epoch, short, span } from "../core/words.ts";
@@ -12,7 +12,7 @@ export function Ranks({ job }: { job: Job }): JSX.Element {
   const rows = rankRows(job);
   if (!rows.length) return <Empty>No rank has a host yet.{job.waitReason && <> The job waits: <Text of={job.waitReason} /></>}</Empty>;
   const suspects = new Set(
-    job.hangs.filter((hang) => !hang.outcome).flatMap((hang) => hang.suspectRanks.map((each) => each.rank)),
+    job.hangs.filter((hang) => goesOn(job, hang)).flatMap((hang) => hang.suspectRanks.map((each) => each.rank)),
   );
   return (
     <div class="panel ranks" role="table" aria-label="Ranks" aria-rowcount={rows.length + 1}>
@@ -138,18 +138,19 @@ export function Hangs({ job }: { job: Job }): JSX.Element {
 }
 
 function OneHang({ hang, job }: { hang: Hang; job: Job }): JSX.Element {
-  const now = useNow(hang.outcome ? 60 : 1);
+  const now = useNow(goesOn(job, hang) ? 1 : 60);
   const since = epoch(hang.since) ?? now;
   const noticed = epoch(hang.noticedAt) ?? now;
   const judged = epoch(hang.judgedAt);
   return (
     <article class="panel hang">
-      <h2>Hang {hang.number} <span class="soft">generation {hang.generation}</span> <strong class={hang.outcome ? "" : "bad"}>{hang.outcome ? hang.outcome.toLowerCase().replaceAll("_", " ") : "going on"}</strong></h2>
+      <h2>Hang {hang.number} <span class="soft">generation {hang.generation}</span> <strong class={goesOn(job, hang) ? "bad" : ""}>{hangOutcome(job, hang)}</strong></h2>
       <p><Text of={hang.sentence} /></p>
       <dl class="said">
         <div><dt>Stood still since</dt><dd><Time at={hang.since} now={now} /></dd></div>
         <div><dt>Noticed</dt><dd>after {span(noticed - since)}</dd></div>
-        <div><dt>{judged === null ? "Lasts" : "Judged"}</dt><dd>{judged === null ? span(now - since) : `after ${span(judged - noticed)} more`}</dd></div>
+        {judged !== null && <div><dt>Decided</dt><dd>after {span(judged - noticed)} more</dd></div>}
+        {goesOn(job, hang) && <div><dt>Lasts</dt><dd>{span(now - since)}</dd></div>}
         <div><dt>Rule</dt><dd>{hang.rule}</dd></div>
         {hang.suspectRanks.length > 0 && (
           <div><dt>Suspect</dt><dd>{hang.suspectRanks.slice(0, 8).map((each, index) => (

@@ -100,11 +100,11 @@ function Sessions({ query }: { query: URLSearchParams }): JSX.Element {
           caption="Sessions" rows={data.sessions} id={(session) => session.id}
           columns={[
             { title: "User", cell: (session) => <><Text of={session.user} />{session.current && <strong> (this one)</strong>}</> },
-            { title: "Since", cell: (session) => moment(epoch(session.begin) ?? 0) },
-            { title: "Used", right: true, cell: (session) => <><Ago at={session.lastUse} now={now} /> ago</> },
-            { title: "From", cell: (session) => <Text of={session.address} /> },
+            { title: "Since", whole: true, cell: (session) => moment(epoch(session.begin) ?? 0) },
+            { title: "Used", right: true, whole: true, cell: (session) => <><Ago at={session.lastUse} now={now} /> ago</> },
+            { title: "From", whole: true, cell: (session) => <Text of={session.address} /> },
             { title: "With", wide: true, cell: (session) => <Text of={session.agent} /> },
-            { title: "End", cell: (session) => <button type="button" onClick={() => end(session)}>End</button> },
+            { title: "End", whole: true, cell: (session) => <button type="button" onClick={() => end(session)}>End</button> },
           ]}
         />
       )}
@@ -177,7 +177,7 @@ function Audit({ query }: { query: URLSearchParams }): JSX.Element {
             <Table
               caption="Audit trail" rows={[...entries].reverse()} id={(_, index) => index}
               columns={[
-                { title: "Time", cell: (entry) => moment(epoch(entry.time) ?? 0) },
+                { title: "Time", whole: true, cell: (entry) => moment(epoch(entry.time) ?? 0) },
                 { title: "Who", cell: (entry) => <Text of={entry.who} /> },
                 { title: "From", cell: (entry) => <Text of={entry.peer} /> },
                 { title: "Call", cell: (entry) => <Text of={entry.call} /> },

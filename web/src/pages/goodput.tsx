@@ -40,8 +40,8 @@ export function GoodputPage({ query }: { query: URLSearchParams }): JSX.Element 
             caption="Hours by category" rows={rows} id={(row) => `${row.name} ${row.ranks}`}
             columns={[
               { title: by[0]?.toUpperCase() + by.slice(1), cell: (row) => (by === "host" ? <a href={hostPath(row.name)}><Text of={row.name} /></a> : <Text of={row.name || "–"} />) },
-              { title: "Hours", right: true, cell: (row) => `${hours(row.totalMs)} ${row.ranks ? "rank h" : "GPU h"}` },
-              { title: "Goodput", right: true, cell: (row) => percent(row.goodput) },
+              { title: "Hours", right: true, whole: true, cell: (row) => `${hours(row.totalMs)} ${row.ranks ? "rank h" : "GPU h"}` },
+              { title: "Goodput", right: true, whole: true, cell: (row) => percent(row.goodput) },
               { title: "Where it went", wide: true, cell: (row) => <GoodputBar of={row} legend={false} /> },
               ...(Object.keys(GROUPS) as Group[]).map((group) => ({
                 title: group[0]?.toUpperCase() + group.slice(1), right: true,

@@ -1,13 +1,14 @@
 import type { JSX } from "preact";
 import { hostLook, hostState } from "../core/hosts.ts";
 import { jobPath } from "../core/route.ts";
-import type { Host, HostEvent } from "../core/types.ts";
+import type { Host, HostEvent, Status } from "../core/types.ts";
 import { epoch, gib, moment, shellWord } from "../core/words.ts";
 import { Acts } from "../ui/acts.tsx";
 import type { Act } from "../ui/acts.tsx";
 import { Ago, Command, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { remark } from "./hosts.tsx";
+import { Needed } from "./overview.tsx";
 
 const REASON = { key: "reason", title: "Why, for others to read" };
 const reason = (given: Record<string, string>): string => (given["reason"] ? ` --reason ${shellWord(given["reason"])}` : "");
@@ -44,8 +45,10 @@ export function HostPage({ name }: { name: string }): JSX.Element {
   const mine = (changes: { hosts: string[]; jobs: string[] }): boolean => changes.hosts.includes(name) || changes.jobs.length > 0;
   const { data: host, error, again } = useData<Host>(path, mine);
   const { data: history } = useData<{ events: HostEvent[] }>(`${path}/events?newest=true&pageSize=100`, mine);
+  const { data: status } = useData<Status>("/v1/status", mine);
   const now = useNow(5);
   if (!host) return <Unready title={name} error={error} again={again} />;
+  const needs = status?.attention.filter((each) => each.subject === `host/${name}`) ?? [];
   const facts: [string, JSX.Element | string][] = [
     ["Remark", remark(host)],
     ["Seen", host.lastSeen ? <><Ago at={host.lastSeen} now={now} /> ago</> : "never"],
@@ -64,6 +67,7 @@ export function HostPage({ name }: { name: string }): JSX.Element {
           <span class={`dot d-${hostLook(host)}`}>{hostState(host)}</span><h1><Text of={host.name} /></h1>
           <Acts acts={possible(host)} of="host" name={host.name} title={host.name} path={path} changed={again} />
         </div>
+        {needs.length > 0 && <ul class="attention">{needs.map((each, index) => <Needed key={index} of={each} now={now} here />)}</ul>}
         <dl class="said">
           {facts.filter(([, value]) => value).map(([title, value]) => <div key={title}><dt>{title}</dt><dd>{typeof value === "string" ? <Text of={value} /> : value}</dd></div>)}
         </dl>
@@ -89,8 +93,8 @@ export function HostPage({ name }: { name: string }): JSX.Element {
               { title: "Index", right: true, cell: (gpu) => gpu.index },
               { title: "Model", cell: (gpu) => <Text of={gpu.model} /> },
               { title: "Memory", right: true, cell: (gpu) => gib(gpu.memoryBytes) },
-              { title: "Job", cell: (gpu) => (gpu.jobId ? <a href={jobPath(gpu.jobId)}><Text of={gpu.jobId} /></a> : "free") },
-              { title: "Health", wide: true, cell: (gpu) => <span class={gpu.problem ? "bad" : ""}><Text of={gpu.problem || "good"} /></span> },
+              { title: "Job", cell: (gpu) => (gpu.jobId ? <a href={jobPath(gpu.jobId)}><Text of={gpu.jobId} /></a> : hostLook(host) === "bad" ? "–" : "free") },
+              { title: "Health", wide: true, cell: (gpu) => <span class={gpu.problem ? "bad" : ""}><Text of={gpu.problem || (hostLook(host) === "bad" ? "not known while nothing is heard from the host" : "good")} /></span> },
               { title: "UUID", cell: (gpu) => <Text of={gpu.uuid} /> },
             ]}
           />

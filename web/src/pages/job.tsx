@@ -79,6 +79,8 @@ function Head({ job, goodput, changed }: { job: Job; goodput: Goodput | null; ch
   );
 }
 
+const TO_DO = "What do I do?";
+
 /** The controller's four sentences; of an older one, the facts that the command line prints. */
 function Said({ job }: { job: Job }): JSX.Element {
   const now = useNow();
@@ -90,7 +92,7 @@ function Said({ job }: { job: Job }): JSX.Element {
         ["Is it healthy?", said.health],
         ["What happened?", said.happened],
         ["What was done?", said.done],
-        ["What do I do?", advice || "nothing"],
+        [TO_DO, advice || "nothing"],
       ]
     : facts(job, now);
   const done = said ? stepWords(job) : "";
@@ -98,19 +100,19 @@ function Said({ job }: { job: Job }): JSX.Element {
     <>
       <dl class={`said ${said?.condition === "NEEDS_YOU" ? "urgent" : ""}`}>
         {rows.filter(([, text]) => text).map(([name, text]) => (
-          <div key={name}><dt>{name}</dt><dd><Text of={text} /></dd></div>
+          <div key={name}><dt>{name}</dt><dd><Text of={text} />{name === TO_DO && command && <Command line={command} />}</dd></div>
         ))}
         {done && <div><dt>Step</dt><dd>{done}</dd></div>}
         {job.expectedEnd && <div><dt>Ends</dt><dd>{job.expectedEnd.words}</dd></div>}
       </dl>
-      {command && <Command line={command} />}
     </>
   );
 }
 
 function stepWords(job: Job): string {
   const done = steps(job);
-  const share = job.step !== null && job.stepTotal ? ` (${((100 * job.step) / job.stepTotal).toFixed(0)} %)` : "";
+  const part = job.step !== null && job.stepTotal ? (100 * job.step) / job.stepTotal : 0;
+  const share = part >= 1 ? ` (${part.toFixed(0)} %)` : "";
   return done && `${done}${share}${job.savedStep === null ? "" : `, saved at ${job.savedStep.toFixed(0)}`}`;
 }
 

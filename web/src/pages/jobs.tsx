@@ -168,7 +168,7 @@ function Row({ job, now, index }: { job: JobRow; now: number; index: number }): 
   const needs = job.summary?.condition === "NEEDS_YOU";
   return (
     <div class="row" role="row" aria-rowindex={index + 2}>
-      <span role="cell"><State of={job.state} />{needs && <strong class="needs" title="needs you">!<span class="unseen"> needs you</span></strong>}</span>
+      <span role="cell" class="condition"><State of={job.state} />{needs && <strong class="needs" title="needs you"><span aria-hidden="true">!</span><span class="unseen">needs you</span></strong>}</span>
       <span role="cell" class="names">
         <a href={jobPath(job.id)}><Text of={job.displayName || job.id} /></a>
         <small><Text of={job.id} /></small>

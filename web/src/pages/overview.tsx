@@ -4,8 +4,8 @@ import type { GpuLook } from "../core/hosts.ts";
 import { lastWord, steps } from "../core/gang.ts";
 import { hostPath, jobPath } from "../core/route.ts";
 import type { Attention, Host, JobRow, Status } from "../core/types.ts";
-import { age, count, epoch, oneLine, span } from "../core/words.ts";
-import { Ago, Empty, Problem, State, Table, Text, Unready } from "../ui/bits.tsx";
+import { age, commandAtEnd, count, epoch, oneLine, span } from "../core/words.ts";
+import { Ago, Command, Empty, Problem, State, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery, useRoute } from "../ui/router.ts";
 
@@ -20,6 +20,8 @@ export interface JobList {
 }
 
 const URGENT = new Set(["HOST_LOST", "HOST_SILENT", "HOST_REFUSED", "HOST_THROTTLED", "WITHHELD", "GPU_FAULT", "HANG", "CERTIFICATE"]);
+/** Kinds whose messages end in a command of the controller's own; those of others may end in anything. */
+const COMMANDED = new Set(["HOST_LOST", "HANG"]);
 const list = (state: string): string => `/v1/jobs?${new URLSearchParams({ view: "ROW", newest: "true", pageSize: "50", filter: `state=${state}` })}`;
 
 /** What needs a person, what runs, what waits and why, and every GPU. */
@@ -76,15 +78,17 @@ function Summary({ of, now }: { of: Status; now: number }): JSX.Element {
   );
 }
 
-function Needed({ of, now }: { of: Attention; now: number }): JSX.Element {
+/** One thing that needs attention, with the command that answers it to copy; `here` on the page that it is about. */
+export function Needed({ of, now, here = false }: { of: Attention; now: number; here?: boolean }): JSX.Element {
   const at = of.subject.indexOf("/");
   const [kind, name] = at < 0 ? ["", of.subject] : [of.subject.slice(0, at), of.subject.slice(at + 1)];
   const path = kind === "job" ? jobPath(name, of.kind === "HANG" ? "?tab=hangs" : "") : kind === "host" ? hostPath(name) : "";
+  const [words, command] = COMMANDED.has(of.kind) ? commandAtEnd(of.message) : [of.message, ""];
   return (
-    <li class={URGENT.has(of.kind) ? "urgent" : ""}>
-      <span class="subject">{path ? <a href={path}>{kind} <Text of={name} /></a> : <Text of={name} />}</span>
+    <li class={`${URGENT.has(of.kind) ? "urgent" : ""} ${here ? "here" : ""}`}>
+      {!here && <span class="subject">{path ? <a href={path}>{kind} <Text of={name} /></a> : <Text of={name} />}</span>}
       <span class="soft since">{of.since ? age(now - (epoch(of.since) ?? now)) : ""}</span>
-      <span><Text of={of.message} /></span>
+      <span><Text of={words} />{command && <Command line={command} />}</span>
     </li>
   );
 }
@@ -101,7 +105,7 @@ function JobsOf(props: { title: string; loaded: ReturnType<typeof useData<JobLis
         <Table
           caption={props.title} rows={data.jobs} id={(job) => job.id}
           columns={[
-            { title: "Job", cell: (job) => <><State of={job.state} /> <a href={jobPath(job.id)}><Text of={job.displayName || job.id} /></a></> },
+            { title: "Job", whole: data.jobs.every((job) => (job.displayName || job.id).length <= 24), cell: (job) => <><State of={job.state} /> <a href={jobPath(job.id)}><Text of={job.displayName || job.id} /></a></> },
             ...(waiting ? [] : [{ title: "Step", right: true, cell: (job: JobRow) => steps(job) || "–" }]),
             { title: "GPUs", right: true, cell: (job) => job.gpuCount ?? "–" },
             { title: waiting ? "Since" : "Ran", right: true, cell: (job) => <Ago at={waiting ? job.createTime : job.startTime} now={props.now} /> },

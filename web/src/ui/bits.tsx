@@ -148,8 +148,10 @@ export interface Column<R> {
   cell: (row: R) => ComponentChildren;
   /** Numbers are set right. */
   right?: boolean;
-  /** May be broken into lines. */
+  /** Takes what width there is. */
   wide?: boolean;
+  /** Is never broken into lines. */
+  whole?: boolean;
 }
 
 /** A table that becomes a list of cards on a phone. */
@@ -164,8 +166,8 @@ export function Table<R>(props: { caption: string; columns: Column<R>[]; rows: R
         <tbody>
           {props.rows.map((row, index) => (
             <tr key={props.id(row, index)}>
-              {props.columns.map(({ title, cell, right, wide }) => (
-                <td key={title} data-title={title} class={`${right ? "right" : ""}${wide ? " wide" : ""}`}><div>{cell(row)}</div></td>
+              {props.columns.map(({ title, cell, right, wide, whole }) => (
+                <td key={title} data-title={title} class={`${right ? "right" : ""}${wide ? " wide" : ""}${whole ? " whole-word" : ""}`}><div>{cell(row)}</div></td>
               ))}
             </tr>
           ))}
@@ -188,6 +190,8 @@ export function Windowed(props: {
   seen?: (first: number, last: number) => void;
   /** Keep the end in sight as rows are added. */
   pinned?: boolean;
+  /** The row that is the first in sight once rows are there. */
+  begin?: number;
   unpin?: () => void;
 }): JSX.Element {
   const box = useRef<HTMLDivElement>(null);
@@ -213,6 +217,10 @@ export function Windowed(props: {
     if (props.pinned && box.current) box.current.scrollTop = box.current.scrollHeight;
     look();
   }, [props.count, props.pinned]);
+  useEffect(() => {
+    if (props.begin && box.current) box.current.scrollTop = props.begin * props.height;
+    look();
+  }, [props.begin]);
   useEffect(() => props.seen?.(first, last), [first, last, props.count]);
   const shown = [];
   for (let index = first; index < last; index++) shown.push(props.row(index));
