@@ -104,3 +104,10 @@ test("ticks are round and few", () => {
   assert.deepEqual(ticks(3, 62, 6), [10, 20, 30, 40, 50, 60]);
   assert.ok(ticks(0, 86_400 * 365, 8).length <= 13);
 });
+
+test("a paused job is drawn running until its ranks had ended, then waiting", () => {
+  const paused = job({ state: "JOB_STATE_PAUSED", waitReason: "paused" });
+  paused.workers[0]?.exits.push(exit({ endTime: at(60), reason: "STOPPED" }));
+  const found = strip(paused, T0 + 100);
+  assert.deepEqual(found.spans.map(({ kind, from, to }) => [kind, from - T0, to - T0]), [["waits", 0, 10], ["runs", 10, 60], ["waits", 60, 100]]);
+});

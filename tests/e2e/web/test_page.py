@@ -208,6 +208,33 @@ def test_output_is_text_in_its_colours(visitor: Visitor, jobs: dict[str, str]) -
 
 
 @pytest.mark.parametrize("visitor", [("desktop", "light")], indirect=True, ids=["desktop"])
+def test_a_line_is_found_in_all_of_the_output_and_leads_to_what_is_around_it(
+    visitor: Visitor, site: DevCluster
+) -> None:
+    code = "for n in range(60_000): print(f'Line {n} of sixty thousand')"
+    made = site.detach("--", sys.executable, "-c", code)
+    site.holdfast("wait", made)
+    visitor.visit(f"/jobs/{made}?tab=logs", ".console .line")
+    assert visitor.page.get_by_text("The newest 2,000 lines").is_visible()
+    visitor.page.get_by_label("Find in these lines").fill("line 12345 ")
+    visitor.page.keyboard.press("Enter")
+    visitor.page.get_by_role("status").filter(has_text="1 line with line 12345").wait_for()
+    assert visitor.page.locator(".console .line bdi").all_inner_texts() == ["Line 12345 of sixty thousand"]
+    visitor.look("job-log-found")
+    visitor.page.get_by_role("link", name="What is around this line of rank 0").click()
+    hit = visitor.page.locator(".console .line.hit")
+    hit.wait_for()
+    assert hit.inner_text() == "Line 12345 of sixty thousand"
+    visitor.look("job-log-part")
+    visitor.page.get_by_role("button", name="Earlier").click()
+    visitor.page.wait_for_url(re.compile(r"at=8\d{4}$"))
+    offsets = itertools.accumulate(len(f"Line {n} of sixty thousand\n") for n in range(60_000))
+    at = int(visitor.page.url.rpartition("=")[2])
+    first = next(number for number, offset in enumerate(offsets, 1) if offset >= at)
+    visitor.page.locator(".console .line", has_text=f"Line {first} of").wait_for()
+
+
+@pytest.mark.parametrize("visitor", [("desktop", "light")], indirect=True, ids=["desktop"])
 def test_what_is_shown_is_what_the_command_line_prints(
     visitor: Visitor, jobs: dict[str, str], site: DevCluster
 ) -> None:

@@ -255,6 +255,17 @@ def drained() -> World:
     return world
 
 
+def draining(deadline_s: float | None) -> Callable[[], World]:
+    def situation() -> World:
+        world = running()
+        steps(world)
+        world.drain("host-1", deadline_s)
+        world.wait(1, beating=list(world.sessions))
+        return world
+
+    return situation
+
+
 def preempted() -> World:
     world = World(hosts=1)
     world.submit("a", gang(1, strategy=Strategy.SPOT))
@@ -498,8 +509,8 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         Condition.RECOVERS,
         "Nothing is heard from host-1 since 13:48:20 UTC; its ranks may run on there, so the job waits "
         "for it, or for: holdfast host fence host-1",
-        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
-        "Nothing had to be done",
+        "It ran until host-1 fell silent at 13:48:20 UTC",
+        "Nothing yet: its ranks may still run there, and none is started beside them",
         "Nothing: it goes on by itself; now by: holdfast host fence host-1",
     ),
     (
@@ -507,8 +518,8 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         Condition.NEEDS_YOU,
         "Nothing is heard from host-1 since 13:48:20 UTC; its ranks may run on there, so the job waits "
         "for it, or for: holdfast host fence host-1",
-        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
-        "Nothing had to be done",
+        "It ran until host-1 fell silent at 13:48:20 UTC",
+        "Nothing yet: its ranks may still run there, and none is started beside them",
         "Once that host is switched off for certain, and not before: holdfast host fence host-1",
     ),
     (
@@ -547,6 +558,22 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing: it goes on by itself",
     ),
     (
+        draining(None),
+        Condition.WORKS,
+        "Trains: step 48,120; host-1 is being drained and waits for the job to end",
+        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
+        "Nothing had to be done",
+        "Nothing",
+    ),
+    (
+        draining(600.0),
+        Condition.WORKS,
+        "Trains: step 48,120; host-1 is being drained, and its workers move to other hosts at 13:58:21 UTC",
+        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
+        "Nothing had to be done",
+        "Nothing",
+    ),
+    (
         preempted,
         Condition.WAITS,
         "Needs 4 GPUs on one host (0 free on the best)",
@@ -559,8 +586,8 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         paused,
         Condition.WAITS,
         "Paused; it holds no hosts",
-        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
-        "Nothing had to be done",
+        "It ran from 13:48:20 UTC on, and was paused",
+        "Its ranks were stopped, and its hosts are free for others",
         "Go on with it by: holdfast job resume a",
     ),
     (

@@ -68,9 +68,12 @@ export function strip(job: Job, now: number): Strip {
   }
   if (start !== null && at < to) {
     const waits = job.state === "JOB_STATE_QUEUED" || job.state === "JOB_STATE_PAUSED";
-    const words = waits ? job.waitReason || "waits" : `generation ${generation} ran ${span(to - at)}`;
-    add(waits ? "waits" : "runs", at, to, generation, words);
-    if (!waits) generations.push({ number: generation, from: since, to });
+    // What waits now ran until its ranks had ended.
+    const ends = job.workers.flatMap((worker) => worker.exits).filter((exit) => exit.generation === generation).map((exit) => epoch(exit.endTime) ?? at);
+    const until = waits ? Math.min(to, Math.max(at, ...ends)) : to;
+    add("runs", at, until, generation, `generation ${generation} ran ${span(until - at)}`);
+    add("waits", until, to, generation, job.waitReason || "waits");
+    if (until > at) generations.push({ number: generation, from: since, to: until });
   }
 
   for (const hang of job.hangs) {

@@ -159,9 +159,14 @@ def _busy(job: Job, busy: dict[int, str]) -> str:
 
 def _out_of_sight(cluster: Cluster, job: Job) -> Pending | None:
     """The reason of a job with hosts that are not heard from; None where there are none."""
-    hosts = dict.fromkeys(job.places[index].host for index in job.awaited)
-    silent = [name for name in hosts if cluster.presence_of(name).liveness is not Liveness.READY]
+    silent = silent_hosts(cluster, job)
     return _silence(cluster, job, silent) if silent else None
+
+
+def silent_hosts(cluster: Cluster, job: Job) -> list[str]:
+    """Hosts of the job's workers, those that are over left out, that are not heard from."""
+    hosts = dict.fromkeys(job.places[index].host for index in job.awaited)
+    return [name for name in hosts if cluster.presence_of(name).liveness is not Liveness.READY]
 
 
 def _lost_before(cluster: Cluster, job: Job, reason: str) -> Pending:

@@ -61,6 +61,8 @@ def what_happened(job: Job, now: Now) -> str:
     if last is not None:
         newest = "" if len(job.recoveries) == 1 else ", the last"
         return f"{_times(job)}{newest} at {moment(last.failed_at or last.started_at, now)}: {_cause(job, last)}"
+    if job.state is JobState.PAUSED and job.started_at is not None:
+        return f"It ran from {moment(job.started_at, now)} on, and was paused"
     if job.started_at is not None:
         return f"Nothing: it began to run at {moment(job.started_at, now)} and was not interrupted"
     return f"{job.owner} submitted it at {moment(job.created_at, now)}"
@@ -73,6 +75,8 @@ def what_was_done(job: Job, now: Now) -> str:
         return _about_hang(hang, now)
     if job.terminal and job.error is not None and job.error.why_final:
         return job.error.why_final.rstrip(".")
+    if job.state is JobState.PAUSED:
+        return "Its ranks were stopped, and its hosts are free for others"
     if not job.recoveries:
         return "It was not relaunched" if job.state is JobState.FAILED else "Nothing had to be done"
     last = job.recoveries[-1]

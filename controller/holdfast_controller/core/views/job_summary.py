@@ -18,7 +18,7 @@ from holdfast_controller.core.model.hang import Hang, HangOutcome
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason
-from holdfast_controller.core.scheduling.pending_reason import Pending, QueueView, pending
+from holdfast_controller.core.scheduling.pending_reason import Pending, QueueView, pending, silent_hosts
 from holdfast_controller.core.views.interruptions import what_happened, what_was_done
 from holdfast_controller.core.views.training import Training, training_of
 
@@ -63,12 +63,14 @@ def summary_of(cluster: Cluster, job: Job, queue_view: QueueView, now: Now) -> S
     found = _condition(cluster, job, queue_view, now)
     if found.command:
         found = replace(found, advice=f"{found.advice}: {found.command}")
-    return replace(
-        found,
-        happened=what_happened(job, now),
-        done=what_was_done(job, now),
-        interruptions=len(job.recoveries),
-    )
+    happened, done = what_happened(job, now), what_was_done(job, now)
+    silent = silent_hosts(cluster, job)
+    if silent and job.state is JobState.RUNNING and job.started and job.vacating is None:
+        seen = cluster.presence_of(silent[0]).last_seen_wall
+        hosts = silent[0] if len(silent) == 1 else f"{silent[0]} and {len(silent) - 1} more of its hosts"
+        happened = f"It ran until {hosts} fell silent" + (f" at {moment(seen, now)}" if seen else "")
+        done = "Nothing yet: its ranks may still run there, and none is started beside them"
+    return replace(found, happened=happened, done=done, interruptions=len(job.recoveries))
 
 
 def _condition(cluster: Cluster, job: Job, queue_view: QueueView, now: Now) -> Summary:
@@ -172,7 +174,7 @@ def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
         until = moment(job.held_until, now)
         advice = f"Nothing; action on hangs is off until {until}, turn it on by"
         return Summary(Condition.WORKS, health, advice, f"holdfast job hang-action {job.id} on")
-    return Summary(Condition.WORKS, f"{health}{_loan(cluster, job)}")
+    return Summary(Condition.WORKS, f"{health}{_loan(cluster, job)}{_drain(cluster, job, now)}")
 
 
 def _loan(cluster: Cluster, job: Job) -> str:
@@ -180,6 +182,19 @@ def _loan(cluster: Cluster, job: Job) -> str:
     if job.loan is None or job.loan.of not in cluster.queue:
         return ""
     return f"; its hosts are on loan: it gives way when {job.loan.of}, which waits ahead of it, can start there"
+
+
+def _drain(cluster: Cluster, job: Job, now: Now) -> str:
+    """The host of the job that is being drained, and when the job leaves it; empty where there is none."""
+    hosts = (cluster.hosts[name] for name in dict.fromkeys(job.places[index].host for index in job.awaited))
+    host = next((host for host in hosts if host.draining), None)
+    if host is None:
+        return ""
+    if host.drain_deadline is None:
+        return f"; {host.name} is being drained and waits for the job to end"
+    when = f"at {moment(host.drain_deadline, now)}"
+    early = f"at its next checkpoint, {when} at the latest" if host.drain_at_checkpoint else when
+    return f"; {host.name} is being drained, and its workers move to other hosts {early}"
 
 
 def _training(known: Training, detector: str, pace: str) -> str:
