@@ -12,7 +12,7 @@ protobuf. Programs may also import these, and the names in their ``__all__``:
 - ``holdfast.v1``: the messages, generated from the proto files.
 
 All else serves Holdfast's own programs and may change with any release: names with an underscore, and the packages
-``bundles``, ``cli``, ``dev``, ``doctor``, ``hang`` and ``training``.
+``bundles``, ``cli``, ``dev``, ``doctor``, ``guard``, ``hang`` and ``training``.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pytest
 import holdfast
 
 PUBLIC = ("holdfast", "holdfast.client", "holdfast.errors", "holdfast.settings", "holdfast.spec", "holdfast.v1")
-INTERNAL = ("bundles", "cli", "dev", "doctor", "hang", "training")
+INTERNAL = ("bundles", "cli", "dev", "doctor", "guard", "hang", "training")
 
 
 def load(name: str) -> ModuleType:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from tests.support import slurm_cluster
 from tests.support.podman_view import has_podman
 
 ROOT = Path(__file__).parents[2]
@@ -153,6 +154,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "promtool": lambda: _works("promtool", "--version"),
     "ptrace": _ptrace,
     "root": lambda: os.geteuid() == 0,
+    "slurm": lambda: not slurm_cluster.missing(),
     "systemd": _systemd,
     "torch": _torch,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import re
@@ -40,6 +41,18 @@ class Hooks:
     """Once nothing of a launched generation is left. A code other than 0: the host takes no more work."""
     timeout: float = 60.0
     """Seconds that either may take."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """``[guard]`` of agent.toml, which `holdfast guard` writes: the agent works inside another scheduler's job."""
+
+    pid: int = 0
+    """Workers, and the agent, end when this process does; 0: they outlive any. GPUs are left to that scheduler."""
+    first_local_rank: int = 0
+    """LOCAL_RANK of the first rank here: other agents on this machine have those before it."""
+    local_ranks: int = 0
+    """LOCAL_WORLD_SIZE, the ranks of all agents on this machine; 0: those of the worker."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +115,7 @@ class Config:
     shell_idle: float = 3600.0
     """Time after which a shell is ended into which nothing was typed and that wrote nothing."""
     env_file: Path | None = None
-    """NAME=VALUE lines for every worker on this host."""
+    """NAME=VALUE lines for every worker on this host; in a file that ends in .json, one object of them."""
     log_limit_mb: int = 256
     """MiB kept of each stream; older bytes are cut."""
     log_level: str = "info"
@@ -123,6 +136,7 @@ class Config:
     containers: ContainerSettings = field(default_factory=ContainerSettings)
     packages: Packages = field(default_factory=Packages)
     """Packaged code: what is kept of it, and what it is installed from."""
+    guard: Guard = field(default_factory=Guard)
     labels: dict[str, str] = field(default_factory=dict)
     """By which jobs may ask for this host, or keep away from it."""
 
@@ -237,13 +251,19 @@ def accounts(settings: Config, default: WorkerUser) -> Accounts:
 
 
 def read_env_file(path: Path | None) -> dict[str, str]:
-    """NAME=VALUE lines; blank ones and those that start with # are skipped. Raises ``ConfigError``."""
+    """NAME=VALUE lines; blank ones and those that start with # are skipped. Raises ``ConfigError``.
+
+    A file that ends in ``.json`` holds an object instead, whose values may have several lines.
+    """
     if path is None:
         return {}
     try:
-        lines = path.read_text().splitlines()
+        text = path.read_text(errors="surrogateescape" if path.suffix == ".json" else "strict")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"env_file: cannot read {path}: {error}.") from error
+    if path.suffix == ".json":
+        return _env_object(text, path)
+    lines = text.splitlines()
     env = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -252,4 +272,14 @@ def read_env_file(path: Path | None) -> dict[str, str]:
         if not equals or not _ENV_NAME.fullmatch(name):
             raise ConfigError(f"{path}:{number}: expected NAME=VALUE.")
         env[name] = value
+    return env
+
+
+def _env_object(text: str, path: Path) -> dict[str, str]:
+    try:
+        env = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid JSON: {error}.") from error
+    if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
+        raise ConfigError(f"{path}: expected one object whose values are texts.")
     return env

@@ -7,6 +7,7 @@ back as a sentence through a close-on-exec pipe, so that it never looks like an 
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import resource
@@ -15,6 +16,7 @@ import signal
 from holdfast_agent.shim import build_locks, capabilities, secret_files, terminal, torch_names
 from holdfast_agent.shim.processes import printable, read_small
 
+PR_SET_PDEATHSIG = 1
 OOM_SCORE_ADJ = "/proc/self/oom_score_adj"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class Plan:
         self.files: list[int] = []
         self.wants_terminal = bool(order.get("terminal", False))
         self.terminal: Terminal | None = None
+        self.guarded_by = 0  # the shim's pid, where the rank must not outlive it
         self.clears_locks = False  # one rank of a worker does it for all
         files = order.get("secret_files", {})
         self.secret_files = {encode(name): encode(path) for name, path in files.items()}
@@ -158,6 +161,9 @@ def become(plan: Plan, identity: Identity, generation: Generation, null: int, fa
         if plan.clears_locks:
             build_locks.tell(build_locks.remove_dead(plan.env))
         torch_names.leave_out_old(plan.argv, plan.env)
+        if plan.guarded_by:
+            problem = "its start came too late"
+            end_with(plan.guarded_by)
         problem = execute(plan.argv, plan.env)
     except secret_files.Unreadable as unreadable:
         problem = str(unreadable)
@@ -166,6 +172,12 @@ def become(plan: Plan, identity: Identity, generation: Generation, null: int, fa
     finally:
         os.write(failures, f"{plan.rank} {problem[:1000]}\n".encode())
         os._exit(127)
+
+
+def end_with(shim: int) -> None:
+    """Has the kernel kill this process when its parent is gone. Raises OSError where that can't be or has happened."""
+    if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) or os.getppid() != shim:
+        raise OSError(errno.ESRCH, "the shim is gone")
 
 
 def offer_to_oom_killer() -> None:

@@ -25,6 +25,7 @@ Longer than 400 lines because the loop and all the orders that it may get share 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from holdfast_agent.shim.peers import Peers
 
 VERSION = 1
+GUARD_GRACE_S = 5.0  # from TERM to KILL for ranks whose guard is gone
 LEFTOVER_GRACE_S = 2.0  # for what ranks that ended by themselves leave behind
 RETRY_S = 1.0  # a journal that can't be written
 RESERVE_BYTES, RESERVE_PER_RANK_BYTES = 64 << 10, 8 << 10
@@ -76,6 +78,8 @@ class Shim:
         self.generation: Generation | None = None
         self.highest = 0  # generation that has a journal here
         self.silent: list[list[int]] = []  # peers that were reported as silent
+        self.guard = -1  # a pidfd of the process that nothing here may outlive
+        self.guarded = False
         self.retry_at: float | None = None
         self.complain_at = 0.0
         self.done = False
@@ -93,6 +97,8 @@ class Shim:
     def handle(self, events: list[tuple[int, int]]) -> None:
         """Does what each ready descriptor asks for."""
         ready = dict(events)
+        if ready.pop(self.guard, 0):
+            self.end_with_guard()
         if ready.pop(self.wake, 0):
             os.read(self.wake, 4096)
             self.reap()  # before the agent is heard: these ended by themselves
@@ -203,8 +209,9 @@ class Shim:
         """Parse a message into a call ready to be made. Raises one of BAD_ORDER."""
         operation = message["op"]
         if operation == "assign" and self.directory < 0:
-            path = encode(message["dir"])
-            return lambda: self.assign(path)
+            path, guard = encode(message["dir"]), message.get("guard")
+            named = (int(guard["pid"]), int(guard["start_ticks"])) if guard else None
+            return lambda: self.assign(path, named)
         if self.directory >= 0:
             if operation == "quit":
                 return self.quit
@@ -228,9 +235,14 @@ class Shim:
 
     # -- assignment
 
-    def assign(self, path: bytes) -> None:
-        """Takes the worker's directory, alone, and says so on disk once it can be reached there."""
+    def assign(self, path: bytes, guard: tuple[int, int] | None) -> None:
+        """Takes the worker's directory, alone, and says so on disk once it can be reached there.
+
+        Nothing here outlives the process `guard`, a pid and its start time, where one is named.
+        """
         try:
+            if guard:
+                self.watch_guard(*guard)
             directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=directory)
             try:
@@ -257,6 +269,22 @@ class Shim:
         self.epoll.register(self.listener.fileno(), select.EPOLLIN)
         self.greet()
 
+    def watch_guard(self, pid: int, start_ticks: int) -> None:
+        """Wake the loop when the process is gone. Raises OSError where it is already."""
+        self.guard = os.pidfd_open(pid)
+        if Process(pid).start_ticks != start_ticks:  # opened first and compared after: it can't be another's since
+            raise OSError(errno.ESRCH, "the process that it may not outlive is gone")
+        self.epoll.register(self.guard, select.EPOLLIN)
+        self.guarded = True
+
+    def end_with_guard(self) -> None:
+        """Stops what runs, and ends once nothing is left."""
+        self.epoll.unregister(self.guard)
+        os.close(self.guard)
+        self.guard = -1
+        if self.generation and not self.generation.gone:
+            self.stop(self.generation.number, GUARD_GRACE_S, "STOPPED", "stopped by itself: holdfast guard is gone")
+
     def quit(self) -> None:
         """Ends the shim, unless it is needed."""
         generation = self.generation
@@ -282,6 +310,7 @@ class Shim:
             identity = Identity(message)
             for order in message["ranks"]:
                 plans.append(Plan(order))
+                plans[-1].guarded_by = os.getpid() if self.guarded else 0
             if not plans or len({plan.rank for plan in plans}) < len(plans):
                 raise ValueError("no rank, or one of them twice")
             plans[0].clears_locks = True
@@ -476,6 +505,8 @@ class Shim:
     def tick(self) -> None:
         """Does what is due."""
         generation, now = self.generation, now_s()
+        if self.guarded and self.guard < 0 and (generation is None or generation.gone):
+            self.done = True  # even where the journal can't be written: its folder goes with the guard
         if generation is None:
             return
         if self.retry_at is not None and now >= self.retry_at:

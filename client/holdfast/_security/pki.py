@@ -17,6 +17,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from holdfast._base.identity import Identity, Kind
@@ -28,16 +29,17 @@ from holdfast.errors import ConfigError
 CLOCK_SKEW = datetime.timedelta(seconds=BACKDATED_S)
 """Certificates start this long ago, for parties whose clocks are behind."""
 PublicKey = ec.EllipticCurvePublicKey
+_P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 CA_LIFETIME = datetime.timedelta(days=3650)
 LEAF_LIFETIME = datetime.timedelta(days=365)
 
 
-def create_ca(cluster: str, directory: Path) -> None:
+def create_ca(cluster: str, directory: Path, *, seed: bytes = b"") -> None:
     """Write ``ca.pem`` and ``ca.key`` (mode 0600), each atomically, into ``directory``, which must exist.
 
-    The CA signs leaves only, never another CA.
+    The CA signs leaves only, never another CA. Those that are made from one secret ``seed`` trust each other's leaves.
     """
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = _derived_key(seed) if seed else ec.generate_private_key(ec.SECP256R1())
     name = _common_name(f"Holdfast CA of {cluster}")
     made = (
         _builder(key.public_key(), _now(), CA_LIFETIME)
@@ -48,6 +50,12 @@ def create_ca(cluster: str, directory: Path) -> None:
         .sign(key, hashes.SHA256())
     )
     _write_pair(directory, "ca", key, made)
+
+
+def _derived_key(seed: bytes) -> ec.EllipticCurvePrivateKey:
+    # 64 bits more than the order of the group: no value is likelier than another to any measure.
+    wide = HKDF(hashes.SHA256(), 40, salt=None, info=b"holdfast ca").derive(seed)
+    return ec.derive_private_key(1 + int.from_bytes(wide) % (_P256_ORDER - 1), ec.SECP256R1())
 
 
 def issue(

@@ -25,6 +25,7 @@ from holdfast.cli.hosts.hosts import host
 from holdfast.cli.hosts.maintenance import dismiss, maintenance, stop_orphans
 from holdfast.cli.jobs.cancelling import cancel
 from holdfast.cli.jobs.goodput import goodput
+from holdfast.cli.jobs.guard import guard
 from holdfast.cli.jobs.jobs import job, ps
 from holdfast.cli.jobs.logs import logs
 from holdfast.cli.jobs.run import run
@@ -94,6 +95,7 @@ host.add_command(stop_orphans)
 host.add_command(dismiss)
 for _command in (
     run,
+    guard,
     submit,
     ps,
     logs,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from random import SystemRandom
 
@@ -15,7 +15,7 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 def choose(known: Cluster | None, *, hosts: int | None, gpus: int | None, port: int | None) -> Cluster:
     """The cluster that is wanted (see ``plan.grow``), new ports being free at present on this machine."""
-    ephemeral = _ephemeral_range()
+    ephemeral = ephemeral_range()
     # In random order, lest two clusters that are made at the same time choose alike.
     shuffled = SystemRandom()
     ports = plan.controller_ports(ephemeral)
@@ -28,12 +28,18 @@ def choose(known: Cluster | None, *, hosts: int | None, gpus: int | None, port: 
         hosts=hosts,
         gpus=gpus,
         port=port,
-        free_ports=(p for p in ports if _all_free([p])),
+        free_ports=free(ports),
         free_blocks=(b for b in blocks if _all_free(b) and port not in b),
     )
 
 
-def _ephemeral_range() -> range:
+def free(ports: Iterable[int]) -> Iterator[int]:
+    """Yield the ports that nothing on this machine has at present."""
+    return (port for port in ports if _all_free([port]))
+
+
+def ephemeral_range() -> range:
+    """The ports that the kernel gives to outgoing connections."""
     try:
         first, last = _EPHEMERAL.read_text().split()
     except OSError:

@@ -63,6 +63,8 @@ class HostFacts:
     site_env: Mapping[str, str] = field(default_factory=dict)
     has_epilog: bool = False
     """The admin wants a command run after each generation."""
+    local_ranks: tuple[int, int] = (0, 0)
+    """LOCAL_RANK of the first rank, and LOCAL_WORLD_SIZE where other agents of this machine count too, else 0."""
 
     def running_as(self, user: WorkerUser | None) -> HostFacts:
         """The same facts with another account for the ranks; None changes nothing."""
@@ -130,7 +132,7 @@ def plan_ranks(
         ours = {
             **shared,
             ("RANK" if launch.in_world else "HOLDFAST_RANK"): str(rank),
-            **_local(launch, local_rank),
+            **_local(launch, local_rank, facts),
             "TORCHELASTIC_ERROR_FILE": f"{error_dir(facts, assignment.key, assignment.generation)}/r{rank}.json",
         }
         env = compose(launch, facts, ours, diagnostics, image, code)
@@ -198,11 +200,12 @@ def _defaults(facts: HostFacts) -> dict[str, str]:
     }
 
 
-def _local(launch: Launch, local_rank: int) -> dict[str, str]:
+def _local(launch: Launch, local_rank: int, facts: HostFacts) -> dict[str, str]:
     """The variables that tell processes of one worker apart; a lone one outside torch's world needs none."""
     if not launch.in_world and launch.processes == 1:
         return {}
-    return {"LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(launch.processes)}
+    first, size = facts.local_ranks
+    return {"LOCAL_RANK": str(first + local_rank), "LOCAL_WORLD_SIZE": str(size or launch.processes)}
 
 
 def _tuning(launch: Launch, ours: Mapping[str, str], facts: HostFacts) -> dict[str, str]:

@@ -148,13 +148,14 @@ async def _main(settings: Config, file: Path | None, failures: list[BaseExceptio
         data_interface=settings.data_interface,
         site_env=config.read_env_file(settings.env_file),
         has_epilog=bool(settings.hooks.epilog),
+        local_ranks=(settings.guard.first_local_rank, settings.guard.local_ranks),
     )
     address = settings.address or inventory.host_address(settings.data_interface)
     if config.check_certificate(settings).ends_at < time.time():
         # The workers here still need their agent, so it starts.
         log.warning("certificate.expired", file=str(settings.cert), fix="join again: holdfast-agent join")
     source: GpuSource = NvmlSource()
-    if settings.simulated_gpus:
+    if settings.simulated_gpus or settings.guard.pid:
         source = SimulatedSource(settings.name, settings.simulated_gpus, settings.simulated_signals)
     spawner = Spawner(settings.state_dir / "shims.log")
     driver: Driver | None = None
@@ -230,7 +231,7 @@ def _assemble(
         tasks,
         Means(not shared, found, settings.labels, scoped, int(settings.umask, 8)),
     )
-    shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost)
+    shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost, settings.guard.pid)
     boxes = containers.find(settings.containers, settings.name, settings.state_dir)
     log.info("containers.mode", error=boxes.problem)
     host = host_pb2.Inventory(

@@ -53,11 +53,13 @@ class Shims:
         spawner: Spawner,
         on_message: Callable[[WorkerId, dict[str, Any]], None],
         on_lost: Callable[[WorkerId], None],
+        guard_pid: int = 0,
     ) -> None:
         self._files = files
         self._spawner = spawner
         self._on_message = on_message
         self._on_lost = on_lost
+        self._guard = {"guard": {"pid": guard_pid, "start_ticks": start_ticks(guard_pid)}} if guard_pid else {}
         self._held: dict[WorkerId, Held] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -101,7 +103,7 @@ class Shims:
             raise
         held.link = self._link(key, held, fresh.sock)
         hit("agent.assign.before")
-        held.link.send({"op": "assign", "dir": str(directory)})
+        held.link.send({"op": "assign", "dir": str(directory), **self._guard})
         hit("agent.assign.after")
 
     def adopt(self, key: WorkerId) -> bool:

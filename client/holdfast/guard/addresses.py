@@ -1,0 +1,54 @@
+"""Under which addresses the tasks of a job reach its first host."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+
+from holdfast.errors import ConfigError
+from holdfast.guard.allocation import Allocation
+
+TOOL_S = 10.0
+
+
+def of_first(place: Allocation) -> list[str]:
+    """Addresses of the host of task 0, the likeliest first. Raises ``ConfigError`` where its name leads nowhere."""
+    if place.kind == "alone":
+        return ["127.0.0.1"]
+    name = _node_address(place.first_host) if place.kind == "slurm" else place.first_host
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(
+            f"{place.host} can't find the address of {name}, the host of task 0: {error}.",
+            fix="Have the hosts of a job resolve each other's names.",
+        ) from error
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+def own(addresses: list[str]) -> str:
+    """The first of them that is this machine's. Raises ``ConfigError``."""
+    for address in addresses:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family) as probe:
+            try:
+                probe.bind((address, 0))
+            except OSError:
+                continue
+            return address
+    raise ConfigError(f"This is the host of task 0, but {', '.join(addresses)} is no address of it.")
+
+
+def joined(address: str, port: int) -> str:
+    """Write an address and a port as one text."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _node_address(name: str) -> str:
+    """A node's address as Slurm knows it; its name where Slurm doesn't say."""
+    try:
+        done = subprocess.run(["scontrol", "show", "node", name], capture_output=True, timeout=TOOL_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return name
+    words = done.stdout.decode(errors="replace").split()
+    return next((word.removeprefix("NodeAddr=") for word in words if word.startswith("NodeAddr=")), name)

@@ -1,0 +1,140 @@
+"""Reads from the environment which task of which job this is. Pure.
+
+A scheduler starts one process for each task that the user asked for. Rank i of the guarded job runs in task i, so a
+program finds the numbers that it found before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from holdfast.errors import ConfigError
+
+MOST_HOSTS = 65_536
+_REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One task of a job, counted from 0; alone it is task 0 of 1."""
+
+    kind: str
+    """``slurm``, or ``alone``."""
+    job: str
+    """Name of the job and step, the same in all of its tasks and in no others; empty when alone."""
+    task: int
+    tasks: int
+    local_task: int
+    """Among the tasks of this machine."""
+    local_tasks: int
+    host: str
+    """This machine, by the scheduler's name for it."""
+    hosts: tuple[str, ...]
+    """All hosts of the job; task 0 is on the first."""
+
+    @property
+    def first_host(self) -> str:
+        """The host of task 0."""
+        return self.hosts[0]
+
+    @property
+    def name(self) -> str:
+        """Name of this task's agent."""
+        return self.host if self.local_tasks == 1 else f"{self.host}.{self.local_task}"
+
+
+def read(environ: Mapping[str, str], hostname: str) -> Allocation:
+    """The task that the environment describes. Raises ``ConfigError`` for one that makes no sense."""
+    if "SLURM_STEP_NODELIST" in environ:
+        return _slurm(environ)
+    return Allocation("alone", "", 0, 1, 0, 1, hostname or "localhost", ("localhost",))
+
+
+def _slurm(environ: Mapping[str, str]) -> Allocation:
+    if int(environ.get("SLURM_HET_SIZE", "1")) > 1:
+        raise ConfigError(
+            "This is a heterogeneous job of Slurm, whose components number their tasks apart.",
+            fix="Guard each component in a step of its own: srun --het-group=0 holdfast guard -- …",
+        )
+    hosts = list(hostlist(_text(environ, "SLURM_STEP_NODELIST")))
+    node = _number(environ, "SLURM_NODEID")
+    per_node = list(_tasks_per_node(_text(environ, "SLURM_STEP_TASKS_PER_NODE")))
+    if node >= len(hosts) or len(per_node) != len(hosts):
+        raise ConfigError(
+            f"SLURM_NODEID is {node} and SLURM_STEP_TASKS_PER_NODE {environ['SLURM_STEP_TASKS_PER_NODE']!r}, "
+            f"but SLURM_STEP_NODELIST names {len(hosts)} hosts.",
+            fix="Start it by srun, which sets all of them.",
+        )
+    return Allocation(
+        "slurm",
+        f"{_text(environ, 'SLURM_JOB_ID')}.{_text(environ, 'SLURM_STEP_ID')}",
+        _number(environ, "SLURM_PROCID"),
+        _number(environ, "SLURM_STEP_NUM_TASKS"),
+        _number(environ, "SLURM_LOCALID"),
+        per_node[node],
+        hosts[node],
+        tuple(hosts),
+    )
+
+
+def hostlist(text: str) -> Iterator[str]:
+    """The names in a host list as Slurm writes it: ``n[1-3,7],gpu-a``. Raises ``ConfigError``."""
+    count = 0
+    for part in _parts(text):
+        for name in _expanded(part):
+            count += 1
+            if count > MOST_HOSTS:
+                raise ConfigError(f"The host list {text[:60]!r} names more than {MOST_HOSTS} hosts.")
+            yield name
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Split at the commas that are not in brackets."""
+    part, depth = "", 0
+    for character in text:
+        depth += (character == "[") - (character == "]")
+        if character == "," and not depth:
+            yield part
+            part = ""
+        else:
+            part += character
+    yield part
+
+
+def _expanded(part: str) -> Iterator[str]:
+    head, bracket, rest = part.partition("[")
+    if not bracket:
+        yield part
+        return
+    spans, _, tail = rest.partition("]")
+    for span in spans.split(","):
+        first, dash, last = span.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ConfigError(f"{part!r} is no host list: {span!r} is neither a number nor a range.")
+        for number in range(int(first), int(last or first) + 1):
+            for name in _expanded(tail):
+                yield f"{head}{number:0{len(first)}}{name}"
+
+
+def _tasks_per_node(text: str) -> Iterator[int]:
+    """``2(x3),1`` is 2, 2, 2, 1. Raises ``ConfigError``."""
+    for part in text.split(","):
+        found = _REPEATED.fullmatch(part)
+        if found is None or int(found[2] or 1) > MOST_HOSTS:
+            raise ConfigError(f"SLURM_STEP_TASKS_PER_NODE: {part!r} is no count of tasks.")
+        yield from [int(found[1])] * int(found[2] or 1)
+
+
+def _text(environ: Mapping[str, str], name: str) -> str:
+    if not environ.get(name):
+        raise ConfigError(f"{name} is not set, though SLURM_STEP_NODELIST is.", fix="Start it by srun.")
+    return environ[name]
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text = _text(environ, name)
+    if not text.isdecimal() or len(text) > 9:
+        raise ConfigError(f"{name} is {text!r}, which is no number.", fix="Start it by srun.")
+    return int(text)

@@ -1,0 +1,85 @@
+"""Copies what a task's ranks print to the task's own stdout and stderr, byte for byte and in the order of each stream.
+
+The files are the truth, and bounded; a reader that is slow holds up this copy alone, never a rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+from pathlib import Path
+
+LOOK_S = 0.05
+CHUNK = 1 << 16
+
+
+class Forwarder:
+    """One thread for all streams of one worker's ranks. Where several write, only whole lines are passed on."""
+
+    def __init__(self, logs: Path, *, several: bool, targets: tuple[int, int] = (1, 2)) -> None:
+        self._logs = logs
+        self._several = several
+        self._targets = {".out": targets[0], ".err": targets[1]}
+        self._read: dict[str, int] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin to pass on what the ranks write."""
+        self._thread.start()
+
+    def finish(self, timeout_s: float) -> None:
+        """Pass on the rest, which no one writes to any more; give up after ``timeout_s``."""
+        self._stop.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_S):
+            self._pass_on(whole=False)
+        self._pass_on(whole=True)
+
+    def _pass_on(self, *, whole: bool) -> None:
+        for suffix, target in self._targets.items():
+            for path in sorted(self._logs.glob(f"*/g*/*{suffix}"), key=_age):
+                with contextlib.suppress(FileNotFoundError):
+                    self._copy(str(path), target, whole=whole)
+
+    def _copy(self, path: str, target: int, *, whole: bool) -> None:
+        at = self._read.get(path, 0)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            while True:
+                try:
+                    at = os.lseek(fd, at, os.SEEK_DATA)  # the head of a long file is cut off
+                except OSError as error:
+                    if error.errno == errno.ENXIO:
+                        return
+                    raise
+                data = os.read(fd, CHUNK)
+                if self._several and not whole:
+                    data = data[: data.rfind(b"\n") + 1] or (data if len(data) == CHUNK else b"")
+                if not data:
+                    return
+                _write(target, data)
+                at += len(data)
+                self._read[path] = at
+        finally:
+            os.close(fd)
+
+
+def _age(path: Path) -> tuple[int, str]:
+    """Sort key: by generation, then by rank."""
+    return int(path.parent.name[1:]) if path.parent.name[1:].isdecimal() else 0, path.name
+
+
+def _write(target: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(target, view) :]
+        except BlockingIOError:
+            threading.Event().wait(LOOK_S)
+        except OSError:
+            return  # its reader is gone, which is no reason to stop the work

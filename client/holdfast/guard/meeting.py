@@ -1,0 +1,238 @@
+"""Brings the tasks of one job together: the others find task 0, prove who they are, and learn its controller's address.
+
+Lines of JSON over TCP. Nothing secret is said in the clear: the seed comes inside a credential, or is known before, and
+each side proves that it has it. The ports follow from the job's name, so that no task needs to learn them; who else
+listens there proves nothing, and is passed by. A connection stays open as long as its guard lives, so each side
+notices at once when the other is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast._base.version import __version__
+from holdfast.errors import ConfigError, Unauthenticated, Unavailable
+from holdfast.guard import trust
+from holdfast.guard.allocation import Allocation
+
+CANDIDATES = 16
+FIRST_PORT, LAST_PORT = 10_000, 29_999
+"""Outside of what kernels give to outgoing connections, and of Slurm's own ports below."""
+LINE_BYTES = 64 << 10
+ANSWER_S = 10.0
+"""For a step of the greeting, which may run munge."""
+AGAIN_S = 0.1
+NEWCOMERS = 64
+"""Connections at a time that have not proven anything."""
+
+Seal = Callable[[], str]
+Unseal = Callable[[str], bytes]
+
+
+def ports(job: str) -> list[int]:
+    """Ports on which task 0 may listen, in the order in which they are tried."""
+    number = int.from_bytes(hashlib.sha256(job.encode()).digest()[:4])
+    span = LAST_PORT - FIRST_PORT + 1 - CANDIDATES
+    return [FIRST_PORT + number % span + index for index in range(CANDIDATES)]
+
+
+class Host:
+    """Task 0's side. ``present`` are tasks that have come, ``lost`` those of them that are gone again."""
+
+    def __init__(self, place: Allocation, seed: bytes, controller: str, seal: Seal | None) -> None:
+        self._place, self._seed, self._controller = place, seed, controller
+        self._seal = seal
+        self._writers: dict[int, asyncio.StreamWriter] = {}
+        self._newcomers = 0
+        self._server: asyncio.Server | None = None
+        self.present: dict[int, str] = {}
+        self.lost: dict[int, str] = {}
+        self.problem = ""
+        self.changed = asyncio.Event()
+
+    async def listen(self, address: str) -> None:
+        """Raises ``ConfigError`` where all of the job's ports are taken."""
+        for port in ports(self._place.job):
+            try:
+                self._server = await asyncio.start_server(self._greet, address, port, limit=LINE_BYTES)
+                return
+            except OSError as error:
+                problem = error
+        raise ConfigError(f"No port for the tasks to meet on {self._place.host}: {problem}.")
+
+    async def close(self) -> None:
+        """Stop listening, and hang up on all tasks that are still there."""
+        if self._server is not None:
+            self._server.close()
+        for writer in self._writers.values():
+            writer.close()
+
+    def tell(self, message: dict[str, str]) -> None:
+        """Send to every task that is there."""
+        for task, writer in list(self._writers.items()):
+            if task not in self.lost:
+                _send(writer, message)
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = -1
+        self._newcomers += 1
+        try:
+            if self._newcomers > NEWCOMERS:
+                return
+            async with asyncio.timeout(ANSWER_S):
+                task = await self._admit(reader, writer)
+        except (OSError, ValueError, KeyError, TypeError, TimeoutError, ConfigError, asyncio.IncompleteReadError):
+            return  # no task of this job, or one that is gone again
+        finally:
+            self._newcomers -= 1
+            if task < 0:
+                writer.close()
+        await self._attend(task, reader)
+
+    async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+        nonce = secrets.token_hex(16)
+        credential = await asyncio.to_thread(self._seal) if self._seal else ""
+        _send(writer, {"job": self._place.job, "nonce": nonce, "credential": credential})
+        said = await _line(reader)
+        task, name = int(said["task"]), str(said["name"])
+        words = ("task", nonce, str(task), name, str(said["version"]), str(said["nonce"]))
+        if not secrets.compare_digest(str(said["proof"]), trust.proof(self._seed, *words)):
+            raise ValueError("no proof")
+        if not 0 < task < self._place.tasks or task in self.present:
+            raise ValueError("no such task")
+        if said["version"] != __version__:
+            self.problem = (
+                f"Task {task} on {name} has Holdfast {said['version']:.40}, and task 0 on {self._place.name} has "
+                f"{__version__}: install one release on all hosts."
+            )
+            self.changed.set()
+        _send(writer, {"controller": self._controller, "proof": self._answer(str(said["nonce"]))})
+        self.present[task] = name
+        self._writers[task] = writer
+        self.changed.set()
+        return task
+
+    def _answer(self, nonce: str) -> str:
+        return trust.proof(self._seed, "controller", nonce, self._controller)
+
+    async def _attend(self, task: int, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
+            while True:
+                said = await _line(reader)
+                self.problem = self.problem or str(said["problem"])
+                self.changed.set()
+        self.lost[task] = self.present[task]
+        self.changed.set()
+
+
+class Guest:
+    """Another task's side, once it was admitted."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seed: bytes, said: str) -> None:
+        self._reader, self._writer = reader, writer
+        self.seed, self.controller = seed, said
+        self.address = str(writer.get_extra_info("sockname")[0])
+        """Ours, as task 0 sees it."""
+
+    async def hear(self) -> dict[str, Any] | None:
+        """The next message of task 0; None once it is gone."""
+        try:
+            return await _line(self._reader)
+        except (OSError, ValueError, asyncio.IncompleteReadError):
+            return None
+
+    def complain(self, problem: str) -> None:
+        """Tell task 0 why this one can't start."""
+        _send(self._writer, {"problem": problem})
+
+    def leave(self) -> None:
+        """Hang up, which says that this task is done."""
+        self._writer.close()
+
+
+async def join(
+    place: Allocation, hosts: Sequence[str], seed: bytes, unseal: Unseal | None, timeout_s: float
+) -> Guest:
+    """Find task 0 at one of the addresses ``hosts``. Raises ``Unavailable`` after ``timeout_s``."""
+    why = "nothing listens there"
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                for host in hosts:
+                    for port in ports(place.job):
+                        found = await _try(place, host, port, seed, unseal)
+                        if isinstance(found, Guest):
+                            return found
+                        why = found or why
+                await asyncio.sleep(AGAIN_S)
+    except TimeoutError:
+        first = ports(place.job)[0]
+        raise Unavailable(
+            f"Task {place.task} on {place.name} has not found task 0 on {place.first_host} ({', '.join(hosts)}) within "
+            f"{timeout_s:.0f} s: {why}.",
+            fix=f"See what task 0 says, and have TCP ports {first} to {first + CANDIDATES - 1} and 7000 to 9999 open "
+            "between the hosts of a job.",
+        ) from None
+
+
+async def _try(place: Allocation, host: str, port: int, seed: bytes, unseal: Unseal | None) -> Guest | str:
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            reader, writer = await asyncio.open_connection(host, port, limit=LINE_BYTES)
+    except ConnectionRefusedError:
+        return ""
+    except (OSError, TimeoutError) as error:
+        return str(error) or "no answer"
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await _introduce(place, reader, writer, seed, unseal)
+    except Unauthenticated as error:
+        why = error.message
+    except (OSError, ValueError, KeyError, TypeError, TimeoutError, asyncio.IncompleteReadError):
+        why = f"what listens on port {port} is not this job's guard"
+    writer.close()
+    return why
+
+
+async def _introduce(
+    place: Allocation,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    seed: bytes,
+    unseal: Unseal | None,
+) -> Guest:
+    said = await _line(reader)
+    if said["job"] != place.job:
+        raise ValueError("another job's")
+    if unseal is not None:
+        seed = await asyncio.to_thread(unseal, str(said["credential"]))
+    nonce = secrets.token_hex(16)
+    words = ("task", str(said["nonce"]), str(place.task), place.name, __version__, nonce)
+    introduction = {"task": place.task, "name": place.name, "version": __version__, "nonce": nonce}
+    _send(writer, introduction | {"proof": trust.proof(seed, *words)})
+    said = await _line(reader)
+    controller = str(said["controller"])
+    if not secrets.compare_digest(str(said["proof"]), trust.proof(seed, "controller", nonce, controller)):
+        raise Unauthenticated("task 0 has another secret")
+    return Guest(reader, writer, seed, controller)
+
+
+def _send(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
+    writer.write(json.dumps(message).encode() + b"\n")
+
+
+async def _line(reader: asyncio.StreamReader) -> dict[str, Any]:
+    try:
+        text = await reader.readuntil(b"\n")
+    except asyncio.LimitOverrunError as error:
+        raise ValueError("a line without end") from error
+    message = json.loads(text)
+    if not isinstance(message, dict):
+        raise ValueError("no object")
+    return message

@@ -1,0 +1,100 @@
+"""Keeps the record of a guarded command: a folder beside its output, with the job, its events, evidence of hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast._sdk import json_view
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast._session.hang_wire import WorkerEvidence
+    from holdfast.client import Client
+    from holdfast.settings import ClientSettings
+    from holdfast.v1 import job_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How events, jobs and evidence are told to people; the command line's own."""
+
+    note: Callable[[str], None]
+    """One line on stderr."""
+    sentence: Callable[[job_pb2.WatchJobResponse], str]
+    """An event in words; empty for what is no news."""
+    page: Callable[[job_pb2.CustomJob], Iterable[str]]
+    """Lines of ``job show``."""
+    evidence: Callable[[Sequence[WorkerEvidence]], str]
+    """Text of the evidence of one hang."""
+
+
+class Record:
+    """The folder. A disk that refuses it costs the record, never the job; ``problem`` says so once."""
+
+    def __init__(self, directory: Path, words: Words) -> None:
+        self.directory = directory
+        self._words = words
+        self.problem = ""
+        self._try(lambda: directory.mkdir(mode=0o700, parents=True))
+
+    def open_to_commands(self, settings: ClientSettings) -> None:
+        """Write settings by which `holdfast` commands reach this job while it runs."""
+
+        def write() -> None:
+            for name, source in (("ca.pem", settings.ca), ("user.pem", settings.cert), ("user.key", settings.key)):
+                self._write(name, source.read_text())
+            lines = {"controller": settings.controller, "ca": "ca.pem", "cert": "user.pem", "key": "user.key"}
+            self._write("client.toml", "".join(f"{key} = {json.dumps(text)}\n" for key, text in lines.items()))
+
+        self._try(write)
+
+    def close_to_commands(self) -> None:
+        """Remove them: the controller that they lead to is gone, and its key with it."""
+        for name in ("client.toml", "ca.pem", "user.pem", "user.key"):
+            with contextlib.suppress(OSError):
+                (self.directory / name).unlink()
+
+    def event(self, event: job_pb2.WatchJobResponse) -> None:
+        """Append an event."""
+        line = json.dumps(json_view.event(event)) + "\n"
+        self._try(lambda: self._write("events.jsonl", line, os.O_APPEND))
+
+    async def finish(self, client: Client, job: job_pb2.CustomJob) -> None:
+        """Write the job as it has ended, and the evidence of each hang."""
+        self._try(lambda: self._write("job.json", _json(json_view.job(job))))
+        self._try(lambda: self._write("job.txt", "".join(f"{line}\n" for line in self._words.page(job))))
+        for number in range(1, len(job.hangs) + 1):
+            try:
+                found = [each async for each in client.hang_evidence(job.id, number)]
+            except HoldfastError as error:
+                self._words.note(f"the evidence of hang {number} can't be read: {error.message}")
+                continue
+            self._keep(f"hang-{number}", found)
+
+    def _keep(self, name: str, found: Sequence[WorkerEvidence]) -> None:
+        self._try(lambda: self._write(f"{name}.txt", self._words.evidence(found)))
+        self._try(lambda: self._write(f"{name}.json", _json([json_view.evidence(each) for each in found])))
+
+    def _write(self, name: str, text: str, how: int = os.O_TRUNC) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | how
+        with os.fdopen(os.open(self.directory / name, flags, 0o600), "w", errors="replace") as file:
+            file.write(text)
+
+    def _try(self, write: Callable[[], None]) -> None:
+        if self.problem:
+            return
+        try:
+            write()
+        except OSError as error:
+            self.problem = f"no record can be written to {self.directory}: {error.strerror}"
+            self._words.note(f"{self.problem}; name another folder with --record")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"

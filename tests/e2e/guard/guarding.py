@@ -1,0 +1,67 @@
+"""Commands under ``holdfast guard``, and what they may not leave behind."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+PATIENCE_S = 120.0
+"""A guard is several Python programs, on a machine where much else runs."""
+
+# Rank 1 fails as FAILS says in each generation in turn ("3,0": with 3, then not at all); others wait to be stopped,
+# or end once a generation is no failure.
+RANKS = """\
+import os, sys, time
+rank, generation = os.environ["RANK"], int(os.environ["HOLDFAST_GENERATION"])
+codes = os.environ["FAILS"].split(",")
+code = int(codes[min(generation, len(codes)) - 1])
+print(f"rank {rank} of {os.environ['WORLD_SIZE']} local {os.environ['LOCAL_RANK']} generation {generation}", flush=True)
+if code and rank == os.environ.get("GUILTY", "0"):
+    sys.exit(code)
+if code:
+    time.sleep(1000)
+"""
+WAITS = """\
+import os, pathlib, time
+pathlib.Path(f"up-{os.environ['RANK']}").write_text(str(os.getpid()))
+time.sleep(1000)
+"""
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """A user's, with scratch of its own and nothing of a scheduler's."""
+    scratch = folder / "scratch"
+    scratch.mkdir(exist_ok=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "HOLDFAST_"))}
+    return {**kept, "TMPDIR": str(scratch), **more}
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"this did not come: {what}"
+        time.sleep(0.05)
+
+
+def processes(environ: Mapping[str, str]) -> dict[int, str]:
+    """Every process that runs with this guard's scratch folder in its environment or arguments, but ourselves."""
+    mark = environ["TMPDIR"].encode()
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if mark in (entry / "environ").read_bytes() or mark in (entry / "cmdline").read_bytes():
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+    return found
+
+
+def nothing_is_left(environ: Mapping[str, str]) -> None:
+    """No process of the guard's or the command's, and nothing in scratch, once what ends has had its time."""
+    wait_for(lambda: not processes(environ), "no process is left")
+    wait_for(lambda: not list(Path(environ["TMPDIR"]).iterdir()), "scratch is empty")

@@ -1,0 +1,100 @@
+"""``holdfast guard`` on one machine, without any scheduler."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.e2e.guard.guarding import PATIENCE_S, RANKS, WAITS, environment, nothing_is_left, wait_for
+
+GUARD = (sys.executable, "-m", "holdfast", "guard")
+BAD_STEP = {"SLURM_STEP_NODELIST": "n1", "SLURM_NODEID": "3"}
+
+
+def guard(folder: Path, *arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*GUARD, *arguments],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_a_rank_that_fails_is_restarted_and_the_record_says_so(tmp_path: Path) -> None:
+    env = environment(tmp_path, FAILS="3,0", KEPT="two\nlines")
+    program = RANKS + 'print(os.environ["KEPT"], file=sys.stderr)\n'
+
+    done = guard(tmp_path, "--nproc", "2", "--record", "rec", "--", sys.executable, "-c", program, env=env)
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()[-2:]) == [f"rank {n} of 2 local {n} generation 2" for n in (0, 1)]
+    assert "two\nlines\n" in done.stderr
+    assert "guard: 1 recovery, " in done.stderr and "see rec" in done.stderr
+    record = {path.name for path in (tmp_path / "rec").iterdir()}
+    assert record == {"job.json", "job.txt", "events.jsonl"}
+    assert json.loads((tmp_path / "rec/job.json").read_text())["state"] == "JOB_STATE_SUCCEEDED"
+    nothing_is_left(env)
+
+
+def test_after_sigkill_of_the_guard_nothing_is_left(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    process = subprocess.Popen([*GUARD, "--", sys.executable, "-c", WAITS], cwd=tmp_path, env=env)
+    try:
+        wait_for((tmp_path / "up-0").exists, "the rank runs")
+    finally:
+        process.kill()
+        process.wait()
+
+    nothing_is_left(env)
+
+
+def test_sigterm_ends_the_command_and_the_guard(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    process = subprocess.Popen([*GUARD, "--", sys.executable, "-c", WAITS], cwd=tmp_path, env=env)
+    try:
+        wait_for((tmp_path / "up-0").exists, "the rank runs")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
+
+    nothing_is_left(env)
+
+
+def test_a_guard_that_cannot_start_says_why(tmp_path: Path) -> None:
+    env = environment(tmp_path, **BAD_STEP)
+
+    done = guard(tmp_path, "--", "echo", "ran", env=env)
+
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "guard: SLURM_STEP_TASKS_PER_NODE is not set" in done.stderr
+    nothing_is_left(env)
+
+
+def test_with_or_run_the_command_runs_without_a_guard(tmp_path: Path) -> None:
+    env = environment(tmp_path, **BAD_STEP, HOLDFAST_GUARD_SEED="0" * 64)
+
+    done = guard(tmp_path, "--or-run", "--", "sh", "-c", "echo seed=$HOLDFAST_GUARD_SEED; exit 7", env=env)
+
+    assert (done.returncode, done.stdout) == (7, "seed=\n")
+    assert "runs without a guard" in done.stderr
+    nothing_is_left(env)
+
+
+def test_a_folder_that_takes_no_record_does_not_stop_the_command(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    env = environment(tmp_path, FAILS="0")
+
+    done = guard(tmp_path, "--record", "file/rec", "--", sys.executable, "-c", RANKS, env=env)
+
+    assert done.returncode == 0, done.stderr
+    assert "no record can be written to file/rec: Not a directory; name another folder with --record" in done.stderr
+    assert os.listdir(env["TMPDIR"]) == []

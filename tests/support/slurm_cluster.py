@@ -1,0 +1,173 @@
+"""A real Slurm on this machine: munged, slurmctld and several slurmd of its own, in a folder, on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "srun", "scontrol", "scancel", "sinfo")
+NODES = 4
+READY_S = 60.0
+ENDS_S = 10.0
+
+CONFIG = """\
+ClusterName=test
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={controller}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CryptoType=crypto/munge
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+SchedulerType=sched/builtin
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+KillWait=5
+SlurmdParameters=config_overrides
+InactiveLimit=0
+JobRequeue=1
+TreeWidth=16
+{nodes}
+PartitionName=all Nodes=n[1-{count}] Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
+"""
+
+
+class Slurm:
+    """The cluster; ``environment`` makes Slurm's commands talk to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
+        self._daemons: list[subprocess.Popen[bytes]] = []
+
+    def srun(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start a step."""
+        return subprocess.Popen(
+            ["srun", *arguments],
+            cwd=cwd,
+            env={**self.environment, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *command: str) -> str:
+        """What one of Slurm's commands prints."""
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True, timeout=30)
+        return done.stdout
+
+    def start(self) -> None:
+        """Return once all nodes take work."""
+        self._configure()
+        folder = self.folder
+        subprocess.run(["mungekey", "--create", f"--keyfile={folder}/munge.key"], check=True)
+        self._daemon(
+            "munged",
+            "--foreground",
+            "--force",
+            f"--key-file={folder}/munge.key",
+            f"--socket={folder}/munge.socket",
+            f"--pid-file={folder}/munged.pid",
+            f"--seed-file={folder}/munged.seed",
+            f"--log-file={folder}/munged.log",
+        )
+        _wait_until(lambda: (folder / "munge.socket").exists(), "munged listens")
+        self._daemon("slurmctld", "-D", "-i")
+        for number in range(1, NODES + 1):
+            self._daemon("slurmd", "-D", "-N", f"n{number}")
+        _wait_until(
+            lambda: self.run("sinfo", "-h", "-o", "%t %D").split() == ["idle", str(NODES)], "all nodes are idle"
+        )
+
+    def _configure(self) -> None:
+        free = _free_ports(NODES + 1)
+        node = "NodeName=n{} NodeHostname=localhost NodeAddr=127.0.0.1 Port={} CPUs=4 RealMemory=1000 State=UNKNOWN"
+        nodes = "\n".join(node.format(number, port) for number, port in enumerate(free[1:], 1))
+        text = CONFIG.format(controller=free[0], folder=self.folder, nodes=nodes, count=NODES)
+        (self.folder / "slurm.conf").write_text(text)
+        (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        (self.folder / "state").mkdir()
+
+    def _daemon(self, *command: str) -> None:
+        with (self.folder / "daemons.log").open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._daemons.append(process)
+
+    def stop(self) -> None:
+        """End all jobs, then all daemons."""
+        with contextlib.suppress(subprocess.SubprocessError):
+            self.run("scancel", "--state=RUNNING", "--signal=KILL", "--full", "--me")
+        for process in reversed(self._daemons):
+            process.send_signal(signal.SIGTERM)
+        for process in reversed(self._daemons):
+            try:
+                process.wait(ENDS_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Slurm]:
+    """A cluster that lasts as long as the block."""
+    slurm = Slurm(folder)
+    try:
+        slurm.start()
+        yield slurm
+    finally:
+        slurm.stop()
+
+
+def missing() -> str:
+    """What this machine lacks for it; empty where it has all."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+    lacking = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+    return f"no {', '.join(lacking)}" if lacking else "" if os.geteuid() == 0 else "not root"
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _wait_until(condition: object, what: str) -> None:
+    deadline = time.monotonic() + READY_S
+    while True:
+        with contextlib.suppress(subprocess.SubprocessError):
+            if condition():  # type: ignore[operator]
+                return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {READY_S:.0f} s: {what}")
+        time.sleep(0.1)
