@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How events, jobs and evidence are told to people; the command line's own."""
+    """Puts events, jobs and evidence into words for people: functions of the command line."""
 
     note: Callable[[str], None]
     """One line on stderr."""

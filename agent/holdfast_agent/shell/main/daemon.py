@@ -382,8 +382,7 @@ async def _end_on_signal(
                 log.info("host.shutdown_started")
                 await driver.wind_down()
             else:
-                stopping = agent_pb2.SessionRequest(agent_stopping=agent_pb2.AgentStopping())
-                await driver.parts.link.end(stopping)
+                await driver.parts.link.end(agent_pb2.SessionRequest(agent_stopping=agent_pb2.AgentStopping()))
             scope.cancel()
             return
 

@@ -12,7 +12,6 @@ import click
 
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.console import Console
-from holdfast.cli.kit.foreign_options import JobCommand
 from holdfast.cli.kit.parameters import duration
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ WIDTH = 120
 """Of the pages in the record."""
 
 
-@click.command(cls=JobCommand, context_settings={"allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "--nproc", type=click.IntRange(1, 1024), default=1, show_default=True, help="Ranks that each task starts."
 )
