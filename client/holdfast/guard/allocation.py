@@ -6,6 +6,7 @@ program finds the numbers that it found before.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,16 @@ from dataclasses import dataclass
 from holdfast.errors import ConfigError
 
 MOST_HOSTS = 65_536
+_OMPI = "OMPI_COMM_WORLD_"
+_NUMBERED = (
+    (f"{_OMPI}RANK", f"{_OMPI}SIZE", f"{_OMPI}LOCAL_RANK", f"{_OMPI}LOCAL_SIZE"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("JOB_COMPLETION_INDEX", "HOLDFAST_GUARD_TASKS", "", ""),
+    ("HOLDFAST_GUARD_TASK", "HOLDFAST_GUARD_TASKS", "", ""),
+)
+"""Variables of a launcher: number of the task and how many there are, of all and of those on this machine."""
+_NAMED_FIX = "See docs/users/guard.md: Other schedulers."
+_FIX = "The scheduler sets it: under Slurm srun, elsewhere see docs/users/guard.md."
 _REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
@@ -21,7 +32,7 @@ class Allocation:
     """One task of a job, counted from 0; alone it is task 0 of 1."""
 
     kind: str
-    """``slurm``, or ``alone``."""
+    """``slurm``; ``named`` where the user's own variables say where task 0 is; or ``alone``."""
     job: str
     """Name of the job and step, the same in all of its tasks and in no others; empty when alone."""
     task: int
@@ -49,6 +60,8 @@ def read(environ: Mapping[str, str], hostname: str) -> Allocation:
     """The task that the environment describes. Raises ``ConfigError`` for one that makes no sense."""
     if "SLURM_STEP_NODELIST" in environ:
         return _slurm(environ)
+    if "HOLDFAST_GUARD_HOST" in environ:
+        return _named(environ, hostname)
     return Allocation("alone", "", 0, 1, 0, 1, hostname or "localhost", ("localhost",))
 
 
@@ -76,6 +89,29 @@ def _slurm(environ: Mapping[str, str]) -> Allocation:
         per_node[node],
         hosts[node],
         tuple(hosts),
+    )
+
+
+def _named(environ: Mapping[str, str], hostname: str) -> Allocation:
+    """A task of a Kubernetes Indexed Job, of MPI, or of anything else that numbers its processes."""
+    found = next((each for each in _NUMBERED if each[0] in environ), None)
+    if found is None:
+        known = ", ".join(each[0] for each in _NUMBERED)
+        raise ConfigError(f"HOLDFAST_GUARD_HOST is set, but no number of this task: {known}.", fix=_NAMED_FIX)
+    task, tasks, local, locals_ = found
+    if not environ.get("HOLDFAST_GUARD_SEED"):
+        raise ConfigError("HOLDFAST_GUARD_SEED is not set, by which the tasks know each other.", fix=_NAMED_FIX)
+    number, count = _number(environ, task), _number(environ, tasks)
+    if number >= count:
+        raise ConfigError(f"{task} is {number}, and {tasks} {count}: tasks count from 0.", fix=_NAMED_FIX)
+    per_host = _number(environ, locals_) if locals_ in environ else 1
+    at = _number(environ, local) if local in environ else 0
+    host = hostname or f"task-{number}"
+    # The secret is the same in all tasks of a job and in no others, and so is a number that follows from it.
+    job = f"guard-{hashlib.sha256(environ['HOLDFAST_GUARD_SEED'].encode()).hexdigest()[:8]}"
+    # Machines of one name would be one host to the controller.
+    return Allocation(
+        "named", job, number, count, at, per_host, f"{host}-{number}", (environ["HOLDFAST_GUARD_HOST"],)
     )
 
 
@@ -129,12 +165,12 @@ def _tasks_per_node(text: str) -> Iterator[int]:
 
 def _text(environ: Mapping[str, str], name: str) -> str:
     if not environ.get(name):
-        raise ConfigError(f"{name} is not set, though SLURM_STEP_NODELIST is.", fix="Start it by srun.")
+        raise ConfigError(f"{name} is not set.", fix=_FIX)
     return environ[name]
 
 
 def _number(environ: Mapping[str, str], name: str) -> int:
     text = _text(environ, name)
     if not text.isdecimal() or len(text) > 9:
-        raise ConfigError(f"{name} is {text!r}, which is no number.", fix="Start it by srun.")
+        raise ConfigError(f"{name} is {text!r:.40}, which is no number.", fix=_FIX)
     return int(text)

@@ -64,7 +64,7 @@ def run(request: Request) -> int:
     try:
         extras.require("holdfast guard", "controller", "agent")
         place = allocation.read(os.environ, os.uname().nodename)
-        if place.kind != "alone":
+        if place.kind == "slurm":
             tied.end_with_parent(signal.SIGTERM)
         with _scratch() as folder:
             return anyio.run(_Task(request, place, folder).run)

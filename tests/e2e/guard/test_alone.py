@@ -98,3 +98,27 @@ def test_a_folder_that_takes_no_record_does_not_stop_the_command(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert "no record can be written to file/rec: Not a directory; name another folder with --record" in done.stderr
     assert os.listdir(env["TMPDIR"]) == []
+
+
+def test_tasks_that_the_environment_numbers_make_one_job(tmp_path: Path) -> None:
+    folders = [tmp_path / str(task) for task in range(2)]
+    named = {"HOLDFAST_GUARD_HOST": "127.0.0.1", "HOLDFAST_GUARD_SEED": os.urandom(32).hex()}
+    started = []
+    for task, folder in enumerate(folders):
+        folder.mkdir()
+        of = {"RANK": str(task), "SIZE": "2", "LOCAL_RANK": str(task), "LOCAL_SIZE": "2"}
+        mpi = {f"OMPI_COMM_WORLD_{name}": value for name, value in of.items()}
+        env = environment(folder, **named, **mpi, FAILS="3,0", GUILTY="1")
+        command = [*GUARD, "--", sys.executable, "-c", RANKS]
+        started.append(
+            subprocess.Popen(
+                command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+            )
+        )
+
+    said = [process.communicate(timeout=PATIENCE_S)[0].splitlines()[-1] for process in started]
+
+    assert said == [f"rank {task} of 2 local {task} generation 2" for task in range(2)]
+    assert [process.returncode for process in started] == [0, 0]
+    for folder in folders:
+        assert os.listdir(folder / "scratch") == []

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from holdfast.errors import ConfigError
 from holdfast.guard.allocation import hostlist, read
 
+ROOT = Path(__file__).parents[3]
 # As srun of Slurm 22.05 set it for the last of five tasks on two nodes, among 70 others.
 LAST_OF_FIVE = {
     "SLURM_JOB_ID": "17",
@@ -77,3 +81,56 @@ def test_a_host_list_that_is_none_is_refused(text: str) -> None:
 def test_an_environment_that_contradicts_itself_is_refused(name: str, value: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         read(LAST_OF_FIVE | {name: value}, "")
+
+
+NAMED = {"HOLDFAST_GUARD_HOST": "train-0.train", "HOLDFAST_GUARD_SEED": "ab" * 32, "HOLDFAST_GUARD_TASKS": "4"}
+
+
+def test_an_index_and_the_first_host_make_a_task() -> None:
+    place = read(NAMED | {"JOB_COMPLETION_INDEX": "2"}, "train-2")
+
+    assert (place.kind, place.task, place.tasks, place.local_task, place.local_tasks) == ("named", 2, 4, 0, 1)
+    assert place.first_host == "train-0.train"
+    assert place.job == read(NAMED | {"JOB_COMPLETION_INDEX": "0"}, "train-0").job
+
+
+def test_a_process_of_mpi_knows_its_neighbours() -> None:
+    of = {"RANK": "3", "SIZE": "4", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}
+    place = read(NAMED | {f"OMPI_COMM_WORLD_{name}": value for name, value in of.items()}, "b")
+
+    assert (place.task, place.tasks, place.local_task, place.local_tasks) == (3, 4, 1, 2)
+
+
+def test_tasks_of_one_host_name_have_names_of_their_own() -> None:
+    names = {read(NAMED | {"HOLDFAST_GUARD_TASK": str(task)}, "same").name for task in range(4)}
+
+    assert len(names) == 4
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        (NAMED, "no number of this task"),
+        (NAMED | {"HOLDFAST_GUARD_TASK": "4"}, "tasks count from 0"),
+        (NAMED | {"HOLDFAST_GUARD_TASK": "1", "HOLDFAST_GUARD_SEED": ""}, "HOLDFAST_GUARD_SEED is not set"),
+        ({"HOLDFAST_GUARD_HOST": "a", "HOLDFAST_GUARD_SEED": "x", "HOLDFAST_GUARD_TASK": "1"}, "_TASKS is not set"),
+    ],
+)
+def test_a_named_task_that_lacks_something_is_refused(environ: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read(environ, "box")
+
+
+def test_the_manifest_for_kubernetes_has_all_that_a_pod_needs() -> None:
+    documents = list(yaml.safe_load_all((ROOT / "examples/guard-indexed-job.yaml").read_text()))
+    service, job = documents
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    env = {each["name"]: each.get("value", "ab" * 32) for each in container["env"]}
+
+    place = read(env | {"JOB_COMPLETION_INDEX": "3"}, "train-3")
+
+    assert place.tasks == job["spec"]["completions"] == job["spec"]["parallelism"]
+    assert place.first_host == f"{job['metadata']['name']}-0.{service['metadata']['name']}"
+    assert pod["subdomain"] == service["metadata"]["name"]
+    assert (job["spec"]["completionMode"], job["spec"]["backoffLimit"]) == ("Indexed", 0)
