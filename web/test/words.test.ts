@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { commandAtEnd, age, count, ended, epoch, look, oneLine, ranges, shellWord, short, span, stateName } from "../src/core/words.ts";
+import { age, commandAtEnd, count, ended, epoch, look, oneLine, ranges, shellWord, short, span, stateName, whole } from "../src/core/words.ts";
 
 test("times are in the command line's words", () => {
   assert.deepEqual([0, 59, 60, 3600, 86_400, 172_800, -5].map(age), ["0s", "59s", "1m", "1h", "24h", "2d", "0s"]);
@@ -50,4 +50,8 @@ test("a command at the end of a sentence is apart from it, whatever the sentence
   assert.deepEqual(commandAtEnd("its lease is over; jobs are moved by: holdfast host fence h1"), ["its lease is over; jobs are moved by:", "holdfast host fence h1"]);
   assert.deepEqual(commandAtEnd("see (holdfast job stacks a), relaunch by: holdfast job restart a"), ["see (holdfast job stacks a), relaunch by:", "holdfast job restart a"]);
   assert.deepEqual(commandAtEnd("draining: new power supply"), ["draining: new power supply", ""]);
+});
+
+test("halves are rounded as the command line rounds them", () => {
+  assert.deepEqual([0, 0.4, 0.5, 1.5, 2.5, 3.5, 4.5, 4.51, 1e6].map(whole), ["0", "0", "0", "2", "2", "4", "4", "5", "1000000"]);
 });

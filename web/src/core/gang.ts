@@ -1,6 +1,6 @@
 /** Members of a job's gang and how they ended, as the command line shows them. */
 import type { Exit, Hang, Job, JobRow, JobSpec, Recovery, Worker } from "./types.ts";
-import { epoch, ranges, short } from "./words.ts";
+import { epoch, ranges, short, whole } from "./words.ts";
 
 /** Workers, ranks and GPUs that the whole job asks for. */
 export function gang(spec: JobSpec): { workers: number; ranks: number; gpus: number } {
@@ -132,7 +132,7 @@ export function hangOutcome(job: Job, hang: Hang): string {
 /** `1200/5000`; empty where no step is known. */
 export function steps(job: Pick<JobRow, "step" | "stepTotal">): string {
   if (job.step === null) return "";
-  return job.stepTotal === null ? job.step.toFixed(0) : `${job.step.toFixed(0)}/${job.stepTotal.toFixed(0)}`;
+  return job.stepTotal === null ? whole(job.step) : `${whole(job.step)}/${whole(job.stepTotal)}`;
 }
 
 /** The controller's one line about the job; of an older one, why it waits, failed, or was restarted. */

@@ -133,3 +133,9 @@ export function commandAtEnd(sentence: string): [string, string] {
   const at = sentence.lastIndexOf(": holdfast ");
   return at < 0 ? [sentence, ""] : [sentence.slice(0, at + 1), sentence.slice(at + 2)];
 }
+
+/** A number without its fraction, a half to the even side, as the command line prints it. */
+export function whole(number: number): string {
+  const half = Math.abs(number % 1) === 0.5;
+  return (half ? 2 * Math.round(number / 2) : number).toFixed(0);
+}

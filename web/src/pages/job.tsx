@@ -3,7 +3,7 @@ import { gang, lastWord, ran, steps } from "../core/gang.ts";
 import { LEVELS, losses } from "../core/ledger.ts";
 import { jobPath, withQuery } from "../core/route.ts";
 import type { Goodput, Job } from "../core/types.ts";
-import { count, ended, epoch, moment, percent, span } from "../core/words.ts";
+import { count, ended, epoch, moment, percent, span, whole } from "../core/words.ts";
 import { Actions } from "../job/actions.tsx";
 import { Events } from "../job/events.tsx";
 import { Logs } from "../job/logs.tsx";
@@ -113,7 +113,7 @@ function stepWords(job: Job): string {
   const done = steps(job);
   const part = job.step !== null && job.stepTotal ? (100 * job.step) / job.stepTotal : 0;
   const share = part >= 1 ? ` (${part.toFixed(0)} %)` : "";
-  return done && `${done}${share}${job.savedStep === null ? "" : `, saved at ${job.savedStep.toFixed(0)}`}`;
+  return done && `${done}${share}${job.savedStep === null ? "" : `, saved at ${whole(job.savedStep)}`}`;
 }
 
 function facts(job: Job, now: number): [string, string][] {

@@ -1,0 +1,89 @@
+"""What the page makes of a job's JSON is what the command line prints, in 50 clusters amid their misfortunes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.sim import generator
+from tests.sim.cluster.world import World
+
+from holdfast._sdk import json_view
+from holdfast.cli.jobs import exit_table, recovery_table
+from holdfast.cli.jobs.job_tables import steps
+from holdfast.v1 import job_pb2, spec_pb2
+from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.schedule import schedulable_hosts
+from holdfast_controller.shell.convert.job_to_proto import job_to_proto, workers_to_proto
+
+WEB = Path(__file__).parents[2] / "web"
+SEEDS = 50
+
+
+def jobs_amid(seed: int) -> list[job_pb2.CustomJob]:
+    """The jobs of a world that was left in the middle of its plan, as the API gives them."""
+    plan = generator.draw(seed)
+    world = World(plan)
+    for move in plan.moves:
+        world.engine.after(move.at_s, world._mover(move))
+    world.engine.run(plan.lasts_s * 0.7)
+    while world.controller is None:
+        world.engine.run(world.engine.now + 1)
+    cluster, now = world.controller.cluster, Now(Mono(world.engine.now), Wall(world.engine.now + 1e9))
+    queue = QueueView(cluster, schedulable_hosts(cluster), {})
+    found = []
+    for job in cluster.jobs.values():
+        pools: dict[int, list[Any]] = {}
+        for member in job.gang.members:
+            pools.setdefault(member.pool, []).append(member)
+        spec = spec_pb2.CustomJobSpec(
+            worker_pool_specs=[
+                spec_pb2.WorkerPoolSpec(replica_count=len(members), processes_per_worker=len(members[0].ranks))
+                for _, members in sorted(pools.items())
+            ]
+        )
+        message = job_to_proto(cluster, job, spec, queue, now)
+        message.workers.extend(workers_to_proto(cluster, job, job.gang.members if job.places else ()))
+        found.append(message)
+    return found
+
+
+def printed(job: job_pb2.CustomJob) -> dict[str, Any]:
+    """The command line's words and numbers."""
+    exits: list[list[str]] = []
+    for generation, ranks, _, reason, text in exit_table.rows(job.workers, 0.0, wide=False):
+        if generation:
+            exits.append([str(generation), str(ranks), str(getattr(reason, "text", reason)), str(text), ""])
+        else:
+            exits[-1][-1] = str(text)
+    return {
+        "exits": exits,
+        "recoveries": recovery_table.summary(job) if job.recoveries else "",
+        "answers": [recovery_table.row(each, 0.0)[-1] for each in job.recoveries],
+        "phases": [recovery_table._phases_in_words(each.phases) for each in job.recoveries],
+        "steps": steps(job),
+        "word": job.summary.headline,
+        "ranks": sum(len(worker.ranks) for worker in job.workers) or None,
+    }
+
+
+@pytest.mark.require("node")
+def test_the_page_says_what_the_command_line_prints() -> None:
+    jobs = [job for seed in range(SEEDS) for job in jobs_amid(seed)]
+    sent = json.dumps([json_view.job(job) for job in jobs])
+    done = subprocess.run(
+        ["node", "test/printed.mjs"], cwd=WEB, input=sent, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    told = [printed(job) for job in jobs]
+    assert len(shown) == len(told) > SEEDS
+    assert sum(len(each["exits"]) for each in told) > 50, "or nothing was compared"
+    assert sum(len(each["phases"]) for each in told) > 20
+    for job, page, line in zip(jobs, shown, told, strict=True):
+        assert page | {"ranks": 0} == line | {"ranks": 0}, job.id
+        assert line["ranks"] in (None, page["ranks"]), job.id
