@@ -36,7 +36,8 @@ class HollowCluster:
         self._gpus = gpus
         self.shares = [hosts // fleets + (number < hosts % fleets) for number in range(fleets)]
         # Outside the range of outgoing connections, so that it is still free when the controller comes back.
-        self._port = ports.choose(None, hosts=1, gpus=None, port=None).port
+        with ports.Reserved() as reserved:
+            self._port = ports.choose(None, reserved, hosts=1, gpus=None, port=None).port
         self.empty_pss_mb = 0.0
         """The controller's memory before the first host came."""
         self._controller: subprocess.Popen[bytes] | None = None

@@ -107,7 +107,8 @@ class Site:
         home = self.root / name
         folders = ("--dir", str(home), "--state-dir", str(home / "state"), "--log-dir", str(home / "logs"))
         self.command("holdfast_agent", "join", *words, "--name", name, *folders)
-        free = ports.choose(None, hosts=1, gpus=1, port=None).hosts[0].ports
+        with ports.Reserved() as reserved:
+            free = ports.choose(None, reserved, hosts=1, gpus=1, port=None).hosts[0].ports
         settings = home / "agent.toml"
         here = f'address = "127.0.0.1"\ndata_interface = "lo"\nport_range = "{free[0]}-{free[-1]}"\n'
         settings.write_text(f"{settings.read_text()}{here}simulated_gpus = 1\nallow_root_workers = true\n")

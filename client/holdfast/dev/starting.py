@@ -55,9 +55,9 @@ def _start(
 ) -> None:
     began = time.monotonic()
     _claim(layout)
-    with files.locked(layout):
+    with files.locked(layout), ports.Reserved() as reserved:
         known = files.load(layout)
-        cluster = ports.choose(known, hosts=hosts, gpus=gpus, port=port)
+        cluster = ports.choose(known, reserved, hosts=hosts, gpus=gpus, port=port)
         files.check_labels(layout, cluster, labels or {})
         if cluster != known:
             files.save(layout, cluster)
