@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,7 +81,7 @@ async def test_hosts_and_users_come_in_pages_where_a_size_is_asked_for(controlle
 
 async def test_of_long_answers_one_at_a_time_has_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
-    monkeypatch.setattr(slices, "SHORT_S", 0.0)
+    monkeypatch.setattr(slices, "SHORT_S", -1.0)
     turns, begun = Turns(), []
 
     async def answer(name: str) -> None:
@@ -92,6 +94,39 @@ async def test_of_long_answers_one_at_a_time_has_a_slice(monkeypatch: pytest.Mon
         for name in "abc":
             tasks.create_task(answer(name))
     assert begun[:3] == ["a", "b", "c"] and sorted(begun[3:6]) == ["a", "b", "c"]
+
+
+async def test_short_answers_one_after_the_other_are_a_long_one_of_their_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    clock = {"thread_time": 0.0, "monotonic": 0.0}
+    times = {name: partial(clock.__getitem__, name) for name in clock}
+    monkeypatch.setattr(slices, "time", SimpleNamespace(**times))
+    monkeypatch.setattr(slices, "asyncio", SimpleNamespace(Lock=asyncio.Lock, sleep=sleep))
+    turns = Turns()
+
+    async def paused(party: str) -> list[float]:
+        """The pauses of one answer of 20 ms, each slice 5 ms."""
+        pauses.clear()
+        slices.ASKED_BY.set(party)
+        mine = turns.begin()
+        for _ in range(4):
+            clock["thread_time"] += 0.005
+            clock["monotonic"] += 0.005
+            await mine.rest()
+        return list(pauses)
+
+    assert set(await paused("user/eve")) == {0}
+    assert (await paused("user/eve"))[-1] > 0
+    assert await paused("user/eve") == [pytest.approx(slices.PAUSES * 0.005)] * 4
+    assert set(await paused("user/bob")) == {0}
+    clock["monotonic"] += 60
+    assert set(await paused("user/eve")) == {0}
 
 
 async def test_an_answer_of_many_entries_lets_the_loop_turn_all_the_while() -> None:

@@ -16,6 +16,7 @@ from holdfast._base.identity import Kind
 from holdfast.errors import TooMany
 from holdfast_controller.core.access.rules import Caller
 from holdfast_controller.core.model.rate_limit import Buckets
+from holdfast_controller.shell.calls import slices
 
 CALLS_MOST = {Kind.USER: 128, Kind.HOST: 32, Kind.CONTROLLER: 8}
 STREAMS_MOST = {Kind.USER: 512, Kind.HOST: 32, Kind.CONTROLLER: 8}
@@ -74,7 +75,7 @@ class ConcurrencyLimits:
 
     @contextlib.contextmanager
     def permit(self, caller: Caller | None, *, streams: bool) -> Iterator[None]:
-        """Hold a permit for one call while the block runs. Raises ``TooMany``.
+        """Hold a permit for one call while the block runs, and have its work count as its caller's. Raises ``TooMany``.
 
         Callers without a certificate are not counted: only enrolment takes their calls, and it has its own bounds.
         """
@@ -90,6 +91,7 @@ class ConcurrencyLimits:
                 fix="Close some first." if streams else "Wait until some have been answered.",
             )
         held[caller.party] += 1
+        slices.ASKED_BY.set(caller.party)
         try:
             yield
         finally:

@@ -1,7 +1,7 @@
 """Long answers in short slices: building one holds up no other caller.
 
 The event loop serves every caller and every host, so whatever takes long is cut: after ``SLICE_S`` of work an answer
-makes a pause, and of all answers that take longer than that one at a time has a slice, in turns. What can't
+makes a pause, and of all answers to callers who ask for much one at a time has a slice, in turns. What can't
 be cut, such as the text of one large job, goes to the one thread of ``apart``: several would take the interpreter
 from the loop more often.
 
@@ -15,14 +15,18 @@ import bisect
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import ParamSpec, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from holdfast_controller.core.model.rate_limit import Buckets
+
 SLICE_S = 0.002
 """Of the processor's time: on a busy machine others are not to wait for what it does beside."""
-SHORT_S = 0.025
-"""An answer of so much work is none that takes long: it lets others go on, and waits for no turn."""
+SHORT_S, SHORT_SHARE = 0.025, 0.25
+"""So much work of one caller at once, and that share of the time from then on, is none that takes long: it lets others
+go on, and waits for no turn. Many short answers, one after the other, are as much as a long one."""
 PAUSES = 2
 """So many times as long as a slice is the pause after it."""
 PAGE_BYTES = 512 << 10
@@ -32,6 +36,9 @@ WHOLE_BYTES = 16 << 20
 """Of a list that is asked for without a page's size, as clients of release 0.1 do that know no pages of it."""
 APART_BYTES = 64 << 10
 """Of text or messages; less is read and written in a millisecond or two."""
+
+ASKED_BY: ContextVar[str] = ContextVar("asked_by", default="")
+"""The party whose call is being answered."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,27 +56,28 @@ class Turns:
 
     def __init__(self) -> None:
         self._one = asyncio.Lock()
+        self._short = Buckets(SHORT_S, SHORT_SHARE)
 
     def begin(self) -> Slices:
-        """The slices of one answer, whose first begins now."""
-        return Slices(self._one)
+        """The slices of one answer to ``ASKED_BY``, whose first begins now."""
+        return Slices(self._one, self._short, ASKED_BY.get())
 
 
 class Slices:
     """Call ``rest`` between two pieces of work, none of which takes long."""
 
-    def __init__(self, one: asyncio.Lock) -> None:
-        self._one = one
+    def __init__(self, one: asyncio.Lock, short: Buckets, asked_by: str) -> None:
+        self._one, self._short, self._asked_by = one, short, asked_by
         self._began = time.thread_time()
-        self._spent_s = 0.0
 
     async def rest(self) -> None:
         """Let others go on, if the slice is over, and return when there is another."""
         held_s = time.thread_time() - self._began
         if held_s < SLICE_S:
             return
-        self._spent_s += held_s
-        if self._spent_s < SHORT_S:
+        now = time.monotonic()
+        self._short.charge(self._asked_by, held_s, now)
+        if not self._short.owed_s(self._asked_by, now):
             await asyncio.sleep(0)
         else:
             async with self._one:
