@@ -219,11 +219,12 @@ def test_controller_that_fails_is_shown(cluster: Path) -> None:
 
 def test_agent_that_never_gets_ready_runs_out_of_time(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dev.start(cluster)
-    dev.stop(cluster)
+    kill(cluster, "host-0")  # and the controller answers at once
     (cluster / "hosts/host-0/mood").write_text("mute")
     monkeypatch.setattr(starting, "READY_S", 2.0)
     with pytest.raises(Unavailable, match=r"host-0 is not ready after 2 s: .* since it was started"):
         dev.start(cluster)
+    dev.stop(cluster)
     assert not left(cluster)
 
 

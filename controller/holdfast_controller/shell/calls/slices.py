@@ -29,6 +29,8 @@ SHORT_S, SHORT_SHARE = 0.025, 0.25
 go on, and waits for no turn. Many short answers, one after the other, are as much as a long one."""
 PAUSES = 2
 """So many times as long as a slice is the pause after it."""
+STARVED = 20
+"""A slice counts as having held the loop for so many times its work at most."""
 PAGE_BYTES = 512 << 10
 PAGE_ENTRIES = 1_000
 """Of a page whose size is not asked for."""
@@ -68,14 +70,15 @@ class Slices:
 
     def __init__(self, one: asyncio.Lock, short: Buckets, asked_by: str) -> None:
         self._one, self._short, self._asked_by = one, short, asked_by
-        self._began = time.thread_time()
+        self._began, self._since = time.thread_time(), time.monotonic()
 
     async def rest(self) -> None:
         """Let others go on, if the slice is over, and return when there is another."""
-        held_s = time.thread_time() - self._began
-        if held_s < SLICE_S:
+        worked_s, now = time.thread_time() - self._began, time.monotonic()
+        if worked_s < SLICE_S:
             return
-        now = time.monotonic()
+        # Where processors are short, others wait for it longer than it works; it may have waited itself, too.
+        held_s = min(max(worked_s, now - self._since), STARVED * worked_s)
         self._short.charge(self._asked_by, held_s, now)
         if not self._short.owed_s(self._asked_by, now):
             await asyncio.sleep(0)
@@ -83,7 +86,7 @@ class Slices:
             async with self._one:
                 # A call of others comes to the loop several times; most of these times have to find it free.
                 await asyncio.sleep(PAUSES * held_s)
-        self._began = time.thread_time()
+        self._began, self._since = time.thread_time(), time.monotonic()
 
 
 class Page:
