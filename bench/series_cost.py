@@ -1,0 +1,110 @@
+"""Cost of the series of ranks: CPU of an agent that makes minutes of its samples, and what a day of them takes on disk.
+
+``python -m bench.series_cost [--workers N]``: a worker of eight ranks, each on a GPU whose figures vary as those of a
+training do, sampled every two seconds for an hour; then that hour of N such workers in a file, put together as the
+controller does once the hour is over. The file's growth is extrapolated to 1,000 such hosts and a day.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast._series.block import pack
+from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample
+from holdfast.hang.records.recording import WorkerSample
+from holdfast_agent.core.series.worker import WorkerSeries
+from holdfast_controller.shell.store.series_file import DAY, HOUR, LATE_S, Limits, Piece, SeriesFile
+
+RANKS, LOOK_S, GPU_LOOKS = 8, 2, (0, 4, 10)
+"""GPUs are read every five seconds: at these seconds of ten, as looks fall."""
+HOSTS = 1_000
+START = 1_790_000_000 // DAY * DAY
+GIB = 1 << 30
+
+
+def samples(dice: random.Random) -> Iterator[tuple[int, WorkerSample]]:
+    """(seconds, sample) of one worker for an hour."""
+    energy = [0.0] * RANKS
+    pcie, nvlink, cpu = [0.0] * RANKS, [0.0] * RANKS, [0.0] * RANKS
+    seen: list[GpuSample | None] = [None] * RANKS
+    for at in range(0, HOUR + LOOK_S, LOOK_S):
+        saves = at % 600 < 20
+        ranks = []
+        for rank in range(RANKS):
+            power = dice.gauss(180 if saves else 640, 25)
+            energy[rank] += LOOK_S * power
+            pcie[rank] += LOOK_S * dice.lognormvariate(21, 0.5)
+            nvlink[rank] += LOOK_S * dice.lognormvariate(25, 0.3)
+            cpu[rank] += LOOK_S * dice.uniform(0.9, 1.4)
+            if at % 10 in GPU_LOOKS:
+                seen[rank] = GpuSample(
+                    float(at),
+                    energy[rank],
+                    util_pct=max(0.0, min(100.0, dice.gauss(20 if saves else 96, 3))),
+                    memory_util_pct=max(0.0, min(100.0, dice.gauss(55, 6))),
+                    sm_pct=max(0.0, min(100.0, dice.gauss(70, 5))),
+                    memory_used_bytes=round(dice.gauss(71 * GIB, GIB / 4)),
+                    temperature_c=round(dice.gauss(64 + rank, 1.5)),
+                    sm_clock_mhz=round(dice.gauss(1710, 40)),
+                    throttle=4 if dice.random() < 0.1 else 0,
+                    pcie_bytes=pcie[rank],
+                    nvlink_bytes=nvlink[rank],
+                )
+            ranks.append(RankSample(float(at), rank, ProcessSample(cpu_s=cpu[rank]), gpu=seen[rank]))
+        yield at, WorkerSample("bench", "workerpool0-0", 1, float(at), tuple(ranks))
+
+
+def minutes(dice: random.Random) -> tuple[list[tuple[int, bytes]], float]:
+    """(start, packed) of each minute of an hour, and the CPU seconds that making them took."""
+    series, found, spent_s = WorkerSeries(), [], 0.0
+    for at, sample in samples(dice):
+        began = time.thread_time()
+        for _, block in series.take(sample, START + at, at / 1.4):
+            found.append((block.start, pack(block)))
+        spent_s += time.thread_time() - began
+    return found, spent_s
+
+
+def stored(folder: Path, workers: int, made: list[tuple[int, bytes]]) -> tuple[int, int, float]:
+    """Bytes of the file with minutes, and with the hour that they become; CPU seconds of that."""
+    file = SeriesFile(folder / "series.db", reserve_bytes=0)
+    limits = Limits(most_bytes=0, minutes_s=0)
+    for worker in range(workers):
+        file.write([Piece(f"job-{worker}", "workerpool0-0", 1, start, start + 60, data) for start, data in made])
+    before = file.size()
+    began = time.thread_time()
+    while file.tidy(START + HOUR + LATE_S + 1, limits):
+        pass
+    spent_s = time.thread_time() - began
+    after = file.size()
+    file.close()
+    return before, after, spent_s
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--workers", type=int, default=50)
+    workers = parser.parse_args().workers
+    made, agent_s = minutes(random.Random(1))
+    size = sum(len(data) for _, data in made)
+    print(
+        f"agent: {agent_s / (HOUR / LOOK_S) * 1e6:.0f} us a look at {RANKS} ranks, {agent_s / HOUR:.3%} of a core"
+    )
+    print(f"a minute as it is sent: {size / len(made):.0f} bytes of {RANKS} ranks")
+    with tempfile.TemporaryDirectory() as folder:
+        before, after, fold_s = stored(Path(folder), workers, made)
+    rank_minutes = workers * RANKS * len(made)
+    print(f"file: {before / rank_minutes:.1f} bytes a rank and minute while its hour lasts,", end=" ")
+    print(f"{after / rank_minutes:.1f} after, {after / workers * 24 * HOSTS / 1e6:.0f} MB a day of {HOSTS:,} hosts")
+    print(f"controller: {fold_s / workers * 1000:.0f} ms to put an hour of a worker together,", end=" ")
+    print(f"{fold_s / workers * HOSTS / HOUR:.1%} of a core for {HOSTS:,} hosts")
+
+
+if __name__ == "__main__":
+    main()
