@@ -92,6 +92,7 @@ def job(
     spec = spec_pb2.CustomJobSpec(worker_pool_specs=pools, success_policy=spec_pb2.SUCCESS_POLICY_ALL)
     spec.scheduling.grace_period.FromNanoseconds(int(grace_s * 1e9))
     spec.fault_tolerance.max_worker_restarts = MANY_RESTARTS
+    spec.fault_tolerance.backoff.limit.SetInParent()  # else each relaunch in a row would wait longer than the last
     return job_pb2.CustomJob(display_name="bench", job_spec=spec)
 
 
