@@ -38,16 +38,12 @@ def main() -> int:
 
 
 def _client() -> Iterator[tuple[str, str]]:
-    from click.shell_completion import get_completion_class
-
     from holdfast.cli import reference
-    from holdfast.cli.app import root
+    from holdfast.cli.app import completion_script, root
 
     yield _page("holdfast", 1, "run training jobs on bare-metal GPU hosts", reference.markdown())
     for shell, file in (("bash", "holdfast"), ("zsh", "_holdfast"), ("fish", "holdfast.fish")):
-        completion = get_completion_class(shell)
-        assert completion is not None, shell
-        yield f"completions/{shell}/{file}", completion(root, {}, "holdfast", "_HOLDFAST_COMPLETE").source()
+        yield f"completions/{shell}/{file}", completion_script(root, shell)
 
 
 def _controller() -> Iterator[tuple[str, str]]:

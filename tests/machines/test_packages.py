@@ -109,7 +109,7 @@ def removed(machine: Machine, packages: Sequence[Path]) -> None:
     found = machine.sh("find / -xdev -path /proc -prune -o -path '*holdfast*' ! -path '/root/*' -print")
     kept = ("/etc/holdfast", "/var/lib/holdfast", "/var/log/holdfast", "/var/log/apt", "/var/lib/dpkg")
     assert [path for path in found.splitlines() if not path.startswith(kept)] == []
-    assert machine.sh("ls /etc/holdfast").split() == ["admin", "ca.pem", "client.toml", "controller.toml"]
+    assert machine.sh("ls /etc/holdfast").split() == ["admin", "ca.pem", "controller.toml"]
     assert machine.sh("ls /var/lib/holdfast").split() == ["controller"]
     assert "ca" in machine.sh("ls /var/lib/holdfast/controller").split()
     tell("removed and purged: the cluster's CA and log are left, and nothing that runs")

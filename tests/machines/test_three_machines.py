@@ -41,7 +41,11 @@ def job_file() -> dict[str, Any]:
         "machineSpec": {"cpuCount": os.cpu_count()},
         "processSpec": {"command": ["sh", "-c", TRAIN], "workingDirectory": "/shared/digits"},
     }
-    spec = {"workerPoolSpecs": [pool, pool], "faultTolerance": {"disconnectPolicy": "STOP_AND_REPLACE"}}
+    spec = {
+        "workerPoolSpecs": [pool, pool],
+        "faultTolerance": {"disconnectPolicy": "STOP_AND_REPLACE"},
+        "successPolicy": "ALL",  # else the primary's end stops the other, which may be a moment behind
+    }
     return {"displayName": "digits", "jobSpec": spec}
 
 

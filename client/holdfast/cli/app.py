@@ -81,11 +81,18 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     For bash, in ~/.bashrc: eval "$(holdfast completion bash)"
     """
+    say_text(completion_script(ctx.find_root().command, shell))
+
+
+def completion_script(command: click.Command, shell: str) -> str:
+    """What bash, zsh or fish reads to complete the words of ``holdfast``."""
     from click.shell_completion import get_completion_class
 
     found = get_completion_class(shell)
     assert found is not None, shell
-    say_text(found(ctx.find_root().command, {}, "holdfast", "_HOLDFAST_COMPLETE").source())
+    source = found(command, {}, "holdfast", "_HOLDFAST_COMPLETE").source()
+    # Click's script for fish ends a description at its first comma.
+    return source.replace('string split "," ', 'string split --max 1 "," ')
 
 
 host.add_command(token)
