@@ -20,13 +20,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
 
 @pytest.fixture
 def path_of() -> object:
-    """PATH with the programs of one of the environments first; skips where it was not installed."""
+    """PATH with the programs of one of the environments first; skips where it was not installed.
+
+    The environment ``torch`` is the tests' own.
+    """
 
     def path(environment: str) -> str:
+        own = Path(__file__).parents[2] / ".venv/bin"
+        if environment == "torch":
+            return f"{own}:{os.environ['PATH']}"
         programs = BUILT / environment / "bin"
         if not (programs / "python").exists():
             pytest.skip(f"no {programs}: run make frameworks, with ALL=1 for TensorFlow and DeepSpeed")
-        own = Path(__file__).parents[2] / ".venv/bin"
         return f"{programs}:{own}:{os.environ['PATH']}"
 
     return path

@@ -46,9 +46,9 @@ def lay(name: str, folder: Path) -> list[str]:
 
 
 CASES = [
-    ("pytorch", 0, "frameworks"),
-    ("torchrun", 0, "frameworks"),
-    ("torchrun", 1, "frameworks"),
+    ("pytorch", 0, "torch"),
+    ("torchrun", 0, "torch"),
+    ("torchrun", 1, "torch"),
     ("lightning", 0, "frameworks"),
     ("accelerate", 0, "frameworks"),
     ("transformers", 0, "frameworks"),

@@ -64,6 +64,8 @@ def test_a_misspelt_command_is_guessed(words: list[str], guess: str) -> None:
         (["job", "run"], "holdfast run"),
         (["host", "join"], "holdfast host token create HOST"),
         (["job", "squeue"], "holdfast ps"),
+        (["host", "undrain", "h1"], "holdfast host uncordon HOST"),
+        (["secret", "create", "wandb", "x"], "holdfast secret set NAME"),
     ],
 )
 def test_a_command_of_another_scheduler_is_answered_with_ours(words: list[str], lines: str) -> None:

@@ -266,7 +266,10 @@ def test_files_are_read_with_and_without_byte_order_mark(tmp_path: Path) -> None
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=r"none\.yaml has 1 problem:\n  cannot be read: No such file"):
         spec.parse_file(tmp_path / "none.yaml")
-    with pytest.raises(InvalidSpec, match="cannot be read: Is a directory"):
+    with pytest.raises(
+        InvalidSpec,
+        match=r"Is a directory \(name a job file in it, or send its code: holdfast run --pac",
+    ):
         spec.parse_file(str(tmp_path))
     binary = tmp_path / "job.yaml"
     binary.write_bytes(b"a: \xff\xfe")

@@ -46,7 +46,10 @@ def read_file(path: str | os.PathLike[str]) -> str:
         with Path(path).open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise InvalidSpec([Violation("", f"cannot be read: {error.strerror}")], what=where) from error
+        fix = "name a job file in it, or send its code: holdfast run --package DIR -- COMMAND"
+        is_folder = isinstance(error, IsADirectoryError)
+        problem = f"cannot be read: {error.strerror}"
+        raise InvalidSpec([Violation("", problem, fix if is_folder else "")], what=where) from error
     if len(content) > MAX_BYTES:
         raise InvalidSpec([_too_large()], what=where)
     try:
