@@ -39,6 +39,8 @@ MAX_PENDING = 10_000
 SNAPSHOT_EVERY = 2_000
 """Events between two snapshots. What they changed is encoded in the event loop: some 20 ms for as many jobs."""
 
+MAX_UNCONFIRMED = 50_000
+"""Answers that may wait for a confirmation; past that none is given, as by a controller that is away."""
 CONFIRMS_A_BEAT = 10
 """Confirmations in one interval of hosts' heartbeats: each is a write to the disk, for all that wait for it."""
 
@@ -187,7 +189,8 @@ class Driver:
         """Call ``then`` after a commit that begins after now and finds this controller still leading, if it does."""
         if not self._unconfirmed:
             self._loop.call_later(self.reactor.policies.leases.heartbeat_s / CONFIRMS_A_BEAT, self._wake.set)
-        self._unconfirmed.append(then)
+        if len(self._unconfirmed) < MAX_UNCONFIRMED:
+            self._unconfirmed.append(then)
 
     async def confirmed(self) -> None:
         """Wait for what ``when_confirmed`` waits for."""
@@ -236,10 +239,7 @@ class Driver:
         self._outboxes.pop((host, session), None)
 
     def watch(self, entity: str) -> asyncio.Event:
-        """An event that is set whenever something durable has happened to ``entity``; to anything, where it is empty.
-
-        Call ``unwatch`` after.
-        """
+        """An event that is set, until ``unwatch``, when something durable happens to ``entity``; empty: to anything."""
         bell = asyncio.Event()
         self._watchers[entity].add(bell)
         return bell

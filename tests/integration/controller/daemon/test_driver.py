@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -333,6 +334,24 @@ async def test_heartbeats_that_wait_share_one_write(world: Running) -> None:
         for _ in range(100):
             tasks.create_task(world.driver.confirmed())
     assert world.store.batches == [[]]
+
+
+async def test_answers_that_wait_for_a_disk_that_stands_still_are_bounded(
+    world: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "MAX_UNCONFIRMED", 3)
+    world.store.gate.clear()
+    world.driver.feed(hello())
+    await asyncio.to_thread(world.store.committing.wait, 20)
+    answered: list[int] = []
+    done = asyncio.Event()
+    world.driver.when_confirmed(done.set)
+    for number in range(5):
+        world.driver.when_confirmed(functools.partial(answered.append, number))
+    world.store.gate.set()
+    await done.wait()
+    await world.driver.confirmed()
+    assert answered == [0, 1]
 
 
 async def test_what_needs_no_event_leaves_only_from_the_controller_that_leads(path: Path) -> None:
