@@ -91,6 +91,7 @@ CALLS: list[Row] = [
     ("work for a long answer at a time", f"{C}.shell.calls.slices:SLICE_S", SECONDS, "pauses"),
     ("a portion of a history", f"{C}.shell.store.store:READ_BYTES", BYTES, "the next portion follows"),
     ("decisions that wait for the disk", f"{C}.shell.driver:MAX_PENDING", COUNT, "calls are refused"),
+    ("heartbeats that wait for the disk", f"{C}.shell.driver:MAX_UNCONFIRMED", COUNT, "go unanswered"),
 ]
 JOBS: list[Row] = [
     ("a job file, and a job's spec", f"{H}.spec.parse.text:MAX_BYTES", BYTES, "refused"),
