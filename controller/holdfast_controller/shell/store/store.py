@@ -256,8 +256,8 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        """One transaction for tables that aren't the log. Raises ``StoreError``."""
-        with self._failing("cannot be used"), self._db.begin():
+        """One transaction for tables that aren't the log. Raises ``StoreError``, and ``Deposed`` as a commit does."""
+        with self._failing("cannot be used"), self._writing():
             yield self._db
 
     def evidence(self, job_id: str, hang: int) -> list[tuple[str, bytes]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 import pytest
+import sqlalchemy as sa
 from tests.integration.controller.cluster import WITHIN_S, Agent, job, refusal
 from tests.integration.controller.process import Process, ended, stub
 from tests.integration.controller.store.test_store import commit, opened, record, records
@@ -17,7 +19,11 @@ from tests.unit.controller.examples import EVENTS
 from holdfast._base import failpoints
 from holdfast.errors import StoreError, WrongState
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2
+from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.shell.backup.accept_loss import accept
+from holdfast_controller.shell.enrolment.issued import IssuedCertificates
+from holdfast_controller.shell.notify.outbox_store import OutboxStore
+from holdfast_controller.shell.store.schema import certificates
 from holdfast_controller.shell.store.store import Deposed, Store
 
 
@@ -41,6 +47,29 @@ def test_store_that_was_replaced_under_its_controller_is_written_by_the_new_one_
             new.close()
     finally:
         old.close()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store: OutboxStore(store).keep(0, [OutboxEntry(1, "ops", "job-1", "JOB_FAILED", "{}")]),
+        lambda store: OutboxStore(store).drop([]),
+        lambda store: IssuedCertificates(store)._note(
+            {"party": "host/host-0", "issued_at": 1.0, "issuer": "ca", "trusts": "ca"}
+        ),
+    ],
+    ids=["notifications", "delivered notifications", "certificates"],
+)
+def test_a_controller_of_an_older_epoch_writes_nothing_beside_the_log(
+    store: Store, write: Callable[[Store], None]
+) -> None:
+    store.epoch -= 1
+    with pytest.raises(Deposed, match="taken over"):
+        store.call(write, store).result()
+    store.epoch += 1
+    assert store.call(OutboxStore(store).open).result() == (0, [])
+    with store.transaction() as database:
+        assert database.execute(sa.select(certificates)).all() == []
 
 
 def test_snapshots_of_an_older_epoch_are_refused_as_its_events_are(store: Store) -> None:
