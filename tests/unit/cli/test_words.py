@@ -77,6 +77,10 @@ def test_a_choice_of_nothing_is_refused() -> None:
         "--worker: workerpool2-0 is no worker of this job (there is workerpool0-0 to workerpool1-1)",
         "--rank: 9 is no rank of this job (there is 0 to 5)",
     ]
+    with pytest.raises(
+        InvalidInput, match=r"--worker: 0 is no worker of this job \(there is workerpool0-0 alone\)"
+    ):
+        chosen(ranks_of(gang((1, 2, 0))), ("0",), ())
     with pytest.raises(InvalidInput, match="none of these ranks"):
         chosen(world, ("workerpool0-0",), (5,))
 
