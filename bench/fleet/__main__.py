@@ -10,7 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bench.fleet.account import HEADS, SAVE_EVERY_S, Account
 from bench.fleet.estimates import Declared, Learned, Perfect
@@ -19,8 +21,24 @@ from bench.fleet.reactor import Play
 from bench.fleet.traces import BadTrace, Trace, read
 from bench.support.report import framed, progress
 
+from holdfast_controller.core.model.run_times import Backfill
+
+OURS: dict[str, dict[str, Any]] = {
+    "holdfast": {},
+    "holdfast-strict": {"backfill": Backfill.STRICT},
+    "holdfast-perfect": {"perfect": True},
+}
+"""The controller: as it is by default, with ``backfill = "strict"``, and with jobs that declare the truth."""
+
+
+def _play(trace: Trace, hosts: int, each: int, *, perfect: bool = False, **options: Any) -> Account:
+    if perfect:
+        options["expects"] = lambda asked: trace.durations[asked.name]
+    return Play(trace, hosts, each, **options).run()
+
+
 POLICIES: dict[str, Callable[[Trace, int, int], Account]] = {
-    "holdfast": lambda trace, hosts, each: Play(trace, hosts, each).run(),
+    **{name: partial(_play, **options) for name, options in OURS.items()},
     "fifo": lambda trace, hosts, each: play(trace, Fifo(Declared()), hosts, each),
     "greedy": lambda trace, hosts, each: play(trace, Greedy(Declared()), hosts, each),
     "easy-declared": lambda trace, hosts, each: play(trace, Easy(Declared()), hosts, each),
@@ -41,13 +59,13 @@ def report(
         played = trace.shaken(seed, spot)
         for policy in policies:
             progress(f"{trace.name}, {policy}, seed {seed}")
-            if policy == "holdfast":
-                account = Play(played, hosts, each, save_every_s=save_every_s).run()
+            if policy in OURS:
+                account = _play(played, hosts, each, save_every_s=save_every_s, **OURS[policy])
             else:
                 account = POLICIES[policy](played, hosts, each)
             name = f"{policy}, shaken by seed {seed}" if seed else policy
             print(f"| {name} | " + " | ".join(account.row()) + " |", flush=True)
-            if spot and policy == "holdfast":
+            if spot and policy in OURS:
                 for of, which in (("STANDARD", False), ("SPOT", True)):
                     cells = account.row(which) + [""] * 3
                     print(f"| {name}: {of} | " + " | ".join(cells) + " |", flush=True)

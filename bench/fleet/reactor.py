@@ -8,11 +8,20 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections.abc import Callable
 
 from bench.fleet.account import SAVE_EVERY_S, Account, check
+from bench.fleet.estimates import LIMIT_S
 from bench.fleet.traces import Request, Trace
 
-from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
+from holdfast._session.reports import (
+    Exit,
+    ExitReason,
+    ExitReport,
+    ReportedState,
+    WorkerId,
+    WorkerReport,
+)
 from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures
 from holdfast.hang.tuning import Action, HangSettings
 from holdfast_controller.core.events import job as ev
@@ -22,6 +31,7 @@ from holdfast_controller.core.model.gang import Gang, Pool, Strategy, Success, T
 from holdfast_controller.core.model.host import Gpu, Inventory
 from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.model.recovery import EndReason
+from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
@@ -33,14 +43,24 @@ QUIET = LeasePolicy(heartbeat_s=FOREVER_S, suspect_s=FOREVER_S, lease_s=FOREVER_
 """Hosts that never fall silent, so that they needn't beat through months."""
 
 
-def gang_of(asked: Request, gpus_each: int) -> Gang:
+Expects = Callable[[Request], float | None]
+"""Seconds that a job's ``expectedDuration`` declares."""
+
+
+def declares(asked: Request) -> float | None:
+    """What the trace's user declared."""
+    return asked.declared_s
+
+
+def gang_of(asked: Request, gpus_each: int, expected_s: float | None = None, timeout_s: float = LIMIT_S) -> Gang:
     """Whole hosts, and one worker more for what is left over."""
     whole, rest = divmod(asked.gpus, gpus_each)
     pools = [Pool(whole, Task(("x",)), gpus=gpus_each)] if whole else []
     pools += [Pool(1, Task(("x",)), gpus=rest)] if rest else []
     return Gang(
         tuple(pools),
-        timeout_s=FOREVER_S,
+        timeout_s=timeout_s,
+        expected_s=min(expected_s or 0.0, timeout_s),
         max_wait_s=0.0,
         success=Success.ALL,
         hang=HangSettings(Action.OFF),
@@ -60,7 +80,10 @@ class Play:
         *,
         save_every_s: float = SAVE_EVERY_S,
         loan_s: float = 3600.0,
+        backfill: Backfill = Backfill.PROJECTED,
+        expects: Expects = declares,
     ) -> None:
+        self.expects, self.reports = expects, itertools.count(1)
         self.trace, self.gpus_each, self.save_every_s = trace, gpus_each, save_every_s
         self.account = Account(trace, hosts * gpus_each, save_every_s)
         self.now = self.account.now
@@ -80,6 +103,7 @@ class Play:
                 waiting_jobs_per_user=unbounded,
                 waiting_jobs_per_project=unbounded,
                 loan_s=loan_s,
+                backfill=backfill,
             ),
         )
         for number in range(hosts):
@@ -136,13 +160,20 @@ class Play:
 
     def _submit(self, asked: Request) -> None:
         self.account.submitted(asked.name)
-        gang = gang_of(asked, self.gpus_each)
+        # Users of longer jobs set a longer timeout, since those have run to their end.
+        timeout_s = LIMIT_S if self.trace.durations[asked.name] < LIMIT_S else 100 * LIMIT_S
+        gang = gang_of(asked, self.gpus_each, self.expects(asked), timeout_s)
         self.step(st.JobSubmission(0, asked.user, "", asked.name, asked.name, {}, gang, "{}"))
 
     def _end(self, name: str) -> None:
         self.account.ended(name)
         del self.starts[name]
-        self.step(st.CancelAsked(0, "ann", name))
+        job = self.cluster.jobs[name]
+        for member in job.gang.members:
+            for rank in member.ranks:
+                done = Exit(job.attempt, job.generation, rank, ExitReason.COMPLETED, 0, end_time=self.now + EPOCH)
+                report = ExitReport(next(self.reports), WorkerId(name, member.name), done)
+                self.step(st.ExitReported(job.places[member.index].host, 1, report))
         self._empty(name)
 
     def _empty(self, name: str) -> None:

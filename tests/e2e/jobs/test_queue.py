@@ -29,7 +29,9 @@ def test_second_job_waits_with_its_reason_and_starts_when_the_first_ends(cluster
     beside = cluster.detach("--name", "beside", "--", "true")
     waiting = listed(cluster)
     assert waiting[second]["state"] == "JOB_STATE_QUEUED"
-    assert waiting[second]["waitReason"] == "needs 1 GPU on one host (0 free on the best)"
+    lacks, _, start = waiting[second]["waitReason"].partition("; ")
+    assert lacks == "needs 1 GPU on one host (0 free on the best)"
+    assert start.startswith("expected to start by ") and start.endswith(" at the latest, from timeouts of 1 job")
     assert second in waiting[third]["waitReason"], "first come, first served"
     cluster.reach(beside, "SUCCEEDED")
     table = cluster.holdfast("ps").stdout

@@ -14,6 +14,7 @@ from holdfast_controller.core.events.host import HostLost
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.model.sanity import check_sanity
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
@@ -25,7 +26,7 @@ from holdfast_controller.shell.store import codec
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
-POLICIES = Policies(secret_key=b"simulated", loan_s=30.0)
+POLICIES = Policies(secret_key=b"simulated", loan_s=30.0, backfill=Backfill.PROJECTED)
 CONFIRMS_WITHIN_S = POLICIES.leases.heartbeat_s / CONFIRMS_A_BEAT
 
 

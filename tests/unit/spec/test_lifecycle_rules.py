@@ -118,6 +118,8 @@ def test_times_are_not_negative_and_not_endless(name: str, value: Any, problem: 
             {"disableRetries": "true"},
             'disableRetries: must be true or false, not "true" (write true without quotes)',
         ),
+        ({"expectedDuration": "8d"}, "expectedDuration: is 8 days, longer than the timeout of 7 days (write"),
+        ({"expectedDuration": 0}, "expectedDuration: must be longer than 0 seconds"),
         ({"waitForResources": 1}, "waitForResources: must be true or false, not 1"),
         ({"warningSignal": {"signal": "SIGUSR1"}}, 'warningSignal.before: is missing (such as before: "10m")'),
         ({"warningSignal": {"before": 5}}, 'warningSignal.signal: is missing (such as signal: "SIGUSR1")'),

@@ -112,6 +112,7 @@ scheduling = st.fixed_dictionaries(
         "warningSignal": st.just({"signal": "SIGUSR1", "before": 1e-9}),
         "waitForResources": st.booleans(),
         "hostSelector": selector,
+        "expectedDuration": st.just(1e-9),
     },
 ).filter(lambda drawn: "warningSignal" not in drawn or drawn.get("timeout") != 1e-9)
 

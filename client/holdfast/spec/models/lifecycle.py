@@ -91,6 +91,8 @@ class Scheduling(Model):
     """Whether the job queues until there are resources; without, it fails after three tries."""
     host_selector: HostSelector = Field(default_factory=HostSelector)
     """Hosts that may and may not be used."""
+    expected_duration: Annotated[float | None, Seconds(3650 * DAY_S, zero=False, optional=True)] = None
+    """Run time that you expect, for projected starts alone: it ends nothing. Learned from earlier runs unless set."""
 
 
 class HangAction(enum.Enum):

@@ -35,6 +35,7 @@ def broken(job: Fields) -> Iterator[Broken]:
     scheduling, tolerance = job.get(_SCHEDULING) or {}, job.get(_TOLERANCE) or {}
     yield from _retries(scheduling, tolerance)
     yield from _restart_scope(scheduling, tolerance)
+    yield from _expected_duration(scheduling)
     yield from _warning_signal(scheduling)
     yield from _host_selector(scheduling.get("host_selector") or {})
     yield from _exit_codes(tolerance)
@@ -84,6 +85,16 @@ def _warning_signal(scheduling: Fields) -> Iterator[Broken]:
         yield Broken(
             (*place, "before"),
             f"is {written_duration(before)}, not shorter than the timeout of {written_duration(timeout)}",
+            "write a shorter time here, or a longer scheduling.timeout",
+        )
+
+
+def _expected_duration(scheduling: Fields) -> Iterator[Broken]:
+    expected, timeout = scheduling.get("expected_duration"), scheduling.get("timeout", DEFAULT_TIMEOUT_S)
+    if expected is not None and timeout is not None and expected > timeout:
+        yield Broken(
+            (_SCHEDULING, "expected_duration"),
+            f"is {written_duration(expected)}, longer than the timeout of {written_duration(timeout)}",
             "write a shorter time here, or a longer scheduling.timeout",
         )
 

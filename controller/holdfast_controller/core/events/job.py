@@ -155,6 +155,8 @@ class JobPlaced:
     places: tuple[Place, ...]
     loan_of: str = ""
     """A SPOT job started out of turn: the first job that waits ahead of it, and may take the GPUs back."""
+    ahead_of: str = ""
+    """It started out of turn for good: the first job that waits ahead of it, and is not expected to start later."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.queue import Queue
 from holdfast_controller.core.model.quota import Holdings
+from holdfast_controller.core.model.run_times import RunTimes, run_time_of
 
 
 def hold(cluster: Cluster, host: Host, key: str, share: Allocation, at: Wall) -> None:
@@ -44,6 +45,9 @@ def recount(cluster: Cluster) -> None:
             cluster.output_on.setdefault(name, set()).add(job.id)
         if job.state is JobState.QUEUED and job.outcome is None and job.vacating is not Leaving.PAUSE:
             cluster.queue.add(job.id, job.turn)
+    cluster.run_times = RunTimes()
+    for job in sorted(cluster.jobs.values(), key=lambda job: (job.ended_at or 0.0, job.number)):
+        learn_run_time(cluster, job)
     for host in cluster.hosts.values():
         cluster.free_capacity.changed(host.name)
         for key, share in host.allocations.items():
@@ -51,6 +55,12 @@ def recount(cluster: Cluster) -> None:
             cluster.holdings.take(job.owner, job.gang, job.id, len(share.gpus))
             if key not in host.quarantined:
                 on_upgrade(job, _index(key), host, share)
+
+
+def learn_run_time(cluster: Cluster, job: Job) -> None:
+    """Take in how long a job ran that has ended by itself, or at its timeout."""
+    if (ran_s := run_time_of(job)) is not None:
+        cluster.run_times.learn(job, ran_s)
 
 
 def _note_change(cluster: Cluster, host: Host) -> None:

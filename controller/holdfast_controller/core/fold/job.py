@@ -11,7 +11,7 @@ from typing import assert_never
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.access import fold_people
-from holdfast_controller.core.fold.allocation import hold
+from holdfast_controller.core.fold.allocation import hold, learn_run_time
 from holdfast_controller.core.fold.attempt import (
     close_recoveries,
     fold_attempt,
@@ -207,6 +207,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.state = checked(job.state, event.state)
             job.phase = Ended(outcome=event.state, error=event.error or job.error, at=event.at)
             cluster.runtime.pop(job.id, None)
+            learn_run_time(cluster, job)
         case ev.JobFound() | ev.JobUnsure() | ev.JobCleared():
             fold_job_reconciliation(cluster, job, event)
         case _:

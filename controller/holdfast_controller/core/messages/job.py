@@ -95,7 +95,7 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
         case ev.JobPlaced():
             counts = Counter(place.host for place in event.places)
             where = "placed on " + _listing([f"{h} ({n} workers)" if n > 1 else h for h, n in counts.items()])
-            return f"{where}{_loan(event.loan_of)}"
+            return f"{where}{_loan(event.loan_of)}{_ahead(event.ahead_of)}"
         case ev.PreparationNoted():
             return f"{event.doing} on {event.host}"
         case ev.GangLaunched():
@@ -188,6 +188,11 @@ def _loan(of: str) -> str:
     if not of:
         return ""
     return f", on loan: {of} waits ahead of it, and it gives way when that job or another ahead can start there"
+
+
+def _ahead(of: str) -> str:
+    """The words for a start ahead of one's turn that delays no other; empty for one in turn."""
+    return f", ahead of {of}, which is not expected to start later for it" if of else ""
 
 
 def _attempt_ended(event: ev.AttemptEnded, job: Job) -> str:

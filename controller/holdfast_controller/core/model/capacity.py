@@ -6,7 +6,7 @@ import functools
 import re
 from dataclasses import dataclass, replace
 
-from holdfast_controller.core.model.gang import Pool
+from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.host import Host, Place
 
 _VENDOR = {"NVIDIA", "TESLA", "GEFORCE", "AMD"}
@@ -72,6 +72,24 @@ class HostCapacity:
         self.memory_mb -= pool.memory_mb
         self.slots -= 1
         return Place(self.host, tuple(uuid for uuid, _ in chosen))
+
+
+class LeftCapacity:
+    """Free capacity of hosts for jobs further back, and the most of each resource on any one host."""
+
+    def __init__(self, capacities: list[HostCapacity]) -> None:
+        self.capacities = {left.host: left for left in capacities}
+        open_ = [left for left in capacities if left.slots > 0]
+        self.gpus = max((len(left.gpus) for left in open_), default=-1)
+        self.cpus = max((left.cpus for left in open_), default=-1)
+        self.memory_mb = max((left.memory_mb for left in open_), default=-1)
+
+    def may_hold(self, gang: Gang) -> bool:
+        """Whether each pool's workers might fit on some host; False is certain, True is not."""
+        return all(
+            pool.gpus <= self.gpus and pool.cpus <= self.cpus and pool.memory_mb <= self.memory_mb
+            for pool in gang.pools
+        )
 
 
 @functools.lru_cache(maxsize=4096)

@@ -34,6 +34,12 @@ def moment(at: Wall, now: Now) -> str:
     return f"{_day(days)} {seconds // 3600:02}:{seconds // 60 % 60:02} UTC"
 
 
+def minute(at: Wall, now: Now) -> str:
+    """``13:05 UTC``, or ``2026-11-20 13:05 UTC`` where that is half a day from now or more."""
+    told = moment(at, now)
+    return told if len(told) > len("13:05:07 UTC") else f"{told[:5]} UTC"
+
+
 def _day(since_1970: int) -> str:
     """A date of the Gregorian calendar, whose 400 years have 146,097 days; here each year begins in March."""
     cycle, left = divmod(since_1970 + 719_468, 146_097)

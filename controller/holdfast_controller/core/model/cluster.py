@@ -19,6 +19,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.purged import PurgedJobs
 from holdfast_controller.core.model.queue import Queue
 from holdfast_controller.core.model.quota import Holdings
+from holdfast_controller.core.model.run_times import RunTimes
 from holdfast_controller.core.model.runtime import Runtime
 from holdfast_controller.core.model.users import People
 
@@ -49,6 +50,11 @@ class Cluster:
     holdings: Holdings = field(default_factory=Holdings)
     unplaceable: set[tuple[object, ...]] = field(default_factory=set)
     """Shapes of waiting gangs that did not fit at the last pass over the queue; freed capacity brings a new pass."""
+    too_long: dict[tuple[object, ...], Wall] = field(default_factory=dict)
+    """By shape of gangs that fit ahead of their turn but for the time that they take: when they have to end."""
+    promised: dict[str, Wall] = field(default_factory=dict)
+    """By waiting job: its first projected start. Not in the log: a controller that starts projects again."""
+    run_times: RunTimes = field(default_factory=RunTimes)
     dirty_hosts: set[str] = field(default_factory=set)
     """Hosts that have changed since the last snapshot."""
     free_capacity: FreeCapacity = field(default_factory=FreeCapacity)

@@ -127,6 +127,8 @@ class Gang:
 
     pools: tuple[Pool, ...]
     timeout_s: float = 604800.0
+    expected_s: float = 0.0
+    """Run time that the user expects; 0 where none is declared. For the order of starts alone: it ends nothing."""
     grace_s: float = 10.0
     end_grace_s: float = 0.0
     max_worker_restarts: int = 5

@@ -66,6 +66,10 @@ class Reservations:
                     known[place] = _widen(known.get(place, Reserved()), pool, whole)
         return any(known.get(place) != was for place, was in before.items())
 
+    def copy(self) -> Reservations:
+        """The same, to be changed apart."""
+        return Reservations(self.by_kind.copy(), self.by_host.copy(), self._kinds)
+
     def holds(self, host: Host) -> bool:
         """Whether anything of a host is reserved: its GPUs are then."""
         return host.inventory.kind in self.by_kind or host.name in self.by_host

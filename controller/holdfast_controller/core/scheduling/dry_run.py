@@ -17,6 +17,7 @@ from holdfast_controller.core.model.host import Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.quota import Waiting, lack
+from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption
@@ -80,7 +81,10 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
         return replace(made, places=behind.places)
     if isinstance(behind, Plan):
         first = next(other.id for other in before if other.gang.shape in reserved)
-        return replace(made, wait_reason=f"what it needs is kept for {first}, which is ahead of it in the queue")
+        unless = ", and it starts ahead of that if it isn't expected to delay it"
+        passes = unless if policies.backfill is Backfill.PROJECTED else ""
+        kept = f"what it needs is kept for {first}, which is ahead of it in the queue{passes}"
+        return replace(made, wait_reason=kept)
     return replace(made, wait_reason=found.reason)
 
 

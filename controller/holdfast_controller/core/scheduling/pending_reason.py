@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from holdfast_controller.core.model.clock import time_of_day
+from holdfast_controller.core.model.clock import Now, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.host import Host, Liveness
@@ -14,6 +14,7 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.quota import Quotas, Waiting, lack
 from holdfast_controller.core.model.recovery import EndReason, Recover
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
+from holdfast_controller.core.scheduling.projection import Start, forecast, start_in_words
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,33 @@ class Pending:
 class QueueView:
     """The queue at one moment: what the pending reasons of all its jobs share, computed once and on demand."""
 
-    def __init__(self, cluster: Cluster, schedulable_hosts: list[Host], quotas: Quotas) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        schedulable_hosts: list[Host],
+        quotas: Quotas,
+        now: Now | None = None,
+        loan_s: float = 3600.0,
+    ) -> None:
         self.cluster, self.schedulable_hosts, self.quotas = cluster, schedulable_hosts, quotas
+        self.now, self.loan_s = now, loan_s
+        """Without a time no start is projected."""
+
+    @cached_property
+    def starts(self) -> dict[str, Start]:
+        """The projected starts of the first jobs that wait for free capacity."""
+        jobs = (self.cluster.jobs[name] for name in self.cluster.queue)
+        waiting = (job for job in jobs if not self._is_held_up(job))
+        if self.now is None:
+            return {}
+        return forecast(self.cluster, waiting, self.schedulable_hosts, self.now, self.loan_s)
+
+    def start_in_words(self, job: Job) -> str:
+        """When a waiting job is expected to start and why then, with a semicolon before it; else empty."""
+        if self.now is None or job.id not in self.starts:
+            return ""
+        words = start_in_words(self.starts[job.id], self.now)
+        return f"; {words}" if words else ""
 
     @cached_property
     def head(self) -> Job | None:
@@ -249,12 +275,13 @@ def _queued(job: Job, queue_view: QueueView) -> str:
         return queue_view.lack_of_room(job)
     head = queue_view.head
     if head is None or head is job:
-        return (queue_view.head_lacks or _no_lack(job)) + _when_it_claims(job, queue_view)
+        lacks = queue_view.head_lacks or _no_lack(job)
+        return f"{lacks}{queue_view.start_in_words(job)}{_when_it_claims(job, queue_view)}"
     behind = (
         f"behind {head.id} in the queue" if ahead == 1 else f"behind {ahead} jobs in the queue, first {head.id}"
     )
     lacks = f", which {queue_view.head_lacks}" if queue_view.head_lacks.startswith("needs") else ""
-    return f"{behind}{lacks}{_when_lent(job, queue_view)}"
+    return f"{behind}{lacks}{queue_view.start_in_words(job)}{_when_lent(job, queue_view)}"
 
 
 def _when_lent(job: Job, queue_view: QueueView) -> str:

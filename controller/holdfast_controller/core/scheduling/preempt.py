@@ -53,9 +53,9 @@ class Preemption:
 
     def find_room(self, job: Job, hosts: list[Host], limit: Limit = lambda left, _: left) -> Room | None:
         """The room that is being made, or can be, for a job that fits nowhere now; None where there is none."""
-        trial = Trial(job, may_have(job.gang, hosts), self.leaving, limit, self._jobs, self._capacities)
-        if self.leaving and isinstance(coming := trial.plan(()), Plan):
+        if (coming := self.coming(job, hosts, limit)) is not None:
             return Room(_hosts(coming))
+        trial = self._trial(job, hosts, limit)
         victims = [victim for victim in self.candidates(job) if trial.is_there(victim.id)]
         if not victims or not trial.fits([victim.id for victim in victims]):
             return None
@@ -63,6 +63,14 @@ class Preemption:
         found = trial.plan(chosen)
         assert isinstance(found, Plan)
         return Room(_hosts(found), chosen)
+
+    def coming(self, job: Job, hosts: list[Host], limit: Limit = lambda left, _: left) -> Plan | None:
+        """The placement of a job once all that are stopping are gone; None where it doesn't fit or none is stopping."""
+        found = self._trial(job, hosts, limit).plan(()) if self.leaving else None
+        return found if isinstance(found, Plan) else None
+
+    def _trial(self, job: Job, hosts: list[Host], limit: Limit) -> Trial:
+        return Trial(job, may_have(job.gang, hosts), self.leaving, limit, self._jobs, self._capacities)
 
     def candidates(self, job: Job) -> list[Job]:
         """SPOT jobs that may give way to ``job``, those first that are stopped first."""
@@ -130,9 +138,14 @@ def _may_give_way(job: Job) -> bool:
 
 def gives_way_to(cluster: Cluster, victim: Job, job: Job) -> bool:
     """Whether ``job`` is ahead of a SPOT job that runs, and may stop it now."""
-    if (True, -victim.gang.priority, True, victim.number) <= job.turn:
+    if not goes_before(job, victim):
         return False
     return job.gang.strategy is not Strategy.SPOT or loan_is_due(cluster, victim)
+
+
+def goes_before(job: Job, victim: Job) -> bool:
+    """Whether ``job`` is ahead of a SPOT job, as that will wait when it has given way."""
+    return job.turn < (True, -victim.gang.priority, True, victim.number)
 
 
 def loan_is_due(cluster: Cluster, job: Job) -> bool:

@@ -4,6 +4,10 @@ Jobs are served in the order of the queue. One that lacks room doesn't stop thos
 as they leave it all that it could use (see ``backfill``) and what its project's quota has left. One that waits
 for its quota, for the end of its last attempt or for its next try leaves all hosts to others.
 
+With ``Backfill.PROJECTED`` a job may also start on what is kept for those ahead of it where none of them is expected to
+start later for it: the first of them for each part of the hosts has a projected start (see ``projection``), and a job
+that is expected to end before, or leaves what that start needs, delays nothing.
+
 A SPOT job that can't start in turn may take what is kept for those ahead of it, as a loan: it gives way again when one
 of them can start with what it holds (see ``preempt``). Hosts on which room is being made for a job are not lent.
 
@@ -12,21 +16,25 @@ Many jobs ask for the same: where one of them found no room in this look, none o
 
 from __future__ import annotations
 
+import math
 from functools import cached_property, partial
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.other_hosts import takes_work
 from holdfast_controller.core.model import quota
-from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
+from holdfast_controller.core.model.capacity import HostCapacity, LeftCapacity, capacity_of
+from holdfast_controller.core.model.clock import NEVER, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Gang, Strategy
+from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.host import Host, place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.quota import Waiting
+from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.expiry import note_wait, on_no_room
 from holdfast_controller.core.scheduling.placement import ANYWHERE, Plan, Wait, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption
+from holdfast_controller.core.scheduling.projected_starts import ProjectedStarts, ends_at
 from holdfast_controller.core.step.actions import Assign
 from holdfast_controller.core.step.assignment import released
 from holdfast_controller.core.step.step import Step
@@ -34,6 +42,8 @@ from holdfast_controller.core.step.timers import JobTimer
 
 TRIALS_IN_VAIN = 20
 """SPOT jobs for which no room could be made in one pass, after which those of other shapes wait for the next."""
+BACKFILLS_IN_VAIN = 32
+"""Jobs that fit but would delay a projected start, in one pass, after which others wait for the next."""
 PLANS_IN_VAIN = 100
 """Failed plans in one pass, after which jobs of other shapes wait for the next pass."""
 
@@ -58,7 +68,7 @@ def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
 def place_queue(step: Step) -> None:
     """Place all queued jobs that fit now."""
     if not len(step.cluster.queue):
-        step.cluster.unplaceable, step.cluster.unlendable = set(), set()
+        step.cluster.unplaceable, step.cluster.unlendable, step.cluster.too_long = set(), set(), {}
         return
     look = _Look(step)
     for name in list(step.cluster.queue):
@@ -67,14 +77,21 @@ def place_queue(step: Step) -> None:
             look.serve(job)
     step.cluster.unplaceable = look.unplaceable & look.reserved
     step.cluster.unlendable = look.unlendable
+    step.cluster.too_long = look.too_long
+    if step.cluster.promised:
+        waiting = set(step.cluster.queue)
+        step.cluster.promised = {name: at for name, at in step.cluster.promised.items() if name in waiting}
 
 
-def may_start_at_once(cluster: Cluster, job: Job) -> bool:
+def may_start_at_once(cluster: Cluster, job: Job, now: Now) -> bool:
     """Whether a pass may place a new job: not where it is last and one of the same shape did not fit."""
     is_last = cluster.queue.position(job.id) == len(cluster.queue) - 1
-    no_room = job.gang.shape in cluster.unplaceable
+    shape = job.gang.shape
+    no_room = shape in cluster.unplaceable
     if job.gang.strategy is Strategy.SPOT:
-        no_room = no_room and job.gang.shape in cluster.unlendable
+        no_room = no_room and shape in cluster.unlendable
+    elif no_room and shape in cluster.too_long:
+        no_room = ends_at(cluster, job, now) > cluster.too_long[shape]
     return not (is_last and job.gang.waits and no_room)
 
 
@@ -101,7 +118,7 @@ class _Look:
         """Of the jobs that were served so far."""
         self.in_vain = 0
         """Failed plans so far."""
-        self.left: _Left | None = None
+        self.left: LeftCapacity | None = None
         self.narrower = False
         """Less is free by now than ``left`` says."""
         self.first = ""
@@ -112,12 +129,20 @@ class _Look:
         """Shapes of jobs for which not even loans are enough."""
         self.no_room: set[tuple[object, ...]] = set()
         """Shapes of SPOT jobs for which no loans can be taken back."""
-        self.lendable: _Left | None = None
+        self.lendable: LeftCapacity | None = None
         self.open: list[Host] | None = None
         """Hosts of which nothing is reserved."""
         self.preemption = Preemption(step.cluster, step.now)
         self.trials_in_vain = 0
         self.loans_in_vain = 0
+        self.too_long: dict[tuple[object, ...], Wall] = {}
+        """See ``Cluster``."""
+        self.backfills_in_vain = 0
+
+    @cached_property
+    def kept(self) -> ProjectedStarts:
+        """The projected starts of jobs that wait, which those behind them don't delay."""
+        return ProjectedStarts(self.step, self.hosts)
 
     @cached_property
     def hosts(self) -> list[Host]:
@@ -127,7 +152,7 @@ class _Look:
     def serve(self, job: Job) -> None:
         """Place a job, or let it wait and keep what it waits for from those behind it."""
         over = self._quota_lack(job)
-        if not over and (self._place_if_it_fits(job) or self._lend(job)):
+        if not over and (self._place_if_it_fits(job) or self._backfill(job) or self._lend(job)):
             return
         if bool(over) != job.over_quota:
             note_wait(self.step, job, over, over or "its quota suffices now; waits for hosts")
@@ -157,9 +182,9 @@ class _Look:
         self._placed(job, found)
         return True
 
-    def _placed(self, job: Job, found: Plan, loan_of: str = "") -> None:
+    def _placed(self, job: Job, found: Plan, *, loan_of: str = "", ahead_of: str = "") -> None:
         hosts = {place.host for place in (*job.places, *found.places)}
-        _place(self.step, job, found, loan_of)
+        _place(self.step, job, found, loan_of, ahead_of)
         self.preemption.placed(frozenset(hosts))
         self.narrower = True
 
@@ -171,7 +196,7 @@ class _Look:
             self.in_vain += 1
             return plan_job(job, self.hosts, self._capacity_of)
         if self.left is None or (self.narrower and self.left.may_hold(job.gang)):
-            self.left = _Left([self._capacity_of(host) for host in self.hosts])
+            self.left = LeftCapacity([self._capacity_of(host) for host in self.hosts])
             self.narrower = False
         if not self.left.may_hold(job.gang):
             return _NO_CAPACITY
@@ -198,10 +223,67 @@ class _Look:
     def _reserve(self, job: Job) -> None:
         self._make_room(job)
         self.first = self.first or job.id
+        self.kept.waits(job)
         if job.gang.shape not in self.reserved and self.in_vain < PLANS_IN_VAIN:
             self.reserved.add(job.gang.shape)
             if self.reservations.reserve(job.gang, self.hosts):
                 self.narrower, self.open = True, None
+
+    # --- Backfill by time -------------------------------------------------------------------------------------------
+
+    def _backfill(self, job: Job) -> bool:
+        """Start a job ahead of its turn where that delays no projected start."""
+        if not self.first or self.step.policies.backfill is Backfill.STRICT or job.gang.strategy is Strategy.SPOT:
+            return False
+        if self.in_vain >= PLANS_IN_VAIN or self.backfills_in_vain >= BACKFILLS_IN_VAIN:
+            return False
+        shape, until = job.gang.shape, ends_at(self.step.cluster, job, self.step.now)
+        if until > self.too_long.get(shape, math.inf):
+            return False
+        late = NEVER
+        for beside in (False, True):
+            found = self._plan_backfill(job, beside=beside)
+            if found is None:
+                break
+            delayed = self.kept.delayed_by(job, found, until)
+            if delayed is None:
+                self._placed(job, found, ahead_of=self.first)
+                return True
+            late = delayed
+            self.backfills_in_vain += 1
+        late = max(late, self._await_room(job, until))
+        if not job.places:
+            self.too_long[shape] = late
+        return False
+
+    def _await_room(self, job: Job, until: Wall) -> Wall:
+        """Leave a job the hosts on which it fits once all that are stopping are gone, if it delays none ahead of it.
+
+        The result is when it would have to end for that; ``NEVER`` where it doesn't fit, or has them.
+        """
+        if not self.preemption.leaving:
+            return NEVER
+        self.closed |= self.kept.project()
+        hosts = [host for host in self.hosts if host.name not in self.closed]
+        coming = self.preemption.coming(job, hosts, self.kept.whole.limit)
+        late = NEVER if coming is None else self.kept.delayed_by(job, coming, until)
+        if coming is None or late is not None:
+            self.backfills_in_vain += 1
+            return late or NEVER
+        self.closed |= {place.host for place in coming.places}
+        return NEVER
+
+    def _plan_backfill(self, job: Job, *, beside: bool) -> Plan | None:
+        """The placement of a job on free hosts; with ``beside`` on none that a projected start needs."""
+        if self.lendable is None:
+            self.lendable = LeftCapacity([self._all_of(host) for host in self.hosts])
+        if job.id not in self.step.cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
+            return None
+        self.closed |= self.kept.project()
+        needed = self.kept.hosts if beside else set()
+        hosts = [host for host in self.hosts if host.name not in self.closed and host.name not in needed]
+        found = plan_job(job, hosts, lambda host, own: self.kept.whole.limit(self._all_of(host, own), host))
+        return found if isinstance(found, Plan) else None
 
     # --- Loans ------------------------------------------------------------------------------------------------------
 
@@ -228,7 +310,7 @@ class _Look:
             return Plan((found.copy().take(pool),)) if found is not None else _NO_CAPACITY
         if self.lendable is None:
             # Less may be free by now: then it holds too much, and a plan is made in vain.
-            self.lendable = _Left([self._all_of(host) for host in self.hosts])
+            self.lendable = LeftCapacity([self._all_of(host) for host in self.hosts])
         if job.id not in cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
             return _NO_CAPACITY
         hosts = [host for host in self.hosts if host.name not in self.closed]
@@ -286,28 +368,10 @@ class _Look:
         return bool(cluster.queue.spot) or any(running)
 
 
-class _Left:
-    """Free capacity of hosts for jobs further back, and the most of each resource on any one host."""
-
-    def __init__(self, capacities: list[HostCapacity]) -> None:
-        self.capacities = {left.host: left for left in capacities}
-        open_ = [left for left in capacities if left.slots > 0]
-        self.gpus = max((len(left.gpus) for left in open_), default=-1)
-        self.cpus = max((left.cpus for left in open_), default=-1)
-        self.memory_mb = max((left.memory_mb for left in open_), default=-1)
-
-    def may_hold(self, gang: Gang) -> bool:
-        """Whether each pool's workers might fit on some host; False is certain, True is not."""
-        return all(
-            pool.gpus <= self.gpus and pool.cpus <= self.cpus and pool.memory_mb <= self.memory_mb
-            for pool in gang.pools
-        )
-
-
 _NO_CAPACITY = Wait("no host has room")
 
 
-def _place(step: Step, job: Job, found: Plan, loan_of: str = "") -> None:
+def _place(step: Step, job: Job, found: Plan, loan_of: str, ahead_of: str) -> None:
     """Place a job as planned; hosts that it has left are sent to forget it."""
     before = job.places
     step.timers.clear((JobTimer.LOAN, job.id))
@@ -322,6 +386,7 @@ def _place(step: Step, job: Job, found: Plan, loan_of: str = "") -> None:
             generation=job.generation + 1,
             places=found.places,
             loan_of=loan_of,
+            ahead_of=ahead_of,
         )
     )
     step.touch(job)

@@ -56,7 +56,7 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
     step.do(Reply(asked.token, asked.job_id))
     job = cluster.jobs[asked.job_id]
     await_hosts(step, job)
-    if may_start_at_once(cluster, job):
+    if may_start_at_once(cluster, job, step.now):
         place_queue(step)
     if not job.places and not job.placement_attempts and not job.over_quota:
         hosts = schedulable_hosts(cluster)

@@ -17,6 +17,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.model.quota import Quotas
+from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.model.users import RunAs, SignInPolicy
 from holdfast_controller.core.step.actions import Action, Assign
 from holdfast_controller.core.step.assignment import desired
@@ -45,6 +46,8 @@ class Policies:
     admins: frozenset[str] = frozenset()
     """Users who are admins by configuration."""
     run_as: RunAs = RunAs.SERVICE
+    backfill: Backfill = Backfill.STRICT
+    """Of a core by itself; the settings of a controller have another default."""
     loan_s: float = 3600.0
     """Seconds that a SPOT job which started out of turn runs before another SPOT job takes its GPUs back."""
     keep_jobs_s: float = 0.0

@@ -15,6 +15,7 @@ from holdfast.errors import ConfigError
 from holdfast.hang.tuning import Action
 from holdfast.spec import DisconnectPolicy
 from holdfast_controller.core.model.quota import USER, Quota
+from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.model.users import RunAs, SignInPolicy
 from holdfast_controller.shell.base import audit_syslog
 from holdfast_controller.shell.base.oidc_config import OidcConfig
@@ -187,6 +188,9 @@ class ControllerConfig:
     """Jobs that may wait or run at once."""
     waiting_jobs_per_user: int = 10_000
     """Jobs of one user that may wait at once, unless ``user_quotas`` says otherwise."""
+    backfill: str = "projected"
+    """Who may start ahead of a waiting job on hosts that it could use. "projected": one that by the expected run times
+    doesn't delay it; "strict": none but SPOT jobs, which give way again."""
     hang_action: str = "NOTIFY"
     """What a confirmed hang leads to where the job doesn't say: NOTIFY, RESTART or OFF."""
     disconnect_policy: str = "REPLACE_IF_ISOLATED"
@@ -280,6 +284,8 @@ class ControllerConfig:
             raise ConfigError(
                 f"hang_action is {self.hang_action!r}.", fix=f"Write {' or '.join(Action.__members__)}."
             )
+        if self.backfill not in {choice.value for choice in Backfill}:
+            raise ConfigError(f"backfill is {self.backfill!r}.", fix='Write "strict" or "projected".')
         for key in ("max_jobs", "waiting_jobs_per_user"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} is {getattr(self, key)}.", fix="Write 1 or more.")

@@ -29,7 +29,10 @@ def find_job(driver: Driver, job_id: str) -> Job:
 
 def queue_view(driver: Driver) -> QueueView:
     """The queue as it is now, for pending reasons."""
-    return QueueView(driver.cluster, schedulable_hosts(driver.cluster), driver.reactor.policies.quotas)
+    policies = driver.reactor.policies
+    return QueueView(
+        driver.cluster, schedulable_hosts(driver.cluster), policies.quotas, now=now(), loan_s=policies.loan_s
+    )
 
 
 async def committed_job(driver: Driver, job_id: str, viewer: str) -> job_pb2.CustomJob:

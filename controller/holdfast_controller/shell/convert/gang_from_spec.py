@@ -53,6 +53,7 @@ def gang_of(
             for pool in spec.worker_pool_specs
         ),
         timeout_s=scheduling.timeout,
+        expected_s=scheduling.expected_duration or 0.0,
         grace_s=scheduling.grace_period,
         end_grace_s=scheduling.end_grace,
         max_worker_restarts=tolerance.max_worker_restarts,

@@ -43,7 +43,11 @@ def event_to_proto(event: ev.JobEvent, gang: Gang) -> job_pb2.JobEvent:
         case ev.JobPlaced():
             hosts = [place.host for place in event.places]
             placed = _Event.Placed(
-                attempt=event.attempt, generation=event.generation, hosts=hosts, loan_of=event.loan_of
+                attempt=event.attempt,
+                generation=event.generation,
+                hosts=hosts,
+                loan_of=event.loan_of,
+                ahead_of=event.ahead_of,
             )
             return _Event(placed=placed)
         case ev.PreparationNoted():

@@ -19,6 +19,7 @@ from holdfast.errors import ConfigError
 from holdfast.hang.tuning import Action
 from holdfast.spec import DisconnectPolicy
 from holdfast_controller.core.model.lease import LeasePolicy
+from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.model.users import RunAs
 from holdfast_controller.core.step.commands import PoliciesChanged
 from holdfast_controller.core.step.step import Policies
@@ -34,6 +35,7 @@ LIVE = frozenset(
     {
         "admins",
         "advertise",
+        "backfill",
         "backup_within",
         "certificates",
         "disconnect_policy",
@@ -72,6 +74,7 @@ def policies_of(config: ControllerConfig, secret_key: bytes) -> Policies:
         waiting_jobs_per_user=config.waiting_jobs_per_user,
         cluster_name=config.cluster,
         quotas=config.limits,
+        backfill=Backfill(config.backfill),
         admins=frozenset(config.admins),
         run_as=RunAs(config.run_as),
         keep_jobs_s=config.retention.jobs,

@@ -1,0 +1,121 @@
+"""The projected starts that one pass over the queue keeps: of the first job that waits for each part of the hosts.
+
+A job behind them may have free hosts if it delays none of these starts. What a waiting job could use whose start can't
+be projected, or is overdue, is kept for it whole, as ``backfill`` has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast_controller.core.model.clock import Now, Wall
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.scheduling.backfill import Reservations
+from holdfast_controller.core.scheduling.placement import Plan, may_have
+from holdfast_controller.core.scheduling.projection import Outlook, Start, ends_of
+from holdfast_controller.core.step.step import Step
+
+LATE_S = 300.0
+"""So long after its first projected start nothing passes a job any more that has not started."""
+MOST_STARTS = 8
+"""Starts that are kept in one pass; what jobs further back could use is kept for them whole."""
+
+
+def ends_at(cluster: Cluster, job: Job, now: Now) -> Wall:
+    """The expected end of a waiting job that starts now."""
+    return now.wall_in(max(cluster.run_times.estimate(job, job.ran_s).seconds - job.ran_s, 0.0))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The projected start of a waiting job."""
+
+    job: Job
+    start: Start
+    outlook: Outlook
+
+
+@dataclass
+class ProjectedStarts:
+    """Found when they are first asked for, since most passes find no free host for anyone behind."""
+
+    step: Step
+    all_hosts: list[Host]
+    whole: Reservations = field(default_factory=Reservations)
+    """What is kept for jobs without a projected start."""
+    _waiting: list[Job] = field(default_factory=list)
+    """Jobs that wait, of which some may yet have a projected start."""
+    _kept: list[_Kept] = field(default_factory=list)
+    _imminent: list[tuple[Job, Start]] = field(default_factory=list)
+    """Jobs that start once others are gone that are stopping."""
+    _headed: Reservations = field(default_factory=Reservations)
+    """What those could use that have a projected start, or ``whole`` hosts."""
+    _covered: set[tuple[object, ...]] = field(default_factory=set)
+    """Shapes of jobs that could use nothing else."""
+
+    def waits(self, job: Job) -> None:
+        """A job was served, and waits for hosts."""
+        self._waiting.append(job)
+
+    @property
+    def hosts(self) -> set[str]:
+        """Hosts that the starts take."""
+        return {place.host for kept in self._kept for place in kept.start.places}
+
+    def project(self) -> set[str]:
+        """Find the starts of those that were served by now.
+
+        The result are the hosts of jobs that start as soon as those that are stopping are gone: for them alone.
+        """
+        imminent: set[str] = set()
+        for job in self._waiting:
+            if job.gang.shape in self._covered:
+                continue
+            if not self._headed.copy().reserve(job.gang, self.all_hosts):
+                self._covered.add(job.gang.shape)
+                continue
+            outlook = self._outlook(job)
+            start = outlook.earliest(job, self.step.now.wall) if len(self._kept) < MOST_STARTS else None
+            if start is not None and start.at <= self.step.now.wall:
+                self._imminent.append((job, start))
+                imminent |= {place.host for place in start.places}
+                continue
+            self._covered.add(job.gang.shape)
+            self._headed.reserve(job.gang, self.all_hosts)
+            if start is None or self._is_overdue(job, start):
+                self.whole.reserve(job.gang, self.all_hosts)
+            else:
+                self._kept.append(_Kept(job, start, outlook))
+        self._waiting = []
+        return imminent
+
+    def _outlook(self, job: Job) -> Outlook:
+        cluster, now = self.step.cluster, self.step.now
+        ends = ends_of(cluster, now, self.step.policies.loan_s, job)
+        outlook = Outlook(may_have(job.gang, self.all_hosts), ends)
+        for other, start in self._imminent:
+            outlook.book(other.gang, start.places, ends_at(cluster, other, now))
+        return outlook
+
+    def _is_overdue(self, job: Job, start: Start) -> bool:
+        first = self.step.cluster.promised.setdefault(job.id, start.at)
+        return self.step.now.wall > first + LATE_S
+
+    def delayed_by(self, job: Job, found: Plan, until: Wall) -> Wall | None:
+        """The first start that a job delays which holds these places until then; None where it delays none.
+
+        Where it delays none its places are booked.
+        """
+        booked: list[Outlook] = []
+        for kept in sorted(self._kept, key=lambda kept: kept.start.at):
+            if until <= kept.start.at:
+                continue
+            kept.outlook.book(job.gang, found.places, until)
+            booked.append(kept.outlook)
+            if kept.outlook.plan(kept.job, kept.start.at) is None:
+                for outlook in booked:
+                    outlook.cancel(job.gang, found.places)
+                return kept.start.at
+        return None
