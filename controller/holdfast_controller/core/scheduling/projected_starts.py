@@ -19,6 +19,8 @@ from holdfast_controller.core.step.step import Step
 
 LATE_S = 300.0
 """So long after its first projected start nothing passes a job any more that has not started."""
+MOST_LOOKED_AT = 30_000
+"""Hosts that one pass looks at for projected starts, each once for a plan; then what waits is kept whole."""
 MOST_STARTS = 8
 """Starts that are kept in one pass; what jobs further back could use is kept for them whole."""
 
@@ -45,6 +47,7 @@ class ProjectedStarts:
     all_hosts: list[Host]
     whole: Reservations = field(default_factory=Reservations)
     """What is kept for jobs without a projected start."""
+    _outlooks: list[Outlook] = field(default_factory=list)
     _waiting: list[Job] = field(default_factory=list)
     """Jobs that wait, of which some may yet have a projected start."""
     _kept: list[_Kept] = field(default_factory=list)
@@ -58,6 +61,11 @@ class ProjectedStarts:
     def waits(self, job: Job) -> None:
         """A job was served, and waits for hosts."""
         self._waiting.append(job)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the pass has looked at so many hosts that no further job is projected, or passes another."""
+        return sum(outlook.looked_at for outlook in self._outlooks) >= MOST_LOOKED_AT
 
     @property
     def hosts(self) -> set[str]:
@@ -77,7 +85,8 @@ class ProjectedStarts:
                 self._covered.add(job.gang.shape)
                 continue
             outlook = self._outlook(job)
-            start = outlook.earliest(job, self.step.now.wall) if len(self._kept) < MOST_STARTS else None
+            may_be_kept = len(self._kept) < MOST_STARTS and not self.spent
+            start = outlook.earliest(job, self.step.now.wall) if may_be_kept else None
             if start is not None and start.at <= self.step.now.wall:
                 self._imminent.append((job, start))
                 imminent |= {place.host for place in start.places}
@@ -97,6 +106,7 @@ class ProjectedStarts:
         outlook = Outlook(may_have(job.gang, self.all_hosts), ends)
         for other, start in self._imminent:
             outlook.book(other.gang, start.places, ends_at(cluster, other, now))
+        self._outlooks.append(outlook)
         return outlook
 
     def _is_overdue(self, job: Job, start: Start) -> bool:

@@ -92,6 +92,8 @@ class Outlook:
     hosts: list[Host]
     ends: list[End]
     """The earliest first."""
+    looked_at: int = 0
+    """Hosts that were looked at so far, each once for a plan."""
     _held: dict[str, dict[str, str]] = field(default_factory=dict)
     """By host: the job of each share that was held there at the beginning. Later ones count if they are booked."""
     _on: dict[str, set[str]] = field(default_factory=dict)
@@ -130,6 +132,7 @@ class Outlook:
 
     def plan(self, job: Job, at: float) -> Plan | None:
         """The placement of a job at that time; None where it doesn't fit."""
+        self.looked_at += len(self.hosts)
         gone = frozenset(end.job_id for end in self.ends[: bisect.bisect_right(self.ends, at, key=lambda e: e.at)])
         found = plan_job(job, self.hosts, lambda host, own: self._capacity(host, gone, own, at))
         return found if isinstance(found, Plan) else None
@@ -189,7 +192,7 @@ class Outlook:
 
 MOST_FORECAST = 50
 """Waiting jobs whose start is projected for a view."""
-_PLANS = 2_000
+_PLANS = 1_000
 """Hosts that are looked at for them at most, each once for a job."""
 
 

@@ -237,8 +237,12 @@ class _Look:
             return False
         if self.in_vain >= PLANS_IN_VAIN or self.backfills_in_vain >= BACKFILLS_IN_VAIN:
             return False
-        shape, until = job.gang.shape, ends_at(self.step.cluster, job, self.step.now)
-        if until > self.too_long.get(shape, math.inf):
+        shape = job.gang.shape
+        longest = self.too_long.get(shape, math.inf)
+        # Most jobs of a long queue end here; an estimate for each would take longer than all the rest.
+        if longest == NEVER or (until := ends_at(self.step.cluster, job, self.step.now)) > longest:
+            return False
+        if self.kept.spent:
             return False
         late = NEVER
         for beside in (False, True):
