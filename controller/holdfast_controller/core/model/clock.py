@@ -36,8 +36,8 @@ def moment(at: Wall, now: Now) -> str:
 
 def minute(at: Wall, now: Now) -> str:
     """``13:05 UTC``, or ``2026-11-20 13:05 UTC`` where that is half a day from now or more."""
-    told = moment(at, now)
-    return told if len(told) > len("13:05:07 UTC") else f"{told[:5]} UTC"
+    found = moment(at, now)
+    return found if len(found) > len("13:05:07 UTC") else f"{found[:5]} UTC"
 
 
 def _day(since_1970: int) -> str:

@@ -38,7 +38,7 @@ class Backfill(enum.Enum):
 
 
 class Basis(enum.Enum):
-    """What an estimate comes from."""
+    """The source of an estimate."""
 
     DECLARED = "declared"
     LEARNED = "learned"

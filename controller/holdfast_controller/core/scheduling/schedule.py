@@ -235,14 +235,12 @@ class _Look:
         """Start a job ahead of its turn where that delays no projected start."""
         if not self.first or self.step.policies.backfill is Backfill.STRICT or job.gang.strategy is Strategy.SPOT:
             return False
-        if self.in_vain >= PLANS_IN_VAIN or self.backfills_in_vain >= BACKFILLS_IN_VAIN:
+        if self.in_vain >= PLANS_IN_VAIN or self.backfills_in_vain >= BACKFILLS_IN_VAIN or self.kept.spent:
             return False
         shape = job.gang.shape
         longest = self.too_long.get(shape, math.inf)
         # Most jobs of a long queue end here; an estimate for each would take longer than all the rest.
         if longest == NEVER or (until := ends_at(self.step.cluster, job, self.step.now)) > longest:
-            return False
-        if self.kept.spent:
             return False
         late = NEVER
         for beside in (False, True):
