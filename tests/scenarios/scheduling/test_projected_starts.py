@@ -19,6 +19,7 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall, time_of_day
 from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
+from holdfast_controller.core.scheduling import projected_starts
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.step import commands as st
@@ -104,6 +105,28 @@ def test_of_two_that_wait_for_different_hosts_both_have_a_projected_start() -> N
     assert not placed(world.submit("long-a", typed(1, "NVIDIA_A100", 3)))
     assert placed(world.submit("short-a", typed(1, "NVIDIA_A100", 1)))
     assert not placed(world.submit("long-h", typed(1, "NVIDIA_H100", 3)))
+
+
+def test_behind_as_many_hosts_as_one_pass_looks_at_nothing_more_is_projected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What waits there is kept whole; a pass that looks at fewer hosts lets the same job start."""
+    world = World(policies=QUIET)
+    for name, model in (("h", "NVIDIA H100"), ("h2", "NVIDIA H100"), ("a", "NVIDIA A100"), ("a2", "NVIDIA A100")):
+        world.join(name, inventory(4, model=model, name=name))
+    for kind in ("h", "a"):
+        model = "NVIDIA_H100" if kind == "h" else "NVIDIA_A100"
+        world.submit(f"busy-{kind}", typed(1, model, 2))
+        world.run(f"busy-{kind}")
+        world.submit(f"large-{kind}", typed(2, model, 9))
+    monkeypatch.setattr(projected_starts, "MOST_LOOKED_AT", 1)
+    assert not placed(world.submit("short-a", typed(1, "NVIDIA_A100", 1)))
+    assert not placed(world.submit("short-h", typed(1, "NVIDIA_H100", 1)))
+    monkeypatch.undo()
+    world.submit("other", typed(3, "NVIDIA_H100", 1))
+    world.join("h", inventory(4, model="NVIDIA H100", name="h"), places=[world.place("busy-h", 0, "RUNNING")])
+    assert job_of(world, "short-a").places
+    assert job_of(world, "short-h").places
 
 
 def typed(workers: int, model: str, hours: float) -> Gang:

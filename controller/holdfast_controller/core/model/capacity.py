@@ -18,7 +18,7 @@ _MIB = 1 << 20
 
 @dataclass
 class HostCapacity:
-    """A host's remaining capacity while a placement is planned; ``take`` reduces it."""
+    """A host's free capacity. ``take`` reduces it; what several plans share is copied before that."""
 
     host: str
     cpus: int
@@ -46,23 +46,27 @@ class HostCapacity:
 
     def fits(self, pool: Pool) -> bool:
         """Whether one worker of ``pool`` has room here."""
+        # First what most hosts lack in a busy cluster: a plan asks this of every host.
         return (
-            not (pool.task.image and self.no_containers)
-            and not (pool.task.account and self.no_accounts)
-            and (self.gives_secrets or not pool.task.secrets)
+            len(self.gpus) >= pool.gpus
             and self.slots >= 1
             and self.cpus >= pool.cpus
             and self.memory_mb >= pool.memory_mb
+            and not (self.no_containers and pool.task.image)
+            and not (self.no_accounts and pool.task.account)
+            and (self.gives_secrets or not pool.task.secrets)
             and (not pool.gpus or self.matching(pool) >= pool.gpus)
         )
 
     def matching(self, pool: Pool) -> int:
         """Free GPUs of the model that the pool asks for."""
+        if not pool.gpu_type:
+            return len(self.gpus)
         return sum(1 for _, model in self.gpus if model_matches(pool.gpu_type, model))
 
     def copy(self) -> HostCapacity:
         """The same room, to be used up by another plan."""
-        # Not ``replace``, which takes three times as long: a plan copies every host.
+        # Not ``replace``, which takes three times as long.
         return HostCapacity(
             self.host,
             self.cpus,

@@ -42,6 +42,12 @@ class FreeCapacity:
             self._look_at(host)
         return self._capacities[host.name]
 
+    def without(self, host: Host, shares: frozenset[str]) -> HostCapacity:
+        """The capacity of a host that is free, or held by certain shares; copy it before changing it."""
+        if shares and any(key in host.allocations for key in shares):
+            return capacity_of(host, shares)
+        return self.capacity_of(host)
+
     def first(self, pool: Pool, hosts: Mapping[str, Host], may_take: Callable[[Host], bool]) -> HostCapacity | None:
         """The host for a gang's only worker, of those that ``may_take`` work; None where it fits on none now."""
         for name in list(self._changed):

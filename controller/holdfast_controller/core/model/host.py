@@ -219,7 +219,10 @@ class Host:
     @property
     def takes_work(self) -> bool:
         """Whether this host may get new work, as far as the log knows."""
-        return not self.cordoned and not self.going_down and self.to_reboot is None and self.unfit is None
+        # Most hosts have neither, and a pass over the queue asks this of every host.
+        if (self.condemned and self.to_reboot is not None) or (self.failed_checks and self.unfit is not None):
+            return False
+        return not self.cordoned and not self.going_down
 
     def gpu_problems(self) -> dict[str, str]:
         """Problem of each GPU that isn't well, by UUID."""

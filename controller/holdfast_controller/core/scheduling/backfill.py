@@ -75,9 +75,12 @@ class Reservations:
         return host.inventory.kind in self.by_kind or host.name in self.by_host
 
     def limit(self, left: HostCapacity, host: Host) -> HostCapacity:
-        """The part of a host's free capacity that a job further back may have; changes ``left``."""
+        """The part of a host's free capacity ``left`` that a job further back may have."""
+        if not self.by_kind and not self.by_host:
+            return left
         for reserved in (self.by_kind.get(host.inventory.kind), self.by_host.get(host.name)):
             if reserved is not None:
+                left = left.copy()
                 left.gpus = []
                 left.cpus -= reserved.cpus
                 left.memory_mb -= reserved.memory_mb

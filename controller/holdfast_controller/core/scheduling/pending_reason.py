@@ -99,7 +99,7 @@ class QueueView:
         """The resources that hosts lack for a job, even with no other job ahead of it; empty when none."""
         if not self.cluster.hosts:
             return "no host has joined yet"
-        found = plan_job(job, self.schedulable_hosts)
+        found = plan_job(job, self.schedulable_hosts, self.cluster.free_capacity.without)
         return found.reason + self._out_of_service(job) if isinstance(found, Wait) else ""
 
     def _out_of_service(self, job: Job) -> str:

@@ -44,7 +44,7 @@ def plan(gang: Gang, hosts: Iterable[Host]) -> Plan | Wait:
 
 
 CapacityOf = Callable[[Host, frozenset[str]], HostCapacity]
-"""The free capacity of a host without certain shares; the caller may change it."""
+"""The free capacity of a host without certain shares. The caller changes only copies of it."""
 
 
 def may_have(gang: Gang, hosts: Iterable[Host]) -> list[Host]:
@@ -66,7 +66,8 @@ def plan_job(job: Job, hosts: Iterable[Host], capacity_of: CapacityOf = capacity
     # Where a share of its own is quarantined a worker of it may still run.
     if job.places:
         admitted = [host for host in admitted if not _is_quarantined(job, host, own)]
-    others = [host for host in admitted if host.name not in job.excluded]
+    excluded = job.excluded
+    others = [host for host in admitted if host.name not in excluded] if excluded else admitted
     by_name = {host.name for host in others}
     kept = {index: job.places[index] for index in job.reserved}
     if kept and all(place.host in by_name for place in kept.values()):
@@ -85,12 +86,13 @@ def _is_quarantined(job: Job, host: Host, own: frozenset[str]) -> bool:
 
 
 def plan_in(gang: Gang, capacities: list[HostCapacity], kept: Mapping[int, Place] | None = None) -> Plan | Wait:
-    """Place a gang like ``plan``, within ``capacities``, which it changes, beside placements that are kept.
+    """Place a gang like ``plan``, within ``capacities``, beside placements that are kept.
 
     The choosiest and largest workers choose first.
     """
     if not capacities:
         return Wait("no host takes work at present")
+    capacities, changed = capacities.copy(), set[int]()
     places: dict[int, Place] = dict(kept or {})
     missing = [member for member in gang.members if member.index not in places]
     used = Counter(place.host for place in places.values())
@@ -105,6 +107,9 @@ def plan_in(gang: Gang, capacities: list[HostCapacity], kept: Mapping[int, Place
             if not turns:
                 return Wait(_lack(pool, capacities, len(places), len(gang.members)))
             at = turns[0][1]
+            if at not in changed:
+                changed.add(at)
+                capacities[at] = capacities[at].copy()
             places[member.index] = capacities[at].take(pool)
             used[capacities[at].host] += 1
             if capacities[at].fits(pool):

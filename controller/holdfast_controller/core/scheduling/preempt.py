@@ -29,7 +29,7 @@ _SINGLES = 64
 """Candidates of which each is tried alone."""
 
 Limit = Callable[[HostCapacity, Host], HostCapacity]
-"""The part of a host's free capacity that a job may have; may change what it is given."""
+"""The part of a host's free capacity that a job may have."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class Trial:
         if here not in known:
             gone = {key for key in host.allocations if key.rpartition("/")[0] in here}
             known[here] = capacity_of(host, frozenset(gone))
-        return self.limit(known[here].copy(), host)
+        return self.limit(known[here], host)
 
 
 def fewest(trial: Trial, victims: list[Job]) -> list[Job]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.host import Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.placement import Plan, may_have
@@ -30,12 +30,13 @@ def ends_at(cluster: Cluster, job: Job, now: Now) -> Wall:
     return now.wall_in(max(cluster.run_times.estimate(job, job.ran_s).seconds - job.ran_s, 0.0))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Kept:
-    """The projected start of a waiting job."""
+    """The projected start of a waiting job, on ``places`` unless others take those and leave it some as good."""
 
     job: Job
-    start: Start
+    at: Wall
+    places: tuple[Place, ...]
     outlook: Outlook
 
 
@@ -70,7 +71,7 @@ class ProjectedStarts:
     @property
     def hosts(self) -> set[str]:
         """Hosts that the starts take."""
-        return {place.host for kept in self._kept for place in kept.start.places}
+        return {place.host for kept in self._kept for place in kept.places}
 
     def project(self) -> set[str]:
         """Find the starts of those that were served by now.
@@ -86,7 +87,7 @@ class ProjectedStarts:
                 continue
             outlook = self._outlook(job)
             may_be_kept = len(self._kept) < MOST_STARTS and not self.spent
-            start = outlook.earliest(job, self.step.now.wall) if may_be_kept else None
+            start = outlook.of_one(job, self.step.now.wall) if may_be_kept else None
             if start is not None and start.at <= self.step.now.wall:
                 self._imminent.append((job, start))
                 imminent |= {place.host for place in start.places}
@@ -96,14 +97,14 @@ class ProjectedStarts:
             if start is None or self._is_overdue(job, start):
                 self.whole.reserve(job.gang, self.all_hosts)
             else:
-                self._kept.append(_Kept(job, start, outlook))
+                self._kept.append(_Kept(job, start.at, start.places, outlook))
         self._waiting = []
         return imminent
 
     def _outlook(self, job: Job) -> Outlook:
         cluster, now = self.step.cluster, self.step.now
         ends = ends_of(cluster, now, self.step.policies.loan_s, job)
-        outlook = Outlook(may_have(job.gang, self.all_hosts), ends)
+        outlook = Outlook(cluster.free_capacity, may_have(job.gang, self.all_hosts), ends)
         for other, start in self._imminent:
             outlook.book(other.gang, start.places, ends_at(cluster, other, now))
         self._outlooks.append(outlook)
@@ -118,14 +119,20 @@ class ProjectedStarts:
 
         Where it delays none its places are booked.
         """
-        booked: list[Outlook] = []
-        for kept in sorted(self._kept, key=lambda kept: kept.start.at):
-            if until <= kept.start.at:
+        moved: list[tuple[_Kept, tuple[Place, ...]]] = []
+        taken = {place.host for place in found.places}
+        for kept in sorted(self._kept, key=lambda kept: kept.at):
+            if until <= kept.at:
                 continue
             kept.outlook.book(job.gang, found.places, until)
-            booked.append(kept.outlook)
-            if kept.outlook.plan(kept.job, kept.start.at) is None:
-                for outlook in booked:
-                    outlook.cancel(job.gang, found.places)
-                return kept.start.at
+            if taken.isdisjoint(place.host for place in kept.places):
+                moved.append((kept, kept.places))
+            elif (other := kept.outlook.plan(kept.job, kept.at)) is not None:
+                moved.append((kept, other.places))
+            else:
+                for booked in (kept, *(other for other, _ in moved)):
+                    booked.outlook.cancel(job.gang, found.places)
+                return kept.at
+        for kept, places in moved:
+            kept.places = places
         return None

@@ -11,14 +11,15 @@ import bisect
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.clock import Now, Wall, minute
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Gang, Strategy
-from holdfast_controller.core.model.host import Host, Place
+from holdfast_controller.core.model.free_capacity import FreeCapacity
+from holdfast_controller.core.model.gang import Gang, Pool, Strategy
+from holdfast_controller.core.model.host import Allocation, Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Basis, Estimate, ran_so_far
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
@@ -89,52 +90,71 @@ class _Booked:
 class Outlook:
     """The hosts as they will be once jobs have ended, and others, which are ``booked``, have taken their places."""
 
+    free: FreeCapacity
     hosts: list[Host]
     ends: list[End]
     """The earliest first."""
     looked_at: int = 0
-    """Hosts that were looked at so far, each once for a plan."""
-    _held: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By host: the job of each share that was held there at the beginning. Later ones count if they are booked."""
-    _on: dict[str, set[str]] = field(default_factory=dict)
-    """By host: these jobs."""
-    _known: dict[tuple[str, frozenset[str]], HostCapacity] = field(default_factory=dict)
-    """By host and by jobs that are gone from it."""
+    """Hosts that were looked at so far, each once for a job's bound and once for each plan that it is in."""
+    _free: dict[str, HostCapacity] = field(default_factory=dict)
+    """By host: what is free there at the beginning."""
+    _held: dict[str, list[tuple[float, str, Allocation]]] = field(default_factory=dict)
+    """By host: when each share that was held there at the beginning comes free, the earliest first."""
+    _known: dict[tuple[str, int], HostCapacity] = field(default_factory=dict)
+    """By host and by the number of these that are gone."""
     _booked: dict[str, list[_Booked]] = field(default_factory=dict)
     """By host."""
 
     def __post_init__(self) -> None:
+        until = {end.job_id: end.at for end in self.ends}
         for host in self.hosts:
-            self._held[host.name] = {key: key.rpartition("/")[0] for key in host.allocations}
-            self._on[host.name] = set(self._held[host.name].values())
+            self._free[host.name] = self.free.capacity_of(host)
+            shares = host.allocations.items()
+            held = [(until.get(key.rpartition("/")[0], math.inf), key, share) for key, share in shares]
+            self._held[host.name] = sorted(held, key=_first) if len(held) > 1 else held
+
+    def of_one(self, job: Job, since: float) -> Start | None:
+        """The same as ``earliest``, for an outlook that is asked for nothing else: it drops hosts that don't matter."""
+        found, opens = self._search(job, since)
+        if found is not None:
+            self.hosts = [host for host in self.hosts if opens[host.name] <= found.at]
+        return found
 
     def earliest(self, job: Job, since: float) -> Start | None:
         """The first time from ``since`` on at which a job fits; None where it doesn't, whatever ends."""
-        here = set().union(*self._on.values())
-        later = {end.at for end in self.ends if end.job_id in here} | self._booked_until()
-        turns = [since, *sorted(at for at in later if at > since)]
-        low = high = 0
-        while self.plan(job, turns[high]) is None:
+        return self._search(job, since)[0]
+
+    def _search(self, job: Job, since: float) -> tuple[Start | None, dict[str, float]]:
+        times = {at for held in self._held.values() for at, *_ in held if since < at < math.inf}
+        turns = [since, *sorted(times | {until for until in self._booked_until() if until > since})]
+        bound, opens = self._bound(job, since)
+        low = high = bisect.bisect_left(turns, bound)
+        if high == len(turns):
+            return None, opens
+        while self.plan(job, turns[high], opens) is None:
             low = high + 1
             if low == len(turns):
-                return None
+                return None, opens
             high = min(2 * high + 1, len(turns) - 1)
         while low < high:
             middle = (low + high) // 2
-            if self.plan(job, turns[middle]) is not None:
+            if self.plan(job, turns[middle], opens) is not None:
                 high = middle
             else:
                 low = middle + 1
         at = turns[high]
-        found = self.plan(job, at)
+        found = self.plan(job, at, opens)
         assert found is not None
-        return Start(Wall(at), found.places, self._needed(found, since, at))
+        return Start(Wall(at), found.places, self._needed(found, since, at)), opens
 
-    def plan(self, job: Job, at: float) -> Plan | None:
-        """The placement of a job at that time; None where it doesn't fit."""
-        self.looked_at += len(self.hosts)
-        gone = frozenset(end.job_id for end in self.ends[: bisect.bisect_right(self.ends, at, key=lambda e: e.at)])
-        found = plan_job(job, self.hosts, lambda host, own: self._capacity(host, gone, own, at))
+    def plan(self, job: Job, at: float, opens: Mapping[str, float] | None = None) -> Plan | None:
+        """The placement of a job at that time; None where it doesn't fit.
+
+        ``opens`` is the time of each host before which none of its workers fits there.
+        """
+        hosts = self.hosts if opens is None else [host for host in self.hosts if opens[host.name] <= at]
+        self.looked_at += len(hosts)
+        found = plan_job(job, hosts, lambda host, own: self._capacity(host, own, at))
         return found if isinstance(found, Plan) else None
 
     def book(self, gang: Gang, places: tuple[Place, ...], until: float, basis: Basis | None = None) -> None:
@@ -151,34 +171,82 @@ class Outlook:
                 if booked.gang is not gang or booked.place is not place
             ]
 
+    def _bound(self, job: Job, since: float) -> tuple[float, dict[str, float]]:
+        """A time before which a job certainly doesn't fit, and the same for its workers on each host.
+
+        Of GPUs only the number is counted, and each pool as if it were alone: no plan is made for it.
+        """
+        self.looked_at += len(self.hosts)
+        opens = dict.fromkeys(self._held, math.inf)
+        if job.reserved:
+            # What it holds itself is free to it.
+            return since, dict.fromkeys(opens, since)
+        return max(self._bound_of(pool, since, opens) for pool in job.gang.pools if pool.replicas), opens
+
+    def _bound_of(self, pool: Pool, since: float, opens: dict[str, float]) -> float:
+        total, more = 0, list[tuple[float, int]]()
+        for name, held in self._held.items():
+            free, booked = self._free[name], self._booked.get(name, ())
+            left = [len(free.gpus), free.cpus, free.memory_mb, free.slots]
+            comes = [(at, len(a.gpus), a.cpus, a.memory_mb) for at, _, a in held if at < math.inf]
+            for other in booked:
+                asked = other.gang.pools[other.pool]
+                share = (len(other.place.gpus), asked.cpus, asked.memory_mb)
+                left = [left[0] - share[0], left[1] - share[1], left[2] - share[2], left[3] - 1]
+                comes.append((other.until, *share))
+            if booked:
+                comes.sort()
+            before = _workers(pool, *left)
+            total += before
+            if before:
+                opens[name] = min(opens[name], since)
+            for at, gpus, cpus, memory_mb in comes:
+                left = [left[0] + gpus, left[1] + cpus, left[2] + memory_mb, left[3] + 1]
+                now = _workers(pool, *left)
+                if now > before:
+                    more.append((max(at, since), now - before))
+                    opens[name] = min(opens[name], max(at, since))
+                    before = now
+        if total >= pool.replicas:
+            return since
+        for at, workers in sorted(more):
+            total += workers
+            if total >= pool.replicas:
+                return at
+        return math.inf
+
     def _booked_until(self) -> set[float]:
         return {booked.until for on_host in self._booked.values() for booked in on_host}
 
-    def _capacity(self, host: Host, gone: frozenset[str], own: frozenset[str], at: float) -> HostCapacity:
-        left = self._without(host, gone & self._on[host.name], own)
+    def _capacity(self, host: Host, own: frozenset[str], at: float) -> HostCapacity:
+        left = self._without(host, own, at)
         for booked in self._booked.get(host.name, ()):
             if booked.until > at:
-                pool = booked.gang.pools[booked.pool]
+                pool, left = booked.gang.pools[booked.pool], left.copy()
                 left.gpus = [gpu for gpu in left.gpus if gpu[0] not in booked.place.gpus]
                 left.cpus -= pool.cpus
                 left.memory_mb -= pool.memory_mb
                 left.slots -= 1
         return left
 
-    def _without(self, host: Host, here: frozenset[str], own: frozenset[str]) -> HostCapacity:
-        if own or (host.name, here) not in self._known:
-            held = self._held[host.name]
-            gone = {key for key in host.allocations if key in own or held.get(key) is None or held[key] in here}
-            found = capacity_of(host, frozenset(gone))
+    def _without(self, host: Host, own: frozenset[str], at: float) -> HostCapacity:
+        held = self._held[host.name]
+        gone = bisect.bisect_right(held, at, key=_first)
+        if not gone and not own:
+            return self._free[host.name]
+        if own or (host.name, gone) not in self._known:
+            # Later shares count if they are booked.
+            there = {key for _, key, _ in held[gone:]} - own
+            found = capacity_of(host, frozenset(host.allocations.keys() - there))
             if own:
                 return found
-            self._known[host.name, here] = found
-        return self._known[host.name, here].copy()
+            self._known[host.name, gone] = found
+        return self._known[host.name, gone]
 
     def _needed(self, found: Plan, since: float, at: float) -> tuple[tuple[Basis, int], ...]:
         """How many jobs have to end on the hosts of a plan between the two times, by the kind of their estimate."""
         names = {place.host for place in found.places}
-        on = set().union(*(self._on[name] for name in names))
+        on = {key.rpartition("/")[0] for name in names for _, key, _ in self._held[name]}
         needed = Counter(
             end.estimate.basis
             for end in self.ends
@@ -188,6 +256,22 @@ class Outlook:
         by_gang = {id(booked.gang): booked.basis for booked in booked if booked.basis is not None}
         needed.update(by_gang.values())
         return tuple((basis, needed[basis]) for basis in Basis if needed[basis])
+
+
+def _first(share: tuple[float, str, Allocation]) -> float:
+    return share[0]
+
+
+def _workers(pool: Pool, gpus: int, cpus: int, memory_mb: int, slots: int) -> int:
+    """The most workers of a pool that fit beside each other in so much."""
+    most = slots
+    if pool.gpus:
+        most = min(most, gpus // pool.gpus)
+    if pool.cpus:
+        most = min(most, cpus // pool.cpus)
+    if pool.memory_mb:
+        most = min(most, memory_mb // pool.memory_mb)
+    return max(most, 0)
 
 
 MOST_FORECAST = 50
@@ -204,7 +288,7 @@ def forecast(
     found: dict[str, Start] = {}
     if not first:
         return found
-    outlook = Outlook(hosts, ends_of(cluster, now, loan_s, first[0]))
+    outlook = Outlook(cluster.free_capacity, hosts, ends_of(cluster, now, loan_s, first[0]))
     for job in first:
         start = outlook.earliest(job, now.wall)
         if start is not None:

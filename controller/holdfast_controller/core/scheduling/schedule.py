@@ -22,7 +22,7 @@ from functools import cached_property, partial
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.other_hosts import takes_work
 from holdfast_controller.core.model import quota
-from holdfast_controller.core.model.capacity import HostCapacity, LeftCapacity, capacity_of
+from holdfast_controller.core.model.capacity import HostCapacity, LeftCapacity
 from holdfast_controller.core.model.clock import NEVER, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
@@ -109,7 +109,7 @@ class _Look:
     """State of one pass over the queue."""
 
     def __init__(self, step: Step) -> None:
-        self.step = step
+        self.step, self.free = step, step.cluster.free_capacity
         self.reservations = Reservations()
         self.unplaceable: set[tuple[object, ...]] = set()
         """Shapes of jobs that fit nowhere."""
@@ -130,6 +130,8 @@ class _Look:
         self.no_room: set[tuple[object, ...]] = set()
         """Shapes of SPOT jobs for which no loans can be taken back."""
         self.lendable: LeftCapacity | None = None
+        self.with_gpus: list[Host] | None = None
+        """Hosts with free GPUs, or with jobs that are being stopped."""
         self.open: list[Host] | None = None
         """Hosts of which nothing is reserved."""
         self.preemption = Preemption(step.cluster, step.now)
@@ -216,9 +218,7 @@ class _Look:
 
     def _capacity_of(self, host: Host, without: frozenset[str] = frozenset()) -> HostCapacity:
         """The free capacity of a host for the job being served."""
-        if any(place in host.allocations for place in without):
-            return self.reservations.limit(capacity_of(host, without), host)
-        return self.reservations.limit(self.step.cluster.free_capacity.capacity_of(host).copy(), host)
+        return self.reservations.limit(self.free.without(host, without), host)
 
     def _reserve(self, job: Job) -> None:
         self._make_room(job)
@@ -266,7 +266,7 @@ class _Look:
         if not self.preemption.leaving:
             return NEVER
         self.closed |= self.kept.project()
-        hosts = [host for host in self.hosts if host.name not in self.closed]
+        hosts = [host for host in self._backfillable(job) if host.name not in self.closed]
         coming = self.preemption.coming(job, hosts, self.kept.whole.limit)
         late = NEVER if coming is None else self.kept.delayed_by(job, coming, until)
         if coming is None or late is not None:
@@ -278,14 +278,26 @@ class _Look:
     def _plan_backfill(self, job: Job, *, beside: bool) -> Plan | None:
         """The placement of a job on free hosts; with ``beside`` on none that a projected start needs."""
         if self.lendable is None:
-            self.lendable = LeftCapacity([self._all_of(host) for host in self.hosts])
+            self.lendable = LeftCapacity([self.free.capacity_of(host) for host in self.hosts])
         if job.id not in self.step.cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
             return None
         self.closed |= self.kept.project()
         needed = self.kept.hosts if beside else set()
-        hosts = [host for host in self.hosts if host.name not in self.closed and host.name not in needed]
-        found = plan_job(job, hosts, lambda host, own: self.kept.whole.limit(self._all_of(host, own), host))
+        hosts = [
+            host for host in self._backfillable(job) if host.name not in self.closed and host.name not in needed
+        ]
+        found = plan_job(job, hosts, lambda host, own: self.kept.whole.limit(self.free.without(host, own), host))
         return found if isinstance(found, Plan) else None
+
+    def _backfillable(self, job: Job) -> list[Host]:
+        """The hosts on which a job may have something now or soon; in a busy cluster few have GPUs for it."""
+        if job.reserved or not all(pool.gpus for pool in job.gang.pools if pool.replicas):
+            return self.hosts
+        if self.with_gpus is None:
+            stopping = (self.step.cluster.jobs[name] for name in self.preemption.leaving)
+            soon = {place.host for other in stopping for place in other.places}
+            self.with_gpus = [h for h in self.hosts if h.name in soon or self.free.capacity_of(h).gpus]
+        return self.with_gpus
 
     # --- Loans ------------------------------------------------------------------------------------------------------
 
@@ -312,22 +324,16 @@ class _Look:
             return Plan((found.copy().take(pool),)) if found is not None else _NO_CAPACITY
         if self.lendable is None:
             # Less may be free by now: then it holds too much, and a plan is made in vain.
-            self.lendable = LeftCapacity([self._all_of(host) for host in self.hosts])
+            self.lendable = LeftCapacity([self.free.capacity_of(host) for host in self.hosts])
         if job.id not in cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
             return _NO_CAPACITY
         hosts = [host for host in self.hosts if host.name not in self.closed]
-        planned = plan_job(job, hosts, self._all_of)
+        planned = plan_job(job, hosts, self.free.without)
         self.loans_in_vain += isinstance(planned, Wait)
         return planned
 
     def _may_lend(self, host: Host) -> bool:
         return host.name not in self.closed and takes_work(self.step.cluster, host)
-
-    def _all_of(self, host: Host, without: frozenset[str] = frozenset()) -> HostCapacity:
-        """The free capacity of a host, whatever of it is kept for others."""
-        if any(place in host.allocations for place in without):
-            return capacity_of(host, without)
-        return self.step.cluster.free_capacity.capacity_of(host).copy()
 
     def _make_room(self, job: Job) -> None:
         """Preempt for a waiting job if it then fits, and lend nothing of the hosts on which it will."""
@@ -352,6 +358,7 @@ class _Look:
                 self.no_room.add(job.gang.shape)
             return
         self.closed |= room.hosts
+        self.with_gpus = None
         self.preemption.stop(self.step, job, room)
 
     def _open_to(self, job: Job) -> list[Host]:
