@@ -92,6 +92,12 @@ class Preemption:
             self._capacities.pop(name, None)
 
     @cached_property
+    def has_spot(self) -> bool:
+        """Whether any SPOT job holds hosts or waits."""
+        running = (self.cluster.jobs[name].gang.strategy for name in self.cluster.holdings.gpus_by_job)
+        return bool(self.cluster.queue.spot) or Strategy.SPOT in running
+
+    @cached_property
     def leaving(self) -> frozenset[str]:
         """Jobs that are being stopped, or soon will be, and reserve nothing: their shares are about to be free."""
         jobs = (self.cluster.jobs[name] for name in self.cluster.holdings.gpus_by_job)

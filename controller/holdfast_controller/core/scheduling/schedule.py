@@ -339,7 +339,7 @@ class _Look:
         """Preempt for a waiting job if it then fits, and lend nothing of the hosts on which it will."""
         cluster = self.step.cluster
         spot = job.gang.strategy is Strategy.SPOT
-        if not self.has_spot or self.trials_in_vain >= (TRIALS_IN_VAIN if spot else PLANS_IN_VAIN):
+        if not self.preemption.has_spot or self.trials_in_vain >= (TRIALS_IN_VAIN if spot else PLANS_IN_VAIN):
             return
         if spot:
             if not self.preemption.serves_spot or not may_be_lent(cluster, job) or job.gang.shape in self.no_room:
@@ -368,13 +368,6 @@ class _Look:
         if self.open is None:
             self.open = [host for host in self.hosts if not self.reservations.holds(host)]
         return self.open
-
-    @cached_property
-    def has_spot(self) -> bool:
-        """Whether any SPOT job holds hosts or waits."""
-        cluster = self.step.cluster
-        running = (cluster.jobs[name].gang.strategy is Strategy.SPOT for name in cluster.holdings.gpus_by_job)
-        return bool(cluster.queue.spot) or any(running)
 
 
 _NO_CAPACITY = Wait("no host has room")
