@@ -85,7 +85,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 def completion_script(command: click.Command, shell: str) -> str:
-    """What bash, zsh or fish reads to complete the words of ``holdfast``."""
+    """The script by which bash, zsh or fish completes the words of ``holdfast``."""
     from click.shell_completion import get_completion_class
 
     found = get_completion_class(shell)
