@@ -15,7 +15,7 @@ ELSEWHERE = {
     r"^cd deploy/ansible|^ansible-playbook": "tests/machines/test_ansible.py",
     r"^python3 -m venv |^ln -s |^cp deploy/|^sed -i s,|^useradd --system": "a registry, or units",
     r"^holdfast-controller --config|^holdfast-agent --config": "what systemctl starts here",
-    r"accept-loss|^systemctl start holdfast-controller|job resume|stop-orphans|user remove eve|HOST --yes": "e2e",
+    r"accept-loss|^systemctl st(art|op) holdfast-controller|job resume|stop-orphans|user remove eve|HOST --yes": "e2e",
     r"^holdfast login .*--oidc": "tests/integration/controller/daemon/test_oidc.py",
     r"ca rotate --f|^systemctl disable": "tests/e2e/cluster/test_ca_rotation.py",
     r"^cp /root/old|^chown holdfast|^(admins  |  anchor) ": "an account of the packages'; output",
