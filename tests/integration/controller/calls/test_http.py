@@ -354,7 +354,13 @@ async def test_chunks_of_logs_keep_their_bytes() -> None:
     from holdfast_controller.shell.rest.streams import _chunk
 
     chunk = job_pb2.StreamLogsResponse(
-        worker="workerpool0-0", rank=1, generation=2, stream=job_pb2.LOG_STREAM_STDERR, offset=3, data=b"\xff\n"
+        worker="workerpool0-0",
+        rank=1,
+        generation=2,
+        stream=job_pb2.LOG_STREAM_STDERR,
+        offset=3,
+        data=b"\xff\n",
+        line_offsets=[3],
     )
     printed = _chunk(chunk)
     assert base64.b64decode(printed.pop("data")) == b"\xff\n"
@@ -365,6 +371,7 @@ async def test_chunks_of_logs_keep_their_bytes() -> None:
         "stream": "STDERR",
         "offset": 3,
         "problem": "",
+        "lineOffsets": [3],
     }
 
 
