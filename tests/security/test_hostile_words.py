@@ -33,16 +33,19 @@ WITHOUT_CALLS = {
     "dev stop": "stops daemons; its words are its own",
     "dev status": "looks at daemons of this user's; its words are its own",
     "login": "speaks to the enrolment port over a link of its own",
+    "guard": "a controller of its own; ranks' output is copied byte for byte",
     "hang evaluate": "reads a local corpus of numbers",
 }
 """Commands that show nothing of a controller's, and why."""
+SHOW_OUTPUT = ("logs", "job logs", "run", "submit")
 COMMANDS: dict[str, list[str]] = {
     "run": ["run -- true", "run --all -- true", "run --detach -- true"],
     "submit": ["submit {job}", "submit {job} --wait", "submit {job} --wait --all"],
     "ps": ["ps", "ps --all", "ps -o wide", "ps -o json", "ps -o yaml", "ps -o name"],
-    "logs": ["logs j1", "logs j1 -f", "logs j1 --rank 1"],
+    "logs": ["logs j1", "logs j1 -f", "logs j1 --rank 1", "logs j1 --grep a"],
+    "job logs": ["job logs j1"],
     "cancel": ["cancel j1", "cancel --all-mine --yes", "cancel --label a=b --yes"],
-    "wait": ["wait j1", "wait j1 j2 --any", "wait --label a=b"],
+    "wait": ["wait j1", "wait j1 j2 --any", "wait --label a=b", "wait j1 -o json"],
     "status": ["status", "status -o json", "status -o yaml"],
     "top": ["top --once"],
     "job attach": ["job attach j1"],
@@ -244,18 +247,18 @@ def test_nothing_but_words_is_printed(
         for stream, data in (("stdout", printed.out), ("stderr", printed.err)):
             if name == "job shell" and not refuses:
                 continue  # a program that the user runs there: its bytes as they are, and on a terminal it drives that
-            if name in ("logs", "run", "submit") and not terminal and not refuses and stream == "stdout":
+            if name in SHOW_OUTPUT and not terminal and not refuses and stream == "stdout":
                 continue  # the ranks' bytes, as they are: programs read them
             text = data.decode()
-            if name in ("logs", "run", "submit"):
+            if name in SHOW_OUTPUT:
                 text = BARS.sub("", text) if terminal else text
             assert not DANGEROUS.search(text), (stream, DANGEROUS.search(text), text)
             assert terminal or "\x1b" not in text, stream
             if "\r" in text:
-                assert name in ("logs", "run", "submit")
+                assert name in SHOW_OUTPUT
             lines = [COLOUR.sub("", each) for each in text.split("\n")]
             forged = [each for each in lines if each.startswith(FORGED)]
-            own_output = name in ("logs", "run", "submit") and stream == "stdout"
+            own_output = name in SHOW_OUTPUT and stream == "stdout"
             assert own_output or not forged, (stream, forged[:1])
             assert "Traceback" not in text, text
 
