@@ -150,9 +150,9 @@ def test_drained_host_loses_its_worker_at_the_deadline_and_the_others_stay(
 def test_drain_that_ends_before_its_deadline_moves_nothing(trio: DevCluster, tmp_path: Path) -> None:
     job_id = submit(trio, tmp_path, f"{TELL} {STAY}")
     before = trio.reach(job_id, "RUNNING", timeout=60)
-    trio.holdfast("host", "drain", hosts_of(before)[SECOND], "--deadline", "4s")
+    trio.holdfast("host", "drain", hosts_of(before)[SECOND], "--deadline", "8s")
     trio.holdfast("host", "uncordon", hosts_of(before)[SECOND])
-    second = submit(trio, tmp_path, "sleep 5", workers=1, gpus=0, name="clock")
+    second = submit(trio, tmp_path, "sleep 9", workers=1, gpus=0, name="clock")
     trio.reach(second, "SUCCEEDED", timeout=60)
     after = trio.job(job_id)
     assert (after["generation"], pids_of(after)) == (1, pids_of(before))

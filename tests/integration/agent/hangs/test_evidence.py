@@ -229,7 +229,8 @@ async def test_a_stack_too_deep_for_py_spy_is_read_by_the_other_tool_and_cut(gan
 
 @pytest.mark.require("cc")
 async def test_a_program_that_is_not_python_says_so_and_has_its_vector(gang: Gang, tmp_path: Path) -> None:
-    gang.start(compiled(tmp_path, "for (;;) pause();"))
+    process = gang.start(compiled(tmp_path, "for (;;) pause();"))
+    until(lambda: state(process.pid) == "S")
     rank = only(await examine(gang, 0, native=True))
     look = rank.process.looks[-1]
     assert look.python.problem == "not a Python program, or one that can't be recognised"
