@@ -11,7 +11,7 @@ import argparse
 import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from holdfast._series.block import pack
@@ -23,6 +23,8 @@ from holdfast_controller.shell.store.series_file import DAY, HOUR, LATE_S, Limit
 RANKS, LOOK_S, GPU_LOOKS = 8, 2, (0, 4, 10)
 """GPUs are read every five seconds: at these seconds of ten, as looks fall."""
 HOSTS = 1_000
+KINDS = 10
+"""Of hours: how much of its last page each one fills is chance."""
 START = 1_790_000_000 // DAY * DAY
 GIB = 1 << 30
 
@@ -70,12 +72,13 @@ def minutes(dice: random.Random) -> tuple[list[tuple[int, bytes]], float]:
     return found, spent_s
 
 
-def stored(folder: Path, workers: int, made: list[tuple[int, bytes]]) -> tuple[int, int, float]:
+def stored(folder: Path, workers: int, made: Sequence[list[tuple[int, bytes]]]) -> tuple[int, int, float]:
     """Bytes of the file with minutes, and with the hour that they become; CPU seconds of that."""
     file = SeriesFile(folder / "series.db", reserve_bytes=0)
     limits = Limits(most_bytes=0, minutes_s=0)
     for worker in range(workers):
-        file.write([Piece(f"job-{worker}", "workerpool0-0", 1, start, start + 60, data) for start, data in made])
+        own = made[worker % len(made)]
+        file.write([Piece(f"job-{worker}", "workerpool0-0", 1, start, start + 60, data) for start, data in own])
     before = file.size()
     began = time.thread_time()
     while file.tidy(START + HOUR + LATE_S + 1, limits):
@@ -89,16 +92,17 @@ def stored(folder: Path, workers: int, made: list[tuple[int, bytes]]) -> tuple[i
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--workers", type=int, default=50)
+    parser.add_argument("--workers", type=int, default=200)
     workers = parser.parse_args().workers
-    made, agent_s = minutes(random.Random(1))
+    hours = [minutes(random.Random(seed)) for seed in range(KINDS)]
+    made, agent_s = hours[0]
     size = sum(len(data) for _, data in made)
     print(
         f"agent: {agent_s / (HOUR / LOOK_S) * 1e6:.0f} us a look at {RANKS} ranks, {agent_s / HOUR:.3%} of a core"
     )
     print(f"a minute as it is sent: {size / len(made):.0f} bytes of {RANKS} ranks")
     with tempfile.TemporaryDirectory() as folder:
-        before, after, fold_s = stored(Path(folder), workers, made)
+        before, after, fold_s = stored(Path(folder), workers, [found for found, _ in hours])
     rank_minutes = workers * RANKS * len(made)
     print(f"file: {before / rank_minutes:.1f} bytes a rank and minute while its hour lasts,", end=" ")
     print(f"{after / rank_minutes:.1f} after, {after / workers * 24 * HOSTS / 1e6:.0f} MB a day of {HOSTS:,} hosts")

@@ -14,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, assert_never
 
+from holdfast._base.addresses import Addresses
 from holdfast._security.tls import TlsFiles
 from holdfast._session import codec
 from holdfast._session.reports import Exit, ExitReason, WorkerId, WorkerReport, decode_status
@@ -43,7 +44,7 @@ class HollowHost:
         """launched, stopped and ended ranks; sessions."""
         self.epoch = 0
         """Of the controller that this host has a session with; 0 while it has none."""
-        self.link = Link(controller, tls, self)
+        self.link = Link(Addresses(controller), tls, self)
         self._reactor = Reactor(HostFacts(name, "/nowhere", "/nowhere", user, 64))
         self._gpus = [f"GPU-{name}-{index}" for index in range(gpus)]
         self._on_change = on_change

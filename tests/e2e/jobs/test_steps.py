@@ -86,14 +86,16 @@ def test_steps_come_from_lines_of_the_output(cluster: DevCluster, tmp_path: Path
     both = submit("iteration 7/ 500", "\\n", **pattern(r"iteration +(\d+)/ *(\d+)"))
     one = submit("step=8 loss=0.1", "\\n", progressTotal="600", **pattern(r"step=(\d+)"))
     bar = submit(" 5%|5    | 50/1000 [00:05<01:40,  9.4it/s]", "\\r")
-    none = submit("step 9 of 10", "\\n")
+    counted = submit("step 9 of 10", "\\n")
+    none = submit("loss 9 after 10 s", "\\n")
     shows(cluster, both, step=7, stepTotal=500)
     shows(cluster, one, step=8, stepTotal=600)
     shows(cluster, bar, step=50, stepTotal=1000)
+    shows(cluster, counted, step=9, stepTotal=10)
     assert cluster.job(one)["jobSpec"]["progressTotal"] == 600
     assert shown(cluster, none) == {"step": None, "stepTotal": None, "phase": "", "savedStep": None}
     (tmp_path / "done").touch()
-    for job_id in (both, one, bar, none):
+    for job_id in (both, one, bar, counted, none):
         cluster.reach(job_id, "SUCCEEDED")
 
 
