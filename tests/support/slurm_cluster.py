@@ -73,9 +73,17 @@ class Slurm:
             text=True,
         )
 
-    def run(self, *command: str) -> str:
+    def run(self, *command: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
         """What one of Slurm's commands prints."""
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True, timeout=30)
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env={**self.environment, **(env or {})},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
+        )
         return done.stdout
 
     def start(self) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast._base import rank_variables
 from holdfast.dev import processes
 from holdfast.dev.layout import Layout
 from holdfast.dev.plan import Cluster
@@ -21,8 +22,6 @@ GRACE_S = 10.0
 """Time between TERM and KILL for a daemon."""
 KILL_S = 5.0
 """Time for a killed process to be gone."""
-RANK_MARKS = ("HOLDFAST_JOB", "HOLDFAST_HOST")
-"""What only ranks and their descendants have in their environment."""
 _TAIL_LINES = 20
 _TAIL_BYTES = 16384
 
@@ -34,7 +33,7 @@ def running(layout: Layout, cluster: Cluster) -> dict[str, Process]:
 
 def launch(layout: Layout, name: str) -> Process:
     """Start a daemon, detached, with its output appended to its log, and write its pid file."""
-    strange = (*RANK_MARKS, "HOLDFAST_CONFIG")
+    strange = (*rank_variables.MARKS, "HOLDFAST_CONFIG")
     env = {key: value for key, value in os.environ.items() if key not in strange}
     process = processes.spawn((sys.executable, *layout.command(name)), layout.log(name), env)
     path = layout.pid_file(name)

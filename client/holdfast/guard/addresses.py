@@ -15,6 +15,8 @@ def of_first(place: Allocation) -> list[str]:
     """Addresses of the host of task 0, the likeliest first. Raises ``ConfigError`` where its name leads nowhere."""
     if place.kind == "alone":
         return ["127.0.0.1"]
+    if place.first_addresses:
+        return list(place.first_addresses)
     name = _node_address(place.first_host) if place.kind == "slurm" else place.first_host
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.errors import ConfigError
 
+SEED_VARIABLE = "HOLDFAST_GUARD_SEED"
 MOST_HOSTS = 65_536
 _OMPI = "OMPI_COMM_WORLD_"
 _NUMBERED = (
@@ -32,9 +33,9 @@ class Allocation:
     """One task of a job, counted from 0; alone it is task 0 of 1."""
 
     kind: str
-    """``slurm``; ``named`` where the user's own variables say where task 0 is; or ``alone``."""
+    """``slurm``; ``ssh``; ``named`` where the user's own variables say where task 0 is; or ``alone``."""
     job: str
-    """Name of the job and step, the same in all of its tasks and in no others; empty when alone."""
+    """Name of the job, step and restart, the same in all of its tasks and in no others; empty when alone."""
     task: int
     tasks: int
     local_task: int
@@ -44,6 +45,10 @@ class Allocation:
     """This machine, by the scheduler's name for it."""
     hosts: tuple[str, ...]
     """All hosts of the job; task 0 is on the first."""
+    first_addresses: tuple[str, ...] = ()
+    """Where others find the first host, the likeliest first; empty where its name says it."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What the record says of the scheduler's job."""
 
     @property
     def first_host(self) -> str:
@@ -80,15 +85,20 @@ def _slurm(environ: Mapping[str, str]) -> Allocation:
             f"but SLURM_STEP_NODELIST names {len(hosts)} hosts.",
             fix="Start it by srun, which sets all of them.",
         )
+    number = _text(environ, "SLURM_JOB_ID")
+    restarts = _number(environ, "SLURM_RESTART_COUNT") if environ.get("SLURM_RESTART_COUNT") else 0
+    step = f"{number}.{_text(environ, 'SLURM_STEP_ID')}"
     return Allocation(
         "slurm",
-        f"{_text(environ, 'SLURM_JOB_ID')}.{_text(environ, 'SLURM_STEP_ID')}",
+        # A requeued job has its number and those of its steps again, perhaps while the step before it still ends.
+        f"{step}-restart{restarts}" if restarts else step,
         _number(environ, "SLURM_PROCID"),
         _number(environ, "SLURM_STEP_NUM_TASKS"),
         _number(environ, "SLURM_LOCALID"),
         per_node[node],
         hosts[node],
         tuple(hosts),
+        labels={"slurm-job": number} | ({"slurm-restarts": str(restarts)} if restarts else {}),
     )
 
 
@@ -99,8 +109,8 @@ def _named(environ: Mapping[str, str], hostname: str) -> Allocation:
         known = ", ".join(each[0] for each in _NUMBERED)
         raise ConfigError(f"HOLDFAST_GUARD_HOST is set, but no number of this task: {known}.", fix=_NAMED_FIX)
     task, tasks, local, locals_ = found
-    if not environ.get("HOLDFAST_GUARD_SEED"):
-        raise ConfigError("HOLDFAST_GUARD_SEED is not set, by which the tasks know each other.", fix=_NAMED_FIX)
+    if not environ.get(SEED_VARIABLE):
+        raise ConfigError(f"{SEED_VARIABLE} is not set, by which the tasks know each other.", fix=_NAMED_FIX)
     number, count = _number(environ, task), _number(environ, tasks)
     if number >= count:
         raise ConfigError(f"{task} is {number}, and {tasks} {count}: tasks count from 0.", fix=_NAMED_FIX)
@@ -108,7 +118,7 @@ def _named(environ: Mapping[str, str], hostname: str) -> Allocation:
     at = _number(environ, local) if local in environ else 0
     host = hostname or f"task-{number}"
     # The secret is the same in all tasks of a job and in no others, and so is a number that follows from it.
-    job = f"guard-{hashlib.sha256(environ['HOLDFAST_GUARD_SEED'].encode()).hexdigest()[:8]}"
+    job = f"guard-{hashlib.sha256(environ[SEED_VARIABLE].encode()).hexdigest()[:8]}"
     # Machines of one name would be one host to the controller.
     return Allocation(
         "named", job, number, count, at, per_host, f"{host}-{number}", (environ["HOLDFAST_GUARD_HOST"],)

@@ -12,6 +12,8 @@ import threading
 from pathlib import Path
 
 LOOK_S = 0.05
+NEW_FILES_EVERY = 5
+"""Looks: files come with a launch alone, and to list folders costs more than to ask known files for their size."""
 CHUNK = 1 << 16
 
 
@@ -23,6 +25,9 @@ class Forwarder:
         self._several = several
         self._targets = {".out": targets[0], ".err": targets[1]}
         self._read: dict[str, int] = {}
+        """How far each file has been read."""
+        self._seen: dict[str, int] = {}
+        """The size of each file when it was last looked at, in the order in which they are passed on."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -36,15 +41,26 @@ class Forwarder:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        looks = 0
         while not self._stop.wait(LOOK_S):
+            if looks % NEW_FILES_EVERY == 0:
+                self._find()
+            looks += 1
             self._pass_on(whole=False)
+        self._find()
         self._pass_on(whole=True)
 
+    def _find(self) -> None:
+        found = [path for suffix in self._targets for path in self._logs.glob(f"*/g*/*{suffix}")]
+        self._seen = {str(path): self._seen.get(str(path), -1) for path in sorted(found, key=_age)}
+
     def _pass_on(self, *, whole: bool) -> None:
-        for suffix, target in self._targets.items():
-            for path in sorted(self._logs.glob(f"*/g*/*{suffix}"), key=_age):
-                with contextlib.suppress(FileNotFoundError):
-                    self._copy(str(path), target, whole=whole)
+        for path, seen in self._seen.items():
+            with contextlib.suppress(FileNotFoundError):
+                size = os.stat(path, follow_symlinks=False).st_size
+                if size != seen or whole:
+                    self._copy(path, self._targets[path[-4:]], whole=whole)
+                    self._seen[path] = size
 
     def _copy(self, path: str, target: int, *, whole: bool) -> None:
         at = self._read.get(path, 0)

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast._base.version import __version__
@@ -43,7 +43,10 @@ def ports(job: str) -> list[int]:
 
 
 class Host:
-    """Task 0's side. ``present`` are tasks that have come, ``lost`` those of them that are gone again."""
+    """Task 0's side.
+
+    ``present`` are tasks that have come, ``lost`` those of them that are gone again, ``signals`` what they have got.
+    """
 
     def __init__(self, place: Allocation, seed: bytes, controller: str, seal: Seal | None) -> None:
         self._place, self._seed, self._controller = place, seed, controller
@@ -53,6 +56,7 @@ class Host:
         self._server: asyncio.Server | None = None
         self.present: dict[int, str] = {}
         self.lost: dict[int, str] = {}
+        self.signals: dict[int, int] = {}
         self.problem = ""
         self.changed = asyncio.Event()
 
@@ -73,7 +77,7 @@ class Host:
         for writer in self._writers.values():
             writer.close()
 
-    def tell(self, message: dict[str, str]) -> None:
+    def tell(self, message: Mapping[str, Any]) -> None:
         """Send to every task that is there."""
         for task, writer in list(self._writers.items()):
             if task not in self.lost:
@@ -122,10 +126,13 @@ class Host:
         return trust.proof(self._seed, "controller", nonce, self._controller)
 
     async def _attend(self, task: int, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, asyncio.IncompleteReadError):
             while True:
                 said = await _line(reader)
-                self.problem = self.problem or str(said["problem"])
+                if "signal" in said:
+                    self.signals[task] = int(said["signal"])
+                else:
+                    self.problem = self.problem or str(said["problem"])
                 self.changed.set()
         self.lost[task] = self.present[task]
         self.changed.set()
@@ -150,6 +157,10 @@ class Guest:
     def complain(self, problem: str) -> None:
         """Tell task 0 why this one can't start."""
         _send(self._writer, {"problem": problem})
+
+    def pass_on(self, number: int) -> None:
+        """Tell task 0 that a signal wants the job to end."""
+        _send(self._writer, {"signal": number})
 
     def leave(self) -> None:
         """Hang up, which says that this task is done."""
@@ -223,7 +234,7 @@ async def _introduce(
     return Guest(reader, writer, seed, controller)
 
 
-def _send(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
+def _send(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
     writer.write(json.dumps(message).encode() + b"\n")
 
 

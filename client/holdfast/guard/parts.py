@@ -1,5 +1,7 @@
 """The daemons of one task: their files, how they are started, and started again when they die.
 
+Importing this is quick; what is slow to import is so only once the daemons load beside it.
+
 A daemon ends with its guard, whatever ends that. One that dies alone is started again with the same state, and finds
 its ranks as they were.
 """
@@ -7,21 +9,27 @@ its ranks as they were.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import json
 import os
 import random
-import sys
+import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-from holdfast.dev import daemons, plan, ports
+import anyio
+
 from holdfast.errors import Unavailable
-from holdfast.guard.allocation import Allocation
-from holdfast.guard.trust import CLUSTER, SEED_VARIABLE, USER
+from holdfast.guard import tied
+from holdfast.guard.allocation import SEED_VARIABLE, Allocation
+from holdfast.guard.certificates import CLUSTER, USER
 from holdfast.settings import ClientSettings
 
+LOOK_S = 0.02
 AGAIN_S = 0.2
 EARLY_S, EARLY_DEATHS = 10.0, 3
 """A daemon that dies so often within so short a time never works here."""
@@ -37,8 +45,8 @@ class Folder:
         """Settings for calls to the controller as this guard's user."""
         return ClientSettings(controller, self.path / "ca.pem", self.path / "user.pem", self.path / "user.key")
 
-    def write_controller(self, listen: str) -> None:
-        """The controller's settings: only this guard's user may call it."""
+    def controller(self, listen: str) -> str:
+        """The controller's settings, in a folder made for it: only this guard's user may call it."""
         values = {
             "listen": listen,
             "cluster": CLUSTER,
@@ -49,10 +57,10 @@ class Folder:
             "key": "controller.key",
         }
         (self.path / "controller").mkdir(mode=0o700)
-        _write_toml(self.path / "controller.toml", values)
+        return _toml(values)
 
-    def write_agent(self, place: Allocation, controller: str, address: str, leash: int) -> None:
-        """The agent's settings, and this process's environment, which its ranks inherit."""
+    def agent(self, place: Allocation, controller: str, address: str, leash: int) -> str:
+        """The agent's settings, beside which this process's environment is written, which its ranks inherit."""
         env = {name: value for name, value in os.environ.items() if name != SEED_VARIABLE}
         _write_private(self.path / "env.json", json.dumps(env))
         block = _worker_ports(place)
@@ -82,27 +90,38 @@ class Folder:
         }
         if place.local_tasks > 1:
             values |= {"guard.first_local_rank": place.local_task, "guard.local_ranks": place.local_tasks}
-        _write_toml(self.path / "agent.toml", values)
+        return _toml(values)
 
 
 def _worker_ports(place: Allocation) -> range:
     """Ports for the ranks of one task; no other task of the job on this machine has the same."""
+    from holdfast.dev import plan, ports
+
     blocks = plan.blocks(ports.ephemeral_range(), ())
     # A guard that is alone starts anywhere: others on this machine may do so in the same moment.
     first = random.Random(place.job or None).randrange(len(blocks))
     return blocks[(first + place.local_task) % len(blocks)]
 
 
-def controller_port() -> int:
-    """A free port of this machine, outside of those that the kernel gives to outgoing connections."""
-    found = plan.controller_ports(ports.ephemeral_range())
-    random.SystemRandom().shuffle(found)
-    return next(ports.free(found))
+class ControllerPort(contextlib.ExitStack):
+    """A port on which only a controller of ours can listen until the block ends: no other start is given it."""
+
+    def take(self) -> int:
+        """The port, outside of those that the kernel gives to outgoing connections. Raises ``Unavailable``."""
+        from holdfast.dev import plan, ports
+
+        reserved = self.enter_context(ports.Reserved())
+        found = plan.controller_ports(ports.ephemeral_range())
+        random.SystemRandom().shuffle(found)
+        for port in found:
+            if reserved.take([port]):
+                return port
+        raise Unavailable("No port is free for the controller.", fix="End something that listens on 7000 to 9999.")
 
 
-def _write_toml(path: Path, values: Mapping[str, object]) -> None:
+def _toml(values: Mapping[str, object]) -> str:
     # What JSON writes for text, whole numbers, booleans and lists of them is valid TOML.
-    _write_private(path, "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
 
 
 def _write_private(path: Path, text: str) -> None:
@@ -149,68 +168,95 @@ class Leash:
 
 
 class Daemon:
-    """The controller or the agent, kept running until ``end``."""
+    """The controller or the agent, kept running until the block ends.
+
+    It is started before its settings are known, since loading it takes longest: they come through a named pipe, which
+    a daemon opens only once it has loaded. A file takes the place of the pipe for those that are started later.
+    """
 
     def __init__(self, folder: Folder, kind: str) -> None:
         self._kind = kind
         self._log = folder.path / f"{kind}.log"
-        self._command = (f"holdfast_{kind}", "--config", str(folder.path / f"{kind}.toml"))
-        self._process: asyncio.subprocess.Process | None = None
+        self._settings = folder.path / f"{kind}.toml"
+        self._process: subprocess.Popen[bytes] | None = None
 
-    @property
-    def pid(self) -> int:
-        """Pid of the present process; 0 before the first."""
-        return self._process.pid if self._process else 0
+    def __enter__(self) -> Self:
+        """Make the pipe."""
+        os.mkfifo(self._settings, 0o600)
+        return self
 
-    async def keep(self) -> None:
-        """Start it, and again when it has died. Raises ``Unavailable``, with its last words, where it never works."""
+    def __exit__(self, *_: object) -> None:
+        """Kill it: nothing that it keeps is needed any more."""
+        self.end()
+
+    async def keep(self, settings: str) -> None:
+        """Give it its settings, and start it again when it has died.
+
+        Raises ``Unavailable``, with its last words, where it never works.
+        """
+        await self._give(settings)
         deaths: list[float] = []
         while True:
-            await self._start()
-            assert self._process is not None
-            status = await self._process.wait()
+            status = await self._ended()
             deaths = [at for at in deaths if at > time.monotonic() - EARLY_S] + [time.monotonic()]
             if len(deaths) >= EARLY_DEATHS:
+                from holdfast.dev import daemons
+
                 tail = daemons.log_tail(self._log, 0)
                 raise Unavailable(f"The {self._kind} ends as soon as it starts (status {status}).{tail}")
             await asyncio.sleep(AGAIN_S)
+            self.start()
 
-    async def _start(self) -> None:
-        strange = (*daemons.RANK_MARKS, "HOLDFAST_CONFIG", SEED_VARIABLE)
-        env = {key: value for key, value in os.environ.items() if key not in strange}
+    async def _give(self, settings: str) -> None:
+        """Put the file in the pipe's place, and pass the settings to the daemon that has opened the pipe."""
+        assert self._process is not None
+        file = self._settings.with_suffix(".new")
+        _write_private(file, settings)
+        pipe = -1
+        while pipe < 0 and self._process.poll() is None:
+            try:
+                pipe = os.open(self._settings, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError as error:
+                if error.errno != errno.ENXIO:  # no one reads there so far
+                    raise
+                await asyncio.sleep(LOOK_S)
+        file.replace(self._settings)
+        if pipe >= 0:
+            with os.fdopen(pipe, "w") as writer, contextlib.suppress(BrokenPipeError):
+                writer.write(settings)  # less than a pipe takes at once
+
+    async def _ended(self) -> int:
+        """Wait for its end; returns its status."""
+        assert self._process is not None
+        if self._process.poll() is None:  # else its pid may be another's by now
+            ended = os.pidfd_open(self._process.pid)
+            try:
+                await anyio.wait_readable(ended)
+            finally:
+                os.close(ended)
+        return self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        """Pid of the present process, once it was started."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the daemon, which loads and then waits for its settings."""
         with self._log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "holdfast.guard.tied",
-                str(os.getpid()),
-                *self._command,
-                stdin=asyncio.subprocess.DEVNULL,
+            self._process = subprocess.Popen(
+                tied.command(f"holdfast_{self._kind}", "--config", str(self._settings)),
+                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd="/",
-                env=env | _import_path(),
+                env=tied.environment(os.environ),
                 start_new_session=True,
             )
 
-    async def end(self) -> None:
-        """Kill it: nothing that it keeps is needed any more."""
-        if self._process is not None and self._process.returncode is None:
+    def end(self) -> None:
+        """Kill the daemon, if it is still there."""
+        if self._process is not None and self._process.poll() is None:
             self._process.kill()
-            await self._process.wait()
-
-    def last_words(self) -> str:
-        """The end of its log."""
-        return daemons.log_tail(self._log, 0)
-
-
-def _import_path() -> dict[str, str]:
-    """The user's PYTHONPATH without what counts from the current folder, which is another one there."""
-    given = os.environ.get("PYTHONPATH", "")
-    return {"PYTHONPATH": os.pathsep.join(_absolute(given))} if given else {}
-
-
-def _absolute(given: str) -> Iterator[str]:
-    for part in given.split(os.pathsep):
-        if part:
-            yield os.path.abspath(part)
+            self._process.wait()

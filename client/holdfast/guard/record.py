@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast._sdk import json_view
 from holdfast.errors import HoldfastError
+from holdfast.guard.run import Words
 
 if TYPE_CHECKING:
     from holdfast._session.hang_wire import WorkerEvidence
@@ -20,31 +21,41 @@ if TYPE_CHECKING:
     from holdfast.v1 import job_pb2
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
-    """Puts events, jobs and evidence into words for people: functions of the command line."""
-
-    note: Callable[[str], None]
-    """One line on stderr."""
-    sentence: Callable[[job_pb2.WatchJobResponse], str]
-    """An event in words; empty for what is no news."""
-    page: Callable[[job_pb2.CustomJob], Iterable[str]]
-    """Lines of ``job show``."""
-    evidence: Callable[[Sequence[WorkerEvidence]], str]
-    """Text of the evidence of one hang."""
+MOST = 1000
+"""Records of one name, such as those of a script that is run again and again."""
 
 
 class Record:
-    """The folder. A disk that refuses it costs the record, never the job; ``problem`` says so once."""
+    """The folder, with a number after its name where there is one of that name already.
+
+    A disk that refuses it costs the record, never the job; ``problem`` says so once.
+    """
 
     def __init__(self, directory: Path, words: Words) -> None:
         self.directory = directory
         self._words = words
         self.problem = ""
-        self._try(lambda: directory.mkdir(mode=0o700, parents=True))
+        self.controller = ""
+        """The address that commands are given."""
+        self._try(self._make)
+
+    def _make(self) -> None:
+        """Make the folder, with the first number that is free. Raises ``OSError``."""
+        wanted = self.directory
+        for number in range(2, MOST + 1):
+            try:
+                self.directory.mkdir(mode=0o700, parents=True)
+            except FileExistsError:
+                self.directory = wanted.with_name(f"{wanted.name}-{number}")
+            else:
+                if self.directory != wanted:
+                    self._words.note(f"{wanted} is there already: the record is in {self.directory}")
+                return
+        raise FileExistsError(errno.EEXIST, f"there are {MOST} of that name")
 
     def open_to_commands(self, settings: ClientSettings) -> None:
         """Write settings by which `holdfast` commands reach this job while it runs."""
+        self.controller = settings.controller
 
         def write() -> None:
             for name, source in (("ca.pem", settings.ca), ("user.pem", settings.cert), ("user.key", settings.key)):

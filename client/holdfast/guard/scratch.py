@@ -1,7 +1,8 @@
 """A guard's folder in node-local scratch, and the process that removes it should the guard not live to do so.
 
 Run as a program, ``python -I -S scratch.py FOLDER``, it waits until its stdin is closed, then until no shim is left of
-the workers in the folder, and removes it. Stdlib only, and nothing of ours.
+the workers in the folder, and removes it. Stdlib only, and nothing of ours; what it does not need to wait is imported
+by the functions that need it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,8 @@ from __future__ import annotations
 import glob
 import json
 import os
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 
 PREFIX = "holdfast-guard-"
@@ -22,11 +20,15 @@ SHIMS_S = 30.0
 
 def make() -> str:
     """A new folder that is the user's alone. Raises ``OSError``, naming the folder that it can't lie in."""
+    import tempfile
+
     return tempfile.mkdtemp(prefix=PREFIX)
 
 
 def watch(folder: str) -> int:
     """Start the process that removes ``folder`` when this one is gone; returns the descriptor that holds it back."""
+    import subprocess
+
     reading, writing = os.pipe2(os.O_CLOEXEC)
     with open(os.devnull, "wb") as null:
         subprocess.Popen(
@@ -61,6 +63,8 @@ def remove(folder: str) -> None:
     until = time.monotonic() + SHIMS_S
     while has_shims(folder) and time.monotonic() < until:
         time.sleep(0.1)
+    import shutil
+
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -10,6 +10,10 @@ import os
 import runpy
 import signal
 import sys
+from collections.abc import Mapping
+
+from holdfast._base import rank_variables
+from holdfast.guard.allocation import SEED_VARIABLE
 
 PR_SET_PDEATHSIG = 1
 LEFT_TO_GUARD = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
@@ -18,6 +22,21 @@ LEFT_TO_GUARD = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, s
 def end_with_parent(number: signal.Signals) -> None:
     """Have the kernel send this process the signal when its parent is gone."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """The command line of a module that ends with this process."""
+    return [sys.executable, "-m", "holdfast.guard.tied", str(os.getpid()), module, *arguments]
+
+
+def environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what is a rank's or a secret; for a process that starts in another folder."""
+    strange = (*rank_variables.MARKS, "HOLDFAST_CONFIG", SEED_VARIABLE)
+    env = {key: value for key, value in ours.items() if key not in strange}
+    if given := env.get("PYTHONPATH"):
+        # An empty part is the current folder, whose modules are the user's.
+        env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in given.split(os.pathsep) if part)
+    return env
 
 
 def main() -> None:

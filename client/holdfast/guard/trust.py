@@ -1,4 +1,4 @@
-"""The secret that all tasks of one guard share, and the certificates that follow from it.
+"""The secret that all tasks of one guard share, from which their certificates follow.
 
 Every task derives the same CA from the seed, so each issues its own certificate and none has to be sent. Under Slurm
 the seed travels inside a credential of munge, which only processes of the same user can open, on this cluster's hosts
@@ -13,16 +13,12 @@ import hmac
 import json
 import os
 import subprocess
-from pathlib import Path
 
-from holdfast._base.identity import Identity, Kind
-from holdfast._security import pki, server_names
 from holdfast.errors import ConfigError, Unauthenticated
+from holdfast.guard import slurm
+from holdfast.guard.allocation import SEED_VARIABLE
 
-SEED_VARIABLE = "HOLDFAST_GUARD_SEED"
 SEED_BYTES = 32
-CLUSTER = "guard"
-USER = "guard"
 _TOOL_S = 10.0
 DEFAULT_SOCKET = "/run/munge/munge.socket.2"
 
@@ -49,17 +45,6 @@ def proof(seed: bytes, *words: str) -> str:
     return hmac.new(seed, json.dumps(words).encode(), hashlib.sha256).hexdigest()
 
 
-def write_certificates(seed: bytes, directory: Path, host: str, *, controller: bool) -> None:
-    """Write the CA, a user's and the host's certificate, and with ``controller`` its own, into ``directory``."""
-    pki.create_ca(CLUSTER, directory, seed=seed)
-    for kind, name, file in ((Kind.USER, USER, "user"), (Kind.HOST, host, "agent")):
-        pki.issue(directory, Identity(CLUSTER, kind, name), directory, file)
-    if controller:
-        names = server_names.served(())
-        identity = Identity(CLUSTER, Kind.CONTROLLER, "controller")
-        pki.issue(directory, identity, directory, "controller", server=True, names=names)
-
-
 class Munge:
     """Slurm's own means to tell who sent something: credentials bound to a user. Calls take milliseconds and block."""
 
@@ -79,7 +64,7 @@ class Munge:
         except ConfigError as error:
             raise Unauthenticated(f"A credential can't be opened: {error.message}") from error
         head, _, body = said.partition(b"\n\n")
-        facts = _facts(head, ":")
+        facts = slurm.facts(head, ":")
         maker = facts.get("UID", "").rpartition("(")[2].removesuffix(")")
         if facts.get("STATUS") != "Success (0)" or maker != str(os.getuid()):
             raise Unauthenticated("A credential was made by another user.")
@@ -108,15 +93,5 @@ _FIX = f"Have munge run on this host, or give all tasks one secret: export {SEED
 
 def _munge_socket() -> str:
     """The socket of munge that Slurm is configured with, else the usual one."""
-    try:
-        done = subprocess.run(["scontrol", "show", "config"], capture_output=True, timeout=_TOOL_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return DEFAULT_SOCKET
-    parts = _facts(done.stdout, "=").get("AuthInfo", "").split(",")
+    parts = slurm.settings().get("AuthInfo", "").split(",")
     return next((part.removeprefix("socket=") for part in parts if part.startswith("socket=")), DEFAULT_SOCKET)
-
-
-def _facts(text: bytes, separator: str) -> dict[str, str]:
-    """The name and value in each line of what a tool prints."""
-    lines = (line.partition(separator) for line in os.fsdecode(text).splitlines())
-    return {name.strip(): value.strip() for name, _, value in lines}

@@ -11,15 +11,19 @@ PATIENCE_S = 120.0
 """A guard is several Python programs, on a machine where much else runs."""
 
 # Rank 1 fails as FAILS says in each generation in turn ("3,0": with 3, then not at all); others wait to be stopped,
-# or end once a generation is no failure.
+# or end once a generation is no failure. None fails before all have printed who they are.
 RANKS = """\
-import os, sys, time
+import os, pathlib, sys, time
 rank, generation = os.environ["RANK"], int(os.environ["HOLDFAST_GENERATION"])
 codes = os.environ["FAILS"].split(",")
 code = int(codes[min(generation, len(codes)) - 1])
 print(f"rank {rank} of {os.environ['WORLD_SIZE']} local {os.environ['LOCAL_RANK']} generation {generation}", flush=True)
-if code and rank == os.environ.get("GUILTY", "0"):
-    sys.exit(code)
+if code:
+    pathlib.Path(f"came-{generation}-{rank}").write_text("")
+while code and rank == os.environ.get("GUILTY", "0"):
+    if len(list(pathlib.Path().glob(f"came-{generation}-*"))) == int(os.environ["WORLD_SIZE"]):
+        sys.exit(code)
+    time.sleep(0.05)
 if code:
     time.sleep(1000)
 """
@@ -59,6 +63,15 @@ def processes(environ: Mapping[str, str]) -> dict[int, str]:
         except OSError:
             continue
     return found
+
+
+def rank_pid(environ: Mapping[str, str], rank: int, *, generation: int) -> int:
+    """The pid of a rank."""
+    for pid in processes(environ):
+        found = set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+        if {b"RANK=%d" % rank, b"HOLDFAST_GENERATION=%d" % generation} <= found:
+            return pid
+    raise AssertionError(f"rank {rank} is not there")
 
 
 def nothing_is_left(environ: Mapping[str, str]) -> None:

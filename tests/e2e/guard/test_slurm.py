@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.guard.guarding import PATIENCE_S, RANKS, WAITS, environment, nothing_is_left, processes, wait_for
+from tests.e2e.guard.guarding import (
+    PATIENCE_S,
+    RANKS,
+    WAITS,
+    environment,
+    nothing_is_left,
+    processes,
+    rank_pid,
+    wait_for,
+)
 from tests.support import slurm_cluster
 from tests.support.slurm_cluster import Slurm
 
 pytestmark = pytest.mark.require("slurm")
 GUARD = (sys.executable, "-m", "holdfast", "guard")
+EXAMPLES = Path(__file__).parents[3] / "examples"
+# Waits for USR1 and then for its end; once requeued it ends by itself.
+CATCHES = """\
+import os, pathlib, signal, time
+rank, restarts = os.environ["RANK"], os.environ.get("SLURM_RESTART_COUNT", "")
+signal.signal(signal.SIGUSR1, lambda *_: pathlib.Path(f"caught-{rank}").write_text(""))
+pathlib.Path(f"up-{rank}-{restarts}").write_text("")
+while not restarts:
+    time.sleep(0.1)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +82,78 @@ def test_a_cancelled_step_leaves_nothing(slurm: Slurm, tmp_path: Path) -> None:
     nothing_is_left(env)
 
 
+def test_a_training_goes_on_after_a_rank_that_hangs_and_one_that_is_killed(slurm: Slurm, tmp_path: Path) -> None:
+    env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"], OMP_NUM_THREADS="1")
+    sizes = "--epochs 12 --report-every 4 --step-time 0.01 --checkpoint-every 25 --checkpoint-dir saved"
+    fault = "--hang-rank 3 --hang-step 60"
+    options = ("--restart-on-hang", "--hang-timeout", "5s", "--record", "rec")
+    training = (sys.executable, str(EXAMPLES / "digits/train.py"), *sizes.split(), *fault.split())
+    step = slurm.srun("-N4", "-o", "out", *GUARD, *options, "--", *training, cwd=tmp_path, env=env)
+    out = tmp_path / "out"
+    wait_for(
+        lambda: out.exists() and "rank=1 world_size=4 local_rank=0 generation=2" in out.read_text(), "it went on"
+    )
+
+    os.kill(rank_pid(env, 1, generation=2), signal.SIGKILL)
+
+    step.communicate(timeout=PATIENCE_S)
+    said = out.read_text()
+    assert step.returncode == 0, said
+    resumed = re.findall(r"rank=0 .* generation=(\d) resumed from step (\d+)", said)
+    assert [generation for generation, _ in resumed] == ["2", "3"] and resumed[0][1] == "50"
+    assert "done step=528" in said
+    assert "guard: 2 recoveries" in said and "1 hang noticed; see rec" in said
+    assert "rank 3 is in data_loader.py" in (tmp_path / "rec/hang-1.txt").read_text()
+    nothing_is_left(env)
+
+
+@pytest.mark.require("torch")
+def test_ddp_goes_on_from_its_checkpoint_after_a_rank_is_killed(slurm: Slurm, tmp_path: Path) -> None:
+    env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"], OMP_NUM_THREADS="1")
+    env["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path / "compiled")  # it would lie in the scratch folder
+    sizes = "--epochs 2 --log-every 20 --checkpoint-every 25 --checkpoint-dir saved"
+    fault = f"--crash-rank 1 --crash-step 60 --crash-signal {int(signal.SIGKILL)}"
+    training = (sys.executable, str(EXAMPLES / "ddp_torch/train.py"), *sizes.split(), *fault.split())
+
+    step = slurm.srun("-N2", *GUARD, "--", *training, cwd=tmp_path, env=env)
+    out, err = step.communicate(timeout=PATIENCE_S)
+
+    assert step.returncode == 0, err
+    assert "rank=0 world_size=2 device=cpu from step 50" in out
+    assert "done step=" in out and "guard: 1 recovery" in err
+    nothing_is_left(env)
+
+
+def test_a_signal_reaches_the_ranks_and_a_requeued_job_goes_on_with_a_record_of_its_own(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"])
+    (tmp_path / "train.py").write_text(CATCHES)
+    step = f"srun {' '.join(GUARD)} -- {sys.executable} train.py"
+    (tmp_path / "job.sh").write_text(f"#!/bin/sh\n#SBATCH -N2 --requeue --open-mode=append -o out\n{step}\n")
+    submitted = ("sbatch", "--parsable", "--chdir", str(tmp_path), "job.sh")
+    job = slurm.run(*submitted, cwd=tmp_path, env=env).strip()
+    wait_for(lambda: (tmp_path / "up-0-").exists() and (tmp_path / "up-1-").exists(), "both ranks run")
+
+    slurm.run("scancel", "--signal=USR1", job)
+
+    wait_for(lambda: (tmp_path / "caught-0").exists() and (tmp_path / "caught-1").exists(), "both got USR1")
+    slurm.run("scontrol", "requeue", job)
+
+    def begins_again() -> bool:
+        with contextlib.suppress(subprocess.CalledProcessError):  # Slurm has it wait two minutes once it has ended
+            slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+        return (tmp_path / "up-0-1").exists()
+
+    wait_for(begins_again, "it begins again")
+    wait_for(lambda: "JobState=COMPLETED" in slurm.run("scontrol", "show", "job", job), "it has ended")
+    records = {path.name: (path / "job.txt").read_text() for path in tmp_path.glob("holdfast-*")}
+    assert set(records) == {f"holdfast-{job}.0", f"holdfast-{job}.0-restart1"}, (tmp_path / "out").read_text()
+    assert "slurm-restarts" not in records[f"holdfast-{job}.0"]
+    assert f"slurm-job={job}, slurm-restarts=1" in records[f"holdfast-{job}.0-restart1"]
+    nothing_is_left(env)
+
+
 def test_a_task_whose_guard_is_killed_ends_the_step(slurm: Slurm, tmp_path: Path) -> None:
     env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"])
     step = slurm.srun("-N2", *GUARD, "--", sys.executable, "-c", WAITS, cwd=tmp_path, env=env)
@@ -72,5 +165,8 @@ def test_a_task_whose_guard_is_killed_ends_the_step(slurm: Slurm, tmp_path: Path
 
     _, err = step.communicate(timeout=PATIENCE_S)
     assert re.search("Task 1 on n[1-4] is gone before its time", err), err
+    (record,) = tmp_path.glob("holdfast-*")
+    assert {"job.json", "job.txt", "events.jsonl"} <= {path.name for path in record.iterdir()}
+    assert f"guard: see {record.name}" in err
     assert step.returncode != 0
     nothing_is_left(env)

@@ -74,6 +74,20 @@ async def test_both_sides_notice_that_the_other_is_gone(place: Allocation) -> No
     assert await two.hear() is None
 
 
+async def test_task_0_learns_of_the_signals_and_problems_of_others(place: Allocation) -> None:
+    async with listening(place) as host:
+        one, two = await joined(place, 1), await joined(place, 2)
+        one.pass_on(15)
+        two.complain("its disk is full")
+        with anyio.fail_after(20):
+            while not (host.signals and host.problem):
+                host.changed.clear()
+                await host.changed.wait()
+        assert (host.signals, host.problem, host.lost) == ({1: 15}, "its disk is full", {})
+        one.leave()
+        two.leave()
+
+
 async def test_a_task_with_another_secret_is_not_let_in(place: Allocation) -> None:
     async with listening(place) as host:
         with pytest.raises(Unavailable, match="not found task 0"):

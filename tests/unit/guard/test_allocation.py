@@ -43,6 +43,13 @@ def test_a_step_whose_tasks_do_not_divide_has_its_numbers() -> None:
     assert (place.job, place.name, place.first_host, place.hosts) == ("17.0", "n2.1", "n1", ("n1", "n2"))
 
 
+def test_a_requeued_job_meets_and_is_recorded_under_a_name_of_its_own() -> None:
+    first, again = read(LAST_OF_FIVE, ""), read(LAST_OF_FIVE | {"SLURM_RESTART_COUNT": "1"}, "")
+
+    assert (first.job, first.labels) == ("17.0", {"slurm-job": "17"})
+    assert (again.job, again.labels) == ("17.0-restart1", {"slurm-job": "17", "slurm-restarts": "1"})
+
+
 def test_one_task_of_a_host_has_the_hosts_name() -> None:
     assert read(LAST_OF_FIVE | {"SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_LOCALID": "0"}, "").name == "n2"
 
@@ -72,6 +79,7 @@ def test_a_host_list_that_is_none_is_refused(text: str) -> None:
     [
         ("SLURM_PROCID", "", "SLURM_PROCID is not set"),
         ("SLURM_PROCID", "one", "is no number"),
+        ("SLURM_RESTART_COUNT", "once", "is no number"),
         ("SLURM_NODEID", "2", "names 2 hosts"),
         ("SLURM_STEP_TASKS_PER_NODE", "3", "names 2 hosts"),
         ("SLURM_STEP_TASKS_PER_NODE", "3(y2)", "no count of tasks"),

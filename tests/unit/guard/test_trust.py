@@ -12,14 +12,14 @@ from cryptography import x509
 
 from holdfast._security import pki
 from holdfast.errors import ConfigError, Unauthenticated
-from holdfast.guard import trust
+from holdfast.guard import certificates, trust
 
 SEED, OTHER = b"s" * trust.SEED_BYTES, b"o" * trust.SEED_BYTES
 
 
 def written(folder: Path, seed: bytes, host: str) -> Path:
     folder.mkdir()
-    trust.write_certificates(seed, folder, host, controller=True)
+    certificates.write_here(seed, folder, host, controller=True)
     return folder
 
 

@@ -6,17 +6,18 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.parameters import duration
+from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from holdfast.guard.run import Request
     from holdfast.v1 import job_pb2
 
 _NO_NEWS = ("placed", "started")
@@ -37,7 +38,11 @@ WIDTH = 120
     type=duration,
     help="Silence of the output that counts as a hang, such as 20m.  [default: learned from the job]",
 )
-@click.option("--grace", type=duration, help="Time between SIGTERM and SIGKILL, such as 20s.  [default: 10s]")
+@click.option(
+    "--grace",
+    type=duration,
+    help="Time between SIGTERM and SIGKILL, such as 20s.  [default: 10s; under Slurm what its KillWait leaves]",
+)
 @click.option(
     "--record",
     type=click.Path(path_type=Path, file_okay=False),
@@ -45,44 +50,75 @@ WIDTH = 120
 )
 @click.option("--start-timeout", type=duration, default=120.0, help="Longest wait for all tasks.  [default: 2m]")
 @click.option("--or-run", is_flag=True, help="Where it can't start, say why, and run COMMAND without it.")
+@click.option(
+    "--hosts", metavar="HOSTS", help="Log in to these by ssh: a,b[1-3], or @FILE, which names one on each line."
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def guard(
-    command: tuple[str, ...],
-    nproc: int,
-    max_restarts: int | None,
-    restart_on_hang: bool,
-    hang_timeout: float | None,
-    grace: float | None,
-    record: Path | None,
-    start_timeout: float,
-    or_run: bool,
-) -> None:
+def guard(hosts: str | None, **options: Any) -> None:
     """Run COMMAND and keep it running, with no cluster of Holdfast's.
 
-    Write -- before COMMAND. Alone it is one task on this machine; under `srun` it is one of the step's tasks, and rank
-    N of the job runs in task N. A rank that fails is restarted with all others in place, a hang is noticed and
-    explained, and the exit status is that of the rank that failed first. Nothing needs root, a daemon or a shared
-    folder, and nothing is left afterwards but a record.
+    Write -- before COMMAND. Alone it is one task on this machine; with --hosts one on each of them; under `srun` it is
+    one of the step's tasks, and rank N of the job runs in task N. A rank that fails is restarted with all others in
+    place, a hang is noticed and explained, and the exit status is that of the rank that failed first. Nothing needs
+    root, a daemon or a shared folder, and nothing is left afterwards but a record.
     """
-    from holdfast.cli.jobs.event_lines import kind_of, sentence
-    from holdfast.cli.submission.run_spec import RunRequest, job_of
-    from holdfast.guard.record import Words
-    from holdfast.guard.run import Request, run
+    from holdfast.guard import run
+
+    options["record"] = str(options["record"]) if options["record"] else None
+    if hosts is None:
+        sys.exit(run.run(_request(options)))
+    from holdfast.guard import logins, ssh
+
+    text = _file(hosts[1:]) if hosts.startswith("@") else None
+    sys.exit(ssh.run(_request(options), logins.logins(hosts, text), options))
+
+
+def remote() -> None:
+    """Run one task as stdin says, on a host that ``--hosts`` has named."""
+    from holdfast.guard import remote
+
+    remote.serve(_request)
+
+
+def _file(name: str) -> str:
+    try:
+        return Path(name).read_text(errors="replace")
+    except OSError as error:
+        raise ConfigError(f"--hosts: {name}: {error.strerror}.") from error
+
+
+def _request(options: Mapping[str, Any]) -> Request:
+    """The request that the options of the command line make."""
+    from holdfast.guard.run import Request, Words
 
     console = Console()
+    command = tuple(options["command"])
 
-    def job(tasks: int) -> job_pb2.CustomJob:
+    # What is slow to import is so only once it is needed: the daemons load meanwhile.
+    def job(tasks: int, grace_s: float | None) -> job_pb2.CustomJob:
+        from holdfast.cli.submission.run_spec import RunRequest, job_of
+
         request = RunRequest(
             command=command,
             replicas=tasks,
-            processes_per_worker=nproc,
-            max_restarts=max_restarts,
-            grace_s=grace,
-            restart_on_hang=restart_on_hang,
-            hang_timeout_s=hang_timeout,
+            processes_per_worker=options["nproc"],
+            max_restarts=options["max_restarts"],
+            grace_s=grace_s,
+            restart_on_hang=options["restart_on_hang"],
+            hang_timeout_s=options["hang_timeout"],
         )
         # Each rank has the environment of its own task.
         return job_of(request, {}, os.getcwd())
+
+    def news(event: job_pb2.WatchJobResponse) -> str:
+        from holdfast.cli.jobs.event_lines import kind_of, sentence
+
+        return "" if kind_of(event) in _NO_NEWS else sentence(event)
+
+    def status(ended: job_pb2.CustomJob) -> int:
+        from holdfast.cli.kit import exit_status
+
+        return exit_status.of_job(ended)
 
     def page(ended: job_pb2.CustomJob) -> Iterator[str]:
         from holdfast.cli.jobs.job_page import page
@@ -91,23 +127,20 @@ def guard(
 
     words = Words(
         note=lambda text: console.note(f"guard: {text}"),
-        sentence=lambda event: "" if kind_of(event) in _NO_NEWS else sentence(event),
+        sentence=news,
         page=page,
         evidence=lambda found: _evidence_text(found),
     )
-    sys.exit(
-        run(
-            Request(
-                command=command,
-                job=job,
-                status=exit_status.of_job,
-                words=words,
-                ranks_per_task=nproc,
-                or_run=or_run,
-                record=record,
-                start_timeout_s=start_timeout,
-            )
-        )
+    return Request(
+        command=command,
+        job=job,
+        status=status,
+        words=words,
+        grace_s=options["grace"],
+        ranks_per_task=options["nproc"],
+        or_run=options["or_run"],
+        record=Path(options["record"]) if options["record"] else None,
+        start_timeout_s=options["start_timeout"],
     )
 
 

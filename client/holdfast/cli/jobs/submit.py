@@ -72,8 +72,8 @@ def submit(
 ) -> None:
     """Submit a job file, or local code, and print the job's id.
 
-    FILE is YAML or JSON; - reads stdin. What options say counts in place of what the file says. With --script or
-    --python-module the folder is packed, sent along, and run on every worker.
+    FILE is YAML or JSON, or a batch script of Slurm; - reads stdin. What options say counts in place of what the file
+    says. With --script or --python-module the folder is packed, sent along, and run on every worker.
     """
     if (file and (config or pools)) or not (file or config or pools or code):
         fix = "" if file else " For code alone, give --script or --python-module."
@@ -153,6 +153,8 @@ def _job_of(
     if file:
         what = "stdin" if file == "-" else file
         text = _stdin() if file == "-" else spec.text_of(file)
+        if text.startswith("#!") and "\n#SBATCH" in text and not pools and code is None:
+            return _of_batch_script(text, what)
         _check_kind(what, text)
         loaded = spec.load_text(text, source=what)
         if not isinstance(loaded, dict):
@@ -177,6 +179,16 @@ def _job_of(
         ) from None
 
 
+def _of_batch_script(text: str, what: str) -> job_pb2.CustomJob:
+    """The job of a script for Slurm. Notes say which of its options count for nothing."""
+    from holdfast.cli.submission import sbatch
+
+    job, unused = sbatch.job(text, what, os.environ, os.getcwd())
+    if unused:
+        Console().note(f"{what}: nothing here corresponds to {', '.join(f'--{name}' for name in unused)}")
+    return job
+
+
 def _check_kind(what: str, text: str) -> None:
     """Refuse a program that was given as a job file, with the command that runs it."""
     suffix, first = PurePosixPath(what).suffix, text.partition("\n")[0]
@@ -184,7 +196,7 @@ def _check_kind(what: str, text: str) -> None:
         return
     runs = "python" if suffix == ".py" or (first.startswith("#!") and "python" in first) else "bash"
     fix = f"run it with: holdfast run -- {shell_line([runs, what])}"
-    if "\n#SBATCH" in text or "\n#PBS" in text:
+    if "\n#PBS" in text or "\n#BSUB" in text:
         fix += " (lines for another scheduler count for nothing: give options in their place)"
     raise InvalidSpec([Violation("", "is a program, not a job file", fix)], what=what)
 

@@ -1,0 +1,316 @@
+"""One task of a guarded command, from its start to its exit status.
+
+Task 0 alone talks to the controller, by gRPC, and tells the others what they need to know: so these import none of it,
+which is half of a guard's memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.abc
+
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.guard import addresses, certificates, meeting, scratch, slurm, trust
+from holdfast.guard.allocation import SEED_VARIABLE, Allocation
+from holdfast.guard.forward import Forwarder
+from holdfast.guard.parts import ControllerPort, Daemon, Folder, Leash
+from holdfast.guard.run import ALL_SIGNALS, ENDING_SIGNALS, OUR_FAILURE, NotStarted, Request, in_words
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.guard.record import Record
+
+LOOK_S = 0.05
+ENDS_S = 10.0
+"""For each step of an orderly end; what is left then is ended by the kernel, or by the shims themselves."""
+LISTENS_S = 60.0
+"""Time for a controller to start, on a machine that is busy."""
+RECORD_S = 5.0
+"""For the record of a job that can't go on; its controller may be what is gone."""
+SETTLES_S = 2.0
+"""Tasks that end with the job are seen to leave before or after its last event."""
+
+_NEVER_BEGAN = "ended before the job began"
+
+
+class Task:
+    """One task: ``run`` is its life."""
+
+    def __init__(
+        self, request: Request, place: Allocation, folder: Folder, controller: Daemon, agent: Daemon
+    ) -> None:
+        self._request, self._place, self._folder = request, place, folder
+        self._controller, self._agent = controller, agent
+        self._note = request.words.note
+        self._leash = Leash()
+        self._port = ControllerPort()
+        self._host: meeting.Host | None = None
+        self._guest: meeting.Guest | None = None
+        self._record: Record | None = None
+        self._forwarder = Forwarder(folder.path / "logs", several=request.ranks_per_task > 1)
+        self._client: Client | None = None
+        self._address = ""
+        self._job = ""
+        self._ended = False
+        self._signal = 0
+        self._status = OUR_FAILURE
+
+    async def run(self) -> int:
+        """Start, watch, end; returns the exit status. Raises ``NotStarted`` where the command may still run bare."""
+        # To the very end: a second signal must not cut an orderly end short.
+        with anyio.open_signal_receiver(*ALL_SIGNALS) as signals:
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._obey, signals, tasks.cancel_scope)
+                    self._status = await self._live(tasks)
+                    tasks.cancel_scope.cancel()
+            except BaseExceptionGroup as group:
+                self._fail(group)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._clean_up()
+                signal.pthread_sigmask(signal.SIG_BLOCK, ALL_SIGNALS)
+        return 128 + self._signal if self._signal else self._status
+
+    def _fail(self, group: BaseExceptionGroup[BaseException]) -> None:
+        """Say what went wrong, here and to the other tasks. Raises ``NotStarted``, or what is no error of ours."""
+        error = _first(group)
+        if isinstance(error, OSError):
+            error = Unavailable(in_words(error))
+        if not isinstance(error, HoldfastError):
+            raise error
+        if self._guest is not None:
+            self._guest.complain(error.message)
+        if self._host is not None:
+            self._host.tell({"problem": error.message})
+        if not self._job and not self._signal:
+            raise NotStarted(error) from error
+        self._note(error.message)
+
+    async def _obey(self, signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
+        async for number in signals:
+            if number in ENDING_SIGNALS:
+                self._signal = self._signal or number
+                await self._end_early(scope)
+
+    async def _end_early(self, scope: anyio.CancelScope) -> None:
+        if not self._job:
+            scope.cancel()
+        elif self._guest is not None:
+            self._guest.pass_on(self._signal)
+        elif self._client is not None:
+            with contextlib.suppress(HoldfastError):  # it has ended
+                await self._client.cancel_job(self._job)
+
+    async def _live(self, tasks: anyio.abc.TaskGroup) -> int:
+        controller = await self._meet(tasks)
+        await self._leash.start()
+        tasks.start_soon(self._leash.hold)
+        settings = self._folder.agent(self._place, controller, self._address, self._leash.pid)
+        await self._listens(controller)
+        tasks.start_soon(self._agent.keep, settings)
+        if self._guest is not None:
+            return await self._follow_first(self._guest)
+        from holdfast.client import Client
+
+        async with Client(self._folder.client(controller)) as self._client:
+            await self._submit(self._client)
+            tasks.start_soon(self._watch_guests, tasks.cancel_scope)
+            return await self._follow(self._client)
+
+    async def _meet(self, tasks: anyio.abc.TaskGroup) -> str:
+        """Have a controller, and files that let this task talk to it; returns its address."""
+        place = self._place
+        given = os.environ.get(SEED_VARIABLE, "")
+        seed = trust.given_seed(given) if given else trust.new_seed()
+        munge = trust.Munge() if place.tasks > 1 and not given else None
+        where = await asyncio.to_thread(addresses.of_first, place)
+        if place.task:
+            unseal = _opener(munge, place.job) if munge else None
+            self._guest = await meeting.join(place, where, seed, unseal, self._request.start_timeout_s)
+            self._address = self._guest.address
+            await certificates.write(self._guest.seed, self._folder.path, place.name, controller=False)
+            return self._guest.controller
+        self._address = addresses.own(where)
+        controller = addresses.joined(self._address, self._port.take())
+        if place.tasks > 1:
+            seal = _sealer(munge, seed, place.job) if munge else None
+            self._host = meeting.Host(place, seed, controller, seal)
+            await self._host.listen(self._address)
+        await certificates.write(seed, self._folder.path, place.name, controller=True)
+        tasks.start_soon(self._controller.keep, self._folder.controller(controller))
+        return controller
+
+    async def _listens(self, controller: str) -> None:
+        """Wait for the controller: a call that comes too early is tried again only later and later."""
+        host, _, port = controller.rpartition(":")
+        with anyio.move_on_after(LISTENS_S):
+            while True:
+                try:
+                    stream = await anyio.connect_tcp(host.strip("[]"), int(port))
+                except OSError:
+                    await anyio.sleep(LOOK_S)
+                    continue
+                await stream.aclose()
+                return
+
+    async def _submit(self, client: Client) -> None:
+        """Submit the job once an agent is ready for every task, and tell the others. Raises ``Unavailable``."""
+        names: dict[int, str] = {}
+        grace_s = await asyncio.to_thread(slurm.grace_s, self._place, self._request.grace_s)
+        with anyio.move_on_after(self._request.start_timeout_s):
+            while True:
+                if self._host is not None and self._host.problem:
+                    raise Unavailable(self._host.problem)
+                names = {0: self._place.name, **(self._host.present if self._host else {})}
+                if len(names) == self._place.tasks and await self._all_ready(client, set(names.values())):
+                    break
+                await anyio.sleep(LOOK_S)
+            job = self._request.job(self._place.tasks, grace_s)
+            job.labels.update(self._place.labels)
+            created = await client.create_job(job)
+            self._job = created.id
+            if self._host is not None:
+                self._host.tell({"job": created.id})
+            return
+        missing = [task for task in range(self._place.tasks) if task not in names]
+        came = set(names.values())
+        silent = [
+            host for host in self._place.hosts if not any(n == host or n.startswith(f"{host}.") for n in came)
+        ]
+        what = f"tasks {', '.join(map(str, missing[:8]))} have not come" if missing else "not all agents are ready"
+        raise Unavailable(
+            f"Not all of the {self._place.tasks} tasks could start within {self._request.start_timeout_s:.0f} s: {what}"
+            + (f"; there was no word from {', '.join(silent[:8])}." if silent else "."),
+            fix="See what those tasks have printed, and that their hosts reach this one.",
+        )
+
+    async def _all_ready(self, client: Client, names: set[str]) -> bool:
+        from holdfast.v1 import host_pb2
+
+        try:
+            hosts = await client.list_hosts()
+        except HoldfastError:
+            return False  # it starts, or starts again
+        return names <= {host.name for host in hosts if host.state == host_pb2.HOST_STATE_READY}
+
+    async def _watch_guests(self, scope: anyio.CancelScope) -> None:
+        """Raises ``Unavailable`` when another task is gone before the job has ended: there is no other host for it."""
+        while (host := self._host) is not None:
+            await host.changed.wait()
+            host.changed.clear()
+            if host.signals and not self._signal:
+                task, self._signal = next(iter(host.signals.items()))
+                self._note(f"task {task} on {host.present[task]} got signal {self._signal}")
+                await self._end_early(scope)
+            if host.lost:
+                await anyio.sleep(SETTLES_S)
+                if not self._ended:
+                    task, name = next(iter(host.lost.items()))
+                    raise Unavailable(f"Task {task} on {name} is gone before its time, so the job has ended.")
+
+    async def _follow_first(self, guest: meeting.Guest) -> int:
+        """Pass on output until task 0 says that the job has ended; returns this task's exit status."""
+        where = f"Task 0 on {self._place.first_host}"
+        while (said := await guest.hear()) is not None:
+            if problem := said.get("problem"):
+                raise Unavailable(str(problem) if self._job else f"{where} can't start the job: {problem}")
+            if "job" in said:
+                self._job = str(said["job"])
+                self._forwarder.start()
+            elif "failed" in said:
+                self._ended = True
+                return int(said["failed"].get(self._place.name, 0))
+        raise Unavailable(
+            f"{where} {'is gone before its time, so the job has ended' if self._job else _NEVER_BEGAN}."
+        )
+
+    async def _follow(self, client: Client) -> int:
+        """Pass on output and news until the job has ended, and tell the others; returns this task's exit status."""
+        from holdfast.guard import outcome
+        from holdfast.guard.record import Record
+
+        place, words = self._place, self._request.words
+        self._forwarder.start()
+        self._record = Record(self._request.record or Path(f"holdfast-{place.job or self._job}"), words)
+        self._record.open_to_commands(client.settings)
+        async with contextlib.aclosing(client.watch_job(self._job)) as events:
+            async for event in events:
+                self._record.event(event)
+                if sentence := words.sentence(event):
+                    self._note(sentence)
+        job = await client.get_job(self._job)
+        self._ended = True
+        await self._record.finish(client, job)
+        if text := outcome.summary(job, self._where(self._record)):
+            self._note(text)
+        status = self._request.status(job)
+        if self._host is not None:
+            ends = {name: outcome.of_task(job, status, name, first=False) for name in self._host.present.values()}
+            self._host.tell({"failed": {name: code for name, code in ends.items() if code}})
+        return outcome.of_task(job, status, place.name, first=True)
+
+    async def _record_as_it_is(self) -> None:
+        """Complete the record of a job that can't go on, such as one whose host is gone."""
+        if self._record is None:
+            return
+        from holdfast.client import Client
+
+        with anyio.move_on_after(RECORD_S), contextlib.suppress(HoldfastError):
+            async with Client(self._folder.client(self._record.controller)) as client:
+                await self._record.finish(client, await client.get_job(self._job))
+        self._note(f"see {self._where(self._record)}")
+
+    def _where(self, record: Record) -> str:
+        """The record's folder, for the user who started the guard."""
+        there = record.directory
+        return f"{self._place.host}:{there.absolute()}" if self._place.kind == "ssh" else str(there)
+
+    async def _clean_up(self) -> None:
+        if not self._ended:
+            await self._record_as_it_is()
+            await self._leash.let_go()
+        await _within(ENDS_S, lambda: not scratch.has_shims(str(self._folder.path)))
+        if self._job:
+            await asyncio.to_thread(self._forwarder.finish, ENDS_S)
+        self._agent.end()
+        await self._leash.let_go()
+        if self._guest is not None:
+            self._guest.leave()
+        if (host := self._host) is not None:
+            if self._ended:
+                await _within(ENDS_S, lambda: len(host.lost) == len(host.present))
+            await host.close()
+        if self._record is not None:
+            self._record.close_to_commands()
+        self._controller.end()
+        self._port.close()
+
+
+async def _within(seconds: float, is_so: Callable[[], bool]) -> None:
+    with anyio.move_on_after(seconds):
+        while not is_so():  # noqa: ASYNC110 what other processes do sets no event
+            await anyio.sleep(LOOK_S)
+
+
+def _sealer(munge: trust.Munge, seed: bytes, job: str) -> meeting.Seal:
+    return lambda: munge.seal(seed, job)
+
+
+def _opener(munge: trust.Munge, job: str) -> meeting.Unseal:
+    return lambda credential: munge.open(credential, job)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
