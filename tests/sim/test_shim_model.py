@@ -216,4 +216,5 @@ def test_stop_of_a_newer_generation_empties_both(real: Real) -> None:
 def test_every_field_of_a_launch_order_is_known() -> None:
     known = {"key", "generation", "ranks", "gpus", "memory_mb", "container", "user"}
     known |= {"fence_s", "fence_deadline_s", "peers"}
+    known |= {"warm"}  # any start may be cold, as all of the model's are
     assert {field.name for field in dataclasses.fields(ev.LaunchRanks)} == known

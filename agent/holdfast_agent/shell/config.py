@@ -60,7 +60,7 @@ class Config:
     """Keys of agent.toml. Relative paths count from the file's folder."""
 
     controller: str
-    """host:port to dial."""
+    """host:port to dial; several with commas between where there are several controllers: whichever leads is found."""
     name: str
     """This host's, as in its certificate."""
     state_dir: Path

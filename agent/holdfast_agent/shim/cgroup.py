@@ -85,6 +85,13 @@ class Cgroup:
         except OSError:
             return set()
 
+    def lift(self) -> None:
+        """Bound the memory of what is in it no more: it is about to move to a cgroup with a bound of its own."""
+        try:
+            _write(self.path + "/memory.max", b"max")
+        except OSError:
+            pass  # then there was none
+
     def kill(self) -> None:
         """Kill every process in it at once; no process can escape by forking."""
         self._offer("cgroup.kill", 1)

@@ -115,10 +115,13 @@ def tail(path: bytes) -> list[str]:
     return kept
 
 
-def seen() -> list[Process]:
-    """Our descendants as far as they can be seen at present; whether any is left is for waitpid to say."""
+def seen(apart: int = 0) -> list[Process]:
+    """Our descendants as far as they can be seen at present; whether any is left is for waitpid to say.
+
+    ``apart`` is the keeper of the next generation's parked ranks, which are none of this one's processes.
+    """
     try:
-        return descendants()
+        return descendants(apart=apart)
     except OSError:
         return []
 
@@ -164,6 +167,9 @@ class Generation:
         self.unheard: list[tuple[Rank, int, float, float]] = []  # ended, but said to be so only by a deadline
         self.keepers: set[int] = set()  # pids of those that keep a shell; not reaped, so theirs
         self.shells: Cgroup | None = None  # of all shells; None without one, or before the first
+        self.apart = 0  # pid of the keeper of what is parked for the next generation; 0 without one
+        self.asked_for_next = False  # a stop has said that another generation follows
+        self.held_until: float | None = None  # nothing of it is left, but the parked ranks wait for an order
         self._groups: set[int] = set()  # of all ranks; a rank's pid names its group
         self._failures_fd = failures
         self._failures: dict[int, str] = {}
@@ -246,11 +252,12 @@ class Generation:
         self.journal.add(record)
         self.unsynced.append(record)
 
-    def started(self, rank: Rank) -> None:
-        """Record that a rank was forked: should the shim die now, the journal names it."""
+    def started(self, rank: Rank, *, warm: bool = False) -> None:
+        """Record that a rank was forked, or released: should the shim die now, the journal names it."""
         self.live[rank.pid] = rank
         self._groups.add(rank.pid)
-        self.note({"ev": "started", "rank": rank.rank, "pid": rank.pid, "start_ticks": rank.start_ticks})
+        how = {"warm": True} if warm else {}
+        self.note({"ev": "started", "rank": rank.rank, "pid": rank.pid, "start_ticks": rank.start_ticks, **how})
 
     def not_started(self, rank: int, problem: str) -> None:
         """Record a rank whose program never ran."""
@@ -346,7 +353,7 @@ class Generation:
             except ProcessLookupError:
                 os.kill(pid, signal.SIGTERM)  # it has joined another group
         if any(group_exists(pid) for pid in self._groups - self.live.keys()):
-            for process in seen():
+            for process in seen(self.apart):
                 if process.group in self._groups and process.group not in self.live:
                     process.send(signal.SIGTERM)
 
@@ -355,7 +362,7 @@ class Generation:
         if self._swept or self.stop is None:
             return
         self._swept = True
-        for process in seen():
+        for process in seen(self.apart):
             if self.stop.reason is None or process.group not in self._groups:
                 process.send(signal.SIGTERM)
 
@@ -365,7 +372,7 @@ class Generation:
         for cgroup in (self.cgroup, self.shells):
             if cgroup:
                 cgroup.kill()
-        found = seen()
+        found = seen(self.apart)
         for cgroup in (self.cgroup, self.shells):
             if cgroup:
                 found += cgroup.others(found)

@@ -20,6 +20,7 @@ PR_SET_PDEATHSIG = 1
 OOM_SCORE_ADJ = "/proc/self/oom_score_adj"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
     from holdfast_agent.shim.generation import Generation
@@ -40,6 +41,7 @@ class Plan:
         self.terminal: Terminal | None = None
         self.guarded_by = 0  # the shim's pid, where the rank must not outlive it
         self.clears_locks = False  # one rank of a worker does it for all
+        self.before_program: Callable[[], None] | None = None  # the last that its child does
         files = order.get("secret_files", {})
         self.secret_files = {encode(name): encode(path) for name, path in files.items()}
         if not self.argv or not self.argv[0]:
@@ -164,6 +166,9 @@ def become(plan: Plan, identity: Identity, generation: Generation, null: int, fa
         if plan.guarded_by:
             problem = "its start came too late"
             end_with(plan.guarded_by)
+        if plan.before_program:
+            problem = "its warm start failed"
+            plan.before_program()
         problem = execute(plan.argv, plan.env)
     except secret_files.Unreadable as unreadable:
         problem = str(unreadable)

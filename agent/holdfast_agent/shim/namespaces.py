@@ -32,6 +32,7 @@ CLONE_NEWNS, CLONE_NEWIPC = 0x00020000, 0x08000000
 MS_NOSUID, MS_NODEV, MS_REC, MS_SLAVE = 0x2, 0x4, 0x4000, 0x80000
 SHM = "/dev/shm"
 FILE = "room"
+AHEAD = "room-ahead"  # of the next generation, made for ranks that are parked
 PATIENCE_S = 5.0
 CANNOT = frozenset({errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EINVAL, errno.ENOENT})
 """What a host that doesn't allow it, or lacks it, answers: all its shims get the same."""
@@ -55,29 +56,44 @@ class Room:
         for fd, kind in ((self.ipc, CLONE_NEWIPC), (self.mounts, CLONE_NEWNS)):
             checked(libc().setns(fd, kind))
 
+    def is_same(self, other: Room | None) -> bool:
+        """Whether both are descriptors of the same namespaces."""
+        return other is not None and os.path.samestat(os.fstat(self.mounts), os.fstat(other.mounts))
+
     def close(self) -> None:
         """The room is gone once no process is in it and no other shim holds it."""
         os.close(self.mounts)
         os.close(self.ipc)
 
 
-def take(generation: int, directory: int) -> Room:
+def take(generation: int, directory: int, *, ahead: bool = False) -> Room:
     """The room of this generation of the job whose worker's directory is given; made if need be.
 
-    Raises NotAllowed, and OSError for anything else that goes wrong.
+    ``ahead``: before its launch, so that what is known of the generation that runs stays. Raises NotAllowed, and
+    OSError for anything else that goes wrong.
     """
     file = os.open("../" + FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=directory)
     try:
         _lock(file)
-        room = _described(os.pread(file, 4096, 0), generation)
+        room = None if ahead else _described(os.pread(file, 4096, 0), generation)
         if room is None:
-            room = _make()
-            text = json.dumps({"generation": generation, "pid": os.getpid(), **_description(room)}).encode()
-            os.ftruncate(file, 0)
-            os.pwrite(file, text, 0)
+            after = os.open("../" + AHEAD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=directory)
+            try:
+                room = _described(os.pread(after, 4096, 0), generation)
+                if room is None or not ahead:  # who has described it lets go of it once its ranks are released
+                    room = room or _make()
+                    _describe(room, generation, after if ahead else file)
+            finally:
+                os.close(after)
         return room
     finally:
         os.close(file)
+
+
+def _describe(room: Room, generation: int, file: int) -> None:
+    text = json.dumps({"generation": generation, "pid": os.getpid(), **_description(room)}).encode()
+    os.ftruncate(file, 0)
+    os.pwrite(file, text, 0)
 
 
 def _lock(file: int) -> None:

@@ -97,12 +97,15 @@ def table() -> list[Process]:
     return found
 
 
-def descendants() -> list[Process]:
-    """All below this process; what forks meanwhile may be missing, so ask again. Raises OSError."""
+def descendants(root: int = 0, apart: int = 0) -> list[Process]:
+    """All below a process, by default this one, but ``apart`` and what is below that. Raises OSError.
+
+    What forks meanwhile may be missing, so ask again.
+    """
     by_parent: dict[int, list[Process]] = {}
     for process in table():
         by_parent.setdefault(process.parent, []).append(process)
-    found = by_parent.pop(os.getpid(), [])
+    found = [process for process in by_parent.pop(root or os.getpid(), []) if process.pid != apart]
     for process in found:  # grows while it is walked
         found += by_parent.pop(process.pid, [])
     return found

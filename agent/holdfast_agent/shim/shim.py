@@ -39,7 +39,7 @@ if __name__ == "__main__":
 
 from holdfast_agent.shim import error_file, journal, rank_shell
 from holdfast_agent.shim.failpoints import hit
-from holdfast_agent.shim.generation import STUCK_EVERY_S, Generation, Phase, Rank, Stop
+from holdfast_agent.shim.generation import KILL_SLOWEST_S, STUCK_EVERY_S, Generation, Phase, Rank, Stop, seen
 from holdfast_agent.shim.generation_setup import begin
 from holdfast_agent.shim.launch import Identity, Plan, encode, spawn
 from holdfast_agent.shim.lease import LOOK_EVERY_S
@@ -54,10 +54,13 @@ if TYPE_CHECKING:
 
     from holdfast_agent.shim.journal import Record
     from holdfast_agent.shim.peers import Peers
+    from holdfast_agent.shim.release import Release
+    from holdfast_agent.shim.warm_starts import WarmStarts
 
 VERSION = 1
 GUARD_GRACE_S = 5.0  # from TERM to KILL for ranks whose guard is gone
 LEFTOVER_GRACE_S = 2.0  # for what ranks that ended by themselves leave behind
+HELD_S = 30.0  # for the order that follows a generation, before what is parked for the next one is ended
 RETRY_S = 1.0  # a journal that can't be written
 RESERVE_BYTES, RESERVE_PER_RANK_BYTES = 64 << 10, 8 << 10
 BAD_ORDER = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
@@ -77,6 +80,9 @@ class Shim:
         self.link: Link | None = None
         self.generation: Generation | None = None
         self.highest = 0  # generation that has a journal here
+        self.warm: WarmStarts | None = None  # until a launch asks for warm starts: other jobs load nothing of them
+        self.ending: list[int] = []  # generations whose stop is answered once what was parked is gone
+        self.end_next = self.end_report = 0.0  # when what is left of that is killed again, and reported
         self.silent: list[list[int]] = []  # peers that were reported as silent
         self.guard = -1  # a pidfd of the process that nothing here may outlive
         self.guarded = False
@@ -112,10 +118,19 @@ class Shim:
                 self.watch(terminal)
             elif self.generation and (peers := self.generation.peers) and fd == peers.socket.fileno():
                 peers.receive()
+            elif self.generation and self.warm and self.warm.hears(fd):
+                self.warm.hear(self.generation)
 
     def terminal_of(self, generation: Generation, fd: int) -> Terminal | None:
         """The terminal that the descriptor is of."""
         return next((each for each in generation.terminals.values() if fd in (each.master, each.input)), None)
+
+    def unwatch(self, fd: int) -> None:
+        """Waits no more for a descriptor, if it did."""
+        try:
+            self.epoll.unregister(fd)
+        except (OSError, ValueError):
+            pass
 
     def watch(self, terminal: Terminal) -> None:
         """Waits for what the terminal can do something with; for nothing of one that is closed."""
@@ -162,6 +177,8 @@ class Shim:
             self.link.out_limit_bytes += sum(len(json.dumps(record)) + 32 for record in replay)
         self.say(hello)
         self.tell(number, replay)
+        if self.warm and self.warm.news:
+            self.say(self.warm.news)
         if generation and generation.peers:
             self.report_silent(generation, generation.peers.book.silent(now_s()))
 
@@ -220,8 +237,9 @@ class Shim:
                 return lambda: self.launch(number, message)
             if operation == "stop":
                 grace_s, reason = float(message["grace_s"]), str(message["reason"])
+                another = bool(message.get("another_follows"))
                 if 0 <= grace_s < 1e9 and reason:
-                    return lambda: self.stop(number, grace_s, reason)
+                    return lambda: self.stop(number, grace_s, reason, another=another)
             if operation == "renew":
                 deadline = float(message["deadline"])
                 return lambda: self.renew(number, deadline)
@@ -292,6 +310,8 @@ class Shim:
             self.refuse(generation.number, f"generation {generation.number} is not empty")
             return
         hit("shim.quit.before")
+        if generation and self.warm:
+            self.warm.end(generation)
         journal.remove("sock", self.directory)
         journal.remove(journal.RESERVE, self.directory)
         self.done = True
@@ -340,7 +360,7 @@ class Shim:
             generation.terminals = {plan.rank: plan.terminal for plan in plans if plan.terminal}
             for lack in lacks:
                 self.say({"ev": "note", "generation": number, "message": lack})
-            self.fork(generation, plans, identity, failures)
+            self.fork(generation, plans, identity, failures, message)
             os.close(failures)
             for terminal in generation.terminals.values():
                 self.watch(terminal)
@@ -350,44 +370,88 @@ class Shim:
                 plan.terminal.close()
         self.reap()
 
-    def fork(self, generation: Generation, plans: list[Plan], identity: Identity, failures: int) -> None:
+    def fork(
+        self, generation: Generation, plans: list[Plan], identity: Identity, failures: int, message: Record
+    ) -> None:
+        release = self.prepared(generation, plans, identity, message)
         signal.pthread_sigmask(signal.SIG_SETMASK, (signal.SIGTERM,))
         pids: list[tuple[Plan, int]] = []
-        for plan in plans:
+
+        def start(plan: Plan, failures: int = failures) -> int | None:
             try:
                 hit("shim.fork.before")
-                pids.append((plan, spawn(plan, identity, generation, self.null, failures)))
+                return spawn(plan, identity, generation, self.null, failures)
             except OSError as error:
                 generation.not_started(plan.rank, f"cannot fork: {error.strerror}")
+                return None
+
+        for plan in plans:
+            # What stops a child that hands over is no answer yet: its rank is then started cold, and says it itself.
+            pid = start(plan, self.null) if release else start(plan)
+            if pid is not None:
+                pids.append((plan, pid))
+        if release:
+            pids = release.ready(pids, start)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         hit("shim.fork.after")
         for plan, pid in pids:
             words = plan.stdout if plan.terminal else plan.stderr  # on a terminal both are one
-            generation.started(Rank(plan.rank, pid, plan.stdout, words, plan.env.get(error_file.VARIABLE, b"")))
+            rank = Rank(plan.rank, pid, plan.stdout, words, plan.env.get(error_file.VARIABLE, b""))
+            generation.started(rank, warm=release is not None and plan.rank in release.parked)
         hit("shim.started.before")
+        if release:
+            release.go()
         self.tell(generation.number, generation.reported)
         hit("shim.started.after")
         self.commit(generation)  # lest a disk that fails from now on leave the intent alone, as if nothing had run
         if generation.cgroup:
             generation.cgroup.gather()
+        if release and self.warm:
+            release.close()
+            self.warm.started(generation, release)
+
+    def prepared(
+        self, generation: Generation, plans: list[Plan], identity: Identity, message: Record
+    ) -> Release | None:
+        """The parked processes that become the ranks; None for a cold start. Loads what a warm one takes, if asked."""
+        if self.warm is None and message.get("warm") is not None:
+            try:
+                from holdfast_agent.shim.warm_starts import WarmStarts
+            except Exception as error:  # noqa: BLE001 - of another release, or gone: the ranks start all the same
+                self.say({"ev": "note", "generation": generation.number, "message": f"no warm starts: {error}"})
+                return None
+            self.warm = WarmStarts(
+                self.directory, self.say, lambda fd: self.epoll.register(fd, select.EPOLLIN), self.unwatch
+            )
+        return self.warm.launch(generation, plans, identity, message) if self.warm else None
 
     # -- exits
 
     def reap(self) -> None:
         """Reap all exits, make them durable together, then report them."""
         generation = self.generation
-        if generation is None or generation.gone:
+        if generation is None:
             return
-        news = False
+        news = childless = False
         try:
             while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
                 if rank := generation.live.pop(reaped[0], None):
                     generation.reaped(rank, reaped[1])
                     news = True
                 generation.keepers.discard(reaped[0])
+                if self.warm:
+                    self.warm.reaped(reaped[0], generation)
         except ChildProcessError:
+            childless = True
+        if generation.gone:
+            if childless:
+                ended, self.ending = self.ending, []
+                for number in ended:
+                    self.tell(number, [{"ev": "empty"}])
+            return
+        if childless or (self.warm and self.warm.is_all_that_is_left()):
             news |= generation.hear(now=True)
-            if generation.proven_empty():
+            if generation.proven_empty() and self.may_be_over(generation):
                 generation.gone = news = True
                 generation.leave_room()
                 generation.leave_terminals()
@@ -397,10 +461,20 @@ class Shim:
             hit("shim.exit.before")
             self.commit(generation)
             hit("shim.exit.after")
-        if not (generation.live or generation.unheard or generation.gone):
+        if not (generation.live or generation.unheard or generation.gone or generation.held_until):
             generation.end_shells()
             generation.stop = generation.stop or Stop(now_s() + LEFTOVER_GRACE_S, None)
             generation.sweep()
+
+    def may_be_over(self, generation: Generation) -> bool:
+        """Whether `empty` can be said: not while ranks are parked of which no order says that they will be needed."""
+        if self.warm is None or self.warm.standby is None:
+            return True
+        if generation.asked_for_next:
+            self.warm.keep()
+            return True
+        generation.held_until = generation.held_until or now_s() + HELD_S
+        return False
 
     def commit(self, generation: Generation) -> None:
         """Sync the journal and report the records that waited for it; a full disk costs the reserve, then a retry."""
@@ -426,10 +500,23 @@ class Shim:
 
     # -- stop
 
-    def stop(self, number: int, grace_s: float, reason: str, words: str = "") -> None:
-        """Send TERM now and KILL after the grace; a later order may only bring KILL forward."""
+    def stop(self, number: int, grace_s: float, reason: str, words: str = "", *, another: bool = False) -> None:
+        """Send TERM now and KILL after the grace; a later order may only bring KILL forward.
+
+        ``another``: what is parked for the next generation is kept for it.
+        """
         self.reap()  # what ended before this order did so by itself
         generation = self.generation
+        if generation and number >= generation.number:
+            generation.asked_for_next, generation.held_until = another, None
+            if not another and self.warm and self.warm.standby:
+                self.warm.end(generation)
+                if generation.phase is Phase.EMPTY:
+                    self.ending.append(number)
+                    self.end_next, self.end_report = now_s(), now_s() + STUCK_EVERY_S
+            self.reap()
+            if self.ending:
+                return
         if generation is None or generation.phase is Phase.EMPTY or number < generation.number:
             self.tell(number, [{"ev": "empty"}])
             return
@@ -494,8 +581,15 @@ class Shim:
         due = [now_s() + 60] if self.retry_at is None else [self.retry_at]
         if self.generation and self.generation.fence and not self.generation.gone:
             due.append(min(self.generation.fence.deadline, now_s() + LOOK_EVERY_S))
-        if (generation := self.generation) and generation.stop and not generation.gone:
-            due.append(generation.stop.next_kill)
+        if (generation := self.generation) and not generation.gone:
+            if generation.held_until:
+                due.append(generation.held_until)
+            elif generation.stop:
+                due.append(generation.stop.next_kill)
+        if self.warm and (look_at := self.warm.due_s()) is not None:
+            due.append(look_at)
+        if self.ending:
+            due.append(self.end_next)
         if self.generation:
             due += [deadline for *_, deadline in self.generation.unheard]
         if self.generation and self.generation.peers:
@@ -516,6 +610,15 @@ class Shim:
             self.reap()
         if generation.peers:
             self.look_at(generation.peers, generation)
+        if self.warm:
+            self.warm.look(generation)
+        if self.ending and now >= self.end_next:
+            self.end_parked(generation, now)
+        if self.warm and generation.held_until and not generation.gone:
+            if now >= generation.held_until:
+                generation.held_until = None
+                self.warm.end(generation, "no order came after its end")
+            return
         stop = generation.stop
         if stop is None or generation.gone or now < stop.next_kill:
             return
@@ -525,6 +628,18 @@ class Shim:
             where = ", ".join(process.where() for process in left[:50])
             self.stuck(generation, left, f"outlive KILL: {where or 'what its cgroup still counts'}")
         self.reap()  # nothing tells of the end of what is no child of ours
+
+    def end_parked(self, generation: Generation, now: float) -> None:
+        """Kill again what was parked, and say so where it outlives that: a stop waits for its end."""
+        self.end_next = now + KILL_SLOWEST_S
+        left = seen()
+        for process in left:
+            process.send(signal.SIGKILL)
+        if left and now >= self.end_report:
+            self.end_report = now + STUCK_EVERY_S
+            where = ", ".join(process.where() for process in left[:50])
+            self.stuck(generation, left, f"outlive KILL, parked for the next generation: {where}")
+        self.reap()
 
     def stuck(self, generation: Generation, left: list[Process], message: str) -> None:
         pids = [process.pid for process in left]

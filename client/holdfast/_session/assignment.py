@@ -73,6 +73,14 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class WarmStart:
+    """Modules that are, or are not, imported ahead for a warm start, beside those that the program imports."""
+
+    preload: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Rendezvous:
     """How the ranks of one generation find each other. ``pools`` holds host:port of each worker of each pool."""
 
@@ -123,6 +131,8 @@ class Launch:
     """Who submitted the job; empty from a controller that doesn't say."""
     lacks: str = ""
     """Why the task can't be given its secrets; then it must not be launched."""
+    warm: WarmStart | None = None
+    """None where no warm start of the next generation is to be prepared, and this one is cold."""
 
     @property
     def ranks(self) -> range:

@@ -20,6 +20,7 @@ from holdfast._session.assignment import (
     Rendezvous,
     SecretVariable,
     Task,
+    WarmStart,
 )
 from holdfast._session.reports import (
     Exit,
@@ -138,6 +139,8 @@ def worker_report_to_proto(report: WorkerReport) -> agent_pb2.WorkerReport:
             agent_pb2.SilentPeer(worker_index=index, generation=generation)
             for index, generation in report.silent_peers
         ],
+        warm_ranks=report.warm_ranks,
+        warm=report.warm,
     )
 
 
@@ -156,6 +159,8 @@ def worker_report_from_proto(message: agent_pb2.WorkerReport) -> WorkerReport:
         host_fault=message.host_fault,
         gpus=tuple(message.gpus),
         silent_peers=tuple((each.worker_index, each.generation) for each in message.silent_peers),
+        warm_ranks=message.warm_ranks,
+        warm=message.warm,
     )
 
 
@@ -213,6 +218,9 @@ def _launch_to_proto(launch: Launch) -> agent_pb2.Launch:
         rendezvous=_rendezvous_to_proto(launch.rendezvous) if launch.rendezvous is not None else None,
         output_uri=launch.output_uri,
         job_spec_json=launch.spec_json,
+        warm=None
+        if launch.warm is None
+        else spec_pb2.WarmStart(mode=spec_pb2.WARM_MODE_AUTO, preload=launch.warm.preload, never=launch.warm.never),
         **{name: getattr(launch, name) for name in _LAUNCH_FIELDS},
     )
 
@@ -225,6 +233,9 @@ def _launch_from_proto(message: agent_pb2.Launch) -> Launch:
         rendezvous=_rendezvous_from_proto(message.rendezvous) if message.HasField("rendezvous") else None,
         output_uri=uri,
         spec_json=message.job_spec_json,
+        warm=WarmStart(tuple(message.warm.preload), tuple(message.warm.never))
+        if message.HasField("warm")
+        else None,
         **values | {"gpus": tuple(message.gpus)},
     )
 

@@ -118,6 +118,10 @@ class WorkerReport:
     """UUIDs that its ranks were given, while any may run."""
     silent_peers: tuple[tuple[int, int], ...] = ()
     """(Worker index, generation) of workers of its job that no longer ask its shim for a lease."""
+    warm_ranks: int = 0
+    """How many of its ranks were waiting with their imports done when they were started."""
+    warm: str = ""
+    """What is prepared for a warm start of the next generation, or why nothing is; empty where none is asked for."""
 
 
 def decode_status(status: int | None) -> tuple[int | None, int | None, bool]:

@@ -44,6 +44,8 @@ from holdfast.spec.models.lifecycle import (
     RestartScope,
     Scheduling,
     SchedulingStrategy,
+    WarmMode,
+    WarmStart,
     WarningSignal,
 )
 from holdfast.spec.models.notifications import Notification, NotificationEvent
@@ -85,6 +87,8 @@ __all__ = [
     "SchedulingStrategy",
     "SecretEnvVar",
     "SuccessPolicy",
+    "WarmMode",
+    "WarmStart",
     "WarningSignal",
     "WorkerPoolSpec",
     "from_proto",

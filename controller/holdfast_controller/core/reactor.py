@@ -275,6 +275,7 @@ class Reactor:
             on_stuck(step, job, index, report.message)
             return
         runtime.stuck.pop(index, None)
+        runtime.warm[index] = report.warm
         match report.state:
             case ReportedState.PREPARED:
                 on_prepared(step, job, index, report)

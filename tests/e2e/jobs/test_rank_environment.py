@@ -297,3 +297,17 @@ def test_collectives_of_chief_and_workers_wait_for_no_other_role(
     assert [re.sub(r": .*environment variable (\w+) expected.*", r": \1", line) for line in said[size:]] == [
         f"workerpool{number}-0 {role} no rank {rank}: RANK" for rank, (number, role) in enumerate(others, size)
     ]
+
+
+def test_ranks_of_a_batch_script_run_it_with_the_numbers_of_slurm(cluster: DevCluster, tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text(f"""\
+#!/bin/bash
+#SBATCH -J fine-tune -N 2 --ntasks=4 --gpus-per-node=2 --partition=gpu
+export SEEN="$SLURM_PROCID of $SLURM_NTASKS, $SLURM_LOCALID on $SLURM_NODEID"
+srun --label {sys.executable} -c 'import os; print(os.environ["SEEN"])'
+""")
+    done = cluster.holdfast("submit", "job.sh", "--wait", "--all", cwd=tmp_path)
+    assert "job.sh: nothing here corresponds to --partition" in done.stderr
+    said = sorted(line.partition("] ")[2] for line in done.stdout.splitlines())
+    assert said == [f"{rank} of 4, {rank % 2} on {rank // 2}" for rank in range(4)]
+    assert cluster.job(cluster.ask(lambda client: client.newest_jobs(1))[0].id)["displayName"] == "fine-tune"

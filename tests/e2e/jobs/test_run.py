@@ -306,7 +306,7 @@ def test_json_of_show_has_every_promised_field(cluster: DevCluster) -> None:
     assert shown["jobSpec"]["workerPoolSpecs"][1]["replicaCount"] == 1
     assert [worker["name"] for worker in shown["workers"]] == ["workerpool0-0", "workerpool1-0"]
     for number, worker in enumerate(shown["workers"]):
-        assert sorted(worker) == sorted(("name", "host", "state", "shimPid", "gpus", "ranks", "exits"))
+        assert sorted(worker) == sorted(("name", "host", "state", "shimPid", "gpus", "ranks", "exits", "warm"))
         assert (worker["state"], worker["exits"], len(set(worker["gpus"]))) == ("RUNNING", [], 2)
         assert [(r["rank"], r["localRank"]) for r in worker["ranks"]] == [(2 * number, 0), (2 * number + 1, 1)]
         for pid in (worker["shimPid"], *(r["pid"] for r in worker["ranks"])):

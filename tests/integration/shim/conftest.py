@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.shim.warm_jobs import HASTY
 
 from holdfast_agent.shell.shims.shim_files import Record, read_journal
 from holdfast_agent.shim import shim as shim_program
@@ -181,6 +182,21 @@ def start_shim(tmp_path: Path) -> Iterator[Callable[..., Shim]]:
     yield start
     for shim in shims:
         shim.clean_up()
+
+
+@pytest.fixture
+def hasty(start_shim: Callable[..., Shim], tmp_path: Path) -> Callable[..., Shim]:
+    """Starts a shim whose waits are short."""
+
+    def start(more: str = "", directory: Path | None = None) -> Shim:
+        folder = str(Path(shim_program.__file__).parents[2])
+        program = tmp_path / "hasty_shim.py"
+        program.write_text(HASTY.format(folder=folder, more=more))
+        shim = start_shim(directory, program=str(program))
+        shim.assign()
+        return shim
+
+    return start
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def test_rank_that_cannot_be_forked_cannot_start(
     fault = (
         "if plan.rank == 1:\n                    raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
     )
-    call = "pids.append("
+    call = "return spawn("
     shim = start_shim(program=altered(call, f"{fault}                {call}"))
     shim.assign()
     shim.launch(1, *[shim.sh(f"exit {n}", rank=n) for n in range(3)])

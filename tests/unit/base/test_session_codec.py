@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast._session import codec
-from holdfast._session.assignment import Assignment, Launch, PackagedCode, Phase, Rendezvous, SecretVariable, Task
+from holdfast._session.assignment import (
+    Assignment,
+    Launch,
+    PackagedCode,
+    Phase,
+    Rendezvous,
+    SecretVariable,
+    Task,
+    WarmStart,
+)
 from holdfast._session.reports import (
     Exit,
     ExitReason,
@@ -54,6 +63,8 @@ WORKER_REPORT = WorkerReport(
     host_fault=True,
     gpus=("GPU-1",),
     silent_peers=((1, 4), (6, 5)),
+    warm_ranks=2,
+    warm="2 ranks with 1932 modules wait in 74 MiB",
 )
 LAUNCH = Launch(
     task=Task(
@@ -86,6 +97,7 @@ LAUNCH = Launch(
     spec_json='{"workerPoolSpecs": []}',
     process_starts=2,
     lacks="the secret wandb is gone",
+    warm=WarmStart(("mylib.data",), ("pandas",)),
 )
 ASSIGNMENT = Assignment(
     epoch=6,

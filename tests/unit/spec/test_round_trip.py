@@ -86,6 +86,14 @@ tolerance = st.fixed_dictionaries(
         "unconditionalRetry": st.booleans(),
         "noProgressLimit": st.integers(0, 1000),
         "disconnectPolicy": st.sampled_from(["KEEP", "DISCONNECT_POLICY_STOP_AND_REPLACE"]),
+        "warm": st.fixed_dictionaries(
+            {},
+            optional={
+                "mode": st.sampled_from(["AUTO", "WARM_MODE_OFF", "UNSPECIFIED"]),
+                "preload": st.lists(solid, max_size=2),
+                "never": st.lists(solid, max_size=2),
+            },
+        ),
     },
 )
 host_labels = st.dictionaries(solid, printable, max_size=2)

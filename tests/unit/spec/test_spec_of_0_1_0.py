@@ -30,7 +30,14 @@ pool, which skips its role, and of what the reference takes."""
 
 POLICIES_THEN = "must be KEEP or STOP_AND_REPLACE, not"
 POLICIES_NOW = "must be KEEP or STOP_AND_REPLACE or REPLACE_IF_ISOLATED, not"
-ADDED_FIELDS = (", enableWebAccess", ", externalTimeout", ", progressTotal", ", terminal", ", expectedDuration")
+ADDED_FIELDS = (
+    ", enableWebAccess",
+    ", externalTimeout",
+    ", progressTotal",
+    ", terminal",
+    ", expectedDuration",
+    ", warm",
+)
 """Fields since then, in the lists of known fields that refusals of unknown ones end with."""
 
 

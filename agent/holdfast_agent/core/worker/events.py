@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast._session.assignment import Assignment
+from holdfast._session.assignment import Assignment, WarmStart
 from holdfast._session.reports import Exit, ExitReason, ExitReport, WorkerId, WorkerReport
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.core.model.gpus import Blind, GpuUsage
@@ -137,6 +137,8 @@ class RankStarted:
     generation: int
     rank: int
     pid: int
+    warm: bool = False
+    """It was waiting with its imports done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,15 @@ class PeersSilent:
 
     key: WorkerId
     silent: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStartNoted:
+    """The shim has prepared a warm start of the next generation, or says why not; ``parked`` processes wait for it."""
+
+    key: WorkerId
+    parked: int
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +291,7 @@ Event = (
     | GpusRead
     | WorkerStuck
     | PeersSilent
+    | WarmStartNoted
     | LaunchRefused
     | EpilogEnded
     | ShimGreeted
@@ -446,6 +458,8 @@ class LaunchRanks:
     """In which the ranks run; None on the bare host."""
     user: WorkerUser | None = None
     """As whom, if not as this host's workers do by default."""
+    warm: WarmStart | None = None
+    """None: a cold start, and nothing is prepared for the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,6 +488,8 @@ class StopRanks:
     generation: int
     grace_s: float
     reason: ExitReason
+    another_follows: bool = False
+    """What is prepared for a warm start of the next generation is kept."""
 
 
 @dataclass(frozen=True, slots=True)

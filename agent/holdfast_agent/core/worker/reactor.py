@@ -107,6 +107,8 @@ class Reactor:
                 return self.on_worker_stuck(event, now)
             case ev.PeersSilent():
                 return self.on_peers_silent(event)
+            case ev.WarmStartNoted():
+                return self.on_warm_start_noted(event)
             case ev.LaunchRefused():
                 return self.on_launch_refused(event, now)
             case ev.EpilogEnded():
@@ -321,6 +323,8 @@ class Reactor:
         if worker is None or worker.state.generation != event.generation or event.rank in worker.pids:
             return []
         worker.pids[event.rank] = event.pid
+        if event.warm:
+            worker.started_warm.add(event.rank)
         return self._account(worker)
 
     def on_rank_exited(self, event: ev.RankExited, now: float) -> list[Action]:
@@ -396,6 +400,17 @@ class Reactor:
         if worker is None or worker.silent_peers == event.silent:
             return []
         worker.silent_peers = event.silent
+        return self._report(worker)
+
+    def on_warm_start_noted(self, event: ev.WarmStartNoted) -> list[Action]:
+        """Keep what the shim says of the next start, and report it once per change."""
+        worker = self.workers.get(event.key)
+        if worker is None:
+            return []
+        worker.parked = event.parked > 0
+        if worker.warm == event.message:
+            return []
+        worker.warm = event.message
         return self._report(worker)
 
     def on_launch_refused(self, event: ev.LaunchRefused, now: float) -> list[Action]:

@@ -224,6 +224,7 @@ TRANSITIONS: dict[StateKind, frozenset[StateKind]] = {
     StateKind.EMPTY: frozenset(
         {
             StateKind.EMPTY,
+            StateKind.STOPPING,
             StateKind.PREPARING,
             StateKind.CANNOT_PREPARE,
             StateKind.RUNNING,
@@ -300,6 +301,12 @@ class Worker:
     """Send time of the newest message that the controller answered; seconds since boot."""
     silent_peers: tuple[tuple[int, int], ...] = ()
     """(Worker index, generation) of the job's workers that its shim hears nothing more of."""
+    warm: str = ""
+    """What is prepared for a warm start of the next generation, or why nothing is."""
+    parked: bool = False
+    """Its shim may have processes that wait to become the next generation's ranks."""
+    started_warm: set[int] = field(default_factory=set)
+    """Ranks of the generation that was launched last whose imports had been done before."""
     warned: int = 0
     """The newest generation whose shim was ordered to send its ranks the signal."""
     notice_s: float = 0.0
@@ -354,6 +361,8 @@ class Worker:
             host_fault=getattr(state, "host_fault", False),
             gpus=self.gpus if live else (),
             silent_peers=self.silent_peers,
+            warm_ranks=len(self.started_warm & self.pids.keys()) if live else 0,
+            warm=self.warm,
         )
 
 
@@ -415,6 +424,11 @@ def _step(worker: Worker, plan: PlanRanks, now: float, actions: list[Action]) ->
 
 
 def _from_empty(worker: Worker, desired: Assignment, state: Empty, actions: list[Action]) -> Settled:
+    if _ended(desired) and worker.parked:
+        worker.parked = False
+        actions.append(_stop(worker, desired, max(state.generation, 1)))
+        worker.move(Stopping(state.generation))
+        return Settled.DONE
     if _ended(desired):
         if state.generation < desired.generation:
             worker.move(Empty(desired.generation, state.message))
@@ -464,6 +478,7 @@ def _from_prepared(
     worker.move(Launching(state.generation, state.port, state.master_port))
     worker.pids = {}
     worker.codes = {}
+    worker.started_warm = set()
     worker.ended = {key: end for key, end in worker.ended.items() if key[0] >= state.generation - 1}
     worker.launched = desired.launch
     worker.gpus = desired.launch.gpus if desired.launch else ()
@@ -489,6 +504,7 @@ def launch_of(worker: Worker, ranks: tuple[RankLaunch, ...]) -> LaunchRanks:
         peers,
         worker.container,
         worker.user,
+        worker.launched.warm if worker.launched else None,
     )
 
 
@@ -531,7 +547,9 @@ def close(worker: Worker) -> list[Action]:
 
 def _stop(worker: Worker, desired: Assignment, generation: int) -> StopRanks:
     worker.stop_asked = (generation, desired.grace_s)
-    return StopRanks(worker.key, generation, desired.grace_s, desired.stop_reason)
+    another = desired.launch is not None and desired.launch.warm is not None
+    worker.parked = worker.parked and another
+    return StopRanks(worker.key, generation, desired.grace_s, desired.stop_reason, another)
 
 
 def wind_down(worker: Worker) -> StopRanks:
@@ -551,6 +569,7 @@ def lose(worker: Worker) -> list[Action]:
     """Clear orphans, because the shim is gone; only a launched generation can have left some."""
     worker.shim_pid = 0
     worker.silent_peers = ()
+    worker.parked, worker.warm = False, ""
     match worker.state:
         case Launching(generation) | Running(generation) | Stopping(generation) | Stuck(generation):
             worker.move(Lost(generation))

@@ -86,7 +86,7 @@ def _looks(settings: Config, patience_s: float) -> Iterator[_Look]:
         yield _Look(f"disk.{name}", partial(disk, settings, name, folder))
     yield _Look("network", lambda: network.check(outside.network(settings)))
     yield _Look("certificates", look_at_certificates)
-    yield _Look("controller", lambda: reach.check(looks.reach(settings.controller, files)))
+    yield _Look("controller", lambda: reach.check(looks.reach_any(settings.controller, files)[1]))
     yield _Look("time.ntp", lambda: clock.check(host.clock()))
     yield _Look("packages", lambda: packages.check(host.packages(settings)))
     yield _Look("debugging", lambda: debugging.check(host.debugging(settings)))

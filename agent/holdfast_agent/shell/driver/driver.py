@@ -312,7 +312,8 @@ class Driver:
                 live = message["phase"] in ("running", "stopping")
                 self.feed(ev.ShimGreeted(key, message["pid"], generation, live))
             case "started":
-                self.feed(ev.RankStarted(key, generation, message["rank"], message["pid"]))
+                warm = bool(message.get("warm"))
+                self.feed(ev.RankStarted(key, generation, message["rank"], message["pid"], warm))
             case "exited":
                 record = shim_files.record_from(message)
                 assert isinstance(record, Exit)
@@ -328,6 +329,9 @@ class Driver:
                 self.feed(ev.WorkerStuck(key, generation, message["message"]))
             case "peers":
                 self.feed(ev.PeersSilent(key, tuple((index, last) for index, last in message["silent"])))
+            case "warm":
+                log.info("worker.warm_start", worker=str(key), generation=generation, message=message["message"])
+                self.feed(ev.WarmStartNoted(key, int(message["ranks"]), str(message["message"])[:500]))
             case "note":
                 log.warning("shim.warning", worker=str(key), generation=generation, message=message["message"])
             case "refused" if generation:

@@ -132,8 +132,10 @@ class Performer:
                 )
             case ev.LaunchRanks():
                 self._launch(action)
-            case ev.StopRanks(key, generation, grace_s, reason):
+            case ev.StopRanks(key, generation, grace_s, reason, another):
                 stop = {"op": "stop", "generation": generation, "grace_s": grace_s, "reason": reason.value}
+                if another:
+                    stop["another_follows"] = True
                 hit("agent.stop.before")
                 parts.shims.send(key, stop)
                 hit("agent.stop.after")

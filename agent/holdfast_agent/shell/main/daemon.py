@@ -17,6 +17,7 @@ import anyio
 import anyio.to_thread
 
 from holdfast import __version__
+from holdfast._base.addresses import Addresses
 from holdfast._daemon import log, log_file
 from holdfast._daemon.instance_lock import only_one
 from holdfast._daemon.loop_watch import LoopWatch
@@ -244,7 +245,8 @@ def _assemble(
         containers_problem=boxes.problem,
         gives_secrets=True,
     )
-    link = Link(settings.controller, tls, driver)
+    addresses = Addresses(settings.controller)
+    link = Link(addresses, tls, driver)
     examiner = Examiner(lambda: driver.facts, source)
     history = SampleHistory(settings.state_dir / "workers")
     series = SeriesKeeper(SeriesReports())
@@ -279,7 +281,7 @@ def _assemble(
             settings.hooks,
             boxes,
             archive,
-            _code(settings, facts, tls, [key.job for key in files.found()]),
+            _code(settings, addresses, facts, tls, [key.job for key in files.found()]),
             driver.on_preparation_takes_long,
             scoped,
             found,
@@ -288,7 +290,7 @@ def _assemble(
         shims=shims,
         link=link,
         transfer=Transfer(
-            settings.controller,
+            addresses,
             tls,
             facts,
             driver.is_over,
@@ -328,13 +330,11 @@ def _tell_of_archive(link: Link, key: WorkerId, problem: str) -> bool:
     return link.send(agent_pb2.SessionRequest(archive=report))
 
 
-def _code(settings: Config, facts: HostFacts, tls: TlsFiles, jobs: list[str]) -> Code:
+def _code(settings: Config, addresses: Addresses, facts: HostFacts, tls: TlsFiles, jobs: list[str]) -> Code:
     """The store of packaged code, after the half-done work of earlier runs was removed."""
     wanted = settings.packages
     directory = _cache_dir(settings)
-    bundles = BundleCache(
-        settings.controller, tls, directory / "bundles", wanted.bundles_mb << 20, wanted.fetch_timeout
-    )
+    bundles = BundleCache(addresses, tls, directory / "bundles", wanted.bundles_mb << 20, wanted.fetch_timeout)
     search_path = facts.site_env.get("PATH", DEFAULT_PATH)
     variables = pip_config.settings_of(os.environ, facts.site_env)
     environments = EnvironmentsByUser(directory, wanted, variables, search_path)

@@ -20,6 +20,7 @@ import anyio.to_thread
 import grpc
 import grpc.aio
 
+from holdfast._base.addresses import Addresses
 from holdfast._base.backoff import Backoff
 from holdfast._daemon import log
 from holdfast._security.tls import TlsFiles, channel_credentials
@@ -37,8 +38,10 @@ WRONG_BYTES_MAX = 3
 class BundleCache:
     """Fetched bundles in ``directory``, of at most ``most_bytes`` together, beside those that are being used."""
 
-    def __init__(self, target: str, tls: TlsFiles, directory: Path, most_bytes: int, timeout_s: float) -> None:
-        self._target, self._tls, self._directory = target, tls, directory
+    def __init__(
+        self, addresses: Addresses, tls: TlsFiles, directory: Path, most_bytes: int, timeout_s: float
+    ) -> None:
+        self._addresses, self._tls, self._directory = addresses, tls, directory
         self._most_bytes, self._timeout_s = most_bytes, timeout_s
         self._locks: dict[str, anyio.Lock] = collections.defaultdict(anyio.Lock)
 
@@ -96,7 +99,7 @@ class BundleCache:
         """Add to the part what it lacks. Raises ``AioRpcError`` where the stream breaks, ``OSError``."""
         credentials = channel_credentials(self._tls)
         options = channel_options("bundles")
-        async with grpc.aio.secure_channel(self._target, credentials, options=options) as channel:
+        async with grpc.aio.secure_channel(self._addresses.current, credentials, options=options) as channel:
             stub = cast("bundle_pb2_grpc.BundleServiceAsyncStub", bundle_pb2_grpc.BundleServiceStub(channel))
             handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             call = None

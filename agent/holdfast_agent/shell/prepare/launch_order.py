@@ -65,6 +65,7 @@ def launch_order(
         "pids": most_pids(),
         **_fence(action),
         "container": _container(action),
+        **({"warm": dataclasses.asdict(action.warm)} if action.warm else {}),
         # A program that is started out of /dev/shm has to find itself there.
         "private_shm": means.private_shm and not any(_in_shm(path) for path in _paths(action)),
     }

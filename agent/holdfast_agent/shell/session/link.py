@@ -15,6 +15,7 @@ import anyio
 import grpc
 import grpc.aio
 
+from holdfast._base.addresses import Addresses
 from holdfast._base.backoff import Backoff
 from holdfast._base.failpoints import hit
 from holdfast._base.proto_time import seconds
@@ -28,6 +29,8 @@ FIRST_MESSAGE_S = 10.0
 """grpc.aio can lose a stream when thousands open at once: no welcome by then, and we dial again."""
 RETRY_FIRST_S = 0.2
 RETRY_MAX_S = 5.0
+RETRY_MAX_OF_SEVERAL_S = 1.0
+"""Where another controller takes over within seconds, and dialling one that stands by costs little."""
 UNSENT_MAX = 20_000
 """Messages that wait; beyond that the session is given up, since a new one sends everything again."""
 HEARTBEAT_DEFAULT_S = 5.0
@@ -80,10 +83,10 @@ def channel_options(name: str) -> list[tuple[str, str | int]]:
 
 
 class Link:
-    """One controller's address, dialled for ever. ``send`` works at any time and says whether it counts."""
+    """A session with the controller that leads, for ever. ``send`` works at any time and says whether it counts."""
 
-    def __init__(self, target: str, tls: TlsFiles, listener: Listener) -> None:
-        self._target = target
+    def __init__(self, addresses: Addresses, tls: TlsFiles, listener: Listener) -> None:
+        self._addresses = addresses
         self._tls = tls
         self._listener = listener
         self._unsent: deque[agent_pb2.SessionRequest] = deque()
@@ -133,24 +136,30 @@ class Link:
 
     async def run(self) -> None:
         """Hold a session with the controller until cancelled."""
-        backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, random.Random())
+        longest_s = RETRY_MAX_S if len(self._addresses) == 1 else RETRY_MAX_OF_SEVERAL_S
+        backoff = Backoff(RETRY_FIRST_S, longest_s, random.Random())
         while True:
+            welcomed, all_tried = False, True
             try:
-                if await self._session():
-                    backoff.reset()
+                welcomed = await self._session()
             except ConfigError as error:
                 log.warning("tls.unreadable", error=str(error))
             if self._ending:
                 self._closed.set()
                 return
-            await anyio.sleep(backoff.failed())
+            if welcomed:
+                backoff.reset()
+            else:
+                all_tried = self._addresses.failed()
+            if all_tried:
+                await anyio.sleep(backoff.failed())
 
     async def _session(self) -> bool:
         """One session. Returns whether it got as far as a welcome."""
         credentials = channel_credentials(self._tls)
         welcomed = False
         async with grpc.aio.secure_channel(
-            self._target, credentials, options=channel_options("session")
+            self._addresses.current, credentials, options=channel_options("session")
         ) as channel:
             stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
             call = stub.Session()
@@ -163,19 +172,20 @@ class Link:
                 async with asyncio.timeout(FIRST_MESSAGE_S):
                     first = await call.read()
                 if not isinstance(first, agent_pb2.SessionResponse) or first.WhichOneof("message") != "welcome":
-                    log.warning("session.welcome_missing", controller=self._target)
+                    log.warning("session.welcome_missing", controller=self._addresses.current)
                     return False
                 self._unsent.clear()
                 self._open = True
                 welcomed = self._listener.on_welcome(first.welcome)
                 if welcomed:
+                    self._addresses.answered()
                     self._listener.on_answered(dialled_s)
-                    log.info("session.opened", controller=self._target, epoch=first.welcome.epoch)
+                    log.info("session.opened", controller=self._addresses.current, epoch=first.welcome.epoch)
                     interval_s = seconds(first.welcome.heartbeat_interval) or HEARTBEAT_DEFAULT_S
                     await self._talk(call, interval_s, answered=first.welcome.acks_heartbeats)
-                    log.info("session.closed", controller=self._target)
+                    log.info("session.closed", controller=self._addresses.current)
             except TimeoutError:
-                log.warning("session.welcome_missing", controller=self._target)
+                log.warning("session.welcome_missing", controller=self._addresses.current)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
                 self._note_failure(error)
             finally:
@@ -189,9 +199,9 @@ class Link:
         problem = _describe(error)
         refused = isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.FAILED_PRECONDITION
         if not refused:
-            log.info("session.failed", controller=self._target, error=problem)
+            log.info("session.failed", controller=self._addresses.current, error=problem)
         elif problem != self._refusal:
-            log.warning("session.refused", controller=self._target, error=problem)
+            log.warning("session.refused", controller=self._addresses.current, error=problem)
         self._refusal = problem if refused else ""
 
     async def _talk(self, call: _Call, heartbeat_s: float, *, answered: bool) -> None:
@@ -211,7 +221,7 @@ class Link:
                         self._listener.on_answered(self._beats.popleft())
                     self._listener.on_message(message)
             except grpc.aio.AioRpcError as error:
-                log.info("session.failed", controller=self._target, error=_describe(error))
+                log.info("session.failed", controller=self._addresses.current, error=_describe(error))
             tasks.cancel_scope.cancel()
 
     async def _write_all(self, call: _Call, scope: anyio.CancelScope) -> None:
@@ -227,7 +237,7 @@ class Link:
                 self._wake.clear()
                 await self._wake.wait()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-            log.info("session.failed", controller=self._target, error=_describe(error))
+            log.info("session.failed", controller=self._addresses.current, error=_describe(error))
         scope.cancel()
 
     async def _beat(self, interval_s: float, answered: bool, scope: anyio.CancelScope) -> None:
@@ -236,7 +246,7 @@ class Link:
             await anyio.sleep(interval_s)
             silent_s = time.monotonic() - self._heard_s
             if answered and silent_s > UNANSWERED_BEATS * interval_s:
-                log.warning("session.unanswered", controller=self._target, silent_s=round(silent_s, 1))
+                log.warning("session.unanswered", controller=self._addresses.current, silent_s=round(silent_s, 1))
                 scope.cancel()
                 return
             self.beat()

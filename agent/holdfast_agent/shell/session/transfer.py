@@ -13,6 +13,7 @@ import anyio.abc
 import grpc
 import grpc.aio
 
+from holdfast._base.addresses import Addresses
 from holdfast._base.backoff import Backoff
 from holdfast._daemon import log
 from holdfast._security.tls import TlsFiles, channel_credentials
@@ -45,7 +46,7 @@ class Transfer:
 
     def __init__(
         self,
-        target: str,
+        addresses: Addresses,
         tls: TlsFiles,
         facts: HostFacts,
         is_over: IsOver,
@@ -67,7 +68,7 @@ class Transfer:
         self._examine = examine
         self._listeners = listeners
         self._history = history
-        self._target = target
+        self._addresses = addresses
         self._tls = tls
         self._facts = facts
         self._output = OutputReader(facts, is_over, accounts)
@@ -97,7 +98,7 @@ class Transfer:
         credentials = channel_credentials(self._tls)
         served = False
         async with grpc.aio.secure_channel(
-            self._target, credentials, options=channel_options("transfer")
+            self._addresses.current, credentials, options=channel_options("transfer")
         ) as channel:
             stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
             call = stub.Transfer()

@@ -185,7 +185,8 @@ class WorkerFiles:
             path.unlink(missing_ok=True)
         directory.rmdir()
         if not any(path.is_dir() for path in directory.parent.iterdir()):
-            (directory.parent / namespaces.FILE).unlink(missing_ok=True)
+            for name in (namespaces.FILE, namespaces.AHEAD):
+                (directory.parent / name).unlink(missing_ok=True)
             directory.parent.rmdir()
 
     def _noted(self, key: WorkerId, name: str) -> int:

@@ -153,6 +153,27 @@ class Backoff(Model):
     """The longest pause."""
 
 
+class WarmMode(enum.Enum):
+    """Whether ranks are kept waiting with their imports done. Values are the names in the contract."""
+
+    OFF = "WARM_MODE_OFF"
+    AUTO = "WARM_MODE_AUTO"
+
+
+ModuleName = Annotated[str, Text(max_chars=255, empty=False)]
+
+
+class WarmStart(Model):
+    """Processes that have imported what the program imports, and wait to become the next generation's ranks."""
+
+    mode: Annotated[WarmMode, Choice(WarmMode, "WARM_MODE_", WarmMode.OFF)] = WarmMode.OFF
+    """AUTO: a restart in place finds them where that is safe for what the program imports. OFF: there are none."""
+    preload: Annotated[tuple[ModuleName, ...], Many(0, 100)] = ()
+    """Modules of the job's own code to import as well. What is installed is found without being named."""
+    never: Annotated[tuple[ModuleName, ...], Many(0, 100)] = ()
+    """Packages and modules that are not imported ahead."""
+
+
 class FaultTolerance(Model):
     """How failures of workers are answered."""
 
@@ -184,3 +205,5 @@ class FaultTolerance(Model):
     """KEEP: work on a host that is cut off runs on. STOP_AND_REPLACE: the host stops it once its lease is over, and
     the job is placed elsewhere. REPLACE_IF_ISOLATED: the same, but not while the job's other workers reach the host.
     The cluster's default unless set."""
+    warm: WarmStart = Field(default_factory=WarmStart)
+    """Whether a restart in place begins with the program's imports done."""

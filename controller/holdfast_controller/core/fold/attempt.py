@@ -11,6 +11,7 @@ from holdfast_controller.core.fold.hang import close_hang
 from holdfast_controller.core.model.budgets import Recovery, Spent
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.gang import Scope
 from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState, checked
@@ -106,12 +107,22 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
         )
 
 
+def _may_be_warm(job: Job) -> bool:
+    """Whether a rank of what has failed was started warm, or may have been: it was cut short before it was seen."""
+    alone = job.gang.retries.scope is Scope.WORKER
+    recent = [each for each in job.recoveries if each.attempt == job.attempt] if alone else job.recoveries[-1:]
+    return job.gang.warm is not None and any(each.warm is None or each.warm_ranks for each in recent)
+
+
 def note_failure(job: Job, failure: ev.Failure) -> None:
     """Charge a failure to the budgets; progress before it has refilled them all."""
     budgets = job.budgets
     if failure.progressed:
         budgets.spent = Spent()
         budgets.hang_restarts = budgets.hang_moves = 0
+    if _may_be_warm(job):
+        known = budgets.best_step is not None or failure.budget is Budget.HANG
+        budgets.warm_failed |= failure.early or (known and failure.step is None and not failure.checkpoint)
     spent = budgets.spent
     if failure.key:
         spent.before_last = spent.same_failure

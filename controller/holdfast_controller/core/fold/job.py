@@ -159,6 +159,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             for recovery in job.recoveries:
                 if recovery.generation == event.generation:
                     recovery.ended_at = event.at
+                    recovery.warm = event.started.warm if job.gang.warm else None
+                    recovery.warm_ranks = event.started.warm_ranks
         case ev.AttemptEnded() | ev.PauseRequested() | ev.JobWarned() | ev.JobPaused() | ev.JobResumed():
             fold_attempt(cluster, job, event)
         case ev.JobDeleted() | ev.OutputDeleted() | ev.JobPurged():
@@ -278,6 +280,8 @@ def _started(cluster: Cluster, job: Job, event: ev.GangStarted) -> None:
         job.placement.running_since = event.at
     if job.recoveries and job.recoveries[-1].generation == event.generation:
         job.recoveries[-1].ended_at = event.at
+        job.recoveries[-1].warm = all(each.warm for each in event.started.values()) if job.gang.warm else None
+        job.recoveries[-1].warm_ranks = sum(each.warm_ranks for each in event.started.values())
 
 
 def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:

@@ -66,6 +66,8 @@ class Budgets:
     """Highest step known at the last of them."""
     hang_moves: int = 0
     """New placements since then because restarts upon hangs were spent."""
+    warm_failed: bool = False
+    """A generation in which a rank was started warm ended before it did any work: every later one is cold."""
 
 
 @dataclass
@@ -94,3 +96,7 @@ class Recovery:
     """The job's highest step before."""
     caught_up_at: Wall | None = None
     """When it was reached again."""
+    warm: bool | None = None
+    """Whether all ranks had their imports done when they were started; None where no warm starts are asked for."""
+    warm_ranks: int = 0
+    """How many of them had."""

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from holdfast._base.rank_variables import WORLD_POOLS
 from holdfast._session.assignment import Task as Task
+from holdfast._session.assignment import WarmStart
 from holdfast.hang.tuning import HangSettings
 from holdfast_controller.core.model.subscription import Subscription
 
@@ -156,6 +157,8 @@ class Gang:
     """Directory of the job's results (``baseOutputDirectory``); empty without one."""
     progress_total: int = 0
     """Steps of the whole training as the job file says; 0 where it doesn't. For display alone."""
+    warm: WarmStart | None = None
+    """None: every launch is cold."""
 
     @cached_property
     def members(self) -> tuple[Member, ...]:

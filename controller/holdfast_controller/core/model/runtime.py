@@ -18,11 +18,18 @@ class Started:
 
     shim_pid: int
     pids: tuple[int, ...]
+    warm_ranks: int = 0
+    """How many of them had their imports done before."""
+
+    @property
+    def warm(self) -> bool:
+        """Whether all of them had."""
+        return 0 < len(self.pids) <= self.warm_ranks
 
     @classmethod
     def of(cls, report: WorkerReport) -> Started:
         """The started processes that a worker's report lists."""
-        return cls(report.shim_pid, tuple(pid for _, pid in report.pids))
+        return cls(report.shim_pid, tuple(pid for _, pid in report.pids), report.warm_ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,8 @@ class Runtime:
     stuck: dict[int, str] = field(default_factory=dict)
     preparing: dict[int, str] = field(default_factory=dict)
     """By worker: the slow part of its preparation that its host is in."""
+    warm: dict[int, str] = field(default_factory=dict)
+    """By worker: what is prepared for a warm start of the next generation, or why nothing is."""
     features: dict[int, WorkerFeatures] = field(default_factory=dict)
     """Newest vector of each worker, on our monotonic clock."""
     rendezvous: tuple[object, Rendezvous] | None = None

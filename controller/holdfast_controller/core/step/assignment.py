@@ -71,6 +71,7 @@ def _launch(cluster: Cluster, job: Job, index: int, phase: Phase) -> Launch:
         spec_json=job.spec_json,
         process_starts=job.starts_of(index),
         owner=job.owner,
+        warm=None if job.budgets.warm_failed else gang.warm,
     )
 
 

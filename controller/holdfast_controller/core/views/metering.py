@@ -115,6 +115,8 @@ class Meter:
         for phase, seconds in zip(PHASES[:-1], durations, strict=True):
             if seconds is not None:
                 self.series.observe(fam.RECOVERY, seconds, phase)
+        if recovery.warm is not None:
+            self.series.add(fam.WARM_STARTS, "warm" if recovery.warm else "cold")
         if spent.lost_s is not None:
             self.series.observe(fam.RECOVERY_LOST, spent.lost_s)
 

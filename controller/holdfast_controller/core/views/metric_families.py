@@ -36,6 +36,11 @@ RECOVERY = histogram(
     "phase",
     bounds=(0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 7200.0),
 )
+WARM_STARTS = counter(
+    "holdfast_warm_starts_total",
+    "Recoveries of jobs that ask for warm starts, by how all ranks were started: warm or cold.",
+    "start",
+)
 RECOVERY_LOST = histogram(
     "holdfast_recovery_lost_seconds",
     "From a failure until all ranks ran again.",
@@ -146,8 +151,8 @@ AUDIT_NOT_COPIED = counter(
 
 LEDGER = (GPU_SECONDS, GPU_SECONDS_OPEN, LEMONS)
 COUNTED = (
-    JOBS_SUBMITTED, JOBS_ENDED, JOB_WAIT, JOB_START, JOB_RESTARTS, RECOVERY, RECOVERY_LOST, RANK_EXITS, LATE_EXITS,
-    HANG_NOTICES, HANG_VERDICTS, HANG_COMMON_CAUSES, HOSTS_LOST, HOST_FAILURES, HOST_REPAIR, HOST_REFUSALS,
+    JOBS_SUBMITTED, JOBS_ENDED, JOB_WAIT, JOB_START, JOB_RESTARTS, RECOVERY, RECOVERY_LOST, WARM_STARTS, RANK_EXITS,
+    LATE_EXITS, HANG_NOTICES, HANG_VERDICTS, HANG_COMMON_CAUSES, HOSTS_LOST, HOST_FAILURES, HOST_REPAIR, HOST_REFUSALS,
     PLACES_FENCED, NOTIFICATIONS_GIVEN_UP,
 )  # fmt: skip
 READ = (

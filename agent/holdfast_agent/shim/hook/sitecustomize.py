@@ -1,0 +1,494 @@
+"""Runs in a rank's Python before its program, where the job asks for warm starts: learns imports, or parks ranks.
+
+The shim puts this folder first on PYTHONPATH and says in HOLDFAST_WARM what to do; in any other process this file only
+steps aside. The program's own Python, 3.8 or later, runs it, so it imports nothing of Holdfast's.
+
+*learn*: the names of the modules that are imported go into a shared memory that the shim reads.
+*park*: imports those modules, forks one process for each rank and ends. Each waits at its socket for its environment,
+directory and descriptors, says that it has them, waits for the last word, and returns from here: the interpreter
+itself goes on to the program, so argv, ``__main__``, exits and tracebacks are its own. What goes wrong before that ends
+the process: the program never runs in one that was not released.
+
+Longer than 400 lines because a program's Python finds this file and no other of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+PARKED = b"holdfast-warm"  # what `ps -e` and `top` call a process until it is released
+SPACE = "HOLDFAST_WARM_SPACE"  # of the environment at the start, for the variables that come at the release
+HEADER = 32  # of the shared memory: the pid and the length of the names, each in 16 bytes
+FAILED = 70
+WHOLE = "the whole environment"
+ABC: str = os._Environ.get.__code__.co_filename  # of the mappings in the standard library
+SUSPECT = ("socket:", "pipe:", "anon_inode:", "/dev/nvidia", "/dev/kfd", "/dev/dri")
+
+
+def _step_aside() -> list[str]:
+    """Leave PYTHONPATH, sys.path and the variables as if this file had never been there. Returns the order."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    order = os.environ.pop("HOLDFAST_WARM", "")
+    first, colon, rest = os.environ.get("PYTHONPATH", "").partition(":")
+    if first == here:
+        if colon:
+            os.environ["PYTHONPATH"] = rest
+        else:
+            del os.environ["PYTHONPATH"]
+    if here in sys.path:
+        sys.path.remove(here)
+    sys.path_importer_cache.pop(here, None)
+    pid, _, order = order.partition(" ")
+    return order.split() if pid == str(os.getpid()) else []
+
+
+def _run_hidden() -> bool:
+    """Run the sitecustomize that this one hides; False where there is none."""
+    hidden = sys.modules.pop("sitecustomize", None)
+    try:
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
+
+        return True
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+        if hidden is not None:
+            sys.modules["sitecustomize"] = hidden
+        return False
+
+
+class _Learner:
+    """First on sys.meta_path; finds nothing and keeps what is looked for."""
+
+    def __init__(self, fd: int) -> None:
+        import mmap
+
+        size = os.fstat(fd).st_size
+        untracked: Any = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+        self.memory = mmap.mmap(fd, size, **untracked)
+        os.close(fd)
+        self.pid = os.getpid()
+        self.end = HEADER
+        self.size = size
+        self.memory[:16] = b"%-16d" % self.pid
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Keep a name; never raises."""
+        try:
+            data = name.encode() + b"\n"
+            start, end = self.end, self.end + len(data)
+            if end <= self.size and os.getpid() == self.pid:
+                self.end = end
+                self.memory[start:end] = data
+                self.memory[16:HEADER] = b"%-16d" % (end - HEADER)
+        except Exception:  # noqa: BLE001 - the program must not notice
+            pass
+
+
+class _Unsafe(Exception):
+    """A package can't be preloaded, and why."""
+
+
+class _Watched(os._Environ):  # type: ignore[type-arg]
+    """The environment while modules are preloaded: keeps which of the names that differ for each rank are read."""
+
+    varying: frozenset[str] = frozenset()
+    contract: tuple[str, ...] = ()
+    read: set[str] = set()  # noqa: RUF012 - there is one environment
+
+    def __getitem__(self, name: Any) -> Any:
+        text = os.fsdecode(name) if isinstance(name, bytes) else name
+        if text in self.varying:
+            self.read.add(text)
+        try:
+            return super().__getitem__(name)
+        except KeyError:
+            if text.startswith(self.contract):
+                self.read.add(text)
+            raise
+
+    def __iter__(self) -> Any:
+        if not self._is_filtered():
+            self.read.add(WHOLE)
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        """Keys of all variables: ``dict`` and ``**`` ask for them."""
+        self.read.add(WHOLE)
+        return super().keys()
+
+    def copy(self) -> Any:
+        """A copy, of which it is unknown what is read."""
+        self.read.add(WHOLE)
+        return super().copy()
+
+    def _is_filtered(self) -> bool:
+        """Whether the code that goes through all variables compares them with texts that fit none of those."""
+        frame: Any = sys._getframe(2)
+        while frame.f_back and frame.f_code.co_filename in (os.getenv.__code__.co_filename, ABC):
+            frame = frame.f_back
+        texts = [text.upper() for text in frame.f_code.co_consts if isinstance(text, str) and text]
+        names = (*self.varying, *self.contract)
+        return bool(texts) and not any(
+            name.startswith(text) or text.startswith(name) for text in texts for name in names
+        )
+
+
+class _WatchedPid:
+    """Stands in for os.getpid while modules are preloaded: each rank will have another pid than they find."""
+
+    def __init__(self) -> None:
+        self.real = os.getpid
+        self.library = os.path.dirname(os.__file__) + "/"
+        self.asked = False
+
+    def __call__(self) -> int:
+        file = sys._getframe(1).f_code.co_filename
+        # The standard library looks again after a fork.
+        self.asked |= not file.startswith((self.library, "<frozen ")) or "/site-packages/" in file
+        return self.real()
+
+    def remove(self) -> None:
+        """Put the real one back wherever this one was imported to."""
+        for module in list(sys.modules.values()):
+            for name, value in list(getattr(module, "__dict__", {}).items()):
+                if value is self:
+                    setattr(module, name, self.real)
+
+
+class _Preloader:
+    """Imports modules one by one and looks for what would not survive a fork after each."""
+
+    def __init__(self, order: dict[str, Any], known: set[int]) -> None:
+        self.known = known
+        self.extra = order["preload"]
+        self.never = set(order["never"])
+        self.learned = order["names"]
+        self.before = dict(os.environ)
+        self.pid = _WatchedPid()
+        self.homes = [os.path.dirname(os.__file__) + "/", "/site-packages/", "/dist-packages/"]
+        _Watched.varying, _Watched.contract = frozenset(order["varying"]), tuple(order["contract"])
+
+    def run(self) -> None:
+        """Import all; raises _Unsafe."""
+        defaults = [name for name in ("PYTORCH_NVML_BASED_CUDA_CHECK",) if name not in os.environ]
+        for name in defaults:
+            os.environ[name] = "1"  # torch asks the driver, and initialises nothing
+        plain = os.environ.__class__
+        for each in (os.environ, os.environb):
+            each.__class__ = _Watched
+        os.getpid = self.pid
+        try:
+            self.look("sitecustomize", True)
+            for name in self.learned:
+                self.load(name, False)
+            beside = os.path.dirname(os.path.realpath(sys.argv[0])) if os.path.isfile(sys.argv[0]) else os.getcwd()
+            sys.path.insert(0, beside)
+            try:
+                for name in self.extra:
+                    self.load(name, True)
+            finally:
+                sys.path.remove(beside)
+        finally:
+            self.pid.remove()
+            for each in (os.environ, os.environb):
+                each.__class__ = plain
+            for name in defaults:
+                del os.environ[name]
+
+    def changes(self) -> dict[str, str | None]:
+        """Variables that the modules have set, or None for those that they have deleted."""
+        now = dict(os.environ)
+        names = {name for name in {*self.before, *now} if self.before.get(name) != now.get(name)}
+        return {name: now.get(name) for name in names}
+
+    def load(self, name: str, wanted: bool) -> None:
+        """Import one module, if it may be and can be."""
+        top = name.partition(".")[0]
+        if name in sys.modules or top == "__main__" or self.excluded(name):
+            return
+        first = top not in sys.modules
+        if first and not wanted and not self.installed(top):
+            return
+        try:
+            __import__(name)
+        except ImportError:
+            pass  # the program may well expect that
+        except BaseException as error:  # noqa: BLE001 - also SystemExit
+            raise _Unsafe(top, "raises " + type(error).__name__ + " when it is imported ahead") from None
+        self.look(top, first)
+
+    def excluded(self, name: str) -> bool:
+        """Whether it, or a package that it is in, is not to be preloaded."""
+        parts = name.split(".")
+        return any(".".join(parts[:end]) in self.never for end in range(1, len(parts) + 1))
+
+    def installed(self, top: str) -> bool:
+        """Whether a package lies where packages are installed: other code may change between two launches."""
+        import importlib.util
+
+        try:
+            spec = importlib.util.find_spec(top)
+        except BaseException:  # noqa: BLE001 - a finder of any package
+            return False
+        if spec is None:
+            return False
+        places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or [])
+        return all(
+            place in ("built-in", "frozen") or any(home in place + "/" for home in self.homes) for place in places
+        )
+
+    def look(self, top: str, first: bool) -> None:
+        """Raise _Unsafe if the package has left what a fork would break."""
+        if _Watched.read:
+            raise _Unsafe(top, "reads " + sorted(_Watched.read)[0] + " while it is imported")
+        if self.pid.asked:
+            raise _Unsafe(top, "asks for its pid while it is imported")
+        if len(os.listdir("/proc/self/task")) > 1 and not self.ends_at_fork():
+            raise _Unsafe(top, "starts a thread when it is imported")
+        with open(f"/proc/self/task/{self.pid.real()}/children") as file:
+            if file.read(4096).strip():
+                raise _Unsafe(top, "starts a process when it is imported")
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                place = os.readlink("/proc/self/fd/" + name)
+            except OSError:
+                continue
+            if int(name) not in self.known and place.startswith(SUSPECT):
+                raise _Unsafe(top, "leaves " + place.partition(":")[0] + " open when it is imported")
+        if first and (_cuda_is_initialised() or _is_in_bad_fork()):
+            raise _Unsafe(top, "initialises CUDA when it is imported")
+
+    def ends_at_fork(self) -> bool:
+        """Whether the threads end in a fork by themselves, as those of OpenBLAS do."""
+        import time
+
+        _probe()
+        for _ in range(20):
+            if len(os.listdir("/proc/self/task")) == 1:
+                return True
+            time.sleep(0.005)
+        return False
+
+
+def _probe() -> None:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def _cuda_is_initialised() -> bool:
+    with open("/proc/self/maps", "rb") as file:
+        if not any(b"/libcuda.so" in line for line in file):
+            return False
+    import ctypes
+
+    count = ctypes.c_int()
+    answer: int = ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(count))
+    return answer != 3  # NOT_INITIALIZED
+
+
+def _is_in_bad_fork() -> bool:
+    """Whether torch would refuse to use its devices in a fork of this process."""
+    found = [sys.modules[name] for name in ("torch.cuda", "torch.xpu") if name in sys.modules]
+    asked = [each for each in (getattr(module, "_is_in_bad_fork", None) for module in found) if each]
+    if not asked:
+        return False
+    pid = os.fork()
+    if pid == 0:
+        os._exit(1 if any(each() for each in asked) else 0)
+    return os.waitpid(pid, 0)[1] != 0
+
+
+def _park(order: Sequence[str]) -> bool:
+    """Preload, fork the ranks and end; return in each rank once it is released."""
+    import json
+
+    control, spec, sockets = int(order[0]), int(order[1]), [int(fd) for fd in order[2].split(",")]
+    for fd in (control, spec, *sockets):
+        os.set_inheritable(fd, False)
+    said = json.loads(os.pread(spec, 1 << 24, 0))
+    os.close(spec)
+    space = _Space()
+    called = _renamed(PARKED)
+    del os.environ["HOLDFAST_GENERATION"]  # for those who look from outside
+    known = {0, 1, 2, control, *sockets}
+    own = {name: value for name, value in os.environ.items() if name not in said["given"]}  # such as LC_CTYPE
+    has_hidden = _run_hidden()
+    preloader = _Preloader(said, known)
+    try:
+        preloader.run()
+    except _Unsafe as unsafe:
+        os.write(control, json.dumps({"unsafe": unsafe.args[0], "why": unsafe.args[1]}).encode() + b"\n")
+        os._exit(0)
+    import gc
+
+    gc.collect()
+    gc.freeze()  # a collection in a rank would copy every page that it looks at
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    places, changes = _places(preloader.homes), preloader.changes()
+    pids = []
+    for mine in sockets:
+        pid = os.fork()
+        if pid == 0:
+            os.setpgid(0, 0)
+            for fd in (control, *sockets):
+                if fd != mine:
+                    os.close(fd)
+            link, printed = _take_order(mine, places, space, own, changes)
+            _renamed(called)
+            _await_word(link, printed)
+            return has_hidden
+        pids.append(pid)
+    os.write(control, json.dumps({"pids": pids, "modules": len(sys.modules)}).encode() + b"\n")
+    os._exit(0)
+
+
+def _renamed(name: bytes) -> bytes:
+    """Give this process a name, and return the one it had."""
+    with open("/proc/self/comm", "r+b", buffering=0) as file:
+        before = file.read(64).rstrip(b"\n")
+        file.write(name)
+    return before
+
+
+def _places(homes: Sequence[str]) -> dict[str, tuple[int, int] | None]:
+    """The state of all that must not change until the release: where packages lie, and the files of all modules."""
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    found = {file for file in files if isinstance(file, str)}
+    installed = {os.path.dirname(file) for file in found if any(home in file for home in homes)}
+    return {place: _state(place) for place in {*sys.path, *found, *installed}}
+
+
+def _state(place: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(place)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
+
+
+class _Space:
+    """Memory at the end of the environment that this process began with, where /proc/PID/environ shows it.
+
+    What came at the release is written there, so that those who look from outside find RANK and the others, too.
+    """
+
+    def __init__(self) -> None:
+        os.environ.pop(SPACE, None)
+        try:
+            with open("/proc/self/stat", "rb") as file:
+                fields = file.read(4096).rpartition(b")")[2].split()
+            start, self.end = int(fields[47]), int(fields[48])
+            with open("/proc/self/environ", "rb") as file:
+                said = file.read(self.end - start)
+            self.begin = start + said.rindex(b"\0HOLDFAST_GENERATION=") + 1
+            if (SPACE + "=").encode() not in said[self.begin - start :]:
+                self.begin = self.end
+        except (OSError, ValueError, IndexError):
+            self.begin = self.end = 0
+
+    def fill(self, variables: Sequence[bytes]) -> None:
+        """Write the variables, as many as fit."""
+        data, most = b"", self.end - self.begin
+        for each in variables:
+            if len(data) + len(each) + 1 <= most:
+                data += each + b"\0"
+        try:
+            memory = os.open("/proc/self/mem", os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            os.pwrite(memory, data.ljust(most, b"\0"), self.begin)
+        except OSError:
+            pass  # the kernel may forbid it: then it shows what was known at the start
+        finally:
+            os.close(memory)
+
+
+def _take_order(
+    fd: int,
+    places: dict[str, tuple[int, int] | None],
+    space: _Space,
+    own: dict[str, str],
+    changes: dict[str, str | None],
+) -> tuple[Any, list[bytes]]:
+    """Wait for environment, directory and descriptors, and take them. Returns the link for the last word, and what the
+    imports have printed.
+    """
+    import _socket
+
+    link = _socket.socket(fileno=fd)
+    head, control, _, _ = link.recvmsg(8, _socket.CMSG_SPACE(16))
+    if len(head) < 8:
+        os._exit(0)  # no longer needed
+    fds = [int.from_bytes(data[at : at + 4], sys.byteorder) for *_, data in control for at in range(0, 16, 4)]
+    left, data = int.from_bytes(head, "big"), b""
+    while len(data) < left:
+        more = link.recv(left - len(data))
+        if not more:
+            os._exit(0)
+        data += more
+    for place, state in places.items():
+        if _state(place) != state:
+            link.send(b"0" + os.fsencode(place)[:300] + b" has changed since")
+            os._exit(FAILED)
+    printed = [os.pread(fd, os.fstat(fd).st_size, 0) for fd in (1, 2)]
+    for target, each in enumerate(fds[:3]):
+        os.dup2(each, target)
+        os.close(each)
+    os.fchdir(fds[3])
+    os.close(fds[3])
+    variables = [each.partition(b"=") for each in data.split(b"\0")[:-1]]
+    space.fill([b"=".join((name, value)) for name, _, value in variables if name not in os.environb])
+    for name in list(os.environ):
+        del os.environ[name]
+    os.environ.update(own)
+    os.environb.update({name: value for name, _, value in variables})
+    for name, text in changes.items():
+        if text is not None:
+            os.environ[name] = text
+        elif name in os.environ:
+            del os.environ[name]
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    return link, printed
+
+
+def _await_word(link: Any, printed: Sequence[bytes]) -> None:
+    """Say that all is taken, and return once the program may begin; print what its imports have printed."""
+    link.send(b"1")
+    if link.recv(1) != b"g":
+        os._exit(FAILED)  # it has not begun, and must not
+    link.close()
+    for target, words in enumerate(printed, 1):
+        while words:
+            words = words[os.write(target, words) :]
+
+
+def _main() -> bool:
+    order = _step_aside()
+    if order[:1] == ["park"]:
+        try:
+            return _park(order[1:])
+        except BaseException:  # noqa: BLE001 - whatever it is, the program must not run
+            os._exit(FAILED)
+    if order[:1] == ["learn"]:
+        try:
+            sys.meta_path.insert(0, _Learner(int(order[1])))
+        except Exception:  # noqa: BLE001 - then nothing is learned
+            pass
+    return _run_hidden()
+
+
+if not _main():
+    raise ImportError("there is no sitecustomize but the one that has stepped aside", name="sitecustomize")
