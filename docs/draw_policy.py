@@ -89,6 +89,50 @@ The time of a step is the median of the last ten minutes; after an hour it is co
 | `JOB_CONDITION_NEEDS_YOU` | it needs a person: `to do` ends in the line to type, which is also `command` |
 | `JOB_CONDITION_ENDED` | |
 
+## Warm starts
+Most of a restart in place is the program's own start, and most of that is imports. With
+`faultTolerance: {warm: {mode: AUTO}}` they are done before they are needed. The first rank of each worker keeps a list
+of the modules that it imports, the late ones of the first step too. When nothing has been added to it for some seconds,
+the worker's own command line is started once more, imports these modules at the lowest priority, and forks a process
+for each rank. They wait, share their memory, and become the ranks of the next generation, with its environment,
+directory and descriptors. They run your program from its first line on: `argv`, `__main__`, exit codes and tracebacks
+are Python's own.
+
+`holdfast job show` says what is prepared on each worker, how much memory it takes, and what was left out and why; a
+recovery is `warm` or `cold`, with the reason for a cold one at the worker.
+
+| left out of the preparation, or the start is cold | why |
+|---|---|
+| a package that starts a thread or a process when it is imported, opens a socket or pipe, or initialises CUDA\
+ | a forked process would lack it, or share it |
+| a package that reads a variable such as `RANK` or `MASTER_PORT`, a secret, or all variables when it is imported\
+ | their values are known only at the launch |
+| a package that asks for its pid when it is imported | each rank has another |
+| a package that ends the process, or raises another error than ImportError, when it is imported ahead | it \
+needs its program |
+| code that is not installed as a package | it may have changed; `preload` names what is imported all the same |
+| commands other than `python …`, such as `torchrun` and scripts; `-I`, `-E`, `-S`, `-i` | they start Python \
+in their own way: use one process for each rank instead of a launcher |
+| containers, ranks with a terminal, and `holdfast guard` | not supported yet |
+| `PYTHONHASHSEED`, `OMP_NUM_THREADS` and others that are read before any import, where they differ between the \
+ranks of a worker | they can't be changed later |
+| the command, a variable, the account, the Python, a limit, the processors or an imported file has changed since\
+ | the old one was in force |
+| more than a twentieth of the host's memory, or a tenth of the worker's, would be held | |
+| the imports take longer than 20 minutes, or leave a process behind | |
+
+At most three packages are left out; with more the start is cold. After a generation that was started warm and failed or
+hung before it did any work, every later start of the job is cold.
+
+- A cold generation that keeps the list differs a little: `sys.meta_path` begins with the finder that keeps it, and one
+  more descriptor is open.
+- Ranks of a worker share the seed of string hashes, unless `PYTHONHASHSEED` sets it. Each seeds `random` and numpy's
+  global generator for itself; one that a package makes for its own use when it is imported is the same in all of them.
+- `gc.get_objects()` leaves out what the imports have made.
+- What a package prints when it is imported, each rank prints at its start.
+- Waiting processes are neither ranks nor work, and have ended before the worker counts as empty at the job's end.
+  `ps -e` and `top` call them `holdfast-warm`. Where the agent is not root they are prepared at ordinary priority.
+
 ## Lost hosts
 A host that was silent for 66 s is lost. It may have no power, or only no way to the controller. `disconnectPolicy` says
 what becomes of the job:

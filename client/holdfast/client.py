@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import grpc
 
+from holdfast._base import addresses
 from holdfast._base.proto_time import seconds, timestamp
 from holdfast._base.secret import Secret
 from holdfast._sdk.access_calls import AccessCalls, SecretCalls
@@ -32,7 +33,7 @@ from holdfast._sdk.list_calls import ListCalls
 from holdfast._sdk.log_position import LogPosition
 from holdfast._sdk.reconnect import LinkCallback, Outage
 from holdfast._sdk.shell_calls import ShellCalls
-from holdfast._sdk.transport import OPTIONS, ended_early, fresh_id
+from holdfast._sdk.transport import ended_early, fresh_id, options
 from holdfast._sdk.web_calls import WebCalls
 from holdfast._security import renewal, tls
 from holdfast.errors import HoldfastError
@@ -107,7 +108,8 @@ class Client(HostCalls, HangCalls, ListCalls, ShellCalls):
         files = tls.TlsFiles(ca=self.settings.ca, cert=self.settings.cert, key=self.settings.key)
         await renewal.on_use(self.settings.enrolment, files, oidc=self.settings.oidc)
         credentials = tls.channel_credentials(files)
-        self._channel = grpc.aio.secure_channel(self.settings.controller, credentials, options=OPTIONS)
+        target = await anyio.to_thread.run_sync(addresses.target, self.settings.controller)
+        self._channel = grpc.aio.secure_channel(target, credentials, options=options(self.settings.controller))
         # The async view of the stubs exists for type checkers only.
         self._jobs = cast("job_pb2_grpc.JobServiceAsyncStub", job_pb2_grpc.JobServiceStub(self._channel))
         self._hosts = cast("host_pb2_grpc.HostServiceAsyncStub", host_pb2_grpc.HostServiceStub(self._channel))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast._base import config
+from holdfast._base import addresses, config
 from holdfast.errors import ConfigError
 
 __all__ = ["ClientSettings", "find", "load"]
@@ -21,6 +21,7 @@ class ClientSettings:
     """How a client reaches its cluster. ``controller`` is ``HOST:PORT``; the rest are PEM files."""
 
     controller: str
+    """Several addresses, with commas between, where there are several controllers: whichever leads is found."""
     ca: Path
     cert: Path
     key: Path
@@ -66,7 +67,5 @@ def load(path: Path | None = None) -> ClientSettings:
     """Read the settings from ``path``, or from where ``find`` says. Raises ``ConfigError``."""
     path = path or find()
     settings = config.load(ClientSettings, path)
-    host, _, port = settings.controller.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f'{path}: controller must be "HOST:PORT", not {settings.controller!r}.')
+    addresses.parse(settings.controller, f"{path}: controller")
     return settings

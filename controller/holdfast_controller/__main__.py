@@ -26,6 +26,7 @@ COMMANDS = {
     "backup": "holdfast_controller.shell.backup.backup",
     "restore": "holdfast_controller.shell.backup.restore",
     "accept-loss": "holdfast_controller.shell.backup.accept_loss",
+    "move-store": "holdfast_controller.shell.backup.move_store",
     "notify": "holdfast_controller.shell.main.notify_cli",
     "reload": "holdfast_controller.shell.main.reload_cli",
     "ca": "holdfast_controller.shell.main.rotation_cli",

@@ -69,7 +69,7 @@ def description(part: str, about: Mapping[str, Any], stage: Path, version: str, 
     package = f"holdfast-{part}"
     depends = [text.format(python=PYTHON) for text in about["depends"]]
     contents: list[dict[str, Any]] = [
-        {"src": f"{stage}{PREFIX}/{part}", "dst": f"{PREFIX}/{part}", "type": "tree"},
+        {"src": f"{stage}{_prefix(part, about)}", "dst": _prefix(part, about), "type": "tree"},
     ]
     for command in about["commands"]:
         contents.append({"src": f"{PREFIX}/{part}/bin/{command}", "dst": f"/usr/bin/{command}", "type": "symlink"})
@@ -139,21 +139,25 @@ def main() -> int:
         for part in options.parts:
             stage = Path(folder, part)
             stage.mkdir()
-            _environment(part, parts()[part], stage, wheel, locked)
-            _share(part, stage, options.version)
+            about = parts()[part]
+            site = Path(f"{stage}{_prefix(part, about)}/lib/python{PYTHON}/site-packages")
+            if "joins" in about:
+                # Alone: what they need beside them is in the part that they join, and a file is in one package only.
+                _install(site, "--no-deps", f"--constraint={locked}", *about["packages"])
+            else:
+                _environment(part, about, site, wheel, locked)
+            _finish(site, stage)
+            _share(part, about, site, stage, options.version)
             _pack(part, stage, options)
     return 0
 
 
-def _environment(part: str, about: Mapping[str, Any], stage: Path, wheel: Path, locked: Path) -> None:
-    """The tree that goes to /opt/holdfast/PART."""
-    prefix = f"{PREFIX}/{part}"
-    tree = Path(f"{stage}{prefix}")
-    site = tree / f"lib/python{PYTHON}/site-packages"
+def _environment(part: str, about: Mapping[str, Any], site: Path, wheel: Path, locked: Path) -> None:
+    """The tree that goes to /opt/holdfast/PART, ``site`` in it."""
+    tree = site.parents[2]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = requirements(project, about.get("leaves_out", ()), about.get("extras", ()))
-    install = ("pip", "install", f"--python={sys.executable}", "--link-mode=copy", f"--target={site}")
-    _uv(*install, "--only-binary=:all:", f"--constraint={locked}", *wanted)
+    _install(site, f"--constraint={locked}", *wanted)
     (tree / "bin").mkdir()
     (tree / "pyvenv.cfg").write_text(f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {PYTHON}\n")
     (tree / "bin/python3").symlink_to(f"/usr/bin/python{PYTHON}")
@@ -161,17 +165,27 @@ def _environment(part: str, about: Mapping[str, Any], stage: Path, wheel: Path, 
         if not program.read_bytes().startswith(b"#!"):  # such as py-spy; scripts would name our own Python
             shutil.move(program, tree / "bin" / program.name)
     shutil.rmtree(site / "bin")
-    _uv(*install, "--no-deps", str(wheel))
+    _install(site, "--no-deps", str(wheel))
     shutil.rmtree(site / "bin")
     _leave_out([name for name in OURS if name not in about["modules"]], site)
     commands = {command: project["scripts"][command] for command in about["commands"]}
     for command, target in {**commands, **_there(about.get("programs", {}), site)}.items():
         module, _, function = target.partition(":")
         path = tree / "bin" / command
-        path.write_text(COMMAND.format(prefix=prefix, module=module, function=function))
+        path.write_text(COMMAND.format(prefix=f"{PREFIX}/{part}", module=module, function=function))
     for path in (tree / "bin").iterdir():
         if not path.is_symlink():
             path.chmod(0o755)
+
+
+def _install(site: Path, *words: str) -> None:
+    """Put wheels into a folder."""
+    always = (f"--python={sys.executable}", "--link-mode=copy", f"--target={site}", "--only-binary=:all:")
+    _uv("pip", "install", *always, *words)
+
+
+def _finish(site: Path, stage: Path) -> None:
+    """Modes, and compiled modules."""
     (site / ".lock").unlink(missing_ok=True)
     for path in site.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)  # some wheels mark modules as programs
@@ -189,13 +203,20 @@ def _leave_out(names: Sequence[str], site: Path) -> None:
     record.write_text("".join(line for line in lines if line.partition("/")[0] not in names))
 
 
-def _share(part: str, stage: Path, version: str) -> None:
+def _share(part: str, about: Mapping[str, Any], site: Path, stage: Path, version: str) -> None:
     """What goes to /usr/share: drawn by the part's own code, and what is known of its licences and releases."""
-    site, share = f"{stage}{PREFIX}/{part}/lib/python{PYTHON}/site-packages", stage / "share"
-    subprocess.run([sys.executable, "-IB", str(HERE / "manual.py"), part, site, str(share)], check=True)
-    command = [sys.executable, "-IB", str(HERE / "documents.py"), f"holdfast-{part}", version, site, str(share)]
-    subprocess.run(command, check=True)
+    share = stage / "share"
+    share.mkdir()
+    if about["commands"]:
+        subprocess.run([sys.executable, "-IB", str(HERE / "manual.py"), part, str(site), str(share)], check=True)
+    command = [sys.executable, "-IB", str(HERE / "documents.py"), f"holdfast-{part}", version]
+    subprocess.run([*command, str(site), str(share)], check=True)
     (share / "lintian-overrides").write_text((HERE / "files/lintian-overrides").read_text().replace("@part@", part))
+
+
+def _prefix(part: str, about: Mapping[str, Any]) -> str:
+    """Where its modules are."""
+    return f"{PREFIX}/{about.get('joins', part)}"
 
 
 def _there(programs: Mapping[str, str], site: Path) -> dict[str, str]:

@@ -93,5 +93,14 @@ POINTS = (
     Point("shim.term.before"),
     Point("shim.term.after"),
     Point("shim.quit.before"),
+    # Of jobs with warm starts alone: tests/integration/shim/test_warm_release.py.
+    Point("shim.standby.after", in_story=False),
+    Point("shim.park.before", in_story=False),
+    Point("shim.keeper.before", in_story=False),
+    Point("shim.keeper.after", in_story=False),
+    Point("shim.release.before", in_story=False),
+    Point("shim.handover.before", in_story=False),
+    Point("shim.handover.after", in_story=False),
+    Point("shim.release.after", in_story=False),
 )
 BY_NAME = {point.name: point for point in POINTS}

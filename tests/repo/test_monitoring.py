@@ -160,4 +160,5 @@ def test_every_metric_that_can_go_wrong_is_seen_by_somebody() -> None:
         "holdfast_hosts_lost_total",
         "holdfast_late_exits_total",
         "holdfast_places_fenced_total",
+        "holdfast_warm_starts_total",
     ]

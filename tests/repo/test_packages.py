@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from email.utils import parsedate_to_datetime
-from importlib.metadata import entry_points, packages_distributions
+from importlib.metadata import entry_points, packages_distributions, requires
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
@@ -42,6 +42,7 @@ build = _build()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PARTS = build.parts()
 every_part = pytest.mark.parametrize("part", sorted(PARTS))
+every_environment = pytest.mark.parametrize("part", sorted(name for name in PARTS if "joins" not in PARTS[name]))
 
 
 def described(part: str) -> dict[str, Any]:
@@ -87,7 +88,8 @@ def test_a_package_depends_on_the_python_that_it_was_made_with(part: str) -> Non
 def shared(part: str, tmp_path: Path) -> Path:
     """What build.py draws for /usr/share, from the code of this environment."""
     site = sysconfig.get_paths()["purelib"]
-    for program, *words in (("manual.py", part, site), ("documents.py", f"holdfast-{part}", "1.2.3", site)):
+    drawn = [("manual.py", part, site)] if PARTS[part]["commands"] else []
+    for program, *words in (*drawn, ("documents.py", f"holdfast-{part}", "1.2.3", site)):
         command = [sys.executable, str(ROOT / "deploy/packages" / program), *words, str(tmp_path)]
         subprocess.run(command, check=True, timeout=120)
     (tmp_path / "lintian-overrides").touch()
@@ -203,8 +205,8 @@ ENTRIES = {
 """What runs of each part: with it everything that it imports, even late."""
 ALONG = {"pydantic_core": "pydantic"}
 """Packages that are part of another one."""
-PROGRAMS = {"py-spy", "pystack"}
-"""Carried though no module imports them."""
+PROGRAMS = {"py-spy", "pystack", "psycopg-binary"}
+"""Carried though no module of ours imports them."""
 
 
 def imported(entries: Iterable[str]) -> set[str]:
@@ -227,11 +229,17 @@ def imported(entries: Iterable[str]) -> set[str]:
     }
 
 
-@every_part
-def test_a_package_carries_what_its_part_imports_and_nothing_else(part: str) -> None:
+def carried_by(part: str) -> set[str]:
+    """Packages that a part's environment is made of, and those that join it where an admin asks for them."""
     about = PARTS[part]
     found = build.requirements(PROJECT, about.get("leaves_out", ()), about.get("extras", ()))
-    carried = {build._name(text) for text in found}
+    joining = (name for other in PARTS.values() if other.get("joins") == part for name in other["packages"])
+    return {build._name(text) for text in (*found, *joining)}
+
+
+@every_environment
+def test_a_package_carries_what_its_part_imports_and_nothing_else(part: str) -> None:
+    carried = carried_by(part)
     used: set[str] = set()
     owners = packages_distributions()
     for module in imported(ENTRIES[part]):
@@ -239,6 +247,31 @@ def test_a_package_carries_what_its_part_imports_and_nothing_else(part: str) -> 
         assert brought_by & carried, f"the {part} imports {module}, which its package lacks"
         used |= brought_by
     assert carried - PROGRAMS <= used, "carried for nothing"
+
+
+def needed(names: Iterable[str]) -> set[str]:
+    """Packages of others that these requirements bring here, by the metadata of what is installed."""
+    found: set[tuple[str, str]] = set()
+    fresh = {(build._canonical(r.name), extra) for r in map(Requirement, names) for extra in ("", *r.extras)}
+    while fresh:
+        found |= fresh
+        wanted = [(Requirement(text), extra) for name, extra in fresh for text in requires(name) or ()]
+        wanted = [(r, extra) for r, extra in wanted if r.marker is None or r.marker.evaluate({"extra": extra})]
+        fresh = {(build._canonical(r.name), more) for r, _ in wanted for more in ("", *r.extras)} - found
+    return {name for name, _ in found}
+
+
+def test_the_driver_of_postgresql_is_a_package_that_joins_the_controllers_and_brings_none_of_its_files() -> None:
+    about = PARTS["controller-postgresql"]
+    controller_has = needed(
+        build.requirements(PROJECT, PARTS["controller"]["leaves_out"], PARTS["controller"]["extras"])
+    )
+    assert not controller_has & set(about["packages"]), "a store in a file has no use for them"
+    assert needed(PROJECT["optional-dependencies"]["postgresql"]) - controller_has == set(about["packages"])
+    (tree,) = (entry for entry in described("controller-postgresql")["contents"] if entry.get("type") == "tree")
+    assert tree["dst"] == "/opt/holdfast/controller"
+    assert "holdfast-controller" in described("controller-postgresql")["depends"]
+    assert "`holdfast-controller-postgresql`" in (ROOT / "docs/admins/postgresql.md").read_text()
 
 
 NAMED = {

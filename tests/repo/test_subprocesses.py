@@ -22,6 +22,8 @@ FOR_JOBS = {
     "shim/rank_shell.py": "the keepers of users' shells; they run nothing of the job's themselves",
     "shim/shell_keeper.py": "a user's shell, in the walls of its rank",
     "shim/template.py": "forks itself into shims",
+    "shim/standby.py": "the keeper of parked ranks, and their Python, in the walls of a rank",
+    "shim/hook/sitecustomize.py": "ranks that are parked, forked in their Python before its program",
     "shell/shims/spawner.py": "the template of shims",
     "shell/evidence/tools.py": "stack dump tools of the host, bounded in time, output and number there",
 }

@@ -80,8 +80,7 @@ def fill(path: Path) -> None:
 
 
 def of_vault(store: Store, _: Cluster) -> list[object]:
-    with store.transaction() as database:
-        sealed = kept_rows.read_secrets(database)
+    sealed = store.transaction(kept_rows.read_secrets)
     vault = Vault([KEY], sealed)
     return [(owned, vault.open(*owned).reveal()) for owned in sealed if vault.opens(*owned)]
 
@@ -91,17 +90,15 @@ def of_sessions(store: Store, _: Cluster) -> list[object]:
 
 
 def of_statements(store: Store, _: Cluster) -> list[object]:
-    with store.transaction() as database:
-        return [ledger_rows.read_statement(database, "ended-1")]
+    return [store.transaction(lambda database: ledger_rows.read_statement(database, "ended-1"))]
 
 
 def of_progress(store: Store, _: Cluster) -> list[object]:
-    return list(ledger_rows.read_progress(store.transaction).items())
+    return list(store.transaction(ledger_rows.read_progress).items())
 
 
 def of_certificates(store: Store, _: Cluster) -> list[object]:
-    with store.transaction():
-        pass
+    store.transaction(lambda _: None)
     return list(IssuedCertificates(store)._all().items())
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -134,6 +135,7 @@ def test_a_limit_that_is_too_low_is_named_at_the_start(
         assert status == 2, said
         assert said.startswith(f"{daemon}: The limit on ") and f"{value:,}" in said and said.count("\n") == 1
         assert all(word in said for word in words), said
+        assert not re.search(r"  |\d[A-Za-z]", said), "words and figures are a space apart"
 
 
 @pytest.mark.parametrize("daemon", MODULES)

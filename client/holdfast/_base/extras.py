@@ -1,4 +1,4 @@
-"""Packages that ``pip install holdfast`` leaves out: an extra for each daemon, and one for the live screen."""
+"""Packages that ``pip install holdfast`` leaves out: an extra for each daemon, its database, and the live screen."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ MODULES = {
         "h11": "h11",
         "uv": "uv",
     },
+    "postgresql": {"psycopg": "psycopg"},
     "top": {"textual": "textual", "rich": "rich"},
 }
 """By extra: the module that each of its packages brings. py-spy and pystack, programs, bring none."""

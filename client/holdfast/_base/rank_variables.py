@@ -32,6 +32,8 @@ CONTRACT = {
 OUTPUT = dict.fromkeys(("AIP_MODEL_DIR", "AIP_CHECKPOINT_DIR", "AIP_TENSORBOARD_LOG_DIR"), _OUTPUT)
 """Set where a job has a base output directory."""
 PREFIX = "HOLDFAST_"
+MARKS = ("HOLDFAST_JOB", "HOLDFAST_HOST")
+"""Only ranks and their descendants have them."""
 _OPEN = frozenset({"HOLDFAST_CONFIG", "HOLDFAST_FAILPOINTS"})
 """What ``holdfast`` itself reads, also within a job."""
 

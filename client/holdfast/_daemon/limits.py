@@ -25,7 +25,7 @@ OWN_BYTES = 512 * MIB
 DATA_BYTES = 1024 * MIB
 FILES = 128
 FILE_BYTES = 1024 * MIB
-_MEMORY = " MemoryMax= bounds memory without that."
+_MEMORY = "MemoryMax= bounds memory without that."
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 
 
@@ -39,11 +39,11 @@ def check(daemon: str) -> None:
         (
             resource.RLIMIT_AS,
             address_space(),
-            "bytes",
+            " bytes",
             "address space",
             f"ulimit -v, or LimitAS= of its unit. {_MEMORY}",
         ),
-        (resource.RLIMIT_DATA, DATA_BYTES, " bytes", "data", "ulimit -d, or LimitDATA= of its unit." + _MEMORY),
+        (resource.RLIMIT_DATA, DATA_BYTES, " bytes", "data", f"ulimit -d, or LimitDATA= of its unit. {_MEMORY}"),
         (resource.RLIMIT_FSIZE, FILE_BYTES, " bytes", "a file's size", "ulimit -f, or LimitFSIZE= of its unit."),
     )
     for number, least, unit, what, where in needs:

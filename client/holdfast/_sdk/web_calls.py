@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import grpc
 
+from holdfast._base import addresses
 from holdfast._sdk.transport import Calling
 from holdfast.settings import ClientSettings
 from holdfast.v1 import web_pb2, web_pb2_grpc
@@ -26,7 +27,7 @@ class WebCalls(Calling):
     async def address(self, path: str = "/") -> str:
         """Address that opens the page at ``path`` in one browser, once, within a minute, signed in as the caller."""
         made = await self._unary(self._stub.CreateLogin, web_pb2.CreateLoginRequest())
-        host = made.host or self.settings.controller.rpartition(":")[0]
+        host = made.host or addresses.parse(self.settings.controller, "controller")[0].rpartition(":")[0]
         name = f"[{host}]" if ":" in host and not host.startswith("[") else host
         return f"https://{name}:{made.port}/login#{made.code}" + (f"&to={path}" if path != "/" else "")
 

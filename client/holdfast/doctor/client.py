@@ -28,10 +28,10 @@ def make() -> tuple[str, list[Finding]]:
 def _findings(found: ClientSettings) -> Iterator[Finding]:
     files = TlsFiles(found.ca, found.cert, found.key)
     yield from certificates.check(looks.certificates(files, renews=bool(found.enrolment)), again=LOG_IN)
-    reached = looks.reach(found.controller, files)
+    address, reached = looks.reach_any(found.controller, files)
     yield from reach.check(reached)
     if reached.failed is None:
-        yield known(looks.caller(found.controller, files))
+        yield known(looks.caller(address, files))
 
 
 def known(caller: looks.Caller) -> Finding:

@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from holdfast._base.addresses import parse as parse_addresses
 from holdfast._base.rpc_status import from_rpc_error
 from holdfast._security import certificate
 from holdfast._security.tls import SERVER_NAME, TlsFiles, channel_credentials
@@ -50,6 +51,12 @@ def certificates(files: TlsFiles, *, renews: bool, wanted: str = "") -> Certific
     pairs, signed = _belonging(files)
     facts = replace(facts, identity=str(found.identity), pairs=pairs, signed=signed)
     return replace(facts, begins_at=begins_at, ends_at=ends_at, renew_at=found.renew_at)
+
+
+def reach_any(controller: str, files: TlsFiles) -> tuple[str, ReachFacts]:
+    """The first of the addresses that a call gets to, else the first of all; and how far the call gets."""
+    tried = [(each, reach(each, files)) for each in parse_addresses(controller, "controller")]
+    return next((found for found in tried if found[1].failed is None), tried[0])
 
 
 def reach(address: str, files: TlsFiles) -> ReachFacts:

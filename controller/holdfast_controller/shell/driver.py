@@ -41,7 +41,7 @@ SNAPSHOT_EVERY = 2_000
 
 MAX_UNCONFIRMED = 50_000
 """Answers that may wait for a confirmation; past that none is given, as by a controller that is away."""
-CONFIRMS_A_BEAT = 10
+CONFIRMS_A_BEAT, CONFIRM_WITHIN_S = 10, 0.5
 """Confirmations in one interval of hosts' heartbeats: each is a write to the disk, for all that wait for it."""
 
 Outbox = Callable[[act.ToHost], None]
@@ -188,7 +188,8 @@ class Driver:
     def when_confirmed(self, then: Callable[[], None]) -> None:
         """Call ``then`` after a commit that begins after now and finds this controller still leading, if it does."""
         if not self._unconfirmed:
-            self._loop.call_later(self.reactor.policies.leases.heartbeat_s / CONFIRMS_A_BEAT, self._wake.set)
+            soon_s = self.reactor.policies.leases.heartbeat_s / CONFIRMS_A_BEAT
+            self._loop.call_later(min(soon_s, CONFIRM_WITHIN_S), self._wake.set)
         if len(self._unconfirmed) < MAX_UNCONFIRMED:
             self._unconfirmed.append(then)
 

@@ -159,7 +159,7 @@ def test_an_option_of_another_launcher_is_answered_with_ours(words: list[str], h
         ("job.sh", "python train.py\n", "run it with: holdfast run -- bash {}"),
         ("train", "#!/usr/bin/env python3\nprint()\n", "run it with: holdfast run -- python {}"),
         ("train.py", "print(1)\n", "run it with: holdfast run -- python {}"),
-        ("job.slurm", "#!/bin/bash\n#SBATCH -N 2\nsrun x\n", "lines for another scheduler count for nothing"),
+        ("job.pbs", "#!/bin/bash\n#PBS -l nodes=2\nx\n", "lines for another scheduler count for nothing"),
     ],
 )
 def test_a_program_given_as_a_job_file_is_answered_with_the_command_that_runs_it(

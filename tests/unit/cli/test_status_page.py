@@ -47,6 +47,16 @@ def test_cluster_that_is_well_takes_seven_lines() -> None:
     ]
 
 
+def test_who_leads_and_who_stands_by_is_said_where_controllers_share_a_database() -> None:
+    def said(*standbys: str) -> str:
+        place = cluster_pb2.Leadership(database="PostgreSQL database h at db1", leader="ctl1", standbys=standbys)
+        return lines(status(hosts={"ready": 1}, leadership=place))[1]
+
+    assert said() == "  leads    ctl1; none stands by; PostgreSQL database h at db1"
+    assert said("ctl2") == "  leads    ctl1; ctl2 stands by; PostgreSQL database h at db1"
+    assert said("ctl2", "ctl3\x1b[2J") == "  leads    ctl1; ctl2, ctl3?[2J stand by; PostgreSQL database h at db1"
+
+
 def test_cluster_without_hosts_says_how_they_join() -> None:
     assert lines(status())[-1] == "No hosts yet: holdfast host token create"
 

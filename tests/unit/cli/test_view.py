@@ -35,7 +35,12 @@ def full_job() -> job_pb2.CustomJob:
     killed = job_pb2.Exit(attempt=1, generation=2, signal=11, core_dumped=True, reason=job_pb2.EXIT_REASON_SIGNALED)
     killed.end_time.FromJsonString("2026-11-21T04:00:01.5Z")
     worker = job_pb2.Worker(
-        name="workerpool0-0", host="host-0", state=job_pb2.WORKER_STATE_RUNNING, shim_pid=12, gpus=["GPU-1"]
+        name="workerpool0-0",
+        host="host-0",
+        state=job_pb2.WORKER_STATE_RUNNING,
+        shim_pid=12,
+        gpus=["GPU-1"],
+        warm="2 ranks wait",
     )
     worker.ranks.add(rank=0, local_rank=0, pid=34)
     worker.ranks.add(rank=1, local_rank=1)
@@ -69,6 +74,7 @@ def full_job() -> job_pb2.CustomJob:
         end_reason="SIGNALED",
         end_related_task="workerpool0-0 rank 0",
         end_recover="PROC_RESTART",
+        warm=True,
     )
     recovery.started_at.FromJsonString("2026-11-21T04:00:02Z")
     recovery.related.ranks.add(worker="workerpool0-0", rank=0)
@@ -173,6 +179,7 @@ def test_a_job_in_full() -> None:
                         "raised": None,
                     },
                 ],
+                "warm": "2 ranks wait",
             }
         ],
         "recoveries": [
@@ -188,6 +195,7 @@ def test_a_job_in_full() -> None:
                 "lostSeconds": 1.25,
                 "phases": {"detect": 0.002, "diagnose": None, "stop": None, "start": None, "catchUp": None},
                 "related": {"ranks": [{"worker": "workerpool0-0", "rank": 0}], "host": "", "job": "", "user": ""},
+                "warm": True,
             }
         ],
         "hangs": [
@@ -334,6 +342,8 @@ def full_status() -> cluster_pb2.GetStatusResponse:
     status.attention.add(kind=cluster_pb2.ATTENTION_KIND_HOST_LOST, subject="host/h", message="m")
     status.motd.text, status.motd.by = "no work\non Friday", "ann"
     status.motd.time.FromJsonString("2026-11-21T05:00:00Z")
+    status.leadership.database, status.leadership.leader = "PostgreSQL database h at db1", "ctl1"
+    status.leadership.standbys.append("ctl2")
     return status
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast import spec
-from holdfast._base import config
+from holdfast._base import config, extras
 from holdfast.errors import AddressUnavailable, ConfigError
 from holdfast_controller.core.model.users import GroupGrant, Role, SignInPolicy
 from holdfast_controller.shell.base.config import ControllerConfig, QuotaConfig
 from holdfast_controller.shell.base.oidc_config import OidcConfig, OidcGrantConfig
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
+from holdfast_controller.shell.main import check
 
 
 def made(**changes: Any) -> ControllerConfig:
@@ -167,3 +168,15 @@ def test_grants_of_a_provider_are_read_from_tables(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"oidc\.issuer is set, and enrolment_listen is not"):
         config.load(ControllerConfig, file)
     assert made().sign_in == SignInPolicy()
+
+
+def test_a_database_without_its_driver_is_a_problem_of_the_settings_that_names_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(extras.MODULES, "postgresql", {"psycopg": "no_such_module"})
+    file = tmp_path / "controller.toml"
+    own = "".join(f'{key} = "x"\n' for key in ("state_dir", "ca", "cert", "key", "cluster"))
+    file.write_text(f'listen = "127.0.0.1:0"\ndatabase_url = "postgresql://db1/holdfast"\n{own}')
+    (said,) = check.problems(file)
+    assert said.startswith(f"{file}:2: database_url needs packages that are not installed: psycopg.")
+    assert "Install holdfast-controller-postgresql, or pip install 'holdfast[controller,postgresql]'" in said

@@ -71,6 +71,8 @@ def head(found: cluster_pb2.GetStatusResponse, now: float, *, colour: bool) -> I
     up = span(now - found.started.seconds)
     head = f"  controller {found.version}, up {up}, term {found.epoch}"
     yield styled(found.cluster, "1", colour=colour) + head
+    if found.HasField("leadership"):
+        yield _leadership(found.leadership, colour=colour)
     yield _counts("hosts", sum(found.hosts.values()), found.hosts, HOST_STATES, colour=colour)
     yield _counts("GPUs", sum(found.gpus.values()), found.gpus, GPU_STATES, colour=colour)
     ended = {state: count for state, count in found.jobs.items() if state in ENDED_STATES}
@@ -78,6 +80,15 @@ def head(found: cluster_pb2.GetStatusResponse, now: float, *, colour: bool) -> I
     yield _counts("jobs", sum(live.values()), live, JOB_STATES, colour=colour)
     if any(ended.values()):
         yield _counts("ended", sum(ended.values()), ended, ENDED_STATES, colour=colour)
+
+
+def _leadership(found: cluster_pb2.Leadership, *, colour: bool) -> str:
+    """Such as ``  leads    ctl1; ctl2 stands by; PostgreSQL database holdfast at db1``."""
+    others = ", ".join(one_line(each) for each in found.standbys)
+    waits = f"{others} stand{'' if len(found.standbys) > 1 else 's'} by" if others else ""
+    none = styled("none stands by", _YELLOW, colour=colour)
+    head = styled("leads", "2", colour=colour)
+    return f"  {head}    {one_line(found.leader)}; {waits or none}; {one_line(found.database)}"
 
 
 def _counts(title: str, total: int, counts: Mapping[str, int], order: Sequence[str], *, colour: bool) -> str:

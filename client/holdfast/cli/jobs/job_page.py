@@ -179,7 +179,13 @@ def _workers(job: job_pb2.CustomJob, *, wide: bool, width: int | None, colour: b
         if wide:
             row.append(str(worker.shim_pid or "-"))
         lines.append([*row, _ranks(worker.ranks)])
-    return render(columns, lines, width=width, colour=colour)
+    return render(columns, lines, width=width, colour=colour) + _warm(job)
+
+
+def _warm(job: job_pb2.CustomJob) -> str:
+    """The state of each worker's warm start; nothing where none is asked for."""
+    said = [f"{worker.name}: {worker.warm}" for worker in job.workers if worker.warm]
+    return "".join(f"Warm start of {line}\n" for line in said)
 
 
 def _ranks(ranks: Iterable[job_pb2.Rank]) -> str:

@@ -68,8 +68,13 @@ def row(recovery: job_pb2.Recovery, now: float) -> Row:
         _short(recovery.lost) if over else Cell("going on", "33"),
         recovery.end_reason or "-",
         recovery.end_related_task or "-",
-        ANSWERS.get(recovery.end_recover, recovery.end_recover or "-"),
+        ANSWERS.get(recovery.end_recover, recovery.end_recover or "-") + _how(recovery),
     ]
+
+
+def _how(recovery: job_pb2.Recovery) -> str:
+    """``, warm`` or ``, cold`` where the job asks for warm starts."""
+    return (", warm" if recovery.warm else ", cold") if recovery.HasField("warm") else ""
 
 
 def summary(job: job_pb2.CustomJob) -> str:

@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError, WrongState
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.store import high_water
-from holdfast_controller.shell.store.store import Store
+from holdfast_controller.shell.store.store import Store, store_at
 
 USUAL = Path("/etc/holdfast/controller.toml")
 
@@ -35,32 +35,32 @@ def main(argv: Sequence[str]) -> int:
     try:
         settings = config.load(ControllerConfig, options.config)
         with only_one(settings.state_dir, "controller", wait_s=0.0):
-            lost = accept(settings.database, set_back=options.set_back)
+            store = store_at(settings.database, settings.database_url)
+            lost = accept(store, set_back=options.set_back)
     except HoldfastError as error:
         print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
         return 1
     without = f"{lost:,} lost events" if lost else "whatever came after it"
-    print(f"{settings.database} goes on without {without}. Start the controller.")  # noqa: T201
+    print(f"{store.engine.name} goes on without {without}. Start the controller.")  # noqa: T201
     return 0
 
 
-def accept(database: Path, *, set_back: bool = False) -> int:
+def accept(store: Store, *, set_back: bool = False) -> int:
     """Have the store go on beyond all that it may have lost; how many events it lacks, 0 where that is not known.
 
     Raises ``HoldfastError``, also for a store that looks whole, unless it is known to be ``set_back``.
     """
-    reached = high_water.read(database)
-    store = Store(database)
+    reached, name = high_water.read(store.path), store.engine.name
     try:
         cluster = store.call(store.open, accept_loss=True).result()
         found = store.sequence
         if not found:
-            fix = f"Restore a backup; or, for a new cluster, remove {high_water.path_of(database)}."
-            raise WrongState(f"The store {database} is empty: there is nothing to go on with.", fix=fix)
+            fix = f"Restore a backup; or, for a new cluster, remove {high_water.path_of(store.path)}."
+            raise WrongState(f"The store {name} is empty: there is nothing to go on with.", fix=fix)
         missing = max(reached.sequence - found, 0) if reached is not None else 0
         if not missing and not set_back:
             raise WrongState(
-                f"The store {database} has not lost its end.",
+                f"The store {name} has not lost its end.",
                 fix="Start the controller. If it then turns hosts away because they have obeyed a later epoch, an older"
                 " copy of the store was put in its place: holdfast-controller accept-loss --set-back",
             )

@@ -30,6 +30,7 @@ from holdfast_controller.shell.backup.admin_socket import ask_for_copy
 from holdfast_controller.shell.backup.sealed_stream import Sealer, new_salt
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.store.high_water import quick_check
+from holdfast_controller.shell.store.store import store_at
 
 MAGIC = b"holdfast-backup\n"
 USUAL = Path("/etc/holdfast/controller.toml")
@@ -205,7 +206,7 @@ def _source(name: str, path: Path) -> _Source:
 @contextlib.contextmanager
 def _copied(settings: ControllerConfig) -> Iterator[tuple[Path, int, int]]:
     """A copy of the store for as long as the block runs, with its epoch and the number of its last event."""
-    if not settings.database.exists():
+    if not settings.database_url and not settings.database.exists():
         raise StoreError(f"There is no store {settings.database}.", fix="Name the right --config.")
     found = ask_for_copy(settings.state_dir)
     copy: Path | None = None
@@ -224,6 +225,8 @@ def _copied(settings: ControllerConfig) -> Iterator[tuple[Path, int, int]]:
 def _copy_at_rest(settings: ControllerConfig, copy: Path) -> tuple[int, int]:
     try:
         with only_one(settings.state_dir, "controller", wait_s=0.0):
+            if settings.database_url:
+                return store_at(settings.database, settings.database_url).copy_at_rest(copy)
             os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             with (
                 contextlib.closing(sqlite3.connect(settings.database)) as store,

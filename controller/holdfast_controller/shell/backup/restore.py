@@ -68,7 +68,9 @@ def main(argv: Sequence[str]) -> int:
         print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
         return 1
     taken = datetime.datetime.fromtimestamp(done.taken_at).astimezone()
-    admins = tomllib.loads(targets.settings.read_text()).get("admins") or ["NAME"]
+    settings = tomllib.loads(targets.settings.read_text())
+    admins = settings.get("admins") or ["NAME"]
+    move = _MOVE.format(settings=targets.settings) if settings.get("database_url") else ""
     people = ", ".join(sorted(cluster.people.roles)) or "none"
     going = sum(not job.terminal for job in cluster.jobs.values())
     print(  # noqa: T201
@@ -80,6 +82,7 @@ def main(argv: Sequence[str]) -> int:
             hosts=len(cluster.hosts),
             people=people,
             settings=targets.settings,
+            move=move,
             admin=admins[0],
         )
     )
@@ -239,8 +242,7 @@ def _begin_anew(database: Path, done: mf.Manifest) -> Cluster:
 
 def _sign_out(store: Store) -> None:
     """Forget browser sessions: one that was ended since the backup must not come back."""
-    with store.transaction() as database:
-        database.execute(sa.delete(web_sessions))
+    store.transaction(lambda database: database.execute(sa.delete(web_sessions)))
 
 
 def _move(done: mf.Manifest, staging: Path, targets: Targets, settings: str) -> None:
@@ -267,11 +269,14 @@ def _move(done: mf.Manifest, staging: Path, targets: Targets, settings: str) -> 
     files.write(targets.settings, settings.encode(), 0o600)
 
 
+_MOVE = """Move the log to an empty database, and name it in the settings, as this says:
+   holdfast-controller move-store --to URL --config {settings}
+   """
 _ELSEWHERE = "Restore where no controller was, or name another folder: --to DIR."
 _NEXT = """The cluster {cluster} is back as it was at {taken}: {jobs} jobs, {going} going on, {hosts} hosts.
 
 1. Be sure that the lost controller is off and stays so.
-2. Start this one:                holdfast-controller --config {settings}
+2. {move}Start this one:                holdfast-controller --config {settings}
 3. See what hosts say they run:   holdfast host list       and what jobs wait for: holdfast ps
 4. Check who may do what; rights that were taken away since the backup are back: holdfast user list
    Users now: {people}

@@ -6,12 +6,13 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast._base import extras
 from holdfast._base.identity import NAME_RULE, is_name
 from holdfast._daemon import log
 from holdfast._daemon.metrics import listener
 from holdfast._security import server_names
 from holdfast._security.tls import TlsFiles
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, MissingPackages
 from holdfast.hang.tuning import Action
 from holdfast.spec import DisconnectPolicy
 from holdfast_controller.core.model.quota import USER, Quota
@@ -176,6 +177,9 @@ class ControllerConfig:
     """Its private key, in PEM form."""
     cluster: str
     """The cluster's name, as in all its certificates."""
+    database_url: str = field(default="", repr=False)
+    """A PostgreSQL database for the event log, as libpq takes it: "postgresql://holdfast@db1,db2/holdfast". Without it
+    the log is a file in ``state_dir``. May hold a password, and is never shown."""
     heartbeat_interval: float = 5.0
     """How often each host says that it is there."""
     suspect_after: float = 15.0
@@ -250,6 +254,15 @@ class ControllerConfig:
 
     def __post_init__(self) -> None:
         """Raises ``ConfigError`` for times by which work could run twice, or every host be silent."""
+        if self.database_url:
+            try:
+                extras.require("database_url", "postgresql")
+            except MissingPackages as error:
+                fix = "Install holdfast-controller-postgresql, or pip install 'holdfast[controller,postgresql]'."
+                raise ConfigError(error.message, fix=fix) from error
+            from holdfast_controller.shell.store.postgresql import checked
+
+            checked(self.database_url)
         if not 0 < self.heartbeat_interval < self.suspect_after < self.lost_after:
             names = "heartbeat_interval, suspect_after and lost_after"
             raise ConfigError(f"{names} must be above 0, each longer than the one before.")
@@ -346,7 +359,7 @@ class ControllerConfig:
 
     @property
     def database(self) -> Path:
-        """The embedded store."""
+        """The file of the store, where no ``database_url`` is set."""
         return self.state_dir / "holdfast.db"
 
     @property

@@ -130,9 +130,9 @@ class Guard(grpc.aio.ServerInterceptor):
         ``job/ID``.
         """
         self.series.add(fam.RPCS, method, outcome)
-        self._record(method, caller, request, outcome, message, made=made, peer=peer)
+        self.record(method, caller, request, outcome, message, made=made, peer=peer)
 
-    def _record(
+    def record(
         self,
         method: str,
         caller: Caller | None,
@@ -143,6 +143,7 @@ class Guard(grpc.aio.ServerInterceptor):
         made: str = "",
         peer: str = "",
     ) -> None:
+        """Write what has become of a call into the audit log, if the call changes something."""
         rule = RULES.get(method)
         if rule is not None and rule.changes:
             who = caller.party if caller is not None else ""
@@ -239,7 +240,7 @@ class Guard(grpc.aio.ServerInterceptor):
                     async with contextlib.aclosing(serve(request, ended)) as answers:
                         async for answer in answers:
                             if begun := words.at_first_answer():
-                                self._record(method, caller, request, "OK", begun, peer=peer)
+                                self.record(method, caller, request, "OK", begun, peer=peer)
                             yield answer
             except BaseException:
                 ended.note_end()

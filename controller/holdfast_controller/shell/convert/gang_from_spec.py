@@ -6,9 +6,9 @@ import signal
 from collections.abc import Iterable, Mapping
 
 from holdfast import spec
-from holdfast._session.assignment import PackagedCode, SecretVariable
+from holdfast._session.assignment import PackagedCode, SecretVariable, WarmStart
 from holdfast.hang.tuning import Action, HangSettings
-from holdfast.spec import DisconnectPolicy, EnvVar, HangDetection, JobSpec, SecretEnvVar, WorkerPoolSpec
+from holdfast.spec import DisconnectPolicy, EnvVar, HangDetection, JobSpec, SecretEnvVar, WarmMode, WorkerPoolSpec
 from holdfast_controller.core.model.gang import (
     Gang,
     HostSelector,
@@ -38,7 +38,7 @@ def gang_of(
     ``hang_action`` and ``disconnect_policy`` are those of jobs that don't say.
     """
     scheduling, tolerance = spec.scheduling, spec.fault_tolerance
-    policy = tolerance.disconnect_policy or disconnect_policy
+    policy, warm = tolerance.disconnect_policy or disconnect_policy, tolerance.warm
     gang = Gang(
         pools=tuple(
             Pool(
@@ -73,6 +73,7 @@ def gang_of(
         subscriptions=subscriptions_of(spec),
         output_uri=spec.base_output_directory.output_uri_prefix if spec.base_output_directory else "",
         progress_total=spec.progress_total,
+        warm=WarmStart(warm.preload, warm.never) if warm.mode is WarmMode.AUTO else None,
     )
     return gang.running_as(spec.run_as) if spec.run_as else gang
 

@@ -184,6 +184,7 @@ def _worker(cluster: Cluster, job: Job, member: Member, late: Mapping[tuple[int,
             for local, rank in enumerate(member.ranks)
         ],
         exits=exits,
+        warm=cluster.runtime_of(job.id).warm.get(member.index, "") if job.gang.warm else "",
     )
 
 
@@ -258,6 +259,8 @@ def _recovery(recovery: Recovery) -> job_pb2.Recovery:
         related=related_to_proto(recovery.related),
         kind=recovery_kind_to_proto(recovery.recover),
     )
+    if recovery.warm is not None:
+        message.warm = recovery.warm
     if recovery.ended_at is not None:
         message.ended_at.CopyFrom(timestamp(recovery.ended_at))
     spent, phases = phases_of(recovery), message.phases

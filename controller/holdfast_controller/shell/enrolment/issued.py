@@ -12,6 +12,7 @@ from holdfast._base.identity import Identity
 from holdfast._daemon import log
 from holdfast_controller.shell.store.records import as_written, with_checksum
 from holdfast_controller.shell.store.schema import certificates
+from holdfast_controller.shell.store.statements import put
 from holdfast_controller.shell.store.store import Store
 
 
@@ -38,8 +39,7 @@ class IssuedCertificates:
         await asyncio.wrap_future(self._store.call(self._note, row))
 
     def _note(self, row: dict[str, object]) -> None:
-        with self._store.transaction() as database:
-            database.execute(sa.insert(certificates).prefix_with("OR REPLACE"), with_checksum(certificates, row))
+        self._store.transaction(lambda database: put(database, certificates, [with_checksum(certificates, row)]))
 
     async def all(self) -> dict[str, Issued]:
         """Newest certificates, keyed by party. A damaged entry is left out: its party counts as not renewed."""
@@ -47,8 +47,7 @@ class IssuedCertificates:
         return found
 
     def _all(self) -> dict[str, Issued]:
-        with self._store.transaction() as database:
-            rows = list(database.execute(sa.select(certificates)))
+        rows = self._store.transaction(lambda database: database.execute(sa.select(certificates)).all())
         found = {}
         for row in rows:
             if as_written(certificates, row):

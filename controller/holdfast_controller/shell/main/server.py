@@ -58,7 +58,7 @@ from holdfast_controller.shell.enrolment.port import Enrolling
 from holdfast_controller.shell.main import http_listeners, self_checks
 from holdfast_controller.shell.main.fencing import Fencing
 from holdfast_controller.shell.main.reload import Settings, change_policies, change_receivers, policies_of
-from holdfast_controller.shell.main.store_upkeep import count_stored, note_position, upkeep
+from holdfast_controller.shell.main.store_upkeep import count_stored, keep_leading, note_position, upkeep
 from holdfast_controller.shell.notify import certificates
 from holdfast_controller.shell.notify.channels import Channels
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
@@ -79,7 +79,7 @@ from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store import high_water, ledger_rows
 from holdfast_controller.shell.store.series_file import SeriesFile
 from holdfast_controller.shell.store.series_store import SeriesStore
-from holdfast_controller.shell.store.store import Store
+from holdfast_controller.shell.store.store import Store, store_at
 from holdfast_controller.shell.store.stored_bytes import MIB, StoredBytes
 from holdfast_controller.shell.web.signed_in import SignedIn
 from holdfast_controller.shell.web.web_service import WebService
@@ -134,9 +134,9 @@ async def serve(
     settings, which are read again upon SIGHUP.
     """
     supervisor = Supervisor()
-    high_water.check_presence(config.database, config.secrets_key)
-    store = Store(config.database)
-    cluster = await asyncio.wrap_future(store.call(store.open))
+    high_water.check_presence(config.database, config.secrets_key, config.database_url)
+    store = store_at(config.database, config.database_url, partial(_stand_by, supervisor))
+    cluster = await _opened(store, supervisor)
     try:
         policies = policies_of(config, await asyncio.wrap_future(store.call(store.secret_key)))
         kept = config.retention
@@ -153,7 +153,9 @@ async def serve(
         kept_series = SeriesStore(SeriesFile(config.series_database), lambda: settings.config.series_limits)
         series = SeriesIntake(driver, kept_series)
         metrics = Metrics(config, driver, guard, audit, dispatcher, pacing, watch, kept_series, series)
-        whole = ClusterService(driver, metrics, dispatcher, config.cluster)
+        whole = ClusterService(
+            driver, metrics, dispatcher, config.cluster, shares_a_database=bool(config.database_url)
+        )
         transfers = Transfers(series)
         signed_in = SignedIn(driver, config.cluster)
         await signed_in.load()
@@ -188,8 +190,8 @@ async def serve(
             secret_kept=vault.keep,
         )
         watches = await asyncio.wrap_future(store.call(store.kept_watches))
-        progress = await asyncio.wrap_future(store.call(ledger_rows.read_progress, store.transaction))
-        metrics.begin(await asyncio.wrap_future(store.call(ledger_rows.read_sums, store.transaction)))
+        progress = await asyncio.wrap_future(store.call(store.transaction, ledger_rows.read_progress))
+        metrics.begin(await asyncio.wrap_future(store.call(store.transaction, ledger_rows.read_sums)))
         driver.start(watches, observers, watch.late_s, progress)
         changes = (change_policies(driver, guard), change_receivers(jobs, dispatcher), enrolling.change)
         settings = Settings(config, file, changes)
@@ -246,6 +248,20 @@ async def serve(
         await asyncio.to_thread(store.close)
 
 
+def _stand_by(supervisor: Supervisor, leader: str) -> None:
+    """A controller that waits for another one is as it should be."""
+    supervisor.tell(READY=1, STATUS=f"stands by: the controller on {leader} leads")
+
+
+async def _opened(store: Store, supervisor: Supervisor) -> Cluster:
+    """Open the store, however long that takes: a start that reads a long log is alive, and so is one that waits."""
+    opening = asyncio.wrap_future(store.call(store.open))
+    while not (await asyncio.wait({opening}, timeout=supervisor.beat_s))[0]:
+        supervisor.tell(WATCHDOG=1)
+    cluster: Cluster = opening.result()
+    return cluster
+
+
 async def _run_until_told(
     settings: Settings,
     driver: Driver,
@@ -276,6 +292,7 @@ async def _run_until_told(
                 settings.run(),
                 sweeping,
                 note_position(driver),
+                *([keep_leading(driver)] if settings.config.database_url else []),
                 count_stored(driver),
                 forget_deleted(driver, series),
                 dispatcher.run(),

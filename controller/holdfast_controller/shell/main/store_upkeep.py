@@ -46,12 +46,10 @@ async def count_stored(driver: Driver) -> None:
     upto, after = stored.counted_from, 0
 
     def events_after(sequence: int) -> tuple[int, list[tuple[str, int, int]]]:
-        with store.transaction() as database:
-            return sweep.event_sizes(database, sequence, upto)
+        return store.transaction(lambda database: sweep.event_sizes(database, sequence, upto))
 
     def evidence() -> dict[str, int]:
-        with store.transaction() as database:
-            return sweep.evidence_sizes(database)
+        return store.transaction(sweep.evidence_sizes)
 
     while True:
         after, found = await asyncio.wrap_future(store.call(events_after, after))
@@ -64,6 +62,12 @@ async def count_stored(driver: Driver) -> None:
     while True:
         stored.set_evidence(await asyncio.wrap_future(store.call(evidence)))
         await asyncio.sleep(EVERY_S)
+
+
+async def keep_leading(driver: Driver) -> None:
+    """Write to the store twice in a second, until cancelled: another controller takes over from one that doesn't."""
+    while True:
+        await driver.confirmed()
 
 
 async def note_position(driver: Driver) -> None:

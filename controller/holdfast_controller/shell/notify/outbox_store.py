@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 
@@ -11,6 +11,7 @@ from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.shell.store import meta_rows
 from holdfast_controller.shell.store.records import as_written, with_checksum
 from holdfast_controller.shell.store.schema import outbox
+from holdfast_controller.shell.store.statements import Twice, put
 from holdfast_controller.shell.store.store import Store
 
 _CURSOR = "letters_cursor"
@@ -27,7 +28,8 @@ class OutboxStore:
 
         Entries that are damaged are dropped, and noted: they may be addressed to another receiver by now.
         """
-        with self._store.transaction() as database:
+
+        def work(database: sa.Connection) -> tuple[int, list[OutboxEntry]]:
             cursor = meta_rows.read(database, _CURSOR)
             if cursor is None:
                 cursor = str(self._store.sequence)
@@ -41,22 +43,27 @@ class OutboxStore:
                 rows.remove(row)
             return int(cursor), [OutboxEntry(r.sequence, r.sink, r.job, r.kind, r.body) for r in rows]
 
+        return self._store.transaction(work)
+
     def keep(self, cursor: int, new: Sequence[OutboxEntry]) -> None:
         """Store new entries and the sequence the log was read up to, which never decreases."""
-        with self._store.transaction() as database:
-            if new:
-                rows = [
-                    {"sequence": x.sequence, "sink": x.sink, "job": x.subject, "kind": x.kind, "body": x.body}
-                    for x in new
-                ]
-                noted = [with_checksum(outbox, row) for row in rows]
-                database.execute(sa.insert(outbox).prefix_with("OR IGNORE"), noted)
+        rows = [
+            {"sequence": x.sequence, "sink": x.sink, "job": x.subject, "kind": x.kind, "body": x.body} for x in new
+        ]
+
+        def work(database: sa.Connection) -> None:
+            put(database, outbox, [with_checksum(outbox, row) for row in rows], Twice.LEAVE)
             if int(meta_rows.read(database, _CURSOR) or cursor) < cursor:
                 meta_rows.write(database, _CURSOR, str(cursor))
 
-    def drop(self, done: Iterable[OutboxEntry]) -> None:
+        self._store.transaction(work)
+
+    def drop(self, done: Collection[OutboxEntry]) -> None:
         """Delete entries that were delivered or given up."""
-        with self._store.transaction() as database:
+
+        def work(database: sa.Connection) -> None:
             for entry in done:
                 which = (outbox.c.sequence == entry.sequence, outbox.c.sink == entry.sink)
                 database.execute(sa.delete(outbox).where(*which))
+
+        self._store.transaction(work)

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from holdfast._base.rpc_status import code_name
 from holdfast.errors import TooMany
 from holdfast_controller.core.access.rules import Caller
-from holdfast_controller.shell.calls.audit_words import made
+from holdfast_controller.shell.calls.audit_words import StreamWords, made
 from holdfast_controller.shell.calls.authz import Guard, caller_of
 
 
@@ -106,14 +106,33 @@ class Calls:
     async def many(self, method: str, request: Message, context: CallContext) -> AsyncGenerator[Any, None]:
         """The answers of a streaming method, which raise as ``one`` does. Close it after use."""
         caller = await self._admit(method, request, context, streams=True)
-        cut = _Cut(context.abort)
-        with (
-            self._guard.concurrency.permit(caller, streams=True),
-            self._guard.open(method.lstrip("/"), caller, request, cut, cut),
-        ):
-            async with contextlib.aclosing(self._handler(method)(request, context)) as answers:
-                async for answer in answers:
-                    yield answer
+        words = StreamWords(method, request)
+
+        def note(code: str, message: str = "") -> None:
+            self._note(method, caller, request, context, code, words.at_end(message))
+
+        cut, path = _Cut(context.abort), method.lstrip("/")
+        try:
+            with (
+                self._guard.concurrency.permit(caller, streams=True),
+                self._guard.open(path, caller, request, cut, cut),
+            ):
+                async with contextlib.aclosing(self._handler(method)(request, context)) as answers:
+                    async for answer in answers:
+                        if begun := words.at_first_answer():
+                            self._guard.record(path, caller, request, "OK", begun, peer=context.peer())
+                        yield answer
+        except TooMany as error:
+            self._guard.rates.refused(caller)
+            note(code_name(error), error.message)
+            raise
+        except Aborted as aborted:
+            note(aborted.status.code.name, aborted.status.details or "")
+            raise
+        except BaseException:
+            note("CANCELLED")
+            raise
+        note("OK")
 
     async def _admit(
         self, method: str, request: Message, context: CallContext, *, streams: bool = False

@@ -152,8 +152,7 @@ async def open_vault(store: Store, path: Path) -> Vault:
 
 
 def _rows(store: Store) -> dict[tuple[str, str], bytes]:
-    with store.transaction() as database:
-        return kept_rows.read_secrets(database)
+    return store.transaction(kept_rows.read_secrets)
 
 
 def _name_of(key: bytes) -> bytes:

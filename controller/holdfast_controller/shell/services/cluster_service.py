@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -33,11 +34,20 @@ CHANGES_MOST = 200
 class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
     """Serves the status page and the metrics of one controller."""
 
-    def __init__(self, driver: Driver, metrics: Metrics, dispatcher: Dispatcher, cluster_name: str) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        metrics: Metrics,
+        dispatcher: Dispatcher,
+        cluster_name: str,
+        *,
+        shares_a_database: bool,
+    ) -> None:
         self._driver = driver
         self._metrics = metrics
         self._dispatcher = dispatcher
         self._name = cluster_name
+        self._shares_a_database = shares_a_database
         self._started = time.time()
 
     @unary
@@ -56,6 +66,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         shown = (job for job in cluster.jobs.values() if not job.deleted and sees(job.gang.project))
         jobs = Counter(job.state.name for job in shown)
         await self._driver.settled()
+        leadership = await self._leadership()
         return cluster_pb2.GetStatusResponse(
             cluster=self._name,
             version=__version__,
@@ -68,11 +79,19 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             attention=[_to_proto(each) for each in found_alerts],
             attention_more=more,
             motd=motd_to_proto(cluster.people.motd),
+            leadership=leadership,
             stored=[
                 cluster_pb2.StoredBytes(subject=use.subject, jobs=use.jobs, bytes=use.size, limit_bytes=use.limit)
                 for use in self._driver.stored.shown(caller, sees, everything=sees(EVERY_PROJECT))
             ],
         )
+
+    async def _leadership(self) -> cluster_pb2.Leadership | None:
+        store = self._driver.store
+        if not self._shares_a_database:
+            return None
+        standbys = await asyncio.wrap_future(store.call(store.standbys))
+        return cluster_pb2.Leadership(database=store.engine.name, leader=socket.gethostname(), standbys=standbys)
 
     @unary
     async def SumGoodput(

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+import sqlalchemy as sa
+
 from holdfast._base.proto_time import seconds
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import cluster_pb2, job_pb2
@@ -70,8 +72,7 @@ _NOT_WHOLE = "can't be computed again: the ledger began while the job ran, with 
 
 
 def _statement(driver: Driver, job_id: str) -> ledger_rows.ClosedLedger | None:
-    with driver.store.transaction() as database:
-        return ledger_rows.read_statement(database, job_id)
+    return driver.store.transaction(lambda database: ledger_rows.read_statement(database, job_id))
 
 
 async def open_gpu_ms(driver: Driver) -> Counter[tuple[str, str]]:
@@ -154,11 +155,14 @@ async def sum_goodput(
 
 def _days(driver: Driver, by_host: bool, each_day: bool, days: range) -> tuple[list[Any], int, int]:
     """The settled rows, since when they are complete, and the newest event whose bookings they hold."""
-    with driver.store.transaction() as database:
+
+    def work(database: sa.Connection) -> tuple[list[Any], int, int]:
         rows = ledger_rows.read_days(
             database, by_host=by_host, since=days.start, until=days.stop, each_day=each_day
         )
         return rows, ledger_rows.ledger_since(database) or 0, driver.store.sequence
+
+    return driver.store.transaction(work)
 
 
 def _name(by: cluster_pb2.GoodputBy.ValueType, project: str, owner: str, model: str, day: int) -> tuple[str, str]:

@@ -137,6 +137,8 @@ class Metrics:
         daemon.tell_disks(series, [("state", config.state_dir)])
         database = config.database
         for name, path in (("database", database), ("wal", database.with_name(f"{database.name}-wal"))):
+            if config.database_url:
+                break  # the server's own metrics tell
             try:
                 series.set(fam.STORE, path.stat().st_size, name)
             except FileNotFoundError:

@@ -35,8 +35,7 @@ async def of_hosts(driver: Driver, days: range | None = None) -> dict[str, Relia
 
 
 def _read(driver: Driver, days: range) -> dict[tuple[str, int], HostTotals]:
-    with driver.store.transaction() as database:
-        return host_rows.read(database, days.start, days.stop)
+    return driver.store.transaction(lambda database: host_rows.read(database, days.start, days.stop))
 
 
 def to_proto(found: Reliability) -> host_pb2.Reliability:

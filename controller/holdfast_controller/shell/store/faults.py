@@ -16,6 +16,28 @@ RESTORE = "Restore a backup: holdfast-controller restore FILE."
 _NO_NEW_FILES = ("SQLITE_READONLY", "SQLITE_READONLY_DIRECTORY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 
 
+_NOT_POSTGRES = "-"
+_UNREACHABLE = "See whether the server runs and can be reached from here; what was acknowledged is kept."
+_POSTGRES = (
+    ("53100", "No space left on device", "Make room on the server's disk; what was acknowledged is kept."),
+    ("53300", "too many clients", "Raise the server's max_connections: a controller needs one connection, or two."),
+    (
+        "25006",
+        "read-only",
+        "Name the server that takes writes in database_url; a list of hosts finds it by itself.",
+    ),
+    ("28", "authentication failed", "Correct the user and the password that database_url names."),
+    ("28", "pg_hba.conf", "Let the controller's address in: the server's pg_hba.conf."),
+    ("3D000", "does not exist", "Make the database (createdb) and its user (createuser), or correct database_url."),
+    ("42501", "permission denied", "Have the database belong to the user that database_url names."),
+    ("XX", "could not read block", "The server's data is damaged: see its log, and restore a backup."),
+    ("57P", "starting up", "The server is being stopped or started: try again once it runs."),
+    ("2", "", "See the server's log; what was acknowledged is kept."),
+    ("4", "", "See the server's log; what was acknowledged is kept."),
+)
+"""Fixes by how the code of PostgreSQL's error begins, or by its text: an error of a connection has no code."""
+
+
 class Damaged(StoreError):
     """The store is not what was written, and starting the controller again doesn't help: an admin has to act."""
 
@@ -27,21 +49,27 @@ class NotAsWritten(ValueError):
 
 
 @contextlib.contextmanager
-def failing(path: Path, how: str) -> Iterator[None]:
+def failing(name: str, how: str) -> Iterator[None]:
     """Whatever the database or the disk complains of, as a ``StoreError`` that says what to do."""
     try:
         yield
     except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:  # ValueError: damaged text
         cause = getattr(error, "orig", None) or error
         if isinstance(cause, NotAsWritten):
-            raise Damaged(f"The store {path} is damaged: {cause} is not what was written.", fix=RESTORE) from error
+            raise Damaged(f"The store {name} is damaged: {cause} is not what was written.", fix=RESTORE) from error
         if getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            raise Damaged(f"The store {path} is damaged: {cause}.", fix=RESTORE) from error
-        raise StoreError(f"The store {path} {how}: {cause}.", fix=_fix(cause)) from error
+            raise Damaged(f"The store {name} is damaged: {cause}.", fix=RESTORE) from error
+        said = " ".join(str(cause).split()).rstrip(".")
+        raise StoreError(f"The store {name} {how}: {said}.", fix=_fix(cause)) from error
 
 
 def _fix(cause: BaseException) -> str:
     """The fix for an error of the database or the disk."""
+    if (sqlstate := getattr(cause, "sqlstate", _NOT_POSTGRES)) != _NOT_POSTGRES:
+        for begins, text, fix in _POSTGRES:
+            if sqlstate.startswith(begins) if sqlstate else text and text in str(cause):
+                return fix
+        return _UNREACHABLE
     if getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL" or getattr(cause, "errno", None) == errno.ENOSPC:
         return "Make room where it lies; what was acknowledged is kept."
     if getattr(cause, "sqlite_errorname", "") in _NO_NEW_FILES or getattr(cause, "errno", None) == errno.EROFS:

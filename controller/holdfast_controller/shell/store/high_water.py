@@ -39,6 +39,11 @@ def path_of(store: Path) -> Path:
     return store.with_name(f"{store.name}.position")
 
 
+def moved_name(store: Path) -> Path:
+    """The name that a store's file gets once the store was moved to PostgreSQL."""
+    return store.with_name(f"{store.name}.moved")
+
+
 def cluster_of(secret_key: str | None) -> str:
     """A digest of the cluster's secret, which every store of it has."""
     return hashlib.sha256(f"position {secret_key}".encode()).hexdigest()[:16] if secret_key else ""
@@ -82,14 +87,14 @@ def last_used(store: Path) -> float:
         return 0.0
 
 
-def check(store: Path, found: HighWater) -> None:
+def check(store: Path, name: str, found: HighWater) -> None:
     """Raises ``Damaged`` where the store is behind what was written down, or another cluster's."""
     reached = read(store)
     if reached is None:
         return
     if reached.cluster and found.cluster and reached.cluster != found.cluster:
         raise Damaged(
-            f"The store {store} is another cluster's than the one that was here.",
+            f"The store {name} is another cluster's than the one that was here.",
             fix=f"Put the right file back. If it is to be the store from now on, remove {path_of(store)}.",
         )
     if (found.epoch, found.sequence) >= (reached.epoch, reached.sequence):
@@ -99,17 +104,30 @@ def check(store: Path, found: HighWater) -> None:
         f"{missing:,} events that were acknowledged are missing" if missing > 0 else "its newest terms are missing"
     )
     raise Damaged(
-        f"The store {store} ends at event {found.sequence:,} and had reached {reached.sequence:,}: {lost}. Its"
+        f"The store {name} ends at event {found.sequence:,} and had reached {reached.sequence:,}: {lost}. Its"
         " write-ahead log (-wal) was cut or removed, or an older file was put in its place.",
         fix="Put the files back as they were, or restore a newer backup. To go on without those events, and have hosts"
         " report what they run as after a restore: holdfast-controller accept-loss",
     )
 
 
-def check_presence(store: Path, made_after: Path) -> None:
-    """Raises ``Damaged`` for a store that is gone, though a file that is only made once there is one is still there."""
-    if store.exists() or not made_after.exists():
+def check_presence(store: Path, made_after: Path, url: str = "") -> None:
+    """Raises ``Damaged`` for a store that is gone, though a file that is only made once there is one is still there.
+
+    Also for one that is in another place than the settings say: in a file, or (``url``) in PostgreSQL.
+    """
+    if url and store.exists():
+        raise Damaged(
+            f"The store is in {store}, and database_url names another place.",
+            fix="Move it there: holdfast-controller move-store. To leave it here, take database_url out.",
+        )
+    if url or store.exists() or not made_after.exists():
         return
+    if (moved := moved_name(store)).exists():
+        raise Damaged(
+            f"The store was moved to a database of PostgreSQL; {moved} is what it was before.",
+            fix="Set database_url in controller.toml, as holdfast-controller move-store has said.",
+        )
     raise Damaged(
         f"The store {store} is gone, but {made_after} is there: this is not a new cluster's directory.",
         fix=f"{RESTORE} For a new cluster that knows no job and no host of before, move {store.parent} away.",

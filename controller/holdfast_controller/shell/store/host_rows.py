@@ -5,7 +5,6 @@ Each function runs within a transaction of its caller's.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 
@@ -18,20 +17,17 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import HostBooking, HostFact
 from holdfast_controller.shell.store.schema import events, host_facts
+from holdfast_controller.shell.store.statements import Twice, put, total
 
 KEPT_DAYS = 365
 """Rows are kept for so much longer than events of hosts; there are at most ten a day for each host."""
 SINCE = "host_facts_since"
 """Key in ``meta``: set once hosts' records have begun."""
 ROWS_AT_ONCE = 2_000
-_BOOK = (
-    "INSERT INTO host_facts (day, host, since, what, busy, count, ms) VALUES (?, ?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT DO UPDATE SET count = count + excluded.count, ms = ms + excluded.ms"
-)
 _Row = tuple[int, str, int, str, bool]
 
 
-def book(driver: sqlite3.Connection, bookings: Iterable[HostBooking]) -> None:
+def book(database: sa.Connection, bookings: Iterable[HostBooking]) -> None:
     """Add what was counted of hosts to its days."""
     counts: Counter[_Row] = Counter()
     times: Counter[_Row] = Counter()
@@ -45,7 +41,9 @@ def book(driver: sqlite3.Connection, bookings: Iterable[HostBooking]) -> None:
             whole = each.what is not HostFact.UP
             low, high = (each.start, each.end) if whole else _within(day, each)
             times[row] += high - low
-    driver.executemany(_BOOK, [(*row, count, times[row]) for row, count in counts.items()])
+    names = host_facts.columns.keys()
+    values = [(*row, count, times[row]) for row, count in counts.items()]
+    put(database, host_facts, [dict(zip(names, each, strict=True)) for each in values], Twice.ADD)
 
 
 def _within(day: int, each: HostBooking) -> tuple[int, int]:
@@ -55,7 +53,7 @@ def _within(day: int, each: HostBooking) -> tuple[int, int]:
 def read(database: sa.Connection, since: int, until: int) -> dict[tuple[str, int], HostTotals]:
     """Counts and times from one day to before another, by host and the beginning of its record."""
     key = (host_facts.c.host, host_facts.c.since, host_facts.c.what, host_facts.c.busy)
-    sums = sa.func.sum(host_facts.c.count), sa.func.sum(host_facts.c.ms)
+    sums = total(host_facts.c["count"]), total(host_facts.c.ms)
     query = sa.select(*key, *sums).where(host_facts.c.day >= since, host_facts.c.day < until).group_by(*key)
     found: dict[tuple[str, int], HostTotals] = {}
     for host, begun, what, busy, count, ms in database.execute(query):

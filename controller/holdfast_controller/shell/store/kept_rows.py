@@ -5,7 +5,6 @@ Each function runs within a transaction of its caller's.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -28,6 +27,7 @@ from holdfast_controller.shell.store import codec, ledger_rows, sweep
 from holdfast_controller.shell.store.faults import NotAsWritten
 from holdfast_controller.shell.store.records import as_written, checksum, with_checksum
 from holdfast_controller.shell.store.schema import answers, dumps, evidence, samples, secrets, watches
+from holdfast_controller.shell.store.statements import Twice, put
 
 EVIDENCE_HANGS = 20
 """Of so many of a job's hangs the evidence is kept, the newest ones."""
@@ -39,7 +39,7 @@ SAMPLES_HANGS, SAMPLES_BYTES = 5, 16 << 20
 """The same of samples, and of dumps of flight recorders: a rank's take some tens of KiB each."""
 
 
-def write(database: sa.Connection, driver: sqlite3.Connection, kept: Sequence[Kept], sequence: int) -> None:
+def write(database: sa.Connection, kept: Sequence[Kept], sequence: int) -> None:
     """Keep what the commit that reaches ``sequence`` of the log is to keep beside it."""
     for piece in kept:
         match piece:
@@ -58,26 +58,26 @@ def write(database: sa.Connection, driver: sqlite3.Connection, kept: Sequence[Ke
             case _:
                 assert_never(piece)
     if new := [piece for piece in kept if isinstance(piece, KeepAnswer)]:
-        write_answers(driver, new)
+        write_answers(database, new)
 
 
 def write_evidence(database: sa.Connection, piece: KeepEvidence) -> None:
     """Keep one worker's, and of the job's as much as there is room for."""
-    _write_content(database, evidence, "OR REPLACE", piece, piece.content)
-    _drop_oldest(database, evidence, piece.job_id, EVIDENCE_HANGS, EVIDENCE_BYTES)
+    _write_content(database, evidence, piece, piece.content)
+    _drop_oldest(database, evidence, piece, EVIDENCE_HANGS, EVIDENCE_BYTES)
     if piece.samples:
-        _write_content(database, samples, "OR IGNORE", piece, piece.samples)
-        _drop_oldest(database, samples, piece.job_id, SAMPLES_HANGS, SAMPLES_BYTES)
+        _write_content(database, samples, piece, piece.samples, Twice.LEAVE)
+        _drop_oldest(database, samples, piece, SAMPLES_HANGS, SAMPLES_BYTES)
     if piece.dumps:
-        _write_content(database, dumps, "OR REPLACE", piece, piece.dumps)
-        _drop_oldest(database, dumps, piece.job_id, SAMPLES_HANGS, SAMPLES_BYTES)
+        _write_content(database, dumps, piece, piece.dumps)
+        _drop_oldest(database, dumps, piece, SAMPLES_HANGS, SAMPLES_BYTES)
 
 
 def _write_content(
-    database: sa.Connection, table: sa.Table, twice: str, piece: KeepEvidence, content: bytes
+    database: sa.Connection, table: sa.Table, piece: KeepEvidence, content: bytes, twice: Twice = Twice.REPLACE
 ) -> None:
     row = {"job": piece.job_id, "hang": piece.hang, "worker": piece.worker, "content": content}
-    database.execute(sa.insert(table).prefix_with(twice), with_checksum(table, row))
+    put(database, table, [with_checksum(table, row)], twice)
 
 
 def read_evidence(database: sa.Connection, job: str, hang: int) -> list[tuple[str, bytes]]:
@@ -101,18 +101,21 @@ def _of_hang(database: sa.Connection, table: sa.Table, job: str, hang: int) -> l
     return found
 
 
-def _drop_oldest(database: sa.Connection, table: sa.Table, job: str, most_hangs: int, most_bytes: int) -> None:
-    """Keep what there is room for: the newest hang's first, and of one hang what came first."""
+def _drop_oldest(
+    database: sa.Connection, table: sa.Table, new: KeepEvidence, most_hangs: int, most_bytes: int
+) -> None:
+    """Keep what there is room for: the newest hang's first, and of one hang what came before ``new``."""
     size = sa.func.length(table.c.content).label("size")
-    query = sa.select(table.c.hang, table.c.worker, size).where(table.c.job == job)
+    query = sa.select(table.c.hang, table.c.worker, size).where(table.c.job == new.job_id)
     used, hangs = 0, set()
-    for row in list(database.execute(query.order_by(table.c.hang.desc(), sa.literal_column("rowid")))):
+    order = (table.c.hang.desc(), table.c.worker == new.worker, table.c.worker)
+    for row in list(database.execute(query.order_by(*order))):
         hangs.add(row.hang)
         used += row.size
         if len(hangs) > most_hangs or used > most_bytes:
-            key = (table.c.job == job, table.c.hang == row.hang, table.c.worker == row.worker)
+            key = (table.c.job == new.job_id, table.c.hang == row.hang, table.c.worker == row.worker)
             database.execute(sa.delete(table).where(*key))
-            log.info("evidence.evicted", worker=f"{job}/{row.worker}", hang=row.hang, kind=table.name)
+            log.info("evidence.evicted", worker=f"{new.job_id}/{row.worker}", hang=row.hang, kind=table.name)
 
 
 def write_watch(database: sa.Connection, piece: KeepWatch) -> None:
@@ -121,8 +124,7 @@ def write_watch(database: sa.Connection, piece: KeepWatch) -> None:
         database.execute(sa.delete(watches).where(watches.c.job == piece.job_id))
         return
     payload = codec.dump_watch(piece.kept)
-    row = {"job": piece.job_id, "payload": payload, "checksum": checksum(piece.job_id, payload)}
-    database.execute(sa.insert(watches).prefix_with("OR REPLACE"), row)
+    put(database, watches, [with_checksum(watches, {"job": piece.job_id, "payload": payload})])
 
 
 def read_watches(database: sa.Connection) -> dict[str, KeptWatch]:
@@ -138,11 +140,15 @@ def read_watches(database: sa.Connection) -> dict[str, KeptWatch]:
     return found
 
 
-def write_answers(driver: sqlite3.Connection, new: Sequence[KeepAnswer]) -> None:
+def write_answers(database: sa.Connection, new: Sequence[KeepAnswer]) -> None:
     """Keep these, and of all the newest ``KEPT_ANSWERS``."""
-    rows = [(piece.by, piece.request_id, piece.answer.digest, piece.answer.subject) for piece in new]
-    driver.executemany(_INSERT_ANSWER, [(*row, checksum(*row)) for row in rows])
-    driver.execute(_DROP_ANSWERS, (KEPT_ANSWERS,))
+    last = database.exec_driver_sql("SELECT max(number) FROM answers").scalar() or 0
+    rows = []
+    for number, piece in enumerate(new, last + 1):
+        values = (piece.by, piece.request_id, piece.answer.digest, piece.answer.subject)
+        rows.append(dict(zip(answers.columns.keys(), (number, *values, checksum(*values)), strict=True)))
+    put(database, answers, rows)
+    database.exec_driver_sql(f"DELETE FROM answers WHERE number <= {last + len(new) - KEPT_ANSWERS}")
 
 
 def read_answers(database: sa.Connection) -> dict[tuple[str, str], Answer]:
@@ -154,12 +160,8 @@ def read_answers(database: sa.Connection) -> dict[tuple[str, str], Answer]:
     return {(row.by, row.request_id): Answer(row.digest, row.subject) for row in rows}
 
 
-_INSERT_ANSWER = "INSERT INTO answers (by, request_id, digest, subject, checksum) VALUES (?, ?, ?, ?, ?)"
-_DROP_ANSWERS = "DELETE FROM answers WHERE number <= (SELECT max(number) FROM answers) - ?"
-
-
 def write_secret(database: sa.Connection, kept: KeepSecret) -> None:
-    """Replace a value or forget it. What was there is overwritten with zeros: see ``sqlite_engine``."""
+    """Replace a value or forget it. In a file, what was there is overwritten with zeros: see ``sqlite_engine``."""
     database.execute(sa.delete(secrets).where(secrets.c.holder == kept.holder, secrets.c.name == kept.name))
     if kept.sealed is not None:
         row = {"holder": kept.holder, "name": kept.name, "sealed": kept.sealed}

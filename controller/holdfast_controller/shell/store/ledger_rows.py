@@ -6,10 +6,8 @@ Each function runs within a transaction of its caller's.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -23,20 +21,15 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Bookings, ProgressWatch, Statement, Usage
 from holdfast_controller.core.step.actions import KeepProgress
 from holdfast_controller.shell.store import host_rows, meta_rows
-from holdfast_controller.shell.store.records import checksum
+from holdfast_controller.shell.store.records import checksum, with_checksum
 from holdfast_controller.shell.store.schema import host_days, owner_days, progress, statements
+from holdfast_controller.shell.store.statements import Twice, put, total
 
 BOOKED_AT_ONCE = 1_000
 """Settled tapes of a log that is read from its beginning that are booked together."""
 SINCE = "ledger_since"
 """Key in ``meta``: the ms since the epoch from which the days are complete; 0: the whole log was folded."""
 _PROGRESS = TypeAdapter(ProgressWatch)
-_BOOK = (
-    "INSERT INTO {table} ({names}, model, ranks, category, payer, day, ms) VALUES ({marks}, ?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT DO UPDATE SET ms = ms + excluded.ms"
-)
-_BOOK_HOST = _BOOK.format(table="host_days", names="host", marks="?")
-_BOOK_OWNER = _BOOK.format(table="owner_days", names="project, owner", marks="?, ?")
 
 
 @dataclass(frozen=True)
@@ -70,7 +63,7 @@ def closed(statement: Statement) -> ClosedLedger:
     )
 
 
-def book(driver: sqlite3.Connection, bookings: Sequence[Bookings]) -> None:
+def book(database: sa.Connection, bookings: Sequence[Bookings]) -> None:
     """Add settled time to its days, and keep the statements."""
     if not bookings:
         return
@@ -81,20 +74,27 @@ def book(driver: sqlite3.Connection, bookings: Sequence[Bookings]) -> None:
             add_up(usage, hosts, owners)
         for statement in each.statements:
             payload = json.dumps(asdict(closed(statement)), separators=(",", ":"))
-            row = (statement.job_id, statement.ended, payload, checksum(statement.job_id, statement.ended, payload))
-            driver.execute("INSERT OR REPLACE INTO statements VALUES (?, ?, ?, ?)", row)
-            driver.execute("DELETE FROM progress WHERE job = ?", (statement.job_id,))
-    driver.executemany(_BOOK_HOST, [(*key, ms) for key, ms in hosts.items()])
-    driver.executemany(_BOOK_OWNER, [(*key, ms) for key, ms in owners.items()])
-    host_rows.book(driver, [booking for each in bookings for booking in each.hosts])
+            row = {"job": statement.job_id, "ended": statement.ended, "payload": payload}
+            put(database, statements, [with_checksum(statements, row)])
+            database.execute(sa.delete(progress).where(progress.c.job == statement.job_id))
+    _add(database, host_days, ("host",), hosts)
+    _add(database, owner_days, ("project", "owner"), owners)
+    host_rows.book(database, [booking for each in bookings for booking in each.hosts])
 
 
-def book_history(driver: sqlite3.Connection, cluster: Cluster, *, begins: bool, records_begin: bool) -> None:
+def _add(
+    database: sa.Connection, table: sa.Table, dimensions: Sequence[str], sums: Counter[tuple[Any, ...]]
+) -> None:
+    names = (*dimensions, "model", "ranks", "category", "payer", "day")
+    put(database, table, [{**dict(zip(names, key, strict=True)), "ms": ms} for key, ms in sums.items()], Twice.ADD)
+
+
+def book_history(database: sa.Connection, cluster: Cluster, *, begins: bool, records_begin: bool) -> None:
     """Book what the log says where the ledger, or hosts' records, begin; else that was committed with its events."""
     if begins:
-        book(driver, [replace(cluster.bookings, hosts=[])])
+        book(database, [replace(cluster.bookings, hosts=[])])
     if records_begin:
-        host_rows.book(driver, cluster.bookings.hosts)
+        host_rows.book(database, cluster.bookings.hosts)
     cluster.bookings = Bookings()
 
 
@@ -133,31 +133,27 @@ def read_days(
     """Rows of the days from ``since`` to before ``until``, summed over them unless each is wanted."""
     table = host_days if by_host else owner_days
     key = [column for column in table.columns if column.name != "ms" and (each_day or column.name != "day")]
-    query = sa.select(*key, sa.func.sum(table.c.ms).label("ms"))
+    query = sa.select(*key, total(table.c.ms).label("ms"))
     return list(database.execute(query.where(table.c.day >= since, table.c.day < until).group_by(*key)))
 
 
-def read_sums(transaction: Callable[[], AbstractContextManager[sa.Connection]]) -> Counter[tuple[str, str]]:
+def read_sums(database: sa.Connection) -> Counter[tuple[str, str]]:
     """GPU-ms by (category, payer) over all days and hosts."""
     key = (host_days.c.category, host_days.c.payer)
-    query = sa.select(*key, sa.func.sum(host_days.c.ms)).where(~host_days.c.ranks).group_by(*key)
-    with transaction() as database:
-        return Counter({(category, payer): ms for category, payer, ms in database.execute(query)})
+    query = sa.select(*key, total(host_days.c.ms)).where(~host_days.c.ranks).group_by(*key)
+    return Counter({(category, payer): ms for category, payer, ms in database.execute(query)})
 
 
 def write_progress(database: sa.Connection, piece: KeepProgress) -> None:
     """Keep the progress of a running generation."""
     payload = _PROGRESS.dump_json(piece.watch).decode()
-    row = {"job": piece.job_id, "payload": payload, "checksum": checksum(piece.job_id, payload)}
-    database.execute(sa.insert(progress).prefix_with("OR REPLACE"), row)
+    put(database, progress, [with_checksum(progress, {"job": piece.job_id, "payload": payload})])
 
 
-def read_progress(transaction: Callable[[], AbstractContextManager[sa.Connection]]) -> dict[str, ProgressWatch]:
+def read_progress(database: sa.Connection) -> dict[str, ProgressWatch]:
     """Progress of running generations, by job. A record that can't be read is left out, and noted."""
     found: dict[str, ProgressWatch] = {}
-    with transaction() as database:
-        rows = list(database.execute(sa.select(progress)))
-    for row in rows:
+    for row in database.execute(sa.select(progress)):
         try:
             if row.checksum != checksum(row.job, row.payload):
                 raise ValueError("its checksum is another")

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from holdfast_controller.shell.store.faults import NotAsWritten
 from holdfast_controller.shell.store.records import checksum
 from holdfast_controller.shell.store.schema import meta
+from holdfast_controller.shell.store.statements import put
 
 
 def read(database: sa.Connection, key: str) -> str | None:
@@ -24,5 +25,4 @@ def read(database: sa.Connection, key: str) -> str | None:
 
 def write(database: sa.Connection, key: str, value: str) -> None:
     """Set the value of a key."""
-    row = {"key": key, "value": value, "checksum": checksum(key, value)}
-    database.execute(sa.insert(meta).prefix_with("OR REPLACE"), row)
+    put(database, meta, [{"key": key, "value": value, "checksum": checksum(key, value)}])

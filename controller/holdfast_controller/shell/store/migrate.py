@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from holdfast._daemon import log
 from holdfast.errors import StoreError
+from holdfast_controller.shell.store.schema import metadata
 
 BACKUPS_KEPT = 3
 """Copies from before a migration; older ones go once a new one is there."""
@@ -37,26 +38,12 @@ def migrate(db: sa.Connection, path: Path, now: Callable[[], datetime] = lambda:
     stored, newest = _stored(db), newest_revision()
     if stored == newest:
         return
-    # Alembic is a fifth of the time that a start takes, and only needed where there is something to migrate.
-    from alembic import command
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-    from alembic.util import CommandError
-
-    config = Config()
-    config.set_main_option("script_location", str(SCRIPTS))
-    config.attributes["connection"] = db
-    scripts = ScriptDirectory.from_config(config)
-    if stored is not None and stored not in {script.revision for script in scripts.walk_revisions()}:
-        raise StoreError(
-            f"The store {path} was written by a newer version (schema {stored}).",
-            fix="Start the newer controller, or restore a backup that this version made.",
-        )
+    _check_known(str(path), stored)
     copy = back_up(db, path, stored, now()) if stored is not None else None
     try:
         with db.begin():  # one transaction for all of them: Alembic joins it
-            command.upgrade(config, "head")
-    except (sa.exc.SQLAlchemyError, sqlite3.Error, CommandError) as error:
+            _upgrade(db, str(path), stored)
+    except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
         if copy is None:
             raise
         cause = getattr(error, "orig", None) or error
@@ -68,11 +55,67 @@ def migrate(db: sa.Connection, path: Path, now: Callable[[], datetime] = lambda:
         log.info("store.migrated", from_schema=stored, to_schema=newest, backup=str(copy))
 
 
+def make_tables(db: sa.Connection, name: str) -> None:
+    """Make all tables in an empty database, within the caller's transaction.
+
+    Raises ``StoreError`` where there are tables of a newer version, or that aren't a store's.
+    """
+    present = set(sa.inspect(db).get_table_names())
+    if "alembic_version" in present:
+        _check_known(name, _revision(db))
+        return
+    if foreign := sorted(present & metadata.tables.keys()):
+        fix = "Give the controller a database of its own."
+        raise StoreError(f"The {name} holds a table {foreign[0]} that is not of a store.", fix=fix)
+    metadata.create_all(db)
+    db.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY)")
+    db.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{newest_revision()}')")
+
+
+def in_transaction(db: sa.Connection, name: str) -> None:
+    """Bring the tables up to date within the caller's transaction, where definitions of tables are part of it."""
+    stored, newest = _revision(db), newest_revision()
+    if stored != newest:
+        _upgrade(db, name, stored)
+        log.info("store.migrated", from_schema=stored, to_schema=newest)
+
+
+def _check_known(name: str, stored: str | None) -> None:
+    known = {path.name.partition("_")[0] for path in SCRIPTS.glob("versions/[0-9]*.py")}
+    if stored is not None and stored not in known:
+        raise StoreError(
+            f"The store {name} was written by a newer version (schema {stored}).",
+            fix="Start the newer controller, or restore a backup that this version made.",
+        )
+
+
+def _upgrade(db: sa.Connection, name: str, stored: str | None) -> None:
+    """Every step from ``stored`` on, in the caller's transaction."""
+    # Alembic is a fifth of the time that a start takes, and only needed where there is something to migrate.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util import CommandError
+
+    _check_known(name, stored)
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS))
+    config.attributes["connection"] = db
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:
+        raise StoreError(f"The tables of {name} can't be brought up to date: {error}.") from error
+
+
 def _stored(db: sa.Connection) -> str | None:
     """The store's revision; None for a new one."""
     known = "alembic_version" in sa.inspect(db).get_table_names()
-    stored = db.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() if known else None
+    stored = _revision(db) if known else None
     db.rollback()
+    return stored
+
+
+def _revision(db: sa.Connection) -> str | None:
+    stored = db.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
     return None if stored is None else str(stored)
 
 

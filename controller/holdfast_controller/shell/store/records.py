@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import sqlite
 
+from holdfast_controller.shell.store.faults import NotAsWritten
 from holdfast_controller.shell.store.schema import events
 
 
@@ -28,12 +28,6 @@ class Record:
     payload: str
 
 
-def sql(statement: sa.Insert | sa.Select[Any]) -> str:
-    """A statement with positional parameters, written out once: a statement of every commit is not built again."""
-    return str(statement.compile(dialect=sqlite.dialect(paramstyle="qmark")))
-
-
-INSERT = sql(sa.insert(events))
 _columns = attrgetter(*Record.__slots__)
 
 
@@ -41,6 +35,15 @@ def row_of(record: Record) -> tuple[Any, ...]:
     """The values of its columns, the checksum last."""
     values = _columns(record)
     return (*values, checksum(*values))
+
+
+def record_of(row: Any) -> Record:
+    """A row of the log, with all its columns. Raises ``NotAsWritten``."""
+    *values, noted = row
+    record = Record(*values)
+    if noted != checksum(*values):
+        raise NotAsWritten(f"event {record.sequence}")
+    return record
 
 
 def checksum(*values: object) -> int:

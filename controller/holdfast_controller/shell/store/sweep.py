@@ -29,6 +29,7 @@ from holdfast_controller.shell.store.schema import (
     statements,
     watches,
 )
+from holdfast_controller.shell.store.statements import put, total
 
 COMPACTED = "compacted"
 """Key in ``meta``: set once the log lacks events, so that the snapshots are needed."""
@@ -44,8 +45,11 @@ FREE_PAGES_KEPT = 2_048
 def note(database: sa.Connection, piece: ForgetJob, sequence: int) -> None:
     """Note that a job was deleted, or that it was purged at ``sequence`` of the log."""
     purged = sequence if piece.purged else 0
-    row = with_checksum(deleted_jobs, {"job": piece.job_id, "purged": purged, "swept": False})
-    database.execute(sa.insert(deleted_jobs).prefix_with("OR REPLACE"), row)
+    put(
+        database,
+        deleted_jobs,
+        [with_checksum(deleted_jobs, {"job": piece.job_id, "purged": purged, "swept": False})],
+    )
 
 
 def purged(database: sa.Connection) -> list[str]:
@@ -80,7 +84,7 @@ def event_sizes(database: sa.Connection, after: int, upto: int) -> tuple[int, li
         .limit(SIZED_AT_ONCE)
         .subquery()
     )
-    size = sa.func.sum(sa.func.length(some.c.payload) + sa.func.length(some.c.message))
+    size = total(sa.func.length(some.c.payload) + sa.func.length(some.c.message))
     query = sa.select(some.c.entity, sa.func.count(), size, sa.func.max(some.c.sequence)).group_by(some.c.entity)
     rows = list(database.execute(query))
     return max((row[3] for row in rows), default=0), [(row[0], row[1], row[2]) for row in rows]
@@ -90,7 +94,7 @@ def evidence_sizes(database: sa.Connection) -> dict[str, int]:
     """Bytes of evidence, samples and dumps, by job."""
     found: Counter[str] = Counter()
     for table in (evidence, samples, dumps):
-        query = sa.select(table.c.job, sa.func.sum(sa.func.length(table.c.content))).group_by(table.c.job)
+        query = sa.select(table.c.job, total(sa.func.length(table.c.content))).group_by(table.c.job)
         for job, size in database.execute(query):
             found[job] += size
     return dict(found)
@@ -114,10 +118,9 @@ def portion(database: sa.Connection, snapshot_sequence: int, history_before: flo
 
 def _sweep_blobs(database: sa.Connection, job: str) -> bool:
     for table in (evidence, samples, dumps):
-        rowid: sa.ColumnElement[int] = sa.literal_column("rowid")
-        chosen = sa.select(rowid).select_from(table).where(table.c.job == job).limit(BLOBS_AT_ONCE)
-        gone = sa.delete(table).where(rowid.in_(chosen))
-        if database.execute(gone).rowcount:
+        key = tuple(table.primary_key.columns)
+        chosen = sa.select(*key).where(table.c.job == job).limit(BLOBS_AT_ONCE)
+        if database.execute(sa.delete(table).where(sa.tuple_(*key).in_(chosen))).rowcount:
             return True
     rows = [database.execute(sa.delete(t).where(t.c.job == job)).rowcount for t in (watches, progress, statements)]
     return any(rows)

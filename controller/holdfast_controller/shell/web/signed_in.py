@@ -9,6 +9,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -22,6 +23,7 @@ from holdfast_controller.core.model.web_sessions import Codes, Session, Sessions
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.store.records import as_written, with_checksum
 from holdfast_controller.shell.store.schema import web_sessions
+from holdfast_controller.shell.store.statements import put
 
 SWEEP_S = 60.0
 """Between two looks at what has ended; last uses are written down then."""
@@ -159,14 +161,18 @@ class SignedIn:
 
     def _read(self) -> list[Session]:
         """Sessions in the store. One whose row is damaged is dropped: its browser has to sign in again."""
-        with self._driver.store.transaction() as database:
+
+        def work(database: sa.Connection) -> list[sa.Row[Any]]:
             rows = list(database.execute(sa.select(web_sessions)))
             for row in [row for row in rows if not as_written(web_sessions, row)]:
                 log.warning("store.row_damaged", table=web_sessions.name, session=row.id)
                 database.execute(sa.delete(web_sessions).where(web_sessions.c.digest == row.digest))
                 rows.remove(row)
+            return rows
+
         return [
-            Session(row.id, row.digest, row.user, row.began_at, row.used_at, row.address, row.agent) for row in rows
+            Session(row.id, row.digest, row.user, row.began_at, row.used_at, row.address, row.agent)
+            for row in self._driver.store.transaction(work)
         ]
 
     def _replace(self, changed: list[Session]) -> None:
@@ -182,13 +188,12 @@ class SignedIn:
             }
             for each in changed
         ]
-        with self._driver.store.transaction() as database:
-            noted = [with_checksum(web_sessions, row) for row in rows]
-            database.execute(sa.insert(web_sessions).prefix_with("OR REPLACE"), noted)
+        kept = [with_checksum(web_sessions, row) for row in rows]
+        self._driver.store.transaction(lambda database: put(database, web_sessions, kept))
 
     def _delete(self, digests: list[str]) -> None:
-        with self._driver.store.transaction() as database:
-            database.execute(sa.delete(web_sessions).where(web_sessions.c.digest.in_(digests)))
+        ended = sa.delete(web_sessions).where(web_sessions.c.digest.in_(digests))
+        self._driver.store.transaction(lambda database: database.execute(ended))
 
 
 def _digest(secret: str) -> str:

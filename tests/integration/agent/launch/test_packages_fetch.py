@@ -14,6 +14,7 @@ import anyio
 import grpc
 import pytest
 
+from holdfast._base.addresses import Addresses
 from holdfast._base.identity import Identity, Kind
 from holdfast._security import pki, tls
 from holdfast._security.tls import TlsFiles
@@ -76,7 +77,8 @@ async def served(source: Source, tmp_path: Path) -> AsyncIterator[tuple[str, Tls
 def cache(
     served: tuple[str, TlsFiles], tmp_path: Path, *, most: int = 1 << 30, timeout_s: float = 60
 ) -> BundleCache:
-    return BundleCache(*served, tmp_path / "bundles", most, timeout_s)
+    address, files = served
+    return BundleCache(Addresses(address), files, tmp_path / "bundles", most, timeout_s)
 
 
 def nothing() -> None:

@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 from tests.integration.controller.cluster import WITHIN_S, Agent, job, refusal
 from tests.integration.controller.process import Process, ended, stub
+from tests.integration.controller.store.places import Place
 from tests.integration.controller.store.test_store import commit, opened, record, records
 from tests.support.stubs import agent_stub, host_stub
 from tests.unit.controller.examples import EVENTS
@@ -25,8 +26,9 @@ from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.shell.backup import accept_loss
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.notify.outbox_store import OutboxStore
+from holdfast_controller.shell.store.engine import Deposed
 from holdfast_controller.shell.store.schema import certificates
-from holdfast_controller.shell.store.store import Deposed, Store
+from holdfast_controller.shell.store.store import Store
 
 
 def test_store_that_was_replaced_under_its_controller_is_written_by_the_new_one_only(path: Path) -> None:
@@ -70,8 +72,7 @@ def test_a_controller_of_an_older_epoch_writes_nothing_beside_the_log(
         store.call(write, store).result()
     store.epoch += 1
     assert store.call(OutboxStore(store).open).result() == (0, [])
-    with store.transaction() as database:
-        assert database.execute(sa.select(certificates)).all() == []
+    assert store.transaction(lambda database: database.execute(sa.select(certificates)).all()) == []
 
 
 def test_snapshots_of_an_older_epoch_are_refused_as_its_events_are(store: Store) -> None:
@@ -85,13 +86,13 @@ def test_snapshots_of_an_older_epoch_are_refused_as_its_events_are(store: Store)
     [("controller.commit.before", 0), ("controller.commit.written", 0), ("controller.commit.after", 1)],
 )
 def test_commit_of_unknown_outcome_ends_its_controller_and_the_next_one_reads_what_became_of_it(
-    path: Path,
+    place: Place,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     point: str,
     landed: int,
 ) -> None:
-    first, _ = opened(path)
+    first, _ = opened(place)
     monkeypatch.setattr(failpoints, "_DIRECTORY", str(tmp_path))
     (tmp_path / point).write_text("error")
     try:
@@ -99,19 +100,19 @@ def test_commit_of_unknown_outcome_ends_its_controller_and_the_next_one_reads_wh
             commit(first, records()[:1])
     finally:
         first.close()
-    second, cluster = opened(path)
+    second, cluster = opened(place)
     second.close()
     assert cluster.sequence == landed
 
 
 @pytest.mark.parametrize("point", ["controller.snapshot.before", "controller.snapshot.written"])
 def test_snapshot_that_fails_leaves_the_one_before(
-    path: Path,
+    place: Place,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     point: str,
 ) -> None:
-    first, _ = opened(path)
+    first, _ = opened(place)
     monkeypatch.setattr(failpoints, "_DIRECTORY", str(tmp_path))
     try:
         commit(first, records())
@@ -120,7 +121,7 @@ def test_snapshot_that_fails_leaves_the_one_before(
             first.call(first.snapshot, 3, [("host/h9", "{}")]).result()
     finally:
         first.close()
-    second, cluster = opened(path)
+    second, cluster = opened(place)
     second.close()
     assert (cluster.sequence, second.snapshot_sequence) == (len(records()), 0)
 

@@ -133,6 +133,21 @@ async def test_what_the_page_asks_is_held_to_the_rights_of_its_user(site: Site) 
     assert ("user/ann", "JobService/CancelJob", "OK", "(web)") in told
 
 
+async def test_streams_that_act_are_on_record_as_other_calls_are(site: Site) -> None:
+    await site.add_bob(access_pb2.ROLE_VIEWER)
+    async with site.signed_in("user/ann") as ann, site.signed_in("user/bob") as bob:
+        job = (await ann.post("/v1/jobs", json=BODY)).json()["id"]
+        for browser, status in ((ann, 400), (bob, 403)):
+            assert (await browser.post(f"/v1/jobs/{job}:stacks", json={})).status_code == status
+    read = await site.people.ReadAudit(access_pb2.ReadAuditRequest(), timeout=WITHIN_S)
+    told = [entry for entry in read.entries if entry.call == "HangService/TakeStacks"]
+    assert [(entry.who, entry.outcome) for entry in told] == [
+        ("user/ann", "FAILED_PRECONDITION"),
+        ("user/bob", "PERMISSION_DENIED"),
+    ]
+    assert told[0].message and told[0].target == f"job/{job}"
+
+
 async def test_outsiders_get_the_document_and_its_files_alone(site: Site) -> None:
     async with site.browser() as browser:
         for path in ("/", "/jobs/x", "/login"):

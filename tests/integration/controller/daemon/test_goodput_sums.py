@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from tests.integration.controller.daemon.test_driver import running
 from tests.integration.controller.store.test_host_rows import story as failing_host
 from tests.integration.controller.store.test_ledger_rows import WANTED, story
@@ -132,15 +133,14 @@ async def test_thousands_of_projects_are_summed_exactly_and_more_rows_than_an_an
     ]
     total = sum(row[-1] for row in rows)
 
-    def fill(driver: Driver) -> None:
-        with driver.store.transaction() as database:
-            connection = database.connection.driver_connection
-            assert connection is not None
-            names = "project, owner, model, ranks, category, payer, day, ms"
-            connection.executemany(f"INSERT INTO owner_days ({names}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    def fill(database: sa.Connection) -> None:
+        connection = database.connection.driver_connection
+        assert connection is not None
+        names = "project, owner, model, ranks, category, payer, day, ms"
+        connection.executemany(f"INSERT INTO owner_days ({names}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     async with running(tmp_path / "holdfast.db") as site:
-        await asyncio.wrap_future(site.driver.store.call(fill, site.driver))
+        await asyncio.wrap_future(site.driver.store.call(site.driver.store.transaction, fill))
 
         async def ask(
             by: cluster_pb2.GoodputBy.ValueType, since: int = 0, until: int = days

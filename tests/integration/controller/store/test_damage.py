@@ -16,6 +16,7 @@ from holdfast.errors import StoreError, WrongState
 from holdfast_controller.shell.backup.accept_loss import accept
 from holdfast_controller.shell.store import high_water
 from holdfast_controller.shell.store.faults import Damaged
+from holdfast_controller.shell.store.sqlite_engine import SqliteFile
 from holdfast_controller.shell.store.store import Store
 
 HALF = 20
@@ -81,7 +82,7 @@ def test_database_that_is_gone_is_noticed(path: Path) -> None:
     wal_of(left).unlink()
     assert f"ends at event 0 and had reached {len(EVENTS)}" in refusal(left)
     with pytest.raises(WrongState, match="is empty: there is nothing to go on with"):
-        accept(left)
+        accept(Store(left))
     refusal(left)
 
 
@@ -96,13 +97,13 @@ def test_store_of_another_cluster_is_noticed(path: Path, tmp_path: Path) -> None
 def test_loss_may_be_accepted_and_numbers_go_on_beyond_it(path: Path) -> None:
     left = crashed(path)
     os.truncate(wal_of(left), wal_of(left).stat().st_size - 4096)
-    assert accept(left) == len(EVENTS) - HALF
+    assert accept(Store(left)) == len(EVENTS) - HALF
     store, cluster = opened(left)
     store.close()
     assert cluster.sequence > len(EVENTS)
     assert len(cluster.gaps) == 1, "watchers of what is lost are told so"
     with pytest.raises(WrongState, match="has not lost its end"):
-        accept(left)
+        accept(Store(left))
 
 
 def test_store_without_a_noted_position_is_taken_as_it_is(path: Path) -> None:
@@ -155,8 +156,9 @@ def test_damaged_page_that_is_met_at_work_says_what_to_do(path: Path, monkeypatc
     for (page,) in of_the_log:
         content[page * 4096 : page * 4096 + 16] = b"\xff" * 16
     path.write_bytes(content)
-    store = Store(path)
-    monkeypatch.setattr(store, "_connection", store._engine.connect())
+    file = SqliteFile(path)
+    store = Store(file)
+    monkeypatch.setattr(file, "_connection", file._engine.connect())
     with pytest.raises(StoreError, match=r"is damaged: .*holdfast-controller restore FILE") as met:
         store.read("job/a", 0, 10)
     assert isinstance(met.value, Damaged)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
+import sqlalchemy as sa
+from tests.integration.controller.store.places import Place
 from tests.integration.controller.store.test_store import opened, record
 
 from holdfast_controller.core.events import job as ev
@@ -66,27 +67,26 @@ def commit_all(store: Store, events: list[ev.Event]) -> None:
 
 
 def read(store: Store, since: int = 0, until: int = 1 << 30) -> dict[tuple[str, int], HostTotals]:
-    def work() -> dict[tuple[str, int], HostTotals]:
-        with store.transaction() as database:
-            return host_rows.read(database, since, until)
+    def work(database: sa.Connection) -> dict[tuple[str, int], HostTotals]:
+        return host_rows.read(database, since, until)
 
-    found: dict[tuple[str, int], HostTotals] = store.call(work).result()
+    found: dict[tuple[str, int], HostTotals] = store.call(store.transaction, work).result()
     return found
 
 
-def test_each_failure_and_all_time_is_counted_once_whatever_is_read_again(path: Path) -> None:
-    store, _ = opened(path)
+def test_each_failure_and_all_time_is_counted_once_whatever_is_read_again(place: Place) -> None:
+    store, _ = opened(place)
     commit_all(store, story())
     store.close()
     for _ in range(2):
-        store, cluster = opened(path)
+        store, cluster = opened(place)
         assert read(store) == {("h1", WANTED.since): WANTED}
         assert not cluster.bookings.some
         store.close()
 
 
-def test_time_is_cut_at_midnight_so_windows_add_up(path: Path) -> None:
-    store, _ = opened(path)
+def test_time_is_cut_at_midnight_so_windows_add_up(place: Place) -> None:
+    store, _ = opened(place)
     commit_all(store, story())
     by_day = [read(store, day, day + 1) for day in range(20_000, 20_003)]
     assert [found["h1", WANTED.since].up_ms[0] for found in by_day] == [
@@ -98,22 +98,20 @@ def test_time_is_cut_at_midnight_so_windows_add_up(path: Path) -> None:
     store.close()
 
 
-def test_history_of_an_older_release_is_counted_at_its_first_start(path: Path) -> None:
-    store, _ = opened(path)
+def test_history_of_an_older_release_is_counted_at_its_first_start(place: Place) -> None:
+    store, _ = opened(place)
     commit_all(store, story())
     store.close()
-    with sqlite3.connect(path) as database:
-        database.execute("DELETE FROM meta WHERE key = 'host_facts_since'")
-        database.execute("DELETE FROM host_facts")
-    database.close()
+    place.sql("DELETE FROM meta WHERE key = 'host_facts_since'")
+    place.sql("DELETE FROM host_facts")
     for _ in range(2):
-        store, _ = opened(path)
+        store, _ = opened(place)
         assert read(store) == {("h1", WANTED.since): WANTED}
         store.close()
 
 
-def test_a_host_of_a_compacted_log_has_a_record_from_the_upgrade_on(path: Path) -> None:
-    store, _ = opened(path)
+def test_a_host_of_a_compacted_log_has_a_record_from_the_upgrade_on(place: Place) -> None:
+    store, _ = opened(place)
     commit_all(store, story()[:1])
     host = Cluster()
     fold(host, story()[0])
@@ -123,23 +121,20 @@ def test_a_host_of_a_compacted_log_has_a_record_from_the_upgrade_on(path: Path) 
     payload = codec.dump_entity(host.hosts["h1"])
     store.call(store.snapshot, 1, [("host/h1", payload)]).result()
     store.close()
-    with sqlite3.connect(path) as database:
-        database.execute("DELETE FROM meta WHERE key = 'host_facts_since'")
-        database.execute("DELETE FROM host_facts")
-    database.close()
-    store, cluster = opened(path)
+    place.sql("DELETE FROM meta WHERE key = 'host_facts_since'")
+    place.sql("DELETE FROM host_facts")
+    store, cluster = opened(place)
     found = cluster.hosts["h1"].record
     assert found is not None and found.since == round(BEGUN * 1000)
     store.close()
 
 
-def test_old_days_go_a_year_after_events_of_hosts_and_never_where_those_stay(path: Path) -> None:
-    store, _ = opened(path)
+def test_old_days_go_a_year_after_events_of_hosts_and_never_where_those_stay(place: Place) -> None:
+    store, _ = opened(place)
     commit_all(store, story())
 
     def drop(before: float) -> bool:
-        with store.transaction() as database:
-            return host_rows.drop_old(database, before)
+        return store.transaction(lambda database: host_rows.drop_old(database, before))
 
     kept = host_rows.KEPT_DAYS * DAY
     for before, days in ((0.0, 3), (BEGUN + kept, 3), (BEGUN + kept + DAY, 2), (BEGUN + kept + 3 * DAY, 0)):
@@ -154,19 +149,17 @@ def test_hosts_of_a_year_take_little_of_the_disk(path: Path) -> None:
     """A thousand hosts that work, idle and fail each day: what a row takes, with its index, is bounded."""
     store, _ = opened(path)
 
-    def fill() -> int:
-        with store.transaction() as database:
-            driver = database.connection.driver_connection
-            assert driver is not None
-            rows = [(day, f"gpu-{n:04}", 1, what, busy, 1, 1_000) for day in range(10) for n in range(1_000)
-                    for what, busy in (("up", 0), ("up", 1), ("lost", 1), ("repair", 1))]  # fmt: skip
-            driver.executemany(
-                "INSERT INTO host_facts (day, host, since, what, busy, count, ms) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                rows,
-            )
-            return len(rows)
+    def fill(database: sa.Connection) -> int:
+        driver = database.connection.driver_connection
+        assert driver is not None
+        rows = [(day, f"gpu-{n:04}", 1, what, busy, 1, 1_000) for day in range(10) for n in range(1_000)
+                for what, busy in (("up", 0), ("up", 1), ("lost", 1), ("repair", 1))]  # fmt: skip
+        driver.executemany(
+            "INSERT INTO host_facts (day, host, since, what, busy, count, ms) VALUES (?, ?, ?, ?, ?, ?, ?)", rows
+        )
+        return len(rows)
 
     before = path.stat().st_size + path.with_name(f"{path.name}-wal").stat().st_size
-    count = store.call(fill).result()
+    count = store.call(store.transaction, fill).result()
     store.close()
     assert (path.stat().st_size - before) / count < 80

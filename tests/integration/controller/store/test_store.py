@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from tests.integration.controller.store.places import InFile, Place
 from tests.unit.controller.examples import EVENTS
 
 from holdfast.errors import StoreError
@@ -21,13 +22,14 @@ from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.step.actions import KeepEvidence
 from holdfast_controller.shell.store import codec, sqlite_engine
+from holdfast_controller.shell.store.engine import Deposed
 from holdfast_controller.shell.store.migrate import newest_revision
 from holdfast_controller.shell.store.records import Record, checksum
-from holdfast_controller.shell.store.store import Deposed, Store
+from holdfast_controller.shell.store.store import Store
 
 
-def opened(path: Path) -> tuple[Store, Cluster]:
-    store = Store(path)
+def opened(at: Path | Place) -> tuple[Store, Cluster]:
+    store = Store(at if isinstance(at, Path) else at.engine())
     try:
         return store, store.call(store.open).result()
     except BaseException:
@@ -64,20 +66,19 @@ def same(one: Cluster, other: Cluster) -> bool:
     return durable(one) == durable(other)
 
 
-def test_log_comes_back_as_the_state_that_it_folds_into(path: Path) -> None:
-    store, cluster = opened(path)
+def test_log_comes_back_as_the_state_that_it_folds_into(place: Place) -> None:
+    store, cluster = opened(place)
     assert (cluster.epoch, cluster.sequence) == (1, 0)
     commit(store, records())
     store.close()
-    store, cluster = opened(path)
+    store, cluster = opened(place)
     store.close()
     assert same(cluster, folded(EVENTS))
     assert cluster.epoch == 2
 
 
-@pytest.mark.parametrize("at", range(len(EVENTS) + 1))
-def test_snapshot_and_the_rest_of_the_log_give_the_same_state(path: Path, at: int) -> None:
-    store, _ = opened(path)
+def folds_with_a_snapshot_at(place: Place, at: int) -> bool:
+    store, _ = opened(place)
     commit(store, records())
     then = folded(EVENTS[:at])
     entities = [(f"job/{j.id}", codec.dump_entity(j)) for j in then.jobs.values()]
@@ -85,30 +86,38 @@ def test_snapshot_and_the_rest_of_the_log_give_the_same_state(path: Path, at: in
     entities.append(("people", codec.dump_entity(then.people)))
     store.call(store.snapshot, at, entities).result()
     store.close()
-    store, cluster = opened(path)
+    store, cluster = opened(place)
     store.close()
-    assert same(cluster, folded(EVENTS))
-    assert store.snapshot_sequence == at
+    return same(cluster, folded(EVENTS)) and store.snapshot_sequence == at
 
 
-def test_snapshots_of_another_build_are_left_for_the_log(path: Path) -> None:
-    store, _ = opened(path)
+@pytest.mark.parametrize("at", range(len(EVENTS) + 1))
+def test_snapshot_and_the_rest_of_the_log_give_the_same_state(path: Path, at: int) -> None:
+    assert folds_with_a_snapshot_at(InFile(path), at)
+
+
+def test_snapshot_and_the_rest_of_the_log_are_read_from_every_kind_of_store(place: Place) -> None:
+    assert folds_with_a_snapshot_at(place, len(EVENTS) // 2)
+
+
+def test_snapshots_of_another_build_are_left_for_the_log(place: Place) -> None:
+    store, _ = opened(place)
     commit(store, records())
     then = folded(EVENTS[:9])
     store.call(store.snapshot, 9, [(f"job/{j.id}", codec.dump_entity(j)) for j in then.jobs.values()]).result()
     store.close()
     noted = checksum("snapshot_layout", "older")
-    edit(path, f"UPDATE meta SET value = 'older', checksum = {noted} WHERE key = 'snapshot_layout'")
-    store, cluster = opened(path)
+    edit(place, f"UPDATE meta SET value = 'older', checksum = {noted} WHERE key = 'snapshot_layout'")
+    store, cluster = opened(place)
     store.close()
     assert same(cluster, folded(EVENTS))
     assert store.snapshot_sequence == 0
 
 
-def test_secret_key_is_made_once(path: Path) -> None:
+def test_secret_key_is_made_once(place: Place) -> None:
     keys = []
     for _ in range(2):
-        store, _ = opened(path)
+        store, _ = opened(place)
         keys.append(store.call(store.secret_key).result())
         store.close()
     assert keys[0] == keys[1]
@@ -116,12 +125,14 @@ def test_secret_key_is_made_once(path: Path) -> None:
 
 
 def test_second_store_on_the_same_file_is_refused_while_the_first_lives(
-    path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store, _ = opened(path)
     monkeypatch.setattr(sqlite_engine, "LOCK_WAIT_S", 0.2)
     with pytest.raises(StoreError, match=r"cannot be used: database is locked.*no other controller"):
         opened(path)
     commit(store, records())
+    store.close()
 
 
 def test_controller_of_an_older_epoch_commits_nothing(store: Store) -> None:
@@ -132,7 +143,7 @@ def test_controller_of_an_older_epoch_commits_nothing(store: Store) -> None:
     assert store.call(store.read, "host/h1", 0, 10).result()[-1].sequence == 1
 
 
-def test_commit_is_all_or_nothing(path: Path, store: Store) -> None:
+def test_commit_is_all_or_nothing(place: Place, store: Store) -> None:
     broken = records(EVENTS[:3])
     broken[2] = Record(3, "host/h1", "HostCordoned", 1, 0.0, "", None, "{}")  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="cannot be written"):
@@ -158,11 +169,8 @@ def test_history_of_an_entity_is_read_from_a_cursor_in_batches(store: Store) -> 
     assert store.call(store.read, "job/none", 0, 100).result() == []
 
 
-def edit(path: Path, statement: str) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute(statement)
-    connection.commit()
-    connection.close()
+def edit(at: Path | Place, statement: str) -> None:
+    (InFile(at) if isinstance(at, Path) else at).sql(statement)
 
 
 def drop_all_but(path: Path, *kept: str) -> None:
@@ -176,7 +184,15 @@ def drop_all_but(path: Path, *kept: str) -> None:
 
 
 @pytest.fixture
-def filled(path: Path) -> Path:
+def filled(place: Place) -> Place:
+    store, _ = opened(place)
+    commit(store, records())
+    store.close()
+    return place
+
+
+@pytest.fixture
+def filled_file(path: Path) -> Path:
     store, _ = opened(path)
     commit(store, records())
     store.close()
@@ -189,14 +205,14 @@ def test_newest_migration_is_known_by_its_name() -> None:
     assert ScriptDirectory.from_config(config).get_current_head() == newest_revision()
 
 
-def test_file_of_a_newer_schema_is_refused(filled: Path) -> None:
+def test_file_of_a_newer_schema_is_refused(filled: Place) -> None:
     edit(filled, "UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(StoreError, match=r"written by a newer version \(schema 9999\)"):
         opened(filled)
 
 
 @pytest.mark.parametrize("change", ["type = 'JobTeleported'", "version = 7"])
-def test_event_of_a_newer_version_is_refused(filled: Path, change: str) -> None:
+def test_event_of_a_newer_version_is_refused(filled: Place, change: str) -> None:
     event = EVENTS[7]
     name, version = (type(event).__name__, 7) if "version" in change else ("JobTeleported", 1)
     altered = Record(8, codec.entity_of(event), name, version, event.at, "", "", codec.dump_event(event))
@@ -206,47 +222,47 @@ def test_event_of_a_newer_version_is_refused(filled: Path, change: str) -> None:
         opened(filled)
 
 
-def test_gap_in_the_log_is_refused(filled: Path) -> None:
+def test_gap_in_the_log_is_refused(filled: Place) -> None:
     edit(filled, "DELETE FROM events WHERE sequence = 5")
     with pytest.raises(StoreError, match="lacks event 5"):
         opened(filled)
 
 
 @pytest.mark.parametrize("column", ["payload", "at", "entity", "message", "state"])
-def test_row_that_is_not_what_was_written_is_refused(filled: Path, column: str) -> None:
+def test_row_that_is_not_what_was_written_is_refused(filled: Place, column: str) -> None:
     value = "at + 1" if column == "at" else f"replace({column}, 'a', 'b') || ' '"
     edit(filled, f"UPDATE events SET {column} = {value} WHERE sequence = 4")
     with pytest.raises(StoreError, match=r"damaged: event 4 is not what was written.*Restore a backup"):
         opened(filled)
 
 
-def test_snapshot_that_is_not_what_was_written_is_refused(path: Path) -> None:
-    store, _ = opened(path)
+def test_snapshot_that_is_not_what_was_written_is_refused(place: Place) -> None:
+    store, _ = opened(place)
     commit(store, records(EVENTS[:2]))
     host = folded(EVENTS[:2]).hosts["h1"]
     store.call(store.snapshot, 2, [("host/h1", codec.dump_entity(host))]).result()
     store.close()
-    edit(path, "UPDATE snapshots SET payload = replace(payload, '\"cpus\":8', '\"cpus\":9')")
+    edit(place, "UPDATE snapshots SET payload = replace(payload, '\"cpus\":8', '\"cpus\":9')")
     with pytest.raises(StoreError, match="the snapshot of host/h1"):
-        opened(path)
+        opened(place)
 
 
-def test_flipped_bytes_anywhere_never_go_unnoticed(filled: Path) -> None:
+def test_flipped_bytes_anywhere_never_go_unnoticed(filled_file: Path) -> None:
     """Either the file is refused, or the byte meant nothing: the state is never another one."""
-    sound, expected = filled.read_bytes(), folded(EVENTS)
+    sound, expected = filled_file.read_bytes(), folded(EVENTS)
     refused = 0
     for offset in range(0, len(sound), 797):
         damaged = bytearray(sound)
         damaged[offset] ^= 0xFF
-        filled.write_bytes(damaged)
+        filled_file.write_bytes(damaged)
         try:
-            store, cluster = opened(filled)
+            store, cluster = opened(filled_file)
         except StoreError:
             refused += 1
         else:
             store.close()
             assert same(cluster, expected), f"byte {offset} has changed the state"
-        for rest in filled.parent.glob("holdfast.db-*"):
+        for rest in filled_file.parent.glob("holdfast.db-*"):
             rest.unlink()
     assert refused > 3
 
@@ -261,10 +277,16 @@ def test_file_that_is_no_database_is_refused(path: Path, content: bytes) -> None
         opened(path)
 
 
-def test_a_full_disk_asks_for_room_and_keeps_what_was_committed(path: Path, store: Store) -> None:
+def test_a_full_disk_asks_for_room_and_keeps_what_was_committed(path: Path) -> None:
+    store, _ = opened(path)
     commit(store, records(EVENTS[:2]))
-    # SQLite's own end of the disk.
-    store.call(lambda: store._driver.execute("PRAGMA max_page_count = 1")).result()
+
+    def end_the_disk() -> None:
+        """SQLite's own end of it."""
+        store.engine.connection.exec_driver_sql("PRAGMA max_page_count = 1")
+        store.engine.connection.rollback()
+
+    store.call(end_the_disk).result()
     with pytest.raises(StoreError, match=r"is full\. Make room where it lies"):
         commit(store, records(EVENTS[2:] * 1000, start=3))
     store.close()
@@ -327,11 +349,11 @@ def test_killed_in_the_middle_of_commits_nothing_acknowledged_is_lost(path: Path
         assert cluster.hosts["h"].cordon_reason == str(cluster.sequence)
 
 
-def test_store_of_the_first_schema_is_brought_up_to_date_with_all_it_holds(filled: Path) -> None:
-    drop_all_but(filled, "alembic_version", "meta", "events", "snapshots")
-    edit(filled, "ALTER TABLE meta DROP COLUMN checksum")
-    edit(filled, "UPDATE alembic_version SET version_num = '0001'")
-    store, cluster = opened(filled)
+def test_store_of_the_first_schema_is_brought_up_to_date_with_all_it_holds(filled_file: Path) -> None:
+    drop_all_but(filled_file, "alembic_version", "meta", "events", "snapshots")
+    edit(filled_file, "ALTER TABLE meta DROP COLUMN checksum")
+    edit(filled_file, "UPDATE alembic_version SET version_num = '0001'")
+    store, cluster = opened(filled_file)
     try:
         assert same(cluster, folded(EVENTS))
         assert store.call(store.evidence, "a", 1).result() == []
@@ -339,6 +361,6 @@ def test_store_of_the_first_schema_is_brought_up_to_date_with_all_it_holds(fille
         assert store.call(store.evidence, "a", 1).result() == [("workerpool0-0", b"\x00\xff")]
     finally:
         store.close()
-    store, cluster = opened(filled)
+    store, cluster = opened(filled_file)
     store.close()
     assert same(cluster, folded(EVENTS))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
-from pathlib import Path
-
 import pytest
+from tests.integration.controller.store.places import Place
 
 from holdfast.hang.judge.state import begin
 from holdfast.hang.records.persistence import resting
@@ -16,30 +14,18 @@ from holdfast_controller.shell.store import kept_rows
 from holdfast_controller.shell.store.store import Store
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "holdfast.db"
-
-
-def opened(path: Path) -> Store:
-    store = Store(path)
+def opened(place: Place) -> Store:
+    store = Store(place.engine())
     store.call(store.open).result()
     return store
 
 
-def edit(path: Path, statement: str) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute(statement)
-    connection.commit()
-    connection.close()
-
-
 def test_evidence_of_the_newest_hangs_is_kept_and_no_more_of_a_job_than_has_room(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_rows, "EVIDENCE_HANGS", 3)
     monkeypatch.setattr(kept_rows, "EVIDENCE_BYTES", 1000)
-    store = opened(path)
+    store = opened(place)
     try:
 
         def kept(job: str, hang: int) -> list[str]:
@@ -66,8 +52,8 @@ def watch_of(generation: int) -> KeptWatch:
     return KeptWatch(generation, resting(begin(100.0 * generation), 500.0))
 
 
-def kept_watches(path: Path) -> dict[str, KeptWatch]:
-    store = opened(path)
+def kept_watches(place: Place) -> dict[str, KeptWatch]:
+    store = opened(place)
     try:
         found: dict[str, KeptWatch] = store.call(store.kept_watches).result()
         return found
@@ -75,15 +61,15 @@ def kept_watches(path: Path) -> dict[str, KeptWatch]:
         store.close()
 
 
-def test_watches_are_kept_by_job_until_they_are_given_up(path: Path) -> None:
-    store = opened(path)
+def test_watches_are_kept_by_job_until_they_are_given_up(place: Place) -> None:
+    store = opened(place)
     first = [KeepWatch("a", watch_of(1)), KeepWatch("b", watch_of(1)), KeepWatch("c", watch_of(1))]
     try:
         store.call(store.commit, [], first).result()
         store.call(store.commit, [], [KeepWatch("a", watch_of(2)), KeepWatch("b", None)]).result()
     finally:
         store.close()
-    assert kept_watches(path) == {"a": watch_of(2), "c": watch_of(1)}
+    assert kept_watches(place) == {"a": watch_of(2), "c": watch_of(1)}
 
 
 @pytest.mark.parametrize(
@@ -95,20 +81,20 @@ def test_watches_are_kept_by_job_until_they_are_given_up(path: Path) -> None:
     ],
 )
 def test_watch_that_cannot_be_read_is_left_out_and_the_others_are_there(
-    path: Path, damage: str, caplog: pytest.LogCaptureFixture
+    place: Place, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = opened(path)
+    store = opened(place)
     try:
         store.call(store.commit, [], [KeepWatch(job, watch_of(1)) for job in "ab"]).result()
     finally:
         store.close()
-    edit(path, damage)
-    assert kept_watches(path) == {"b": watch_of(1)}
+    place.sql(damage)
+    assert kept_watches(place) == {"b": watch_of(1)}
     assert "hang_watch.unreadable" in [entry.getMessage() for entry in caplog.records]
 
 
-def test_evidence_is_kept_by_hang_and_worker_and_the_newest_counts(path: Path) -> None:
-    store = opened(path)
+def test_evidence_is_kept_by_hang_and_worker_and_the_newest_counts(place: Place) -> None:
+    store = opened(place)
     pieces = [
         KeepEvidence("a", 1, "w1", b"old"),
         KeepEvidence("a", 1, "w0", b""),
@@ -120,7 +106,7 @@ def test_evidence_is_kept_by_hang_and_worker_and_the_newest_counts(path: Path) -
         store.call(store.commit, [], pieces).result()
     finally:
         store.close()
-    store = opened(path)
+    store = opened(place)
     try:
         assert store.call(store.evidence, "a", 1).result() == [("w0", b""), ("w1", b"new")]
         assert store.call(store.evidence, "a", 3).result() == []
@@ -129,12 +115,12 @@ def test_evidence_is_kept_by_hang_and_worker_and_the_newest_counts(path: Path) -
 
 
 def test_samples_of_a_hang_are_the_first_that_came_and_those_of_the_newest_hangs(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first show how it began. Evidence of more hangs is kept than samples."""
     monkeypatch.setattr(kept_rows, "SAMPLES_HANGS", 2)
     monkeypatch.setattr(kept_rows, "SAMPLES_BYTES", 100)
-    store = opened(path)
+    store = opened(place)
 
     def samples(hang: int) -> dict[str, bytes]:
         found: dict[str, bytes] = store.call(store.attachments, "a", hang).result()[0]
@@ -158,16 +144,16 @@ def test_samples_of_a_hang_are_the_first_that_came_and_those_of_the_newest_hangs
 
 
 def test_answers_are_kept_by_caller_and_id_and_the_newest_of_them_only(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_rows, "KEPT_ANSWERS", 2)
-    store = opened(path)
+    store = opened(place)
     try:
         for number in range(3):
             store.call(store.commit, [], [KeepAnswer("ann", f"r-{number}", Answer(f"d{number}", "job-1"))]).result()
     finally:
         store.close()
-    store = Store(path)
+    store = Store(place.engine())
     try:
         answers = store.call(store.open).result().answers
     finally:

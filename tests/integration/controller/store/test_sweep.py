@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 import zlib
 from pathlib import Path
 
 import pytest
+from tests.integration.controller.store.places import Place
 from tests.integration.controller.store.test_store import commit, folded, opened, record, same
 from tests.unit.controller.examples import GANG, INVENTORY
 
@@ -52,9 +52,9 @@ def deleted(job: str, at: float) -> list[ev.Event]:
 EVENTS = [*host_events(600), *life("a", 1000.0), *life("b", 1001.0), *deleted("a", 1002.0)]
 
 
-def filled(path: Path) -> Store:
+def filled(place: Path | Place) -> Store:
     """A store with two jobs that have ended, of which one was deleted and had evidence."""
-    store, _ = opened(path)
+    store, _ = opened(place)
     batch = [record(number, event) for number, event in enumerate(EVENTS, 1)]
     commit(store, batch[:-2])
     evidence = KeepEvidence("a", 1, "workerpool0-0", b"e" * 5000, b"s" * 5000, b"d" * 5000)
@@ -81,32 +81,29 @@ def swept(store: Store, before: float = 0.0) -> int:
     raise AssertionError("it never ends")
 
 
-def counts(path: Path) -> dict[str, int]:
-    with sqlite3.connect(path) as database:
-        found = {
-            table: database.execute(f"SELECT count(*) FROM {table} WHERE job = 'a'").fetchone()[0]
-            for table in ("evidence", "samples", "dumps")
-        }
-        for entity in ("job/a", "job/b", "host/h1"):
-            query = "SELECT count(*) FROM events WHERE entity = ?"
-            found[entity] = database.execute(query, (entity,)).fetchone()[0]
-    database.close()
+def counts(place: Place) -> dict[str, int]:
+    found = {
+        table: place.sql(f"SELECT count(*) FROM {table} WHERE job = 'a'")[0][0]
+        for table in ("evidence", "samples", "dumps")
+    }
+    for entity in ("job/a", "job/b", "host/h1"):
+        found[entity] = place.sql("SELECT count(*) FROM events WHERE entity = ?", entity)[0][0]
     return found
 
 
-def reopened(path: Path) -> tuple[Cluster, dict[str, int]]:
-    store, cluster = opened(path)
+def reopened(place: Place) -> tuple[Cluster, dict[str, int]]:
+    store, cluster = opened(place)
     store.close()
-    return cluster, counts(path)
+    return cluster, counts(place)
 
 
-def test_everything_of_a_deleted_job_goes_and_nothing_of_another(path: Path) -> None:
-    store = filled(path)
+def test_everything_of_a_deleted_job_goes_and_nothing_of_another(place: Place) -> None:
+    store = filled(place)
     snapshot(store, len(EVENTS))
     swept(store)
     assert store.call(store.evidence, "b", 1).result() == [("workerpool0-0", b"kept")]
     store.close()
-    cluster, found = reopened(path)
+    cluster, found = reopened(place)
     assert found == {"evidence": 0, "samples": 0, "dumps": 0, "job/a": 0, "job/b": HELD + 3, "host/h1": 601}
     assert same(cluster, folded(EVENTS))
     assert "a" in cluster.purged, "its id stays taken"
@@ -127,71 +124,69 @@ def test_no_byte_of_a_deleted_job_stays_in_the_files_while_the_controller_runs(p
     store.close()
 
 
-def test_events_wait_for_the_snapshot_that_contains_them(path: Path) -> None:
-    store = filled(path)
+def test_events_wait_for_the_snapshot_that_contains_them(place: Place) -> None:
+    store = filled(place)
     snapshot(store, len(EVENTS) - 1)
     swept(store)
     assert store.call(store.waits_for_snapshot).result()
     store.close()
-    cluster, found = reopened(path)
+    cluster, found = reopened(place)
     assert (found["job/a"], found["evidence"]) == (HELD + 5, 0)
     assert same(cluster, folded(EVENTS))
 
 
-def test_job_that_was_purged_before_a_restart_is_in_no_later_snapshot(path: Path) -> None:
-    store = filled(path)
+def test_job_that_was_purged_before_a_restart_is_in_no_later_snapshot(place: Place) -> None:
+    store = filled(place)
     snapshot(store, len(EVENTS) - 2)
     store.close()
-    store, cluster = opened(path)
+    store, cluster = opened(place)
     assert "a" not in cluster.jobs
     # What has changed since the start, as the driver has it: it knows nothing of a job that was gone by then.
     store.call(store.snapshot, len(EVENTS), [("people", codec.dump_entity(cluster.people))]).result()
     swept(store)
     store.close()
-    cluster, found = reopened(path)
+    cluster, found = reopened(place)
     assert same(cluster, folded(EVENTS))
     assert found["job/a"] == 0
 
 
-def test_old_history_of_hosts_goes_and_that_of_jobs_stays(path: Path) -> None:
-    store = filled(path)
+def test_old_history_of_hosts_goes_and_that_of_jobs_stays(place: Place) -> None:
+    store = filled(place)
     snapshot(store, len(EVENTS))
     swept(store, before=302.0)
     store.close()
-    cluster, found = reopened(path)
+    cluster, found = reopened(place)
     assert (found["host/h1"], found["job/b"]) == (300, HELD + 3)
     assert same(cluster, folded(EVENTS))
 
 
-def test_compacted_log_of_another_build_begins_with_the_snapshots(path: Path) -> None:
-    store = filled(path)
+def test_compacted_log_of_another_build_begins_with_the_snapshots(place: Place) -> None:
+    store = filled(place)
     snapshot(store, len(EVENTS))
     swept(store)
     store.close()
-    with sqlite3.connect(path) as database:
-        noted = zlib.crc32(repr(("snapshot_layout", "older")).encode())
-        database.execute("UPDATE meta SET value = 'older', checksum = ? WHERE key = 'snapshot_layout'", (noted,))
-        database.execute("UPDATE snapshots SET payload = replace(payload, ',\"output_on\":[]', ''), checksum = 0")
-        for entity, payload in database.execute("SELECT entity, payload FROM snapshots").fetchall():
-            checksum = zlib.crc32(repr((entity, payload)).encode())
-            database.execute("UPDATE snapshots SET checksum = ? WHERE entity = ?", (checksum, entity))
-    database.close()
+    noted = zlib.crc32(repr(("snapshot_layout", "older")).encode())
+    place.sql("UPDATE meta SET value = 'older', checksum = ? WHERE key = 'snapshot_layout'", noted)
+    place.sql("UPDATE snapshots SET payload = replace(payload, ',\"output_on\":[]', ''), checksum = 0")
+    for entity, payload in place.sql("SELECT entity, payload FROM snapshots"):
+        checksum = zlib.crc32(repr((entity, payload)).encode())
+        place.sql("UPDATE snapshots SET checksum = ? WHERE entity = ?", checksum, entity)
     for _ in range(2):  # the second start finds the layout of this build
-        cluster, _ = reopened(path)
+        cluster, _ = reopened(place)
         assert same(cluster, folded(EVENTS))
 
 
 @pytest.mark.parametrize("point", ["controller.sweep.before", "controller.sweep.written", "controller.sweep.after"])
 def test_crash_in_any_portion_leaves_the_same_state_and_the_next_start_goes_on(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    store = filled(path)
+    store = filled(place)
     snapshot(store, len(EVENTS))
     store.close()
     monkeypatch.setattr(failpoints, "_DIRECTORY", str(tmp_path))
     crashes, more = 0, True
     while more:
-        store, cluster = opened(path)
+        store, cluster = opened(place)
         assert same(cluster, folded(EVENTS))
         (tmp_path / point).write_text("error")
         with pytest.raises(StoreError, match="cannot be written"):
@@ -201,7 +196,7 @@ def test_crash_in_any_portion_leaves_the_same_state_and_the_next_start_goes_on(
         more = store.call(store.sweep, 302.0).result()
         store.close()
     assert crashes > 3
-    cluster, found = reopened(path)
+    cluster, found = reopened(place)
     assert found == {"evidence": 0, "samples": 0, "dumps": 0, "job/a": 0, "job/b": HELD + 3, "host/h1": 300}
 
 

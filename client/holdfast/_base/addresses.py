@@ -1,0 +1,76 @@
+"""Addresses of the controllers of one cluster: ``HOST:PORT``, or several between commas, of which one leads."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+from holdfast.errors import ConfigError
+
+
+def parse(text: str, key: str) -> tuple[str, ...]:
+    """Each address. Raises ``ConfigError`` that names the setting."""
+    found = tuple(each.strip() for each in text.split(","))
+    for each in found:
+        host, _, port = each.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigError(
+                f'{key} must be "HOST:PORT", not {each!r}.',
+                fix='Several controllers are written with commas between: "HOST:PORT,HOST:PORT".',
+            )
+    return found
+
+
+def target(text: str) -> str:
+    """The target of a channel that connects to whichever of the addresses answers.
+
+    Names are resolved now where there are several; those that have no address are left out while others have one.
+    """
+    several = parse(text, "controller")
+    if len(several) == 1:
+        return several[0]
+    found = [address for each in several for address in _resolved(each)]
+    if not found:
+        return several[0]  # gRPC says of it that the name is not known
+    if all(ip.version == 4 for ip, _ in found):
+        return "ipv4:" + ",".join(f"{ip}:{port}" for ip, port in found)
+    mapped = (f"[::ffff:{ip}]:{port}" if ip.version == 4 else f"[{ip}]:{port}" for ip, port in found)
+    return "ipv6:" + ",".join(mapped)
+
+
+def _resolved(address: str) -> list[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]]:
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.removeprefix("[").removesuffix("]"), int(port), type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return [(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]), int(port)) for entry in found]
+
+
+class Addresses:
+    """The address to dial of several: the one that answered last, until it fails."""
+
+    def __init__(self, text: str) -> None:
+        """Take what the settings say. Raises ``ConfigError``."""
+        self._all = parse(text, "controller")
+        self._at = self._first = 0
+        """Position of the one to dial, and of the one that a round began with."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._all)
+
+    @property
+    def current(self) -> str:
+        """The one to dial."""
+        return self._all[self._at]
+
+    def answered(self) -> None:
+        """The current one leads: a round of tries begins with it."""
+        self._first = self._at
+
+    def failed(self) -> bool:
+        """The current one does not lead: dial the next one. Whether each was tried since one has answered, or since
+        this was last true."""
+        self._at = (self._at + 1) % len(self._all)
+        return self._at == self._first

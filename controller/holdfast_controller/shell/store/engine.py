@@ -1,0 +1,78 @@
+"""The interface between a store and the database that holds it: a file of SQLite, or PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+import sqlalchemy as sa
+
+from holdfast.errors import StoreError
+from holdfast_controller.shell.store.records import Record
+
+DEPOSED_FIX = "What it has not acknowledged is not kept; ask the controller that is at work there now."
+
+
+class Deposed(StoreError):
+    """Another controller has taken over this store; this one must end."""
+
+
+class OutcomeUnknown(StoreError):
+    """The connection broke before the database said whether a transaction was committed: ask ``Engine.landed``."""
+
+
+class Engine(Protocol):
+    """One connection to a database, for one controller. Used on the store's thread alone."""
+
+    name: str
+    """How sentences call it: a path, or a database and its server. Holds no password."""
+    path: Path
+    """Its file, or where that would be: how far the store had come is noted beside it."""
+
+    @property
+    def connection(self) -> sa.Connection:
+        """The one connection, once there is one."""
+
+    def connect(self) -> None:
+        """Open it, check it, and bring its tables up to date. Raises ``StoreError``."""
+
+    def wait(self) -> None:
+        """Wait until no other controller uses the store."""
+
+    def take(self) -> bool:
+        """Within the transaction that begins an epoch: let no other controller commit until that has ended.
+
+        False where another one has come first.
+        """
+
+    def begun(self) -> None:
+        """Note, within a transaction, that it has begun a new epoch."""
+
+    def reading(self) -> AbstractContextManager[object]:
+        """A transaction that reads."""
+
+    def writing(self, epoch: int) -> AbstractContextManager[None]:
+        """A transaction of the controller that has begun ``epoch``. Raises ``Deposed`` where that isn't the newest.
+
+        Raises ``OutcomeUnknown`` where it can't be known whether it was committed.
+        """
+
+    def landed(self, epoch: int) -> bool:
+        """Whether the transaction of unknown outcome was committed. Raises ``Deposed``, ``StoreError``."""
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Write to the end of the log; without records, anything that only a database that can be written takes."""
+
+    def shrink(self, *, emptied: bool) -> bool:
+        """Give back what deleted rows took; whether there is more. ``emptied``: all that was deleted is committed."""
+
+    def copy_to(self, path: Path) -> None:
+        """Copy the whole store into a new file of SQLite, readable by its owner only."""
+
+    def standbys(self) -> list[str]:
+        """Machines whose controllers wait for this one to end, within a transaction that reads."""
+
+    def close(self, epoch: int) -> None:
+        """End the connection; no other controller has to wait any more where this one has begun ``epoch``."""

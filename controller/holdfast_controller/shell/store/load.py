@@ -1,0 +1,116 @@
+"""Folds what a store holds into a cluster: the snapshots, then the rest of the log.
+
+Each function runs within a transaction of its caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from holdfast.errors import StoreError
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.allocation import recount
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.clock import NEVER, Wall
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.shell.store import codec, host_rows, kept_rows, ledger_rows, meta_rows, sweep
+from holdfast_controller.shell.store.faults import RESTORE, Damaged, NotAsWritten
+from holdfast_controller.shell.store.records import Record, as_written, record_of, with_checksum
+from holdfast_controller.shell.store.schema import events, snapshots
+from holdfast_controller.shell.store.statements import put
+
+ROWS_AT_ONCE = 1_000
+"""Of the log, that are in memory together."""
+
+
+def load(database: sa.Connection, name: str) -> tuple[Cluster, int]:
+    """The cluster, and the sequence that its snapshots are of. ``name`` is what errors call the store.
+
+    All of the log is read where the snapshots are another build's: a field that an older build didn't know would have
+    its default in them, which the log may contradict. Once parts of the log were dropped there is nothing else to
+    begin with: then such a field has its default.
+    """
+    cluster = Cluster()
+    other_layout = meta_rows.read(database, "snapshot_layout") != codec.layout()
+    if other_layout and meta_rows.read(database, sweep.COMPACTED) is None:
+        database.execute(sa.delete(snapshots))
+        meta_rows.write(database, "snapshot_sequence", "0")
+    entities = [_entity(row) for row in database.execute(sa.select(snapshots))]
+    if other_layout and entities:
+        write_snapshots(database, [(codec.name_of(e), codec.dump_entity(e)) for _, e in entities])
+    cluster.hosts = {e.name: e for kind, e in entities if kind == "host"}
+    jobs = sorted((e for kind, e in entities if kind == "job"), key=lambda job: int(job.number))
+    cluster.jobs = {job.id: job for job in jobs}
+    cluster.people = next((e for kind, e in entities if kind == "people"), cluster.people)
+    cluster.draining = {host.name for host in cluster.hosts.values() if host.draining}
+    cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
+    cluster.answers = kept_rows.read_answers(database)
+    for job_id in sweep.purged(database):
+        cluster.purged.add(job_id)
+    recount(cluster)
+    cluster.sequence = snapshot_sequence = int(meta_rows.read(database, "snapshot_sequence") or 0)
+    cluster.gaps = _gaps(database, snapshot_sequence)
+    _fold_the_rest(database, cluster, name)
+    return cluster, snapshot_sequence
+
+
+def write_snapshots(database: sa.Connection, entities: Sequence[tuple[str, str]]) -> None:
+    """Write snapshots (name, payload) as this build lays them out, in place of those of the same names."""
+    rows = [with_checksum(snapshots, {"entity": entity, "payload": payload}) for entity, payload in entities]
+    put(database, snapshots, rows)
+    meta_rows.write(database, "snapshot_layout", codec.layout())
+
+
+def _fold_the_rest(database: sa.Connection, cluster: Cluster, name: str) -> None:
+    """Fold the events after the snapshots; book what they say where the ledger or hosts' records begin with them."""
+    whole, begins = cluster.sequence == 0, ledger_rows.ledger_since(database) is None
+    records_begin = meta_rows.read(database, host_rows.SINCE) is None
+    query = sa.select(events).where(events.c.sequence > cluster.sequence).order_by(events.c.sequence)
+    newest = NEVER
+    with database.execute(query.execution_options(yield_per=ROWS_AT_ONCE)) as rows:
+        for row in rows:
+            record = record_of(row)
+            newest = Wall(max(newest, record.at))
+            restored = record.type == ev.ClusterRestored.__name__
+            if record.sequence != cluster.sequence + 1 and not restored:
+                raise Damaged(f"The store {name} lacks event {cluster.sequence + 1}.", fix=RESTORE)
+            fold(cluster, _event(record, name))
+            if len(cluster.bookings.usage) + len(cluster.bookings.hosts) >= ledger_rows.BOOKED_AT_ONCE:
+                ledger_rows.book_history(database, cluster, begins=begins, records_begin=records_begin)
+    ledger_rows.book_history(database, cluster, begins=begins, records_begin=records_begin)
+    if begins:
+        meta_rows.write(database, ledger_rows.SINCE, ledger_rows.begin(cluster, newest, whole=whole))
+    if records_begin:
+        host_rows.begin_records(database, cluster)
+        meta_rows.write(database, host_rows.SINCE, "0" if whole else str(round(newest * 1000)))
+
+
+def _gaps(database: sa.Connection, upto: int) -> list[tuple[int, int]]:
+    """Events left out at restores whose effects the snapshots contain."""
+    of_cluster = (events.c.entity == "cluster", events.c.type == ev.ClusterRestored.__name__)
+    restored = sa.select(events.c.sequence).where(*of_cluster, events.c.sequence <= upto)
+    found = []
+    for after in list(database.execute(restored.order_by(events.c.sequence)).scalars()):
+        before = sa.select(sa.func.max(events.c.sequence)).where(events.c.sequence < after)
+        found.append((database.execute(before).scalar() or 0, after))
+    return found
+
+
+def _entity(row: Any) -> tuple[str, Any]:
+    if not as_written(snapshots, row):
+        raise NotAsWritten(f"the snapshot of {row.entity}")
+    kind = row.entity.partition("/")[0]
+    return kind, codec.load_entity(kind, row.payload)
+
+
+def _event(record: Record, name: str) -> ev.Event:
+    try:
+        return codec.load_event(record.type, record.version, record.payload)
+    except KeyError as error:
+        raise StoreError(
+            f"The store {name} was written by a newer version: it holds {record.type} version {record.version}.",
+            fix="Start the newer controller, or restore a backup that this version made.",
+        ) from error

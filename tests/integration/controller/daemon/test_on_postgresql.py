@@ -1,0 +1,140 @@
+"""The controller with its log in PostgreSQL: killed, replaced, and with a server that is restarted under it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from tests.integration.controller.cluster import WITHIN_S, job
+from tests.integration.controller.daemon.test_state_directory import until
+from tests.integration.controller.process import Process, ended, stub
+from tests.support.postgres import Server
+from tests.support.stubs import cluster_stub
+
+from holdfast.v1 import agent_pb2, cluster_pb2, job_pb2
+
+pytestmark = [
+    pytest.mark.require("postgres"),
+    pytest.mark.races(reason="a controller that gets no processor for two seconds is replaced by the other one"),
+]
+BEAT = agent_pb2.SessionRequest(heartbeat=agent_pb2.Heartbeat())
+
+
+@pytest.fixture
+def url(postgres_server: Server) -> str:
+    return f"postgresql://holdfast@/daemon?host={postgres_server.folder}"
+
+
+@pytest.fixture
+def on_postgres(daemon: Process, postgres_server: Server, url: str) -> Process:
+    postgres_server.sql("DROP DATABASE IF EXISTS daemon WITH (FORCE)")
+    postgres_server.sql("CREATE DATABASE daemon")
+    settings = daemon.root / "controller.toml"
+    settings.write_text(f'database_url = "{url}"\n' + settings.read_text())
+    return daemon
+
+
+def on_another_machine(daemon: Process, root: Path) -> Process:
+    """One with a state directory of its own, and the same settings otherwise."""
+    root.mkdir()
+    settings = (daemon.root / "controller.toml").read_text()
+    settings = re.sub(r'state_dir = ".*"', f'state_dir = "{root}/state"', settings)
+    (root / "controller.toml").write_text(settings)
+    return Process(root, daemon.certificates)
+
+
+async def jobs(process: Process, running: object) -> list[str]:
+    controller = await process.ready(running)  # type: ignore[arg-type]
+    found = await stub(controller).ListJobs(job_pb2.ListJobsRequest(), timeout=WITHIN_S)
+    await controller.close()
+    return sorted(each.id for each in found.jobs)
+
+
+async def submitted(process: Process, running: object) -> str:
+    controller = await process.ready(running)  # type: ignore[arg-type]
+    made = await stub(controller).CreateJob(job_pb2.CreateJobRequest(job=job()), timeout=WITHIN_S)
+    await controller.close()
+    return str(made.job.id)
+
+
+async def leadership_of(process: Process, running: object) -> cluster_pb2.Leadership:
+    controller = await process.ready(running)  # type: ignore[arg-type]
+    asked = cluster_stub(controller.channel("user/ann")).GetStatus(cluster_pb2.GetStatusRequest(), timeout=WITHIN_S)
+    found: cluster_pb2.GetStatusResponse = await asked
+    await controller.close()
+    return found.leadership
+
+
+async def test_a_job_is_there_after_the_controller_was_killed_and_its_server_restarted(
+    on_postgres: Process, postgres_server: Server
+) -> None:
+    process = on_postgres.start()
+    first = await submitted(on_postgres, process)
+    controller = await on_postgres.ready(process)
+    async with controller.agent() as agent:
+        await agent.until(lambda a: a.said)
+        await asyncio.to_thread(postgres_server.stop, "immediate")
+        await agent.call.write(BEAT)
+        await asyncio.to_thread(postgres_server.start)
+        await agent.until(lambda a: any(m.WhichOneof("message") == "heartbeat_ack" for m in a.said))
+    await controller.close()
+    second = await submitted(on_postgres, process)
+    process.kill()
+    await ended(process)
+    assert await jobs(on_postgres, on_postgres.start()) == sorted([first, second])
+    assert not (on_postgres.root / "state/holdfast.db").exists()
+
+
+async def test_a_second_controller_stands_by_and_leads_once_the_first_has_ended(
+    on_postgres: Process, tmp_path: Path
+) -> None:
+    process = on_postgres.start()
+    made = await submitted(on_postgres, process)
+    other = on_another_machine(on_postgres, tmp_path / "other")
+    standby = other.start()
+    try:
+        await until(lambda: "controller.stands_by" in other.log)
+        await asyncio.sleep(3.0)  # more than a term: the first one writes though nothing happens
+        assert "controller.ready" not in other.log
+        leadership = await leadership_of(on_postgres, process)
+        here = socket.gethostname()
+        assert (leadership.leader, list(leadership.standbys)) == (here, [here])
+        assert leadership.database.startswith("PostgreSQL database daemon at ")
+        process.send_signal(signal.SIGTERM)
+        assert await ended(process) == 0
+        assert await jobs(other, standby) == [made]
+        assert not (await leadership_of(other, standby)).standbys
+    finally:
+        standby.kill()
+        await ended(standby)
+
+
+async def test_a_controller_that_was_frozen_and_replaced_ends_when_it_wakes(
+    on_postgres: Process, tmp_path: Path
+) -> None:
+    process = on_postgres.start()
+    await on_postgres.ready(process)
+    other = on_another_machine(on_postgres, tmp_path / "other")
+    process.send_signal(signal.SIGSTOP)
+    standby = other.start()
+    try:
+        made = await submitted(other, standby)
+        process.send_signal(signal.SIGCONT)
+        assert await ended(process) == 1
+        assert "Another controller has taken over PostgreSQL database daemon" in on_postgres.log
+        assert await jobs(other, standby) == [made]
+    finally:
+        process.send_signal(signal.SIGCONT)
+        standby.kill()
+        await ended(standby)
+
+
+async def test_settings_that_cannot_be_used_are_said(on_postgres: Process) -> None:
+    settings = on_postgres.root / "controller.toml"
+    settings.write_text(re.sub(r'database_url = ".*"', 'database_url = "postgresql://["', settings.read_text()))
+    assert await ended(on_postgres.start()) == 2
+    assert "database_url can't be read" in on_postgres.log

@@ -1,0 +1,378 @@
+"""PostgreSQL as the store: servers that go away, commits that nobody heard of, and two controllers on one database."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from tests.integration.controller.store.places import InFile, InPostgres, Place
+from tests.integration.controller.store.test_store import commit, folded, record, records, same
+from tests.support.postgres import Server, running
+from tests.unit.controller.examples import EVENTS
+
+from holdfast.errors import ConfigError, StoreError
+from holdfast_controller.core.model.cluster import Answer, Cluster
+from holdfast_controller.core.outbox import OutboxEntry
+from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence
+from holdfast_controller.shell.notify.outbox_store import OutboxStore
+from holdfast_controller.shell.store.engine import Deposed
+from holdfast_controller.shell.store.store import Store
+
+pytestmark = pytest.mark.require("postgres")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A server of this module's own: it is stopped in the middle of things."""
+    with running() as made:
+        yield made
+
+
+@pytest.fixture
+def made(server: Server, tmp_path: Path) -> Iterator[InPostgres]:
+    server.sql("CREATE DATABASE holdfast")
+    yield InPostgres(tmp_path / "state/postgresql", server, "holdfast")
+    server.sql("DROP DATABASE holdfast WITH (FORCE)")
+
+
+def on_another_machine(made: InPostgres, tmp_path: Path, name: str = "other") -> InPostgres:
+    return InPostgres(tmp_path / name / "postgresql", made.server, made.database)
+
+
+def opening(place: Place) -> tuple[Store, Future[Cluster]]:
+    store = Store(place.engine())
+    return store, store.call(store.open)
+
+
+def opened(place: Place) -> tuple[Store, Cluster]:
+    store, cluster = opening(place)
+    return store, cluster.result()
+
+
+def test_a_server_that_was_restarted_between_two_commits_is_not_noticed(made: InPostgres) -> None:
+    store, _ = opened(made)
+    commit(store, records(EVENTS[:2]))
+    made.server.stop("immediate")
+    made.server.start()
+    commit(store, records(EVENTS[2:], 3))
+    assert store.call(store.read, "host/h1", 0, 100).result()[0].sequence == 1
+    made.server.stop("fast")
+    made.server.start()
+    assert store.call(store.read, "host/h1", 0, 100).result()
+    store.close()
+    store, cluster = opened(made)
+    store.close()
+    assert same(cluster, folded(EVENTS))
+
+
+def test_a_commit_waits_for_a_server_that_is_away(made: InPostgres) -> None:
+    store, _ = opened(made)
+    made.server.stop("immediate")
+    waiting = store.call(store.commit, records())
+    time.sleep(1.0)
+    assert not waiting.done()
+    made.server.start()
+    waiting.result(60)
+    store.close()
+    assert made.sql("SELECT count(*) FROM events") == [(len(records()),)]
+
+
+def test_a_controller_whose_server_stays_away_says_so(made: InPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    from holdfast_controller.shell.store import postgresql
+
+    monkeypatch.setattr(postgresql, "RECONNECT_FOR_S", 0.5)
+    store, _ = opened(made)
+    made.server.stop("immediate")
+    try:
+        with pytest.raises(
+            StoreError, match=r"PostgreSQL database holdfast at .* cannot be written: .*server runs"
+        ):
+            commit(store, records())
+    finally:
+        made.server.start()
+        store.close()
+
+
+def breaking(monkeypatch: pytest.MonkeyPatch, *, lands: bool) -> list[str]:
+    """Break the connection at the next commit, before or after the server has heard of it."""
+    import psycopg
+
+    commit_of_driver: Callable[[Any], None] = psycopg.Connection.commit
+    broken: list[str] = []
+
+    def instead(connection: Any) -> None:
+        if not broken:
+            broken.append("once")
+            if lands:
+                commit_of_driver(connection)
+            connection.close()
+            raise psycopg.OperationalError("the connection was lost")
+        commit_of_driver(connection)
+
+    monkeypatch.setattr(psycopg.Connection, "commit", instead)
+    return broken
+
+
+@pytest.mark.parametrize("lands", [True, False], ids=["committed", "not committed"])
+def test_a_commit_of_unknown_outcome_is_looked_up_and_there_once(
+    made: InPostgres, monkeypatch: pytest.MonkeyPatch, lands: bool
+) -> None:
+    store, _ = opened(made)
+    commit(store, records(EVENTS[:2]))
+    broken = breaking(monkeypatch, lands=lands)
+    pieces = [KeepEvidence("a", 1, "w0", b"\x00\xff")]
+    store.call(store.commit, records(EVENTS[2:], 3), pieces).result()
+    assert broken
+    assert store.call(store.evidence, "a", 1).result() == [("w0", b"\x00\xff")]
+    commit(store, [])
+    store.close()
+    assert made.sql("SELECT count(*), max(sequence) FROM events") == [(len(EVENTS), len(EVENTS))]
+
+
+@pytest.mark.parametrize("lands", [True, False], ids=["committed", "not committed"])
+def test_a_transaction_beside_the_log_is_done_again_where_it_did_not_land(
+    made: InPostgres, monkeypatch: pytest.MonkeyPatch, lands: bool
+) -> None:
+    store, _ = opened(made)
+    assert store.call(OutboxStore(store).open).result() == (0, [])
+    broken = breaking(monkeypatch, lands=lands)
+    entry = OutboxEntry(1, "ops", "job-1", "JOB_FAILED", "{}")
+    store.call(OutboxStore(store).keep, 7, [entry]).result()
+    assert broken
+    assert store.call(OutboxStore(store).open).result() == (7, [entry])
+    store.close()
+
+
+def test_a_connection_that_is_lost_within_a_transaction_beside_the_log_is_not_noticed(made: InPostgres) -> None:
+    store, _ = opened(made)
+    lost: list[int] = []
+
+    def work(database: sa.Connection) -> int:
+        found = int(database.exec_driver_sql("SELECT pg_backend_pid()").scalar_one())
+        if not lost:
+            lost.append(found)
+            made.sql("SELECT pg_terminate_backend(?)", found)
+        return int(database.exec_driver_sql("SELECT pg_backend_pid()").scalar_one())
+
+    assert store.call(store.transaction, work).result() not in lost
+    commit(store, records())
+    store.close()
+
+
+def test_a_commit_of_unknown_outcome_ends_a_controller_that_was_replaced_meanwhile(
+    made: InPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, _ = opened(made)
+    broken = breaking(monkeypatch, lands=False)
+    engine, taken = old.engine, []
+
+    def landed(epoch: int) -> bool:
+        new, cluster = opened(on_another_machine(made, tmp_path))  # once the old one has been silent for a term
+        taken.append(cluster.epoch)
+        new.close()
+        return type(engine).landed(engine, epoch)
+
+    monkeypatch.setattr(engine, "landed", landed)
+    with pytest.raises(Deposed, match="taken over"):
+        commit(old, records())
+    old.close()
+    assert (broken, taken) == (["once"], [2])
+    assert made.sql("SELECT count(*) FROM events") == [(0,)]
+
+
+class Looks:
+    """The time of a controller that waits: it passes with its looks, and something may happen at each."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.at_each: Callable[[], None] = lambda: None
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.at_each()
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    from holdfast_controller.shell.store import postgresql
+
+    made = Looks()
+    monkeypatch.setattr(postgresql, "time", made)
+    return made
+
+
+def test_a_second_controller_waits_until_the_first_has_ended(
+    made: InPostgres, tmp_path: Path, looks: Looks
+) -> None:
+    first, _ = opened(made)
+    written = 0
+
+    def lead() -> None:
+        nonlocal written
+        if written == 100:
+            first.close()
+        elif looks.now % 1.0 == 0:
+            written += 1
+            commit(first, [record(written, EVENTS[0])])
+
+    looks.at_each = lead
+    told: list[str] = []
+    second = Store(made.other(tmp_path / "other", told.append))
+    cluster = second.call(second.open).result()
+    assert (cluster.epoch, cluster.sequence) == (2, 100)
+    assert told == [socket.gethostname()]
+    assert looks.now == pytest.approx(100.25), "the end of the first is seen at the next look"
+    second.close()
+
+
+def test_a_controller_that_writes_nothing_any_more_is_replaced_and_nothing_of_it_lands(
+    made: InPostgres, tmp_path: Path, looks: Looks
+) -> None:
+    frozen, _ = opened(made)
+    commit(frozen, records(EVENTS[:2]))
+    second, cluster = opened(on_another_machine(made, tmp_path))
+    assert (cluster.epoch, cluster.sequence) == (2, 2)
+    for write in (
+        lambda: frozen.commit(records(EVENTS[2:4], 3)),
+        lambda: frozen.commit([]),
+        lambda: frozen.snapshot(2, []),
+        lambda: frozen.sweep(0.0),
+    ):
+        with pytest.raises(Deposed, match="Another controller has taken over PostgreSQL database holdfast"):
+            frozen.call(write).result()
+    frozen.close()
+    commit(second, records(EVENTS[2:], 3))
+    second.close()
+    third, cluster = opened(on_another_machine(made, tmp_path, "third"))
+    third.close()
+    assert same(cluster, folded(EVENTS))
+
+
+def test_a_controller_with_slow_commits_keeps_leading(made: InPostgres, tmp_path: Path, looks: Looks) -> None:
+    """Its row is locked for as long as a commit is in flight, and is another one afterwards."""
+    slow, _ = opened(made)
+
+    def write(seconds: int) -> None:
+        def work(database: sa.Connection) -> None:
+            begun.set()
+            database.exec_driver_sql(f"SELECT pg_sleep({seconds})")
+
+        slow.transaction(work)
+
+    begun = threading.Event()
+    writing = slow.call(write, 1)
+    begun.wait(60)
+    second = Store(made.other(tmp_path / "other"))
+    waiting = second.call(second.open)
+    for _ in range(3):
+        writing.result()
+        assert not waiting.done()
+        begun.clear()
+        writing = slow.call(write, 1)
+        begun.wait(60)
+    slow.close()
+    assert waiting.result(60).epoch == 2
+    second.close()
+
+
+def test_a_killed_controller_has_no_one_to_wait_for_when_it_is_started_again(made: InPostgres) -> None:
+    from holdfast_controller.shell.store import high_water
+
+    store, _ = opened(made)
+    high_water.write(store.path, store.reached)  # a second after its start
+    commit(store, records())
+    began = time.monotonic()
+    again, cluster = opened(made)  # the first one is not closed: its machine knows that it is not there
+    assert (cluster.epoch, cluster.sequence) == (2, len(EVENTS))
+    assert time.monotonic() - began < 60
+    assert "leader" in dict(made.sql("SELECT key, value FROM meta"))
+    again.close()
+    with pytest.raises(Deposed):
+        commit(store, [])
+    store.close()
+
+
+def test_a_database_that_was_set_back_is_refused(made: InPostgres) -> None:
+    store, _ = opened(made)
+    commit(store, records())
+    store.close()
+    made.sql("DELETE FROM events WHERE sequence > 10")
+    with pytest.raises(
+        StoreError, match=r"ends at event 10 and had reached .* events that were acknowledged are missing"
+    ):
+        opened(made)
+
+
+def test_tables_of_something_else_are_left_alone(made: InPostgres) -> None:
+    made.sql("CREATE TABLE events (id int)")
+    with pytest.raises(
+        StoreError, match=r"holds a table events that is not of a store\. Give the controller a database"
+    ):
+        opened(made)
+    assert made.sql("SELECT count(*) FROM information_schema.tables WHERE table_schema = 'public'") == [(1,)]
+
+
+def test_text_that_the_server_cannot_hold_is_refused_by_name(made: InPostgres) -> None:
+    made.server.sql("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    try:
+        with pytest.raises(StoreError, match=r"latin at .* is encoded in LATIN1\. Make another one"):
+            opened(InPostgres(made.path, made.server, "latin"))
+    finally:
+        made.server.sql("DROP DATABASE latin WITH (FORCE)")
+
+
+def test_errors_of_the_server_say_what_to_do(made: InPostgres) -> None:
+    with pytest.raises(StoreError, match=r'database "none" does not exist.*Make the database'):
+        opened(InPostgres(made.path, made.server, "none"))
+    made.server.sql("ALTER DATABASE holdfast SET default_transaction_read_only = on")
+    with pytest.raises(StoreError, match=r"read-only.*takes writes"):
+        opened(made)
+
+
+def test_an_address_that_cannot_be_read_is_named_without_its_password() -> None:
+    from holdfast_controller.shell.store.postgresql import checked, name_of
+
+    with pytest.raises(ConfigError, match=r"database_url can't be read: .*postgresql://USER@HOST"):
+        checked("postgresql://[")
+    name = name_of(checked("postgresql://ann:secret@db1:5433,db2:5434/holdfast"))
+    assert name == "PostgreSQL database holdfast at db1:5433 or db2:5434"
+
+
+@pytest.mark.parametrize("words", ["\0", "a\0b\0", "\ue000", "\ue0000", "\0\ue000\0001", "Grüße 你好 🙂"])
+def test_text_that_postgresql_cannot_hold_comes_back_as_it_was(
+    made: InPostgres, tmp_path: Path, words: str
+) -> None:
+    store, _ = opened(made)
+    given = replace(record(1, EVENTS[0]), message=words)
+    store.call(store.commit, [given], [KeepAnswer("ann", words, Answer("digest", "job-1"))]).result()
+    assert store.call(store.read, given.entity, 0, 10).result() == [given]
+    store.call(store.copy_to, tmp_path / "copy.db").result()
+    store.close()
+    for place in (made, InFile(tmp_path / "copy.db")):
+        store, cluster = opened(place)
+        assert store.call(store.read, given.entity, 0, 10).result() == [given]
+        assert list(cluster.answers) == [("ann", words)]
+        store.close()
+
+
+def test_a_copy_is_a_whole_store_in_a_file(made: InPostgres, tmp_path: Path) -> None:
+    store, _ = opened(made)
+    store.call(store.commit, records(), [KeepEvidence("a", 1, "w0", b"\x00\xff")]).result()
+    store.call(store.copy_to, tmp_path / "copy.db").result()
+    store.close()
+    copy = Store(tmp_path / "copy.db")
+    cluster = copy.call(copy.open).result()
+    assert same(cluster, folded(EVENTS))
+    assert copy.call(copy.evidence, "a", 1).result() == [("w0", b"\x00\xff")]
+    copy.close()

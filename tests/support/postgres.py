@@ -1,0 +1,103 @@
+"""A server of PostgreSQL in a temporary folder, on a Unix socket alone. Run by root it uses another account."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+SETTINGS = {
+    "listen_addresses": "''",
+    "fsync": "off",  # it is the machine that would have to fail
+    "max_connections": "20",
+    "shared_buffers": "16MB",
+    "autovacuum": "off",
+}
+
+
+def missing() -> str:
+    """What is missing for a server here; empty if nothing is."""
+    if not (PROGRAMS or shutil.which("initdb")):
+        return "PostgreSQL"
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        return "psycopg"
+    return ""
+
+
+@dataclass
+class Server:
+    """A server that can be stopped and started again."""
+
+    folder: Path
+
+    def address(self, database: str) -> str:
+        return f"host={self.folder} user=holdfast dbname={database}"
+
+    def start(self) -> None:
+        self._run("pg_ctl", "-w", "-t", "60", "-l", f"{self.folder}/log", "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        self._run("pg_ctl", "-w", "-t", "60", "-m", mode, "stop")
+
+    def sql(self, statement: str) -> None:
+        """Execute a statement, such as CREATE DATABASE, as an administrator."""
+        import psycopg  # it may not be there
+
+        with psycopg.connect(self.address("postgres"), autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    def _run(self, program: str, *arguments: str) -> str:
+        # Not by subprocess: it would fork, which a process with gRPC's threads should not.
+        other = ["setpriv", f"--reuid={account}", "--clear-groups"] if (account := _account()) is not None else []
+        command = [*other, str(PROGRAMS[-1] / program) if PROGRAMS else program, *arguments]
+        place = {**os.environ, "PGDATA": f"{self.folder}/data", "HOME": str(self.folder), "LC_ALL": "C.UTF-8"}
+        done = subprocess.run(
+            command,
+            env=place,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+        )
+        if done.returncode:
+            log = self.folder / "log"
+            told = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+            raise RuntimeError(f"{program} has failed: {done.stdout}{told}")
+        return done.stdout
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Server]:
+    """A new server for as long as the block runs."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir="/tmp"))  # a socket's path has to be short
+    try:
+        if (account := _account()) is not None:
+            os.chown(folder, pwd.getpwnam(account).pw_uid, -1)
+        server = Server(folder)
+        server._run("initdb", "-U", "holdfast", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+        with (folder / "data/postgresql.conf").open("a") as settings:
+            settings.write("".join(f"{name} = {value}\n" for name, value in SETTINGS.items()))
+            settings.write(f"unix_socket_directories = '{folder}'\n")
+        server.start()
+        try:
+            yield server
+        finally:
+            with contextlib.suppress(RuntimeError):
+                server.stop("immediate")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _account() -> str | None:
+    return "nobody" if os.geteuid() == 0 else None
