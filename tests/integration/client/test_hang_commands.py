@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 from tests.integration.client.fake_controller import FakeController
-from tests.unit.cli.hangs import evidence, hung_job
+from tests.unit.cli.pages.hangs import evidence, hung_job
 
 from holdfast._session import hang_wire
 from holdfast._session.hang_wire import WorkerEvidence

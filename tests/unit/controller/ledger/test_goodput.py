@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.controller.goodput_stories import STORIES
+from tests.unit.controller.ledger.goodput_stories import STORIES
 
 from holdfast_controller.core.goodput.causes import PAYERS
 from holdfast_controller.core.model.recovery import EndReason

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from types import ModuleType
 
 import pytest
-from tests.unit.controller.goodput_mutants import MUTANTS
-from tests.unit.controller.goodput_stories import STORIES
+from tests.unit.controller.ledger.goodput_mutants import MUTANTS
+from tests.unit.controller.ledger.goodput_stories import STORIES
 
 from holdfast_controller.core.fold import allocation, restore
 from holdfast_controller.core.fold import job as job_fold

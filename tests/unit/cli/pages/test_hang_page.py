@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.cli.hangs import START, evidence, hung_job
+from tests.unit.cli.pages.hangs import START, evidence, hung_job
 
 from holdfast._session.hang_wire import WorkerEvidence
 from holdfast.cli.hangs.hang_page import detector_sentence, evidence_text, hang_lines, verdict_lines

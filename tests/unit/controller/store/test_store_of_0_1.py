@@ -30,7 +30,7 @@ from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.release_0_1 import NEWER
 from holdfast_controller.shell.store.store import Store
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "store-0.1"
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "store-0.1"
 
 
 @dataclass(frozen=True)

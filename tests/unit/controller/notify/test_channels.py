@@ -207,7 +207,7 @@ def test_an_attempt_that_ends_is_told_by_its_reason() -> None:
 
 
 def test_every_key_of_the_settings_is_on_a_page() -> None:
-    docs = Path(__file__).parents[3] / "docs/users"
+    docs = Path(__file__).parents[4] / "docs/users"
     page = (docs / "notifications.md").read_text() + (docs / "http.md").read_text()
     keys = [f"notifications[].{field.name}" for field in fields(ChannelConfig)]
     keys += ["http_port", "notification_hosts", "notification_retry_for"]
