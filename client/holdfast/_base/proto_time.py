@@ -5,10 +5,16 @@ Protobuf is loaded by the functions that make messages: commands that print help
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from google.protobuf import duration_pb2, timestamp_pb2
+
+EARLIEST_S, LATEST_S = -62_135_424_000, 253_402_214_400
+"""January 3 of year 1 and December 31 of year 9999: what a message of a time may hold and every time zone can show."""
+LONGEST_S = 315_576_000_000
+"""The most, in seconds, that a message of a duration may hold: ten thousand years."""
 
 
 def seconds(message: duration_pb2.Duration | timestamp_pb2.Timestamp) -> float:
@@ -17,17 +23,23 @@ def seconds(message: duration_pb2.Duration | timestamp_pb2.Timestamp) -> float:
 
 
 def duration(seconds: float) -> duration_pb2.Duration:
-    """Return so many seconds as a message."""
+    """Return so many seconds as a message; what is longer than the most that one can hold, as that."""
     from google.protobuf import duration_pb2
 
     message = duration_pb2.Duration()
-    message.FromNanoseconds(int(seconds * 1e9))
+    message.FromNanoseconds(int(min(max(-LONGEST_S, seconds), LONGEST_S) * 1e9))
     return message
 
 
 def timestamp(wall_s: float) -> timestamp_pb2.Timestamp:
-    """Return a time in seconds since the epoch as a message, to the nanosecond."""
+    """Return a time in seconds since the epoch as a message, to the nanosecond; see ``showable``."""
     from google.protobuf import timestamp_pb2
 
-    whole = int(wall_s)
-    return timestamp_pb2.Timestamp(seconds=whole, nanos=int((wall_s - whole) * 1e9))
+    inside = showable(wall_s)
+    whole = math.floor(inside)
+    return timestamp_pb2.Timestamp(seconds=whole, nanos=int((inside - whole) * 1e9))
+
+
+def showable(wall_s: float) -> float:
+    """The time, or the nearest that can be shown: a message with one beyond can be neither read nor made JSON."""
+    return min(max(EARLIEST_S, wall_s), LATEST_S)

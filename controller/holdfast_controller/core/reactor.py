@@ -39,7 +39,9 @@ from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.scheduling.expiry import on_expired
+from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.schedule import place_queue, schedulable_hosts
+from holdfast_controller.core.scheduling.shared_queue_view import SharedQueueView
 from holdfast_controller.core.scheduling.submit import on_submission
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step.actions import Assign, Note, Reply
@@ -59,6 +61,7 @@ class Reactor:
         self.cluster = cluster
         self.policies = policies
         self.timers = Timers()
+        self._queue_view = SharedQueueView()
 
     def resume(self, now: Now, kept: dict[str, KeptWatch] | None = None) -> None:
         """Arm all timers after a start: leases get a full term again, running timeouts what is left of them.
@@ -70,6 +73,10 @@ class Reactor:
     def next_due(self) -> Mono | None:
         """The time at which to feed ``TimePassed``, on the monotonic clock; None if no timer is armed."""
         return self.timers.next_due()
+
+    def queue_view(self, now: Now) -> QueueView:
+        """The queue as it is now, for the reasons that its jobs wait."""
+        return self._queue_view.of(self.cluster, self.policies, now)
 
     def step(self, incoming: Input, now: Now) -> Decision:
         """Apply one input to the state; returns the entries to make durable and the actions to perform after."""

@@ -47,6 +47,7 @@ class QueueView:
         self.cluster, self.schedulable_hosts, self.quotas = cluster, schedulable_hosts, quotas
         self.now, self.loan_s = now, loan_s
         """Without a time no start is projected."""
+        self._reasons: dict[str, Pending] = {}
 
     @cached_property
     def starts(self) -> dict[str, Start]:
@@ -95,6 +96,13 @@ class QueueView:
         """Why a quota keeps the job from starting, of its own or for what it leaves after jobs ahead; else empty."""
         return self._quota_lacks.get(job.id, "") if self.quotas else ""
 
+    def reason_of(self, job: Job) -> Pending:
+        """Why a queued job isn't running."""
+        found = self._reasons.get(job.id)
+        if found is None:
+            found = self._reasons[job.id] = _lost_before(self.cluster, job, _queued(job, self))
+        return found
+
     def lack_of_room(self, job: Job) -> str:
         """The resources that hosts lack for a job, even with no other job ahead of it; empty when none."""
         if not self.cluster.hosts:
@@ -141,7 +149,7 @@ def pending(cluster: Cluster, job: Job, queue_view: QueueView) -> Pending | None
             cluster, job, f"{verb}; waits for its workers to be gone from", set(job.placement.emptied)
         )
     if job.state is JobState.QUEUED:
-        return _lost_before(cluster, job, _queued(job, queue_view))
+        return queue_view.reason_of(job)
     if job.outcome is not None:
         return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.placement.emptied))
     if not job.launched:

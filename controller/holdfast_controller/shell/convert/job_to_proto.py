@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
-from google.protobuf import timestamp_pb2
+from google.protobuf import duration_pb2, timestamp_pb2
 
+from holdfast._base.proto_time import duration, showable
 from holdfast._session import codec
 from holdfast._session.reports import Exit
 from holdfast.v1 import access_pb2, job_pb2, spec_pb2
@@ -36,10 +36,9 @@ from holdfast_controller.shell.convert.recovery_to_proto import (
 
 
 def timestamp(wall_s: float) -> timestamp_pb2.Timestamp:
-    """Epoch seconds on the wire."""
-    stamp = timestamp_pb2.Timestamp()
-    stamp.FromDatetime(datetime.fromtimestamp(wall_s, UTC))
-    return stamp
+    """Epoch seconds on the wire, to the microsecond; what no calendar shows as the nearest time that one does."""
+    seconds, micros = divmod(round(showable(wall_s) * 1e6), 1_000_000)
+    return timestamp_pb2.Timestamp(seconds=seconds, nanos=micros * 1000)
 
 
 def motd_to_proto(motd: Motd | None) -> access_pb2.Motd | None:
@@ -264,17 +263,18 @@ def _recovery(recovery: Recovery) -> job_pb2.Recovery:
     if recovery.ended_at is not None:
         message.ended_at.CopyFrom(timestamp(recovery.ended_at))
     spent, phases = phases_of(recovery), message.phases
-    phases.detect.FromNanoseconds(_ns(spent.detect_s))
-    phases.diagnose.FromNanoseconds(_ns(spent.diagnose_s))
-    for field, seconds in ((phases.stop, spent.stop_s), (phases.start, spent.start_s)):
+    phases.detect.CopyFrom(_span(spent.detect_s))
+    phases.diagnose.CopyFrom(_span(spent.diagnose_s))
+    for field, seconds in (
+        (phases.stop, spent.stop_s),
+        (phases.start, spent.start_s),
+        (phases.catch_up, spent.catch_up_s),
+        (message.lost, spent.lost_s),
+    ):
         if seconds is not None:
-            field.FromNanoseconds(_ns(seconds))
-    if spent.catch_up_s is not None:
-        phases.catch_up.FromNanoseconds(_ns(spent.catch_up_s))
-    if spent.lost_s is not None:
-        message.lost.FromNanoseconds(_ns(spent.lost_s))
+            field.CopyFrom(_span(seconds))
     return message
 
 
-def _ns(seconds: float) -> int:
-    return max(int(seconds * 1e9), 0)
+def _span(seconds: float) -> duration_pb2.Duration:
+    return duration(max(seconds, 0.0))

@@ -36,7 +36,6 @@ from holdfast_controller.shell.calls.committed_views import (
     committed_job,
     find_job,
     know_spec,
-    queue_view,
     seen_by,
     spec_of,
 )
@@ -138,8 +137,8 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         row = request.view == job_pb2.JOB_VIEW_ROW
         matches, found_in = parse_filter(request.filter), searched(request.search)
         page, slices = Page(request.page_size or _PAGE), TURNS.begin()
-        queue = queue_view(self._driver)
         cluster, found, last, more = self._driver.cluster, [], 0, ""
+        queue = self._driver.reactor.queue_view(now())
         for count, job in enumerate(self._listed(request)):
             if count % _FILTERED_AT_ONCE == 0:
                 await slices.rest()

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import grpc
+from google.protobuf.timestamp_pb2 import Timestamp
 
+from holdfast._base.proto_time import seconds
 from holdfast._daemon import log
 from holdfast.v1 import agent_pb2
 from holdfast_controller.core.model.rate_limit import Buckets
@@ -307,9 +309,14 @@ def _handle(line: _Line, message: agent_pb2.TransferRequest) -> bool:
 
 
 def _end(message: agent_pb2.TransferEnd) -> End:
-    archived = message.archived.ToDatetime(datetime.UTC) if message.HasField("archived") else None
+    archived = _moment(message.archived) if message.HasField("archived") else None
     status = message.exit_status if message.HasField("exit_status") else None
     return End(message.problem, missing=message.missing, archived=archived, exit_status=status)
+
+
+def _moment(stamp: Timestamp) -> datetime.datetime:
+    """A host's time, whatever its nanoseconds."""
+    return datetime.datetime.fromtimestamp(seconds(stamp), datetime.UTC)
 
 
 def _take(line: _Line, chunk: agent_pb2.TransferChunk) -> bool:

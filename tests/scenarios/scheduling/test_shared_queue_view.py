@@ -1,0 +1,98 @@
+"""The queue as all calls see it: projected once for all of them, and never older than the last event."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from tests.scenarios.world import World, gang
+
+from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.scheduling import projection
+from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
+from holdfast_controller.core.scheduling.projection import MOST_FORECAST
+from holdfast_controller.core.step import commands as st
+
+HOUR_S = 3600.0
+
+
+def lasting(hours: float) -> Gang:
+    """A worker that fills a host."""
+    return gang(1, expected_s=hours * HOUR_S, max_wait_s=0.0)
+
+
+def view(world: World) -> QueueView:
+    return world.reactor.queue_view(Now(Mono(world.mono), Wall(world.wall)))
+
+
+def why(world: World, name: str) -> str:
+    seen = view(world)
+    return wait_reason(world.cluster, world.cluster.jobs[name], seen.schedulable_hosts, seen)
+
+
+@pytest.fixture
+def world() -> World:
+    """One host that is busy, and jobs that wait for it, as many as have a projected start."""
+    made = World(hosts=1)
+    made.submit("busy", lasting(2))
+    made.run("busy")
+    for number in range(MOST_FORECAST):
+        made.submit(f"w{number}", lasting(1))
+    return made
+
+
+@pytest.fixture
+def projections(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The times at which starts were projected."""
+    times: list[float] = []
+    real = projection.forecast
+
+    def noted(*args: object) -> object:
+        times.append(args[3].mono)  # type: ignore[attr-defined]
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("holdfast_controller.core.scheduling.pending_reason.forecast", noted)
+    return times
+
+
+def test_calls_share_one_view_until_something_happens(world: World, projections: list[float]) -> None:
+    first = why(world, "w0")
+    assert "expected to start" in first
+    assert why(world, "w0") == first
+    assert view(world) is view(world)
+    assert len(projections) == 1
+
+
+def test_an_event_is_seen_at_once(world: World, projections: list[float]) -> None:
+    assert why(world, "w1").startswith("behind w0 in the queue")
+    world.cancel("w0")
+    assert not why(world, "w1").startswith("behind")
+    assert len(projections) == 2
+
+
+def test_projected_starts_outlast_what_happens_behind_the_jobs_that_have_one(
+    world: World, projections: list[float]
+) -> None:
+    before = why(world, "w1")
+    world.submit("last", lasting(1))
+    assert why(world, "last").startswith(f"behind {MOST_FORECAST} jobs in the queue")
+    assert why(world, "w1") == before
+    assert len(projections) == 1
+
+
+def test_what_changes_without_an_event_is_seen_within_a_second(world: World, projections: list[float]) -> None:
+    why(world, "w0")
+    world.mono, waited = world.mono + 0.6, len(world.log)
+    world.submit("last", lasting(1))  # does not prolong what was projected
+    why(world, "w0")
+    world.mono += 0.6
+    assert len(world.log) > waited
+    why(world, "w0")
+    assert len(projections) == 2
+
+
+def test_other_policies_are_seen_at_once(world: World) -> None:
+    before = view(world)
+    world.step(st.PoliciesChanged(dataclasses.replace(world.policies, loan_s=1.0)))
+    assert view(world).loan_s == 1.0 != before.loan_s
