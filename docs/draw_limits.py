@@ -28,11 +28,11 @@ CALLS: list[Row] = [
     ),
     ("calls of such callers at once", f"{C}.shell.enrolment.service:MAX_CALLS", COUNT, "refused"),
     ("calls in progress on one connection", f"{C}.shell.main.server:MAX_STREAMS", COUNT, "wait in the client"),
-    ("calls of one user in a burst", f"{C}.shell.calls.concurrency_limits:CALLS_BURST", COUNT, "wait"),
-    ("calls of one user a second", f"{C}.shell.calls.concurrency_limits:CALLS_PER_S", COUNT, "wait"),
-    ("calls that a refused one counts as", f"{C}.shell.calls.concurrency_limits:REFUSED_COSTS", COUNT, "wait"),
-    ("calls that a stream counts as", f"{C}.shell.calls.concurrency_limits:STREAM_COSTS", COUNT, "wait"),
-    ("calls of one user that wait", f"{C}.shell.calls.concurrency_limits:DELAYED_MOST", COUNT, "refused"),
+    ("calls of one user in a burst", f"{C}.shell.calls.caller_limits:CALLS_BURST", COUNT, "wait"),
+    ("calls of one user a second", f"{C}.shell.calls.caller_limits:CALLS_PER_S", COUNT, "wait"),
+    ("calls that a refused one counts as", f"{C}.shell.calls.caller_limits:REFUSED_COSTS", COUNT, "wait"),
+    ("calls that a stream counts as", f"{C}.shell.calls.caller_limits:STREAM_COSTS", COUNT, "wait"),
+    ("calls of one user that wait", f"{C}.shell.calls.caller_limits:DELAYED_MOST", COUNT, "refused"),
     ("messages of one host a second", f"{C}.shell.services.host_pacing:MESSAGES_PER_S", COUNT, "wait on the host"),
     ("bytes of one host a second", f"{C}.shell.services.host_pacing:BYTES_PER_S", BYTES, "wait on the host"),
     (
@@ -193,8 +193,8 @@ def table(rows: list[Row]) -> str:
 
 
 def of_callers() -> str:
-    calls = value(f"{C}.shell.calls.concurrency_limits:CALLS_MOST")
-    streams = value(f"{C}.shell.calls.concurrency_limits:STREAMS_MOST")
+    calls = value(f"{C}.shell.calls.caller_limits:CALLS_MOST")
+    streams = value(f"{C}.shell.calls.caller_limits:STREAMS_MOST")
     lines = [f"| {kind.value} | {calls[kind]} | {streams[kind]} |" for kind in (Kind.USER, Kind.HOST)]
     return "\n".join(("| one | calls in progress | streams open |", "|---|---|---|", *lines)) + "\n"
 

@@ -23,7 +23,7 @@ from holdfast._session.reports import (
     WorkerReport,
 )
 from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures
-from holdfast.hang.tuning import Action, HangSettings
+from holdfast.hang.thresholds import Action, HangSettings
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster

@@ -21,7 +21,7 @@ from bench.hangs.held_out import Part, Parts, alike, chosen, grid, scores_of, ta
 
 from holdfast.hang.records.corpus import Run, read
 from holdfast.hang.records.evaluate import Learned, Policy, RunScore, Score, pooled
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 SAMPLE = Path(__file__).parents[2] / "tests" / "fixtures" / "mlperf-progress-sample.jsonl.gz"
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from holdfast.hang.records.corpus import Run
 from holdfast.hang.records.evaluate import Learned, Policy, RunScore, score_run
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 SEED = 20
 MEDIAN_S = 240.0

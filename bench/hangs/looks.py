@@ -15,7 +15,7 @@ from bench.support.report import Table, framed
 
 from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
-from holdfast.hang.tuning import Action, HangSettings
+from holdfast.hang.thresholds import Action, HangSettings
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task

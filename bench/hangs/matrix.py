@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from bench.hangs.scenarios import FAULTS, fault, negatives
 from bench.hangs.world import Result, Scenario, Signals, Trace, World, name_of
 
-from holdfast.hang.tuning import Action, HangSettings
+from holdfast.hang.thresholds import Action, HangSettings
 
 GPUS = ("all", "utilisation", "none")
 FAMILIES = {

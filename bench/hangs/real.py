@@ -33,7 +33,7 @@ from holdfast.hang.judge import verdict
 from holdfast.hang.judge.state import begin
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast.hang.records.recording import WorkerSample
-from holdfast.hang.tuning import Action, HangSettings, Tuning
+from holdfast.hang.thresholds import Action, HangSettings, Tuning
 from holdfast.hang.worker_watch import WorkerWatch
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
 from holdfast_agent.core.worker.worker import Running, Worker

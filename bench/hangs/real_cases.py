@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 RANKS, GUILTY = 4, 2
 SCALE = 1 / 5

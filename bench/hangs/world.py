@@ -21,7 +21,7 @@ from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, Worker
 from holdfast.hang.pipeline.log_progress import LineReader
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, State, TreeSample
 from holdfast.hang.pipeline.waits import Wait, WaitKind
-from holdfast.hang.tuning import Action, HangSettings, Tuning
+from holdfast.hang.thresholds import Action, HangSettings, Tuning
 
 SAMPLE_S, GPU_S = 2.0, 5.0
 # Two rounds 5 s apart, each of a second or more for a rank: measured with real gangs on a busy machine.

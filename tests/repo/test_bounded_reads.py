@@ -59,7 +59,7 @@ WITHOUT_BOUND = {
         "doctor/reading.py .said",
         "main/host_shutdown.py .is_under_way",
     },
-    "a rank's own process, which reads of itself": {"shim/hook/sitecustomize.py ._cuda_is_initialised"},
+    "a rank's own process, which reads of itself": {"shim/warm/hook/sitecustomize.py ._cuda_is_initialised"},
     "a file of tests": {"gpu/scripted.py .SignalScript._load", "shim/failpoints.py ._passed"},
     "no file: a method of ours with a bound of its own": {
         "base/programs.py ._Kept.last",
@@ -69,7 +69,7 @@ WITHOUT_BOUND = {
         "main/daemon.py ._assemble",
         "main/daemon.py ._live",
         "sampling/gpu_signals.py .GpuSignalWatch.run",
-        "gpu/signals.py .read",
+        "gpu/readings.py .read",
         "shim/shim.py .Shim.handle",
         "shim/shim.py .Shim.serve",
     },

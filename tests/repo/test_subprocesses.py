@@ -16,14 +16,14 @@ OF_OS = ("fork", "posix_spawn", "system", "popen", "exec", "spawn", "startfile")
 """Prefixes."""
 FOR_JOBS = {
     "shell/base/programs.py": "the one function: by a reaper",
-    "shim/reaper.py": "the reaper's own child",
+    "shim/program_reaper.py": "the reaper's own child",
     "shim/launch.py": "ranks, in the walls of their shim",
     "shim/namespaces.py": "a child of the shim that makes namespaces, and ends; it runs nothing of the job's",
     "shim/rank_shell.py": "the keepers of users' shells; they run nothing of the job's themselves",
     "shim/shell_keeper.py": "a user's shell, in the walls of its rank",
     "shim/template.py": "forks itself into shims",
-    "shim/standby.py": "the keeper of parked ranks, and their Python, in the walls of a rank",
-    "shim/hook/sitecustomize.py": "ranks that are parked, forked in their Python before its program",
+    "shim/warm/standby.py": "the keeper of parked ranks, and their Python, in the walls of a rank",
+    "shim/warm/hook/sitecustomize.py": "ranks that are parked, forked in their Python before its program",
     "shell/shims/spawner.py": "the template of shims",
     "shell/evidence/tools.py": "stack dump tools of the host, bounded in time, output and number there",
 }

@@ -13,7 +13,7 @@ from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.pipeline.waits import Wait, WaitKind
-from holdfast.hang.tuning import Action, HangSettings
+from holdfast.hang.thresholds import Action, HangSettings
 
 EVERY_S = 5.0
 WAITS = Wait(WaitKind.PEER, "all_reduce")

@@ -19,7 +19,7 @@ from holdfast._session.assignment import Assignment, Launch
 from holdfast._session.reports import Exit, ExitReason, ExitReport, ReportedState, WorkerId, WorkerReport
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import WorkerFeatures
-from holdfast.hang.tuning import Action
+from holdfast.hang.thresholds import Action
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.fold.job import fold

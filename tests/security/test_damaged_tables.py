@@ -21,10 +21,10 @@ from holdfast._base.secret import Secret
 from holdfast.errors import StoreError
 from holdfast.hang.judge.state import begin
 from holdfast.hang.records.persistence import resting
+from holdfast_controller.core.model.accounts.web_sessions import Session
 from holdfast_controller.core.model.cluster import Answer, Cluster
 from holdfast_controller.core.model.goodput import Bookings, JobLedger, ProgressWatch, Statement
 from holdfast_controller.core.model.hang import KeptWatch
-from holdfast_controller.core.model.web_sessions import Session
 from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.shell.driver import Driver

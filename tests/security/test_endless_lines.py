@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast._api.log_lines import LogLines
-from holdfast.cli.jobs.last_words import LastWords
-from holdfast.cli.jobs.rank_output import RankOutput
 from holdfast.cli.kit.console import Console
+from holdfast.cli.pages.last_words import LastWords
+from holdfast.cli.pages.rank_output import RankOutput
 from holdfast.v1 import job_pb2
 
 CHUNK = b"x" * (128 << 10)

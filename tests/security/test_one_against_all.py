@@ -18,8 +18,8 @@ from holdfast._base.identity import Identity, Kind
 from holdfast.errors import InvalidInput, TooMany
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2
 from holdfast_controller.core.access.rules import Caller
-from holdfast_controller.shell.calls import bounds, concurrency_limits
-from holdfast_controller.shell.calls.concurrency_limits import ConcurrencyLimits
+from holdfast_controller.shell.calls import bounds, caller_limits
+from holdfast_controller.shell.calls.caller_limits import ConcurrencyLimits
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.main import server
 from holdfast_controller.shell.services import host_pictures, host_service, transfers
@@ -39,7 +39,7 @@ def anyio_backend() -> str:
 async def test_a_user_whose_streams_are_all_taken_stops_at_the_bound_and_nobody_else_notices(
     controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(concurrency_limits.STREAMS_MOST, Kind.USER, 3)
+    monkeypatch.setitem(caller_limits.STREAMS_MOST, Kind.USER, 3)
     ann, bob = (job_stub(controller.channel(f"user/{who}")) for who in ("ann", "bob"))
     async with controller.agent() as agent:
         name = (await ann.CreateJob(job_pb2.CreateJobRequest(job=job()), timeout=WITHIN_S)).job.id
@@ -66,7 +66,7 @@ async def test_a_user_whose_streams_are_all_taken_stops_at_the_bound_and_nobody_
 
 @pytest.mark.parametrize("streams", [True, False])
 async def test_each_kind_of_caller_has_a_bound_of_its_own_for_calls_and_for_streams(streams: bool) -> None:
-    held, most = ConcurrencyLimits(), concurrency_limits.STREAMS_MOST if streams else concurrency_limits.CALLS_MOST
+    held, most = ConcurrencyLimits(), caller_limits.STREAMS_MOST if streams else caller_limits.CALLS_MOST
     with contextlib.ExitStack() as places:
         for kind in Kind:
             caller = Caller(Identity("test", kind, "x"), 0.0, 0.0)
@@ -248,8 +248,8 @@ async def test_hosts_are_drawn_once_for_all_who_watch_them(
 @pytest.fixture
 def few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """20 calls at once and 50 a second; ask for it before the controller."""
-    monkeypatch.setattr(concurrency_limits, "CALLS_BURST", 20)
-    monkeypatch.setattr(concurrency_limits, "CALLS_PER_S", 50)
+    monkeypatch.setattr(caller_limits, "CALLS_BURST", 20)
+    monkeypatch.setattr(caller_limits, "CALLS_PER_S", 50)
 
 
 async def test_a_user_who_calls_without_end_waits_and_others_do_not(
@@ -286,7 +286,7 @@ async def test_streams_that_are_begun_without_end_wait_sooner_than_other_calls(
 async def test_refused_calls_wait_too_and_too_many_that_wait_are_refused(
     few_calls: None, controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(concurrency_limits, "DELAYED_MOST", 10)
+    monkeypatch.setattr(caller_limits, "DELAYED_MOST", 10)
     ann = job_stub(controller.channel("user/ann"))
 
     async def watch() -> grpc.StatusCode:

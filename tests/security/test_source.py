@@ -80,7 +80,7 @@ DECIDES_ON_ACCESS = (
     "shell/enrolment/service.py",
 )
 EXAMPLES = ("examples", "deploy")
-OF_THE_JOB = {("agent/holdfast_agent/shim/hook/sitecustomize.py", "__import__")}
+OF_THE_JOB = {("agent/holdfast_agent/shim/warm/hook/sitecustomize.py", "__import__")}
 """Runs as the job's user, in the job's own process, and imports what the job's program imported before."""
 _MESSAGE = re.compile(r"[a-z]+_pb2\.[A-Z]\w+$")
 """A message of ours, which may have a field of any name."""

@@ -9,7 +9,7 @@ from tests.sim import faults
 from tests.sim.moves import ClockSet, Cut, Dies, Frozen, Move, OfHost, OfJob, PowerLoss, Submit, SwitchedOff
 from tests.sim.plan import Plan
 
-from holdfast.hang.tuning import Action, HangSettings
+from holdfast.hang.thresholds import Action, HangSettings
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Scope, Strategy, Success, Task, WarningSignal
 
 LENGTHS_S = (100.0, 300.0, 600.0)

@@ -7,7 +7,7 @@ from tests.sim.faults import Weights
 from tests.sim.moves import Dies, Move, OfHost, OfJob, PowerLoss, Submit
 from tests.sim.plan import Plan
 
-from holdfast.hang.tuning import Action, HangSettings
+from holdfast.hang.thresholds import Action, HangSettings
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Scope, Success, Task
 
 POOL = Pool(1, Task(("train",)), gpus=2)

@@ -12,8 +12,8 @@ from tests.sim import generator
 from tests.sim.cluster.world import World
 
 from holdfast._sdk import json_view
-from holdfast.cli.jobs import exit_table, recovery_table
-from holdfast.cli.jobs.job_tables import steps
+from holdfast.cli.pages import exit_table, recovery_table
+from holdfast.cli.pages.job_tables import steps
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.scheduling.pending_reason import QueueView

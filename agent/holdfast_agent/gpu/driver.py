@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pynvml
 
-from holdfast_agent.gpu import nvml
+from holdfast_agent.gpu import inventory
 
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 def read() -> WireDriver:
     """Read the driver's facts. Raises ``LibraryFailed``."""
-    if not nvml.open_library():
+    if not inventory.open_library():
         return {"version": "", "persistence": []}
     persistence = []
-    for device, _ in nvml.devices():
+    for device, _ in inventory.devices():
         mode = device.ask(pynvml.nvmlDeviceGetPersistenceMode)
         if mode is not None:
             persistence.append((device.uuid, bool(mode)))

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 
-from holdfast_agent.gpu import driver, nvml, signals, xid_events
+from holdfast_agent.gpu import driver, inventory, readings, xid_events
 
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 _OPS: dict[str, Callable[[], Any]] = {
-    "inventory": nvml.inventory,
-    "usage": nvml.usage,
-    "signals": signals.read,
+    "inventory": inventory.inventory,
+    "usage": inventory.usage,
+    "signals": readings.read,
     "driver": driver.read,
 }
 
@@ -41,7 +41,7 @@ def answer(line: bytes) -> dict[str, Any]:
         return {"error": f"unknown op {op!r}; known: {', '.join(_OPS)}"}
     try:
         return {"ok": _OPS[op]()}
-    except nvml.LibraryFailed as failure:
+    except inventory.LibraryFailed as failure:
         return {"failed": str(failure)}
 
 
@@ -52,8 +52,8 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a driver library prints must not mix with the replies
     try:
-        nvml.open_library()
-    except nvml.LibraryFailed:
+        inventory.open_library()
+    except inventory.LibraryFailed:
         pass  # the first reply will say so
     replies.write(b'{"ready": true}\n')
     replies.flush()

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
     from holdfast_agent.shim.journal import Record
     from holdfast_agent.shim.peers import Peers
-    from holdfast_agent.shim.release import Release
-    from holdfast_agent.shim.warm_starts import WarmStarts
+    from holdfast_agent.shim.warm.release import Release
+    from holdfast_agent.shim.warm.warm_starts import WarmStarts
 
 VERSION = 1
 GUARD_GRACE_S = 5.0  # from TERM to KILL for ranks whose guard is gone
@@ -416,7 +416,7 @@ class Shim:
         """The parked processes that become the ranks; None for a cold start. Loads what a warm one takes, if asked."""
         if self.warm is None and message.get("warm") is not None:
             try:
-                from holdfast_agent.shim.warm_starts import WarmStarts
+                from holdfast_agent.shim.warm.warm_starts import WarmStarts
             except Exception as error:  # noqa: BLE001 - of another release, or gone: the ranks start all the same
                 self.say({"ev": "note", "generation": generation.number, "message": f"no warm starts: {error}"})
                 return None

@@ -11,9 +11,9 @@ from holdfast._api.results import Failure, failure_of, state_of
 from holdfast._base.printable import one_line
 from holdfast._base.proto_time import seconds
 from holdfast._sdk import json_view
-from holdfast.cli.jobs.gang import gpus_of, ranks_of
-from holdfast.cli.jobs.job_tables import steps
 from holdfast.cli.kit.durations import span
+from holdfast.cli.pages.gang import gpus_of, ranks_of
+from holdfast.cli.pages.job_tables import steps
 from holdfast.client import TERMINAL
 from holdfast.v1 import job_pb2
 

@@ -18,7 +18,7 @@ from holdfast.hang.judge.stages import Rung
 from holdfast.hang.judge.state import JobWatch, begin
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast.hang.records.recording import WorkerSample
-from holdfast.hang.tuning import Action, HangSettings
+from holdfast.hang.thresholds import Action, HangSettings
 from holdfast.hang.worker_watch import WorkerWatch
 
 LOOK_EVERY_S = 1.0

@@ -18,7 +18,7 @@ from holdfast.hang.pipeline.log_progress import COUNT_S, LineReader, WorkCount
 from holdfast.hang.pipeline.rank_baseline import Baseline, begin, observe
 from holdfast.hang.pipeline.step_count import LineCounts, StepCount
 from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 GPU_READINGS = 12
 """Readings of a GPU at work, 5 s apart, that are more than a start does there."""

@@ -19,7 +19,7 @@ from holdfast._session import hang_wire
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.records import reader
 from holdfast.hang.records.recording import WorkerSample, encode
-from holdfast.hang.tuning import HangSettings
+from holdfast.hang.thresholds import HangSettings
 from holdfast.v1 import hang_pb2, job_pb2
 
 pytestmark = pytest.mark.anyio

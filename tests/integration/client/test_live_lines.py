@@ -11,7 +11,7 @@ import pytest
 
 SHOW = """
 import random, sys
-from holdfast.cli.jobs.rank_output import RankOutput
+from holdfast.cli.pages.rank_output import RankOutput
 from holdfast.cli.kit.console import Console
 from holdfast.v1 import job_pb2
 rng, now = random.Random(int(sys.argv[1])), [0.0]

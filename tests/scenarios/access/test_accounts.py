@@ -8,7 +8,7 @@ import pytest
 from tests.scenarios.world import World, gang, inventory
 
 from holdfast.errors import AccountDenied
-from holdfast_controller.core.model.users import Role, RunAs
+from holdfast_controller.core.model.accounts.users import Role, RunAs
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies

@@ -6,8 +6,8 @@ import pytest
 from tests.scenarios.world import World
 
 from holdfast_controller.core.access.motd import MAX_BYTES, MAX_LINES
+from holdfast_controller.core.model.accounts.users import Motd
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.users import Motd
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
 

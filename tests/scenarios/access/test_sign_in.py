@@ -9,7 +9,7 @@ from tests.scenarios.world import World
 
 from holdfast._base.identity import Kind
 from holdfast_controller.core.access.accounts import account_for
-from holdfast_controller.core.model.users import GroupGrant, Role, RunAs, SignInPolicy
+from holdfast_controller.core.model.accounts.users import GroupGrant, Role, RunAs, SignInPolicy
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies

@@ -6,8 +6,8 @@ import pytest
 from tests.scenarios.world import World, gang
 
 from holdfast._base.identity import Kind
+from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.users import Role
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies

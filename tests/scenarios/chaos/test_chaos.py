@@ -15,10 +15,10 @@ from tests.scenarios.world import World, gang
 
 from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.pipeline.samples import State
-from holdfast.hang.tuning import Action, HangSettings
+from holdfast.hang.thresholds import Action, HangSettings
+from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.gang import Retries, Scope, Strategy, Success, WarningSignal
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.quota import Quota
 from holdfast_controller.core.step.assignment import desired, quarantined
 from holdfast_controller.core.step.step import Policies
 

@@ -20,7 +20,7 @@ from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.finding import Rule
 from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.pipeline.waits import Wait, WaitKind
-from holdfast.hang.tuning import Action
+from holdfast.hang.thresholds import Action
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.hang import HangOutcome

@@ -10,7 +10,7 @@ from tests.scenarios.training import Training, hanging_gang, training
 from tests.scenarios.world import World
 
 from holdfast.hang.pipeline.features import Motion
-from holdfast.hang.tuning import Action
+from holdfast.hang.thresholds import Action
 from holdfast_controller.core.model.hang import HangOutcome
 
 # --- Hands off ----------------------------------------------------------------------------------------------------

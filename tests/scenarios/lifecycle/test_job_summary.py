@@ -15,10 +15,10 @@ from tests.scenarios.training import training
 from tests.scenarios.world import World, gang
 
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
-from holdfast.hang.tuning import Action
+from holdfast.hang.thresholds import Action
+from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall, moment
 from holdfast_controller.core.model.gang import Retries, Strategy
-from holdfast_controller.core.model.quota import Quota
 from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts

@@ -10,9 +10,9 @@ from tests.scenarios.queue_stories import cpu, job_of, policies, why
 from tests.scenarios.world import World, durable, gang
 
 from holdfast.errors import AccountDenied, HoldfastError, NeverFits, TooMany
+from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, Strategy
-from holdfast_controller.core.model.quota import Quota
 from holdfast_controller.core.scheduling.dry_run import DryRun, dry_run
 from holdfast_controller.core.step.commands import JobSubmission
 

@@ -6,7 +6,7 @@ import pytest
 from tests.scenarios.queue_stories import cpu, finish, job_of, placed, policies, states, why
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.model.quota import Quota
+from holdfast_controller.core.model.accounts.quota import Quota
 
 
 def test_job_over_its_project_s_quota_waits_and_stops_nobody_of_another_project() -> None:

@@ -7,8 +7,8 @@ from tests.scenarios.queue_stories import finish, placed, policies, why
 from tests.scenarios.world import World, gang
 
 from holdfast.errors import NeverFits, TooMany
+from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.model.quota import Quota
 from holdfast_controller.core.scheduling.submit import refusal
 from holdfast_controller.core.step.commands import JobSubmission
 

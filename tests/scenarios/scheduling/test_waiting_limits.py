@@ -9,7 +9,7 @@ from tests.scenarios.queue_stories import finish, policies
 from tests.scenarios.world import World, gang
 
 from holdfast.errors import HoldfastError, TooMany
-from holdfast_controller.core.model.quota import Quota
+from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.scheduling import submit
 from holdfast_controller.core.step.commands import JobSubmission
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
-from holdfast.hang.tuning import Action
+from holdfast.hang.thresholds import Action
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.step import commands as st
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from holdfast.cli.jobs.progress_bars import LINE_S, OpenLine
-from holdfast.cli.jobs.rank_output import RankOutput
 from holdfast.cli.kit.console import ERR, OUT, Console
+from holdfast.cli.pages.progress_bars import LINE_S, OpenLine
+from holdfast.cli.pages.rank_output import RankOutput
 from holdfast.v1 import job_pb2
 
 

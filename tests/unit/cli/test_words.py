@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.jobs import exit_table
-from holdfast.cli.jobs.event_lines import (
+from holdfast.cli.kit.durations import age, span
+from holdfast.cli.kit.table import Cell, Row
+from holdfast.cli.pages import exit_table
+from holdfast.cli.pages.event_lines import (
     blamed_rank,
     exit_in_words,
     farewell,
@@ -21,9 +23,7 @@ from holdfast.cli.jobs.event_lines import (
     while_queued,
     while_silent,
 )
-from holdfast.cli.jobs.gang import chosen, gpus_of, ranks_of
-from holdfast.cli.kit.durations import age, span
-from holdfast.cli.kit.table import Cell, Row
+from holdfast.cli.pages.gang import chosen, gpus_of, ranks_of
 from holdfast.errors import InvalidInput
 from holdfast.v1 import job_pb2, spec_pb2
 

@@ -10,6 +10,7 @@ from holdfast._base.xids import Repair
 from holdfast._session.reports import Exit, ExitReason
 from holdfast.hang.judge.finding import Rule
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Pool, Task
@@ -22,7 +23,6 @@ from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.recovery import Budget, EndReason, RankName, Recover, of_rank
 from holdfast_controller.core.model.runtime import Started
 from holdfast_controller.core.model.subscription import Notice
-from holdfast_controller.core.model.users import Role
 
 GIB = 1 << 30
 TASK = Task(("python", "train.py"), ("--lr", "3"), (("A", "1"), ("B", "$(A)")), "/data")

@@ -7,8 +7,8 @@ import pytest
 from holdfast._base.identity import Identity, Kind
 from holdfast.errors import Denied, NotFound, Unauthenticated
 from holdfast_controller.core.access.rules import RULES, Caller, Registry, Target, refusal
-from holdfast_controller.core.model.rate_limit import Buckets
-from holdfast_controller.core.model.users import People, Role
+from holdfast_controller.core.model.accounts.token_buckets import Buckets
+from holdfast_controller.core.model.accounts.users import People, Role
 
 GET = "holdfast.v1.JobService/GetJob"
 CANCEL = "holdfast.v1.JobService/CancelJob"

@@ -10,7 +10,7 @@ import pytest
 from holdfast import spec
 from holdfast._base import config, extras
 from holdfast.errors import AddressUnavailable, ConfigError
-from holdfast_controller.core.model.users import GroupGrant, Role, SignInPolicy
+from holdfast_controller.core.model.accounts.users import GroupGrant, Role, SignInPolicy
 from holdfast_controller.shell.base.config import ControllerConfig, QuotaConfig
 from holdfast_controller.shell.base.oidc_config import OidcConfig, OidcGrantConfig
 from holdfast_controller.shell.convert.gang_from_spec import gang_of

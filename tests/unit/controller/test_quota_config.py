@@ -8,7 +8,7 @@ import pytest
 
 from holdfast._base import config
 from holdfast.errors import ConfigError
-from holdfast_controller.core.model.quota import Quota, quota_of
+from holdfast_controller.core.model.accounts.quota import Quota, quota_of
 from holdfast_controller.shell.base.config import ControllerConfig
 
 BASE = """

@@ -18,7 +18,7 @@ from holdfast.hang.judge.verdict import step
 from holdfast.hang.pipeline.features import RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.rank_baseline import Baseline
 from holdfast.hang.pipeline.samples import RankSample, TreeSample
-from holdfast.hang.tuning import Action, HangSettings
+from holdfast.hang.thresholds import Action, HangSettings
 
 PACKAGE = Path(holdfast.hang.__file__).parent
 PURE = {

@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[3]
 SHOWN = {"bar_step", "step_total"}
 READERS = {
     "agent/holdfast_agent/shell/hangs/feature_reporter.py",  # series
-    "client/holdfast/cli/jobs/job_page.py",
-    "client/holdfast/cli/jobs/job_tables.py",
+    "client/holdfast/cli/pages/job_page.py",
+    "client/holdfast/cli/pages/job_tables.py",
     "client/holdfast/_api/job_view.py",
     "controller/holdfast_controller/core/goodput/progress.py",  # the ledger
     "controller/holdfast_controller/core/views/training.py",

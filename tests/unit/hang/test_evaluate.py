@@ -13,7 +13,7 @@ import pytest
 from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.records.corpus import CorpusError, Run, parsed, read
 from holdfast.hang.records.evaluate import Learned, rate_interval, score, share_interval
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 SAMPLE = Path(__file__).parents[2] / "fixtures" / "mlperf-progress-sample.jsonl.gz"
 

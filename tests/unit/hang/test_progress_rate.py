@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast._base.codec import from_plain, to_plain
 from holdfast.hang.pipeline.progress_rate import ProgressRate
-from holdfast.hang.tuning import HangSettings, Tuning, tuned
+from holdfast.hang.thresholds import HangSettings, Tuning, tuned
 
 T = Tuning()
 

@@ -10,7 +10,7 @@ from holdfast.hang.pipeline.features import GpuLook, Motion, RankFeatures, Worke
 from holdfast.hang.pipeline.rank_baseline import Baseline
 from holdfast.hang.pipeline.samples import Family, GpuSample, ProcessSample, RankSample, State, TreeSample
 from holdfast.hang.pipeline.waits import Wait, WaitKind
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 T = Tuning()
 STEP_S = 2.0

@@ -20,7 +20,7 @@ from holdfast.hang.records.recording import (
     decode,
     encode,
 )
-from holdfast.hang.tuning import Action, HangSettings
+from holdfast.hang.thresholds import Action, HangSettings
 
 FULL = WorkerSample(
     job="job-1",

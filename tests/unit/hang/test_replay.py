@@ -15,7 +15,7 @@ from holdfast.hang.pipeline.samples import ProcessSample, RankSample, State
 from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.hang.records.recording import LogLine, WorkerSample, encode
 from holdfast.hang.replay import Moment, Turn, replay
-from holdfast.hang.tuning import HangSettings
+from holdfast.hang.thresholds import HangSettings
 
 
 def recorded(

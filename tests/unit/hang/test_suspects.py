@@ -14,7 +14,7 @@ from holdfast.hang.judge.waiting import Gang
 from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures
 from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.pipeline.samples import State
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 TORCH = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 MAIN = Frame("train", "/home/u/train.py", 88)

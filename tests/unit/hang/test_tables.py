@@ -14,7 +14,7 @@ from holdfast.hang.judge import stages
 from holdfast.hang.judge.stages import Rung, climb
 from holdfast.hang.pipeline import phase
 from holdfast.hang.pipeline.phase import Facts, Phase, next_phase
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 State = TypeVar("State", bound=enum.Enum)
 

@@ -23,7 +23,7 @@ from holdfast.hang.pipeline.features import (
 from holdfast.hang.pipeline.phase import Phase
 from holdfast.hang.pipeline.samples import Family, State
 from holdfast.hang.pipeline.waits import FUTEX, Wait, WaitKind
-from holdfast.hang.tuning import Action, HangSettings
+from holdfast.hang.thresholds import Action, HangSettings
 
 RESTART = HangSettings(action=Action.RESTART)
 

@@ -1,7 +1,7 @@
 """The one way to start a program that runs for a job: by a reaper, so that nothing of it stays.
 
-``holdfast_agent.shim.reaper`` is the program's parent, and says what is made sure of. Here lie the bounds that the
-agent keeps: time, and what is read of the output.
+``holdfast_agent.shim.program_reaper`` is the program's parent, and says what is made sure of. Here lie the bounds that
+the agent keeps: time, and what is read of the output.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from holdfast_agent.core.launch.environment import WorkerUser
-from holdfast_agent.shim import cgroup, reaper
+from holdfast_agent.shim import cgroup, program_reaper
 
 T = TypeVar("T")
 KEPT_BYTES = 1 << 20
@@ -134,7 +134,7 @@ class Running:
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", reaper.__file__],
+                    [sys.executable, "-I", "-S", program_reaper.__file__],
                     stdin=theirs.fileno(),
                     stdout=stdout,
                     stderr=stderr,

@@ -54,7 +54,7 @@ def evaluate(file: Path, output: str) -> None:
     """
     from holdfast.hang.records import corpus
     from holdfast.hang.records.evaluate import Learned, score
-    from holdfast.hang.tuning import Tuning
+    from holdfast.hang.thresholds import Tuning
 
     try:
         runs = _counted(corpus.read(file))
@@ -103,7 +103,7 @@ def replay(
     from holdfast.hang.records import reader
     from holdfast.hang.records.recording import RecordingError
     from holdfast.hang.replay import replay as replayed
-    from holdfast.hang.tuning import HangSettings
+    from holdfast.hang.thresholds import HangSettings
 
     asked = {
         "timeout_s": timeout,

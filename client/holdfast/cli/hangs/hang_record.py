@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast.client import Client
     from holdfast.hang.records.recorder import JobRecording, WorkerFile
-    from holdfast.hang.tuning import HangSettings
+    from holdfast.hang.thresholds import HangSettings
     from holdfast.v1 import job_pb2
 
 DURATIONS = ("timeout", "floor", "ceiling", "startup_timeout", "lone_work_timeout", "external_timeout")
@@ -87,7 +87,7 @@ def _line(file: WorkerFile) -> str:
 
 def settings_of(job: job_pb2.CustomJob) -> HangSettings:
     """The job's own settings of hang detection, as the detector takes them."""
-    from holdfast.hang.tuning import HangSettings
+    from holdfast.hang.thresholds import HangSettings
 
     asked = job.job_spec.fault_tolerance.hang_detection
     times: dict[str, Any] = {

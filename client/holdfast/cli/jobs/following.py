@@ -17,13 +17,13 @@ import anyio
 import anyio.abc
 from anyio.lowlevel import current_token
 
-from holdfast.cli.jobs import event_lines
-from holdfast.cli.jobs.gang import ranks_of
-from holdfast.cli.jobs.last_words import LastWords
-from holdfast.cli.jobs.rank_output import RankOutput
 from holdfast.cli.jobs.waiting import patiently
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.console import Console, OutputClosed
+from holdfast.cli.pages import event_lines
+from holdfast.cli.pages.gang import ranks_of
+from holdfast.cli.pages.last_words import LastWords
+from holdfast.cli.pages.rank_output import RankOutput
 from holdfast.client import Client
 from holdfast.errors import HoldfastError
 from holdfast.v1 import job_pb2

@@ -78,7 +78,7 @@ def _show_job(word: str, output: str, *, verify: bool) -> None:
             sys.exit(exit_status.OUR_FAILURE)
         return
     from holdfast._sdk import json_view
-    from holdfast.cli.jobs.goodput_page import page
+    from holdfast.cli.pages.goodput_page import page
 
     if output == "json":
         dump(json_view.goodput(job_id, found), "json")
@@ -131,7 +131,7 @@ def _show_all(by: str, since: float | None, until: float | None, output: str) ->
         ]
         say_text(_csv(title, lines))
         return
-    from holdfast.cli.jobs.goodput_page import sums_table
+    from holdfast.cli.pages.goodput_page import sums_table
 
     if not found.rows:
         say("No job has held a host in that time.")

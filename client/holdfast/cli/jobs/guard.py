@@ -111,7 +111,7 @@ def _request(options: Mapping[str, Any]) -> Request:
         return job_of(request, {}, os.getcwd())
 
     def news(event: job_pb2.WatchJobResponse) -> str:
-        from holdfast.cli.jobs.event_lines import kind_of, sentence
+        from holdfast.cli.pages.event_lines import kind_of, sentence
 
         return "" if kind_of(event) in _NO_NEWS else sentence(event)
 
@@ -121,7 +121,7 @@ def _request(options: Mapping[str, Any]) -> Request:
         return exit_status.of_job(ended)
 
     def page(ended: job_pb2.CustomJob) -> Iterator[str]:
-        from holdfast.cli.jobs.job_page import page
+        from holdfast.cli.pages.job_page import page
 
         return page(ended, time.time(), wide=True, width=WIDTH, colour=False)
 

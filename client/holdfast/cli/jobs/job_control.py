@@ -132,7 +132,7 @@ def recoveries(word: str, output: str) -> None:
 
     job = with_client(work)
     from holdfast._sdk import json_view
-    from holdfast.cli.jobs.recovery_table import write_recoveries
+    from holdfast.cli.pages.recovery_table import write_recoveries
 
     if output == "json":
         dump([json_view.recovery(each) for each in job.recoveries], "json")

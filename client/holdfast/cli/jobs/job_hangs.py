@@ -116,7 +116,7 @@ def stacks(word: str, native: tuple[int, ...], full: bool, output: str) -> None:
     """
 
     async def work(client: Client) -> list[WorkerEvidence]:
-        from holdfast.cli.jobs.gang import chosen, ranks_of
+        from holdfast.cli.pages.gang import chosen, ranks_of
 
         job = await job_of(client, word)
         chosen(ranks_of(job.job_spec), (), native, "--native")

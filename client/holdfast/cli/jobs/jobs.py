@@ -110,7 +110,7 @@ def list_(limit: int | None, mine: bool, owner: str | None, output: str, **asked
 
 def _show(jobs: Sequence[job_pb2.CustomJob], output: str, hint: str) -> None:
     from holdfast._sdk import json_view
-    from holdfast.cli.jobs.job_tables import without_secrets, write_jobs
+    from holdfast.cli.pages.job_tables import without_secrets, write_jobs
 
     show_list(
         jobs,
@@ -144,8 +144,8 @@ def show(word: str, output: str, secrets: bool) -> None:
 
     found, goodput = with_client(work)
     from holdfast._sdk import json_view
-    from holdfast.cli.jobs.job_page import write_page
-    from holdfast.cli.jobs.job_tables import without_secrets
+    from holdfast.cli.pages.job_page import write_page
+    from holdfast.cli.pages.job_tables import without_secrets
 
     show_one(
         found,
@@ -176,7 +176,7 @@ def events(word: str, output: str) -> None:
 
     history = with_client(work)
     from holdfast._sdk import json_view
-    from holdfast.cli.jobs.job_tables import write_events
+    from holdfast.cli.pages.job_tables import write_events
 
     show_list(
         history,
@@ -201,7 +201,7 @@ def watch(word: str, cursor: int, output: str) -> None:
 
     async def work(client: Client) -> None:
         from holdfast._sdk import json_view
-        from holdfast.cli.jobs.job_tables import event_line
+        from holdfast.cli.pages.job_tables import event_line
 
         console = Console()
         job = await job_of(client, word)

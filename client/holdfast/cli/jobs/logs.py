@@ -61,8 +61,8 @@ def logs(
     async def work(client: Client) -> None:
         import anyio
 
-        from holdfast.cli.jobs.gang import chosen, ranks_of
-        from holdfast.cli.jobs.rank_output import RankOutput
+        from holdfast.cli.pages.gang import chosen, ranks_of
+        from holdfast.cli.pages.rank_output import RankOutput
 
         job = await job_of(client, word)
         ranks = chosen(ranks_of(job.job_spec), worker, rank)

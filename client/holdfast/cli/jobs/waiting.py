@@ -58,7 +58,7 @@ def wait(
 
     async def work(client: Client) -> int:
         from holdfast._sdk import json_view
-        from holdfast.cli.jobs.job_tables import without_secrets
+        from holdfast.cli.pages.job_tables import without_secrets
 
         if label:
             jobs = await own_jobs(client, now=time.time(), label=label, since=since)
@@ -123,7 +123,7 @@ async def _all_ended(
 
 def _line(job: job_pb2.CustomJob) -> str:
     from holdfast._sdk.json_view import state_name
-    from holdfast.cli.jobs.job_tables import failure
+    from holdfast.cli.pages.job_tables import failure
     from holdfast.v1 import job_pb2
 
     why = failure(job)

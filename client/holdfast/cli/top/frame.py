@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from holdfast._base.printable import one_line, styled_line
 from holdfast.cli.cluster.status_page import NOTHING, head
 from holdfast.cli.hosts.host_tables import free_gpus, remark, state_cell
-from holdfast.cli.jobs import job_page, job_tables
-from holdfast.cli.jobs.gang import gpus_of
 from holdfast.cli.kit import motd
 from holdfast.cli.kit.console import styled
 from holdfast.cli.kit.durations import age, span
 from holdfast.cli.kit.table import Cell, Column, Row, cell_len, cut, render
+from holdfast.cli.pages import job_page, job_tables
+from holdfast.cli.pages.gang import gpus_of
 from holdfast.cli.top.board import HOST_ORDERS, JOB_ORDERS, Board, Group, Pane, load_of
 from holdfast.cli.top.keys import HELP
 from holdfast.v1 import host_pb2, job_pb2

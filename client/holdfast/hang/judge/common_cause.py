@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast.hang.pipeline.samples import State
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 CLUSTER = ""
 """The name of what all jobs share."""

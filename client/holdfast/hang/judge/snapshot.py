@@ -11,7 +11,7 @@ from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFe
 from holdfast.hang.pipeline.phase import Phase
 from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.pipeline.samples import State
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 
 @dataclass(frozen=True, slots=True)

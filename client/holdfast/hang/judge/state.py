@@ -20,7 +20,7 @@ from holdfast.hang.pipeline.features import GpuLook, Motion, WorkerFeatures
 from holdfast.hang.pipeline.phase import Phase, facts_of, next_phase
 from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.pipeline.waits import WaitKind
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 
 @dataclass(frozen=True, slots=True)

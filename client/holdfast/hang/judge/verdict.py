@@ -41,7 +41,7 @@ from holdfast.hang.judge.state import (
 )
 from holdfast.hang.judge.waiting import Gang
 from holdfast.hang.pipeline.features import Motion, WorkerFeatures
-from holdfast.hang.tuning import Action, HangSettings, Tuning, tuned
+from holdfast.hang.thresholds import Action, HangSettings, Tuning, tuned
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast.hang.pipeline.features import GpuLook, Motion, WorkerFeatures
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 
 class Phase(enum.Enum):

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 
 class ProgressRate(NamedTuple):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from holdfast._base.xids import XidAction, action_of
 from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, State
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 # A tracked median moves by so much of itself per sample: it follows a doubling in 15 samples and shrugs off
 # outliers.

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.records.corpus import Run
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 STOPS_PER_RUN = 20
 # Two-sided 95 %.

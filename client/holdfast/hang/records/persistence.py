@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from holdfast.hang.judge.stages import Rung
 from holdfast.hang.judge.state import JobWatch
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 
 KEEP_EVERY_S = 10.0
 """No watch is written more often: what is learned of a job within seconds is learned again as fast."""

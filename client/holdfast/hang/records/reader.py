@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.hang.records.recorder import SETTINGS_EVERY, older
 from holdfast.hang.records.recording import WorkerSample, decode
-from holdfast.hang.tuning import HangSettings
+from holdfast.hang.thresholds import HangSettings
 
 PIECE_BYTES = 64 << 10
 LINE_BYTES = 1 << 20

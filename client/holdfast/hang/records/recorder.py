@@ -16,7 +16,7 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError
 from holdfast.hang.records.recording import RecordingError, WorkerSample, decode, encode
-from holdfast.hang.tuning import HangSettings
+from holdfast.hang.thresholds import HangSettings
 
 LIMIT_BYTES = 64 << 20
 PART_BYTES = 64 << 10

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from holdfast._base.codec import Format, from_plain, to_plain
 from holdfast.errors import HoldfastError
 from holdfast.hang.pipeline.samples import RankSample
-from holdfast.hang.tuning import HangSettings
+from holdfast.hang.thresholds import HangSettings
 
 FORMAT = 1
 _FORM = Format(without_defaults=True, digits=4)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from holdfast._base.accounts import NAME_RULE, is_account
 from holdfast.errors import AccountDenied, HoldfastError, InvalidInput, NotFound, Violation
 from holdfast_controller.core.events import access as ev
-from holdfast_controller.core.model.users import People, RunAs
+from holdfast_controller.core.model.accounts.users import People, RunAs
 from holdfast_controller.core.step.access_commands import AccountsAsked
 from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.step import Policies, Step

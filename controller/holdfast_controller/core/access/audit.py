@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field, replace
 
-from holdfast_controller.core.model.rate_limit import Buckets
+from holdfast_controller.core.model.accounts.token_buckets import Buckets
 
 SUMMARY_S = 60.0
 KINDS_MOST = 8

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from holdfast._base.identity import Identity, Kind
 from holdfast.errors import Denied, HoldfastError, InvalidInput, Unauthenticated, Violation
 from holdfast_controller.core.access.audit import Trail
-from holdfast_controller.core.model.users import EVERY_PROJECT, People, Role, role_in
+from holdfast_controller.core.model.accounts.users import EVERY_PROJECT, People, Role, role_in
 from holdfast_controller.core.step.lookup import unknown_job
 
 

@@ -12,8 +12,8 @@ from holdfast._base.secret import NAME_PATTERN, NAME_RULE
 from holdfast.errors import InvalidInput, NotFound, Violation, WrongState
 from holdfast_controller.core.events import access as ev
 from holdfast_controller.core.events.access import holder_in_words
+from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.users import People
 from holdfast_controller.core.step.access_commands import SecretGiven, SecretRemovalAsked
 from holdfast_controller.core.step.actions import KeepSecret, Refuse, Reply
 from holdfast_controller.core.step.step import Step

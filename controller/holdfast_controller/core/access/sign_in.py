@@ -18,7 +18,7 @@ from holdfast._base.identity import NAME_RULE, is_name
 from holdfast._base.printable import one_line
 from holdfast.errors import Denied, HoldfastError, InvalidInput, TooMany, Violation, WrongState
 from holdfast_controller.core.events import access as ev
-from holdfast_controller.core.model.users import GroupGrant, People, Role
+from holdfast_controller.core.model.accounts.users import GroupGrant, People, Role
 from holdfast_controller.core.step.access_commands import SignInAllowanceAsked, SignInAsked
 from holdfast_controller.core.step.actions import AccessChanged, Refuse, Reply
 from holdfast_controller.core.step.step import Policies, Step

@@ -9,7 +9,7 @@ from holdfast.errors import Denied, HoldfastError, InvalidInput, NotFound, Viola
 from holdfast_controller.core.access.accounts import bad_accounts, map_user
 from holdfast_controller.core.access.sign_in import by_provider
 from holdfast_controller.core.events import access as ev
-from holdfast_controller.core.model.users import EVERY_PROJECT, Token
+from holdfast_controller.core.model.accounts.users import EVERY_PROJECT, Token
 from holdfast_controller.core.step.access_commands import EnrolAsked, RoleAsked, TokenAsked, UserRemovalAsked
 from holdfast_controller.core.step.actions import AccessChanged, Refuse, Reply
 from holdfast_controller.core.step.step import Step

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast._base.identity import Kind
+from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.users import Role
 
 
 @dataclass(frozen=True, kw_only=True)

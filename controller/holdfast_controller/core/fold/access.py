@@ -7,8 +7,8 @@ from typing import assert_never
 
 from holdfast._base.identity import Kind
 from holdfast_controller.core.events import access as ev
+from holdfast_controller.core.model.accounts.users import Motd, People, SecretNote, SignIn, Token
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.users import Motd, People, SecretNote, SignIn, Token
 
 TOKEN_KEPT_S = 86_400.0
 """Seconds after its end in which a token is still known, so that its use is refused as late, not as unknown."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast_controller.core.goodput.host_record import observe
 from holdfast_controller.core.goodput.shares import on_hold, on_let_go, on_upgrade
+from holdfast_controller.core.model.accounts.quota import Holdings
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.free_capacity import FreeCapacity
@@ -11,7 +12,6 @@ from holdfast_controller.core.model.host import Allocation, Host
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.queue import Queue
-from holdfast_controller.core.model.quota import Holdings
 from holdfast_controller.core.model.run_times import RunTimes, run_time_of
 
 

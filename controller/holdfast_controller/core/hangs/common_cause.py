@@ -12,7 +12,7 @@ Only its events are durable: after a restart of the controller a brake's time be
 from __future__ import annotations
 
 from holdfast.hang.judge.common_cause import CommonCause
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import SharedCause

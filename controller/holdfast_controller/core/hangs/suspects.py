@@ -10,7 +10,7 @@ import re
 
 from holdfast.hang.judge.common_cause import CLUSTER, CommonCause, SuspectJob, common_cause, mount_waits
 from holdfast.hang.pipeline.features import WorkerFeatures
-from holdfast.hang.tuning import Tuning
+from holdfast.hang.thresholds import Tuning
 from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.job import Job

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from holdfast_controller.core.events import access as ev
 from holdfast_controller.core.events.access import holder_in_words
-from holdfast_controller.core.model.users import EVERY_PROJECT
+from holdfast_controller.core.model.accounts.users import EVERY_PROJECT
 
 
 def access_message(event: ev.PeopleEvent) -> str:

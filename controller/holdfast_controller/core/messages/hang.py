@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast.hang.tuning import Action
+from holdfast.hang.thresholds import Action
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Wall, time_of_day
 from holdfast_controller.core.model.hang import HangOutcome

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.hang.judge.common_cause import SuspectJob
 from holdfast.hang.judge.state import JobWatch
+from holdfast_controller.core.model.accounts.quota import Holdings
+from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.core.model.clock import BOOT, NEVER, ClockTrust, Mono, Wall
 from holdfast_controller.core.model.free_capacity import FreeCapacity
 from holdfast_controller.core.model.goodput import Bookings
@@ -18,10 +20,8 @@ from holdfast_controller.core.model.host import FailedCheck, Host, Presence
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.purged import PurgedJobs
 from holdfast_controller.core.model.queue import Queue
-from holdfast_controller.core.model.quota import Holdings
 from holdfast_controller.core.model.run_times import RunTimes
 from holdfast_controller.core.model.runtime import Runtime
-from holdfast_controller.core.model.users import People
 
 if TYPE_CHECKING:
     from holdfast._session.reports import WorkerReport

@@ -13,7 +13,7 @@ from functools import cached_property
 from holdfast._base.rank_variables import WORLD_POOLS
 from holdfast._session.assignment import Task as Task
 from holdfast._session.assignment import WarmStart
-from holdfast.hang.tuning import HangSettings
+from holdfast.hang.thresholds import HangSettings
 from holdfast_controller.core.model.subscription import Subscription
 
 

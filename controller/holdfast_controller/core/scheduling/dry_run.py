@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from holdfast_controller.core.access.accounts import account_for
+from holdfast_controller.core.model.accounts.quota import Waiting, lack
 from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
@@ -16,7 +17,6 @@ from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.host import Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.phase import Queued
-from holdfast_controller.core.model.quota import Waiting, lack
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.placement import Plan, plan_job

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from holdfast_controller.core.model.accounts.quota import Quotas, Waiting, lack
 from holdfast_controller.core.model.clock import Now, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.host import Host, Liveness
 from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.quota import Quotas, Waiting, lack
 from holdfast_controller.core.model.recovery import EndReason, Recover
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 from holdfast_controller.core.scheduling.projection import Start, forecast, start_in_words

@@ -8,11 +8,11 @@ from holdfast.errors import AccountDenied, HoldfastError, InvalidInput, NeverFit
 from holdfast_controller.core.access.accounts import account_for
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.attempts import await_hosts
+from holdfast_controller.core.model.accounts.quota import USER, never, quota_of
 from holdfast_controller.core.model.capacity import capacity_of
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.host import Host
-from holdfast_controller.core.model.quota import USER, never, quota_of
 from holdfast_controller.core.scheduling.expiry import note_wait
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_in

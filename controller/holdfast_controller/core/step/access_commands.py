@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast._base.identity import Kind
-from holdfast_controller.core.model.users import Role
+from holdfast_controller.core.model.accounts.users import Role
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from holdfast_controller.core.events.job import AttemptEnded, Event, JobEnding, 
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.goodput.progress import recorded
 from holdfast_controller.core.messages.job import message_of
+from holdfast_controller.core.model.accounts.quota import Quotas
+from holdfast_controller.core.model.accounts.users import RunAs, SignInPolicy
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Bookings
@@ -16,9 +18,7 @@ from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.lease import LeasePolicy
-from holdfast_controller.core.model.quota import Quotas
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.model.users import RunAs, SignInPolicy
 from holdfast_controller.core.step.actions import Action, Assign
 from holdfast_controller.core.step.assignment import desired
 from holdfast_controller.core.step.timers import Timers

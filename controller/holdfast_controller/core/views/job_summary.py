@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
-from holdfast.hang.tuning import Action
+from holdfast.hang.thresholds import Action
 from holdfast_controller.core.goodput.pace import pace_in_words
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Now, moment

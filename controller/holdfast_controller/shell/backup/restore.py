@@ -35,8 +35,8 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.shell.backup import manifest as mf
 from holdfast_controller.shell.backup.backup import MAGIC, read_passphrase
+from holdfast_controller.shell.backup.restore_places import Targets, settings_for, targets_of
 from holdfast_controller.shell.backup.sealed_stream import Opener
-from holdfast_controller.shell.backup.targets import Targets, settings_for, targets_of
 from holdfast_controller.shell.base.config import CertificateConfig
 from holdfast_controller.shell.store.schema import web_sessions
 from holdfast_controller.shell.store.store import Store

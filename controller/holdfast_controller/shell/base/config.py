@@ -13,11 +13,11 @@ from holdfast._daemon.metrics import listener
 from holdfast._security import server_names
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError, MissingPackages
-from holdfast.hang.tuning import Action
+from holdfast.hang.thresholds import Action
 from holdfast.spec import DisconnectPolicy
-from holdfast_controller.core.model.quota import USER, Quota
+from holdfast_controller.core.model.accounts.quota import USER, Quota
+from holdfast_controller.core.model.accounts.users import RunAs, SignInPolicy
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.model.users import RunAs, SignInPolicy
 from holdfast_controller.shell.base import audit_syslog
 from holdfast_controller.shell.base.oidc_config import OidcConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast.errors import ConfigError
-from holdfast_controller.core.model.users import GroupGrant, Role, SignInPolicy
+from holdfast_controller.core.model.accounts.users import GroupGrant, Role, SignInPolicy
 
 
 @dataclass(frozen=True)

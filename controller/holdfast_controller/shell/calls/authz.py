@@ -34,7 +34,7 @@ from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls import bounds
 from holdfast_controller.shell.calls.audit_words import DEFAULT_PROJECT, Ended, StreamWords, made, subject_of
-from holdfast_controller.shell.calls.concurrency_limits import CallRates, ConcurrencyLimits
+from holdfast_controller.shell.calls.caller_limits import CallRates, ConcurrencyLimits
 from holdfast_controller.shell.calls.rpc import Context
 from holdfast_controller.shell.driver import Driver
 

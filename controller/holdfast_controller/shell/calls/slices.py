@@ -20,7 +20,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from holdfast_controller.core.model.rate_limit import Buckets
+from holdfast_controller.core.model.accounts.token_buckets import Buckets
 
 SLICE_S = 0.002
 """Of the processor's time: on a busy machine others are not to wait for what it does beside."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from holdfast import spec
 from holdfast._session.assignment import PackagedCode, SecretVariable, WarmStart
-from holdfast.hang.tuning import Action, HangSettings
+from holdfast.hang.thresholds import Action, HangSettings
 from holdfast.spec import DisconnectPolicy, EnvVar, HangDetection, JobSpec, SecretEnvVar, WarmMode, WorkerPoolSpec
 from holdfast_controller.core.model.gang import (
     Gang,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from holdfast._base.proto_time import duration
 from holdfast.v1 import host_pb2
 from holdfast_controller.core.fold.host import SELF
+from holdfast_controller.core.model.accounts.throttling import throttled_in_words
 from holdfast_controller.core.model.clock import NEVER
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.host import CondemnedGpu, FailedCheck, GpuFault, Host, Maintenance
-from holdfast_controller.core.model.throttling import throttled_in_words
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 
 

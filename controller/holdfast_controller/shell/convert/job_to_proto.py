@@ -11,6 +11,7 @@ from holdfast._session import codec
 from holdfast._session.reports import Exit
 from holdfast.v1 import access_pb2, job_pb2, spec_pb2
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
+from holdfast_controller.core.model.accounts.users import Motd
 from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
@@ -19,7 +20,6 @@ from holdfast_controller.core.model.gang import Gang, Member
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.job import Job, WorkerState
 from holdfast_controller.core.model.recovery import related_in_words
-from holdfast_controller.core.model.users import Motd
 from holdfast_controller.core.scheduling.dry_run import DryRun
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.views.expected_end import ExpectedEnd, expected_end

@@ -19,7 +19,7 @@ from holdfast.errors import Denied, HoldfastError, Unauthenticated, Unavailable,
 from holdfast.v1 import enrolment_pb2, enrolment_pb2_grpc
 from holdfast_controller.core.access.audit import Entry, Trail
 from holdfast_controller.core.access.rules import SIGN_IN, is_void
-from holdfast_controller.core.model.rate_limit import Buckets
+from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.core.step.commands import EnrolAsked, SignInAsked
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls.authz import Guard, peer_of

@@ -16,11 +16,11 @@ from typing import Any
 from holdfast._base import config as settings_file
 from holdfast._daemon import log
 from holdfast.errors import ConfigError
-from holdfast.hang.tuning import Action
+from holdfast.hang.thresholds import Action
 from holdfast.spec import DisconnectPolicy
+from holdfast_controller.core.model.accounts.users import RunAs
 from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.model.users import RunAs
 from holdfast_controller.core.step.commands import PoliciesChanged
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.base.config import ControllerConfig

@@ -22,7 +22,7 @@ from holdfast._daemon.loop_watch import LoopWatch
 from holdfast._daemon.sd_notify import Supervisor
 from holdfast._security import tls
 from holdfast.errors import AddressUnavailable
-from holdfast.hang.tuning import Action
+from holdfast.hang.thresholds import Action
 from holdfast.spec import DisconnectPolicy
 from holdfast.v1 import (
     access_pb2,

@@ -13,7 +13,7 @@ from holdfast._security.enrolment import tokens
 from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast.v1 import access_pb2, access_pb2_grpc
 from holdfast_controller.core.access.audit import Trail
-from holdfast_controller.core.model.users import EVERY_PROJECT, Role
+from holdfast_controller.core.model.accounts.users import EVERY_PROJECT, Role
 from holdfast_controller.core.step.commands import (
     AccountsAsked,
     HostRemovalAsked,

@@ -15,7 +15,7 @@ from holdfast._base.version import __version__
 from holdfast.doctor.reach import TIME_KEY
 from holdfast.v1 import cluster_pb2, cluster_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
-from holdfast_controller.core.model.users import EVERY_PROJECT
+from holdfast_controller.core.model.accounts.users import EVERY_PROJECT
 from holdfast_controller.core.views.alerts import Alert, ControllerStatus, alerts
 from holdfast_controller.core.views.overview import overview
 from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary

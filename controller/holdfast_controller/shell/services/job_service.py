@@ -15,7 +15,7 @@ from google.protobuf import json_format, struct_pb2
 
 from holdfast import spec
 from holdfast.errors import CursorExpired, InvalidInput, Violation, WrongState
-from holdfast.hang.tuning import Action
+from holdfast.hang.thresholds import Action
 from holdfast.spec import DisconnectPolicy
 from holdfast.v1 import agent_pb2, job_pb2, job_pb2_grpc, spec_pb2
 from holdfast_controller.core.access.rules import Registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast._base.secret import taken
 from holdfast.v1 import secret_pb2, secret_pb2_grpc
-from holdfast_controller.core.model.users import Role, SecretNote, role_in
+from holdfast_controller.core.model.accounts.users import Role, SecretNote, role_in
 from holdfast_controller.core.step.commands import SecretGiven, SecretRemovalAsked
 from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.calls.rpc import Context, caller_name, unary

@@ -9,7 +9,7 @@ from holdfast.errors import InvalidSpec, NotFound, Violation
 from holdfast.spec import JobSpec
 from holdfast.spec.models.references import bundles, secret_variables, unusable_packages
 from holdfast_controller.core.access.secrets import holder_of
-from holdfast_controller.core.model.users import People
+from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
 
 

@@ -20,8 +20,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from holdfast._base.proto_time import seconds
 from holdfast._daemon import log
 from holdfast.v1 import agent_pb2
-from holdfast_controller.core.model.rate_limit import Buckets
-from holdfast_controller.core.model.throttling import HOSTS_MOST
+from holdfast_controller.core.model.accounts.throttling import HOSTS_MOST
+from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.shell.calls.rpc import beside
 from holdfast_controller.shell.convert.clean_words import clean
 

@@ -16,10 +16,10 @@ from pydantic import TypeAdapter
 
 from holdfast._base.codec import from_plain, to_plain
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.users import People
 from holdfast_controller.shell.store.release_0_1 import NEWER, as_released
 
 _STORED_NAMES: dict[type[Any], str] = {

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from holdfast._base.proto_time import timestamp
 from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
-from holdfast_controller.core.model.web_sessions import LONGEST_S
+from holdfast_controller.core.model.accounts.web_sessions import LONGEST_S
 from holdfast_controller.shell.rest import body
 from holdfast_controller.shell.rest.calls import Aborted, Calls
 from holdfast_controller.shell.rest.errors import Json, Refusal, on_error

@@ -18,8 +18,8 @@ from holdfast._base.printable import one_line
 from holdfast._daemon import log
 from holdfast.errors import TooMany, Unauthenticated, WrongState
 from holdfast_controller.core.access.rules import Caller, is_void
-from holdfast_controller.core.model.rate_limit import Buckets
-from holdfast_controller.core.model.web_sessions import Codes, Session, Sessions
+from holdfast_controller.core.model.accounts.token_buckets import Buckets
+from holdfast_controller.core.model.accounts.web_sessions import Codes, Session, Sessions
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.store.records import as_written, with_checksum
 from holdfast_controller.shell.store.schema import web_sessions

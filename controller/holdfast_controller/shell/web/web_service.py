@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import NotFound, WrongState
 from holdfast.v1 import web_pb2, web_pb2_grpc
-from holdfast_controller.core.model.web_sessions import Session
+from holdfast_controller.core.model.accounts.web_sessions import Session
 from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.web.signed_in import SignedIn

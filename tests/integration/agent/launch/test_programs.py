@@ -11,7 +11,7 @@ import pytest
 from holdfast_agent.shell.base import programs
 from holdfast_agent.shell.base.programs import How, Program
 from holdfast_agent.shell.prepare import hooks
-from holdfast_agent.shim import reaper
+from holdfast_agent.shim import program_reaper
 
 DAEMON = "setsid sleep 612 > /dev/null 2>&1 & echo $! > {pid}"
 
@@ -68,8 +68,8 @@ def test_what_can_not_be_started_is_said() -> None:
 
 NO_MORE_IMPORTS = f"""
 import sys
-sys.path.append({os.path.dirname(os.path.dirname(os.path.dirname(reaper.__file__)))!r})
-from holdfast_agent.shim import reaper
+sys.path.append({os.path.dirname(os.path.dirname(os.path.dirname(program_reaper.__file__)))!r})
+from holdfast_agent.shim import program_reaper
 
 def refuse(event, args):
     if event == "import":
@@ -78,16 +78,16 @@ def refuse(event, args):
 def take_identity(self):
     sys.addaudithook(refuse)
 
-reaper.Reaper._take_identity = take_identity
-reaper.main()
+program_reaper.Reaper._take_identity = take_identity
+program_reaper.main()
 """
 
 
 def test_it_starts_for_an_account_that_may_not_read_the_agents_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "reaper.py").write_text(NO_MORE_IMPORTS)
-    monkeypatch.setattr(reaper, "__file__", str(tmp_path / "reaper.py"))
+    (tmp_path / "program_reaper.py").write_text(NO_MORE_IMPORTS)
+    monkeypatch.setattr(program_reaper, "__file__", str(tmp_path / "program_reaper.py"))
     ran = programs.run(Program(["sh", "-c", "echo there"], 20))
     assert (ran.how, ran.code, ran.output) == (How.ENDED, 0, b"there\n"), ran
 

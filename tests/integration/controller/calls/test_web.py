@@ -18,7 +18,7 @@ from tests.support.stubs import access_stub, web_stub
 
 from holdfast.errors import ConfigError
 from holdfast.v1 import access_pb2, web_pb2
-from holdfast_controller.core.model import web_sessions
+from holdfast_controller.core.model.accounts import web_sessions
 from holdfast_controller.shell.base.config import ControllerConfig, WebConfig
 from holdfast_controller.shell.main.server import serve
 from holdfast_controller.shell.web.browsers import COOKIE

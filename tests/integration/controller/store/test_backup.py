@@ -20,8 +20,8 @@ from holdfast._daemon.instance_lock import only_one
 from holdfast._security import server_names
 from holdfast.errors import ConfigError, Denied, HoldfastError, StoreError, WrongState, WrongVersion
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.users import Role
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
 from holdfast_controller.shell.backup import manifest as mf
 from holdfast_controller.shell.backup import restore

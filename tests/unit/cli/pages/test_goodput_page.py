@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.jobs.goodput_page import adding_up, bar, losses, short, sums_table
-from holdfast.cli.jobs.goodput_page import page as ledger_page
-from holdfast.cli.jobs.job_page import page
 from holdfast.cli.kit.table import cell_len, render
+from holdfast.cli.pages.goodput_page import adding_up, bar, losses, short, sums_table
+from holdfast.cli.pages.goodput_page import page as ledger_page
+from holdfast.cli.pages.job_page import page
 from holdfast.v1 import cluster_pb2, job_pb2
 
 NOW = 1_795_233_600.0

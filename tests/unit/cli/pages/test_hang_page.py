@@ -7,10 +7,10 @@ from tests.unit.cli.pages.hangs import START, evidence, hung_job
 
 from holdfast._session.hang_wire import WorkerEvidence
 from holdfast.cli.hangs.hang_page import detector_sentence, evidence_text, hang_lines, verdict_lines
-from holdfast.cli.jobs import recovery_table
-from holdfast.cli.jobs.job_page import page
 from holdfast.cli.kit.durations import local
 from holdfast.cli.kit.table import cell_len
+from holdfast.cli.pages import recovery_table
+from holdfast.cli.pages.job_page import page
 from holdfast.v1 import job_pb2, spec_pb2
 
 NOW = START + 1300.0

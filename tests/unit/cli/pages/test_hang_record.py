@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from holdfast.cli.hangs.hang import replay
 from holdfast.cli.hangs.hang_record import DURATIONS, settings_of
-from holdfast.hang.tuning import HangSettings
+from holdfast.hang.thresholds import HangSettings
 from holdfast.v1 import job_pb2, spec_pb2
 
 NAMES = {*DURATIONS, "step_pattern"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.jobs import recovery_table
-from holdfast.cli.jobs.event_lines import restarts
-from holdfast.cli.jobs.job_page import page
-from holdfast.cli.jobs.job_tables import ran, table
+from holdfast.cli.pages import recovery_table
+from holdfast.cli.pages.event_lines import restarts
+from holdfast.cli.pages.job_page import page
+from holdfast.cli.pages.job_tables import ran, table
 from holdfast.v1 import job_pb2, spec_pb2
 
 NOW = 1_795_233_600.0

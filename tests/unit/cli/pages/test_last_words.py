@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.cli.jobs.last_words import LastWords
+from holdfast.cli.pages.last_words import LastWords
 from holdfast.v1 import job_pb2
 
 TRACEBACK = [

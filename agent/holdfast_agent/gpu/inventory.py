@@ -1,4 +1,4 @@
-"""NVML through its official binding: the only file that imports it. Any call here may hang.
+"""The host's GPUs and who uses them, by NVML's official binding. Runs in the helper; any call may hang.
 
 It runs in the helper process and gives plain dictionaries (see ``wire``): every import of this process is
 memory on every host. An error of one GPU is that GPU's problem, in words; an error of the whole library is

@@ -10,7 +10,7 @@ import time
 
 import pynvml
 
-from holdfast_agent.gpu import nvml, xid_events
+from holdfast_agent.gpu import inventory, xid_events
 
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:
@@ -144,11 +144,11 @@ class _Target:
         try:
             answer = function(self.handle, *args)
         except pynvml.NVMLError as error:
-            if error.value in nvml.ABSENT:
+            if error.value in inventory.ABSENT:
                 self._absent.add(figure)
             else:
                 self.lost = self.lost or error.value == pynvml.NVML_ERROR_GPU_IS_LOST
-                self.problem = self.problem or nvml.in_words(error)
+                self.problem = self.problem or inventory.in_words(error)
             return None
         except pynvml.NVMLLibraryMismatchError:
             answer = _MISSING  # this driver is older than the function
@@ -164,7 +164,7 @@ _MISSING = object()
 def read() -> WireSignals:
     """All devices. Raises ``LibraryFailed``."""
     global _looked_at
-    if not nvml.open_library():
+    if not inventory.open_library():
         return {"gpus": []}
     now = time.monotonic()
     failing = any(target.problem for target in _targets)
@@ -178,7 +178,7 @@ def _look() -> None:
     """Processes on the device; what was learned about earlier ones is kept."""
     known = {target.uuid: target for target in _targets}
     found: list[_Target] = []
-    for device, migs in nvml.devices():
+    for device, migs in inventory.devices():
         targets = [_Target(mig.handle, mig.uuid, device.handle) for mig in migs or ()]
         if migs is None or device.problem:
             targets.append(_Target(device.handle, device.uuid))
@@ -227,6 +227,6 @@ def _fields(handle: Any, wanted: list[tuple[int, int]], unit: int) -> Any:
         if value.nvmlReturn == pynvml.NVML_SUCCESS:
             total += int(getattr(value.value, _VALUE_MEMBERS[value.valueType])) * unit
             answered += 1
-        elif value.nvmlReturn not in nvml.ABSENT and value.nvmlReturn != pynvml.NVML_ERROR_INVALID_ARGUMENT:
+        elif value.nvmlReturn not in inventory.ABSENT and value.nvmlReturn != pynvml.NVML_ERROR_INVALID_ARGUMENT:
             raise pynvml.NVMLError(value.nvmlReturn)
     return total if answered else _MISSING

@@ -1,4 +1,4 @@
-"""Runs one program for the agent and leaves nothing of it behind: `python -I -S reaper.py`.
+"""Runs one program for the agent and leaves nothing of it behind: `python -I -S program_reaper.py`.
 
 Descriptor 0 is a unix stream socket to the agent, on which the order comes as one line of JSON; 1 and 2 are what the
 program writes to. It gets /dev/null as its input and no other descriptor.

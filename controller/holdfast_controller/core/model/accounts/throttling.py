@@ -14,9 +14,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.core.model.clock import Mono, Wall
 from holdfast_controller.core.model.host import Host
-from holdfast_controller.core.model.rate_limit import Buckets
 
 HOUR_S = 3600.0
 MIB = 1 << 20

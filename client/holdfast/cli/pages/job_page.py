@@ -9,15 +9,15 @@ from holdfast._base.printable import one_line, spaced_line
 from holdfast._base.proto_time import seconds
 from holdfast._sdk.json_view import state_name
 from holdfast.cli.hangs.hang_page import newest_hang, outcome_cell
-from holdfast.cli.jobs import exit_table, recovery_table
-from holdfast.cli.jobs.event_lines import end_of
-from holdfast.cli.jobs.gang import gpus_of, ranks_of
-from holdfast.cli.jobs.goodput_page import short
-from holdfast.cli.jobs.job_tables import failure, project_of, ran, state_cell, steps
 from holdfast.cli.kit.console import OUT, coloured, say, styled
 from holdfast.cli.kit.durations import age, clock, local, span
 from holdfast.cli.kit.shell_words import shell_line
 from holdfast.cli.kit.table import Cell, Column, Row, cut, render, terminal_width
+from holdfast.cli.pages import exit_table, recovery_table
+from holdfast.cli.pages.event_lines import end_of
+from holdfast.cli.pages.gang import gpus_of, ranks_of
+from holdfast.cli.pages.goodput_page import short
+from holdfast.cli.pages.job_tables import failure, project_of, ran, state_cell, steps
 from holdfast.v1 import job_pb2, spec_pb2
 
 _MOST_EXITS = 20

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from holdfast._base.identity import Kind
 from holdfast.errors import TooMany
 from holdfast_controller.core.access.rules import Caller
-from holdfast_controller.core.model.rate_limit import Buckets
+from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.shell.calls import slices
 
 CALLS_MOST = {Kind.USER: 128, Kind.HOST: 32, Kind.CONTROLLER: 8}

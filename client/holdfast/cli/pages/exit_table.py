@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.cli.jobs.event_lines import exit_in_words
 from holdfast.cli.kit.durations import clock
 from holdfast.cli.kit.table import Cell, Column, Row
+from holdfast.cli.pages.event_lines import exit_in_words
 from holdfast.v1 import job_pb2
 
 _STYLES = {"COMPLETED": "32", "STOPPED": ""}

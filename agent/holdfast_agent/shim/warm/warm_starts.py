@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import functools
 
-from holdfast_agent.shim import imports, namespaces, standby
+from holdfast_agent.shim import namespaces
 from holdfast_agent.shim.failpoints import hit
-from holdfast_agent.shim.imports import QUIET_S, Learner, Warm
 from holdfast_agent.shim.processes import now_s, printable
-from holdfast_agent.shim.standby import Standby
+from holdfast_agent.shim.warm import imports, standby
+from holdfast_agent.shim.warm.imports import QUIET_S, Learner, Warm
+from holdfast_agent.shim.warm.standby import Standby
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast_agent.shim.generation import Generation
     from holdfast_agent.shim.journal import Record
     from holdfast_agent.shim.launch import Identity, Plan
-    from holdfast_agent.shim.release import Release
+    from holdfast_agent.shim.warm.release import Release
 
 
 LOOK_EVERY_S = 2.0  # at what was learned
