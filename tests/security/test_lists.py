@@ -129,6 +129,35 @@ async def test_short_answers_one_after_the_other_are_a_long_one_of_their_caller(
     assert set(await paused("user/eve")) == {0}
 
 
+async def test_large_answers_within_a_slice_are_work_of_their_caller_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of half a megabyte, each made in less than a slice, one after the other without end."""
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    clock = {"thread_time": 0.0, "monotonic": 0.0}
+    times = {name: partial(clock.__getitem__, name) for name in clock}
+    monkeypatch.setattr(slices, "time", SimpleNamespace(**times))
+    monkeypatch.setattr(slices, "asyncio", SimpleNamespace(Lock=asyncio.Lock, sleep=sleep))
+    turns = Turns()
+
+    async def paused(party: str, size: int, every_s: float) -> int:
+        """How many of a hundred such answers were held back."""
+        pauses.clear()
+        slices.ASKED_BY.set(party)
+        for _ in range(100):
+            mine = turns.begin()
+            clock["thread_time"] += slices.SLICE_S / 2
+            clock["monotonic"] += every_s
+            await mine.rest()
+            await mine.end(size)
+        return len(pauses)
+
+    assert await paused("user/eve", slices.PAGE_BYTES, 0.003) > 80
+    assert await paused("user/bob", 20_000, 0.025) == 0
+
+
 async def test_an_answer_of_many_entries_lets_the_loop_turn_all_the_while() -> None:
     longest = 0.0
 

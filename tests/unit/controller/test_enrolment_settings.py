@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast._base import config as configuration
+from holdfast._daemon.tls_door import network_of
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast_controller.shell.base.config import CertificateConfig, ControllerConfig
-from holdfast_controller.shell.enrolment.service import network_of
 
 
 def test_one_caller_may_have_all_addresses_of_a_network_of_its_own() -> None:

@@ -9,6 +9,7 @@ import asyncio
 import ipaddress
 from typing import TYPE_CHECKING
 
+from holdfast._daemon.tls_door import TlsDoor, open_door
 from holdfast._security.server_tls import server_context
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import AddressUnavailable, ConfigError
@@ -41,10 +42,10 @@ def is_loopback(host: str) -> bool:
 class Listener:
     """A listening server; ``port`` is the one chosen if any was asked for."""
 
-    def __init__(self, server: asyncio.Server, open_now: set[Connection]) -> None:
+    def __init__(self, server: asyncio.Server | TlsDoor, open_now: set[Connection], port: int) -> None:
         self._server = server
         self._open = open_now
-        self.port: int = server.sockets[0].getsockname()[1]
+        self.port = port
 
     def close(self) -> None:
         """Stop, and cut scrapes off that are in progress."""
@@ -71,15 +72,17 @@ async def listen(
             raise ConfigError(f"{key} is {address}, and without TLS only this machine may read metrics.", fix=fix)
         context = server_context(files)
     open_now: set[Connection] = set()
+    loop = asyncio.get_running_loop()
+
+    def connection() -> Connection:
+        return Connection(page, admits if context else None, open_now)
+
     try:
-        server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(page, admits if context else None, open_now),
-            host,
-            port,
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_S if context else None,
-        )
+        if context is not None:
+            door = await open_door(connection, host, port, context, HANDSHAKE_S)
+            return Listener(door, open_now, door.port)
+        server = await loop.create_server(connection, host, port)
     except OSError as error:
         problem = f"Cannot serve metrics on {address}: {error.strerror}."
         raise AddressUnavailable(problem, fix=f"Choose another {key}.") from error
-    return Listener(server, open_now)
+    return Listener(server, open_now, server.sockets[0].getsockname()[1])

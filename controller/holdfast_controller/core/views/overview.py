@@ -7,7 +7,7 @@ jobs (``bench/metrics_cost.py``), and the reactor waits meanwhile, so it is comp
 from __future__ import annotations
 
 import enum
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.clock import Now, Wall
@@ -49,6 +49,8 @@ class Overview:
     hosts: Counter[HostState] = field(default_factory=lambda: Counter(dict.fromkeys(HostState, 0)))
     gpus: Counter[GpuState] = field(default_factory=lambda: Counter(dict.fromkeys(GpuState, 0)))
     jobs: Counter[str] = field(default_factory=lambda: Counter({state.name: 0 for state in JobState}))
+    jobs_of: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """The same by project, without states of which there are none."""
     versions: Counter[str] = field(default_factory=Counter)
     """Of agents."""
     connected: int = 0
@@ -69,7 +71,10 @@ class Overview:
 def overview(cluster: Cluster, now: Now) -> Overview:
     """Count hosts, GPUs and jobs by state; takes about 10 ms per thousand hosts."""
     found = Overview()
-    found.jobs.update([job.state._name_ for job in cluster.jobs.values() if not job.deleted])
+    counted = Counter([(job.gang.project, job.state._name_) for job in cluster.jobs.values() if not job.deleted])
+    for (project, state), count in counted.items():
+        found.jobs[state] += count
+        found.jobs_of[project][state] = count
     for host in cluster.hosts.values():
         _count_host(found, cluster, host, now)
     for job_id in cluster.queue:

@@ -31,6 +31,8 @@ PAUSES = 2
 """So many times as long as a slice is the pause after it."""
 STARVED = 20
 """A slice counts as having held the loop for so many times its work at most."""
+SENT_S = 3e-9
+"""Of the processor's time for each byte that is sent: copied, encrypted, handed to the kernel."""
 PAGE_BYTES = 512 << 10
 PAGE_ENTRIES = 1_000
 """Of a page whose size is not asked for."""
@@ -83,10 +85,23 @@ class Slices:
         if not self._short.owed_s(self._asked_by, now):
             await asyncio.sleep(0)
         else:
-            async with self._one:
-                # A call of others comes to the loop several times; most of these times have to find it free.
-                await asyncio.sleep(PAUSES * held_s)
+            await self._make_way(held_s)
         self._began, self._since = time.thread_time(), time.monotonic()
+
+    async def end(self, size: int) -> None:
+        """Before an answer of so many bytes leaves: count the work that is left of it, and that of sending it.
+
+        Of one caller many answers, each within a slice, would else take all of the time.
+        """
+        worked_s, now = time.thread_time() - self._began + size * SENT_S, time.monotonic()
+        self._short.charge(self._asked_by, worked_s, now)
+        if self._short.owed_s(self._asked_by, now):
+            await self._make_way(worked_s)
+
+    async def _make_way(self, held_s: float) -> None:
+        async with self._one:
+            # A call of others comes to the loop several times; most of these times have to find it free.
+            await asyncio.sleep(PAUSES * held_s)
 
 
 class Page:
@@ -109,6 +124,11 @@ class Page:
         self._count += 1
         self._bytes += size
         return True
+
+    @property
+    def size(self) -> int:
+        """Its bytes so far."""
+        return self._bytes
 
 
 class Asked(Protocol):
@@ -134,9 +154,11 @@ async def paged(keys: Sequence[str], asked: Asked, picture: Callable[[str], M | 
         if entry is None:
             continue
         if not page.takes(entry):
+            await slices.end(page.size)
             return found, last
         found.append(entry)
         last = key
+    await slices.end(page.size)
     return found, ""
 
 

@@ -6,13 +6,13 @@ Nothing else is served there, messages are tiny, and each address may fail only 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast._base.identity import Identity, Kind
 from holdfast._base.rpc_status import code_name
+from holdfast._daemon.tls_door import network_of
 from holdfast._security.enrolment import requests, tokens
 from holdfast._security.pki import PublicKey
 from holdfast.errors import Denied, HoldfastError, Unauthenticated, Unavailable, WrongState
@@ -48,19 +48,6 @@ OPTIONS = (
     ("grpc.server_handshake_timeout_ms", 30_000),
     ("grpc.max_connection_age_ms", 60_000),
 )
-
-
-def network_of(peer: str) -> str:
-    """The addresses that one caller may be behind: an IPv4 address, or the /64 of an IPv6 one."""
-    try:
-        address = ipaddress.ip_address(peer.partition("%")[0])
-    except ValueError:
-        return peer
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from holdfast._daemon import log
+from holdfast._daemon.tls_door import TlsDoor, open_door
 from holdfast._security import server_names
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import AddressUnavailable, ConfigError
@@ -31,14 +32,14 @@ MAX_HEAD = 32 << 10
 class Listener:
     """Serves an application until it is closed."""
 
-    def __init__(self, server: asyncio.Server, state: ServerState, port: int) -> None:
-        self.port = port
-        self._server = server
+    def __init__(self, door: TlsDoor, state: ServerState) -> None:
+        self.port = door.port
+        self._door = door
         self._state = state
 
     async def close(self, grace_s: float) -> None:
         """Take no more connections, let calls in progress end within ``grace_s``, and cut off the rest."""
-        self._server.close()
+        self._door.close()
         for connection in list(self._state.connections):
             connection.shutdown()
         if self._state.tasks:
@@ -80,18 +81,14 @@ async def listen(
     config.load()
     state = ServerState()
     try:
-        server = await asyncio.get_running_loop().create_server(
-            lambda: _Protocol(config, state, {"bounds": (most, most_of_one)}),
-            host,
-            port,
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_S,
+        door = await open_door(
+            lambda: _Protocol(config, state, {"bounds": (most, most_of_one)}), host, port, context, HANDSHAKE_S
         )
     except OSError as error:
         raise AddressUnavailable(
             f"Cannot serve HTTP on {host}:{port}: {error.strerror}.", fix=f"Choose another {key}."
         ) from error
-    return Listener(server, state, server.sockets[0].getsockname()[1])
+    return Listener(door, state)
 
 
 class ServedNames:

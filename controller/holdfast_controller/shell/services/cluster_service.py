@@ -16,8 +16,9 @@ from holdfast.doctor.reach import TIME_KEY
 from holdfast.v1 import cluster_pb2, cluster_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.model.accounts.users import EVERY_PROJECT
+from holdfast_controller.core.model.clock import Mono, Now
 from holdfast_controller.core.views.alerts import Alert, ControllerStatus, alerts
-from holdfast_controller.core.views.overview import overview
+from holdfast_controller.core.views.overview import Overview, overview
 from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
 from holdfast_controller.shell.convert.job_to_proto import motd_to_proto, timestamp
 from holdfast_controller.shell.driver import Driver, now
@@ -29,6 +30,9 @@ CHANGES_EVERY_S = 0.5
 """At the least between two answers of ``WatchChanges``."""
 CHANGES_MOST = 200
 """Jobs and hosts that an answer lists; where there are more, their reader looks at everything again."""
+
+COUNT_S, COUNTED_FOR, KEPT_S = 0.005, 20, 1.0
+"""A count of all jobs and hosts that takes longer than this is kept for so many times as long, ``KEPT_S`` at most."""
 
 
 class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
@@ -49,6 +53,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         self._name = cluster_name
         self._shares_a_database = shares_a_database
         self._started = time.time()
+        self._counted: tuple[Mono, Overview] | None = None
 
     @unary
     async def GetStatus(
@@ -58,13 +63,14 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         cluster, policies = self._driver.cluster, self._driver.reactor.policies
         sees = Registry(self._name, cluster.people, policies.admins).sees(caller)
         at = now()
-        found = overview(cluster, at)
+        found = self._overview(at)
         controller = ControllerStatus(
             __version__, self._metrics.certificate_ends(), self._dispatcher.waiting, self._dispatcher.failing
         )
         found_alerts, more = alerts(cluster, found, sees, policies.quotas, controller, at)
-        shown = (job for job in cluster.jobs.values() if not job.deleted and sees(job.gang.project))
-        jobs = Counter(job.state.name for job in shown)
+        jobs: Counter[str] = Counter()
+        for project in filter(sees, found.jobs_of):
+            jobs.update(found.jobs_of[project])
         await self._driver.settled()
         leadership = await self._leadership()
         return cluster_pb2.GetStatusResponse(
@@ -85,6 +91,17 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
                 for use in self._driver.stored.shown(caller, sees, everything=sees(EVERY_PROJECT))
             ],
         )
+
+    def _overview(self, at: Now) -> Overview:
+        """The cluster as it is now; a count that took long serves calls that come soon after."""
+        known = self._counted
+        if known is not None and at.mono < known[0]:
+            return known[1]
+        began = time.thread_time()
+        found = overview(self._driver.cluster, at)
+        took_s = time.thread_time() - began
+        self._counted = (at.mono_in(min(COUNTED_FOR * took_s, KEPT_S)), found) if took_s > COUNT_S else None
+        return found
 
     async def _leadership(self) -> cluster_pb2.Leadership | None:
         store = self._driver.store

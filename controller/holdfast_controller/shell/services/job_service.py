@@ -154,6 +154,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             found.append(picture)
             last = job.number
             await slices.rest()
+        await slices.end(page.size)
         await self._driver.settled()
         return job_pb2.ListJobsResponse(
             jobs=found[::-1] if request.newest and not row else found, next_page_token=more

@@ -64,6 +64,8 @@ class StoredBytes:
     jobs: dict[str, JobBytes] = field(default_factory=dict)
     by_user: Counter[str] = field(default_factory=Counter)
     by_project: Counter[str] = field(default_factory=Counter)
+    jobs_of_user: Counter[str] = field(default_factory=Counter)
+    jobs_of_project: Counter[str] = field(default_factory=Counter)
 
     def on_published(self, records: Sequence[Record]) -> None:
         """Count the events of a commit."""
@@ -92,6 +94,8 @@ class StoredBytes:
             if job is None or job.deleted:
                 return
             known = self.jobs[job_id] = JobBytes(job.owner, job.gang.project)
+            self.jobs_of_user[known.owner] += 1
+            self.jobs_of_project[known.project] += 1
         known.events += events
         known.evidence += evidence
         self.by_user[known.owner] += events + evidence
@@ -105,14 +109,12 @@ class StoredBytes:
 
     def shown(self, user: str, sees: Callable[[str], bool], *, everything: bool) -> list[Use]:
         """The sums that a user may see: their own, those of their projects, those of the largest jobs there; or all."""
-        held = [job for job in self.jobs.items() if everything or job[1].owner == user or sees(job[1].project)]
-        count = Counter(f"user/{job.owner}" for _, job in held)
-        count.update(f"project/{job.project}" for _, job in held)
+        held = (job for job in self.jobs.items() if everything or job[1].owner == user or sees(job[1].project))
         users = [name for name in self.by_user if everything or name == user]
-        found = [Use(f"user/{name}", count[f"user/{name}"], self.by_user[name], self.user_most) for name in users]
+        found = [Use(f"user/{name}", self.jobs_of_user[name], self.by_user[name], self.user_most) for name in users]
         projects = [name for name in self.by_project if everything or sees(name)]
         found += [
-            Use(f"project/{name}", count[f"project/{name}"], self.by_project[name], self.project_most)
+            Use(f"project/{name}", self.jobs_of_project[name], self.by_project[name], self.project_most)
             for name in projects
         ]
         found = heapq.nlargest(SHOWN, (use for use in found if use.size), key=lambda use: use.size)
@@ -124,6 +126,8 @@ class StoredBytes:
         if gone is not None:
             self.by_user[gone.owner] -= gone.total
             self.by_project[gone.project] -= gone.total
+            self.jobs_of_user[gone.owner] -= 1
+            self.jobs_of_project[gone.project] -= 1
 
     def check(self, owner: str, project: str) -> None:
         """Raises ``StorageFull`` where the jobs of the user or the project take all that they may."""
