@@ -22,6 +22,7 @@ WITHOUT_BOUND = {
         "gpus/fault_file.py .FaultFile.read",
         "gpus/release.py .GpuFreeing.known",
         "hangs/feature_reporter.py .FeatureReporter._begin",
+        "health/watch.py .HealthWatch._read",
         "main/upgrade.py .after",
         "output/archive.py .Archive._read",
         "packages/environments.py .Environments._make_room",

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 
-from holdfast_agent.gpu import driver, inventory, readings, xid_events
+from holdfast_agent.gpu import driver, health, inventory, readings, xid_events
 
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _OPS: dict[str, Callable[[], Any]] = {
     "usage": inventory.usage,
     "signals": readings.read,
     "driver": driver.read,
+    "health": health.read,
 }
 
 

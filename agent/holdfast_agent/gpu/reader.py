@@ -27,6 +27,7 @@ from holdfast._base.backoff import wait_s
 from holdfast._base.codec import Format, from_plain
 from holdfast_agent.core.doctor.gpus import DriverFacts
 from holdfast_agent.core.gpu.signals import GpuSignals, Signals, Xid
+from holdfast_agent.core.health.gpus import GpuHealth
 from holdfast_agent.core.model.gpus import LOST, SIMULATED, Blind, Gpu, GpuUsage, Reading
 from holdfast_agent.gpu.child import Child, ChildError, HelperProcess
 from holdfast_agent.gpu.scripted import BadScript, SignalScript
@@ -54,6 +55,9 @@ class GpuSource(Protocol):
 
     async def signals(self) -> Signals | Blind:
         """Activity of each device."""
+
+    async def health(self) -> tuple[GpuHealth, ...] | Blind:
+        """Health of each GPU, asked for once a minute."""
 
     async def aclose(self) -> None:
         """End the helper process, within seconds; a later call starts a new one."""
@@ -104,6 +108,9 @@ class NvmlSource:
 
     async def signals(self) -> Signals | Blind:
         return await self._ask("signals", Signals)
+
+    async def health(self) -> tuple[GpuHealth, ...] | Blind:
+        return await self._ask("health", tuple[GpuHealth, ...])
 
     async def driver(self) -> DriverFacts | Blind:
         """Facts about the driver, for the doctor."""
@@ -229,6 +236,9 @@ class SimulatedSource:
         if xids:
             self.on_xids(xids)
         return signals
+
+    async def health(self) -> tuple[GpuHealth, ...] | Blind:
+        return ()
 
     async def aclose(self) -> None:
         pass

@@ -90,3 +90,23 @@ class WireSignals(TypedDict):
     """A ``core.gpu.signals.Signals`` as JSON."""
 
     gpus: list[WireSignal]
+
+
+class WireHealth(TypedDict):
+    """A ``core.health.gpus.GpuHealth`` as JSON."""
+
+    uuid: str
+    util_pct: int | None
+    pcie_width: int | None
+    pcie_width_most: int | None
+    pcie_gen: int | None
+    pcie_gen_most: int | None
+    corrected: int | None
+    remapped: int | None
+    sram: bool | None
+    links_up: int | None
+    link_recoveries: int | None
+    fabric: int | None
+    slowed_s: float | None
+    margin_c: int | None
+    memory_c: int | None

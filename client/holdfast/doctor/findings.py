@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast._base.health import Health
+
 
 class Status(enum.Enum):
     """Status of a check's result."""
@@ -33,6 +35,8 @@ class Finding:
     """It comes by itself and gets worse, so admins are notified even where it is a warning."""
     keeps_work_away: bool = False
     """No work can be started on this host while it stands."""
+    health: Health | None = None
+    """Its class, where it is about the health of hardware."""
 
     @property
     def area(self) -> str:

@@ -8,14 +8,17 @@ import pytest
 from tests.scenarios.hosts.test_host_history import attention, history
 from tests.scenarios.world import World, gang
 
+from holdfast._base.health import Health
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.cluster import news_of
 from holdfast_controller.core.messages.job import message_of
-from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.host import CheckStatus, FailedCheck
 from holdfast_controller.core.scheduling.pending_reason import wait_reason
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.views import metric_families as fam
+from holdfast_controller.core.views.gauges import gauges
 
 FULL = FailedCheck(
     "disk.state_dir",
@@ -182,3 +185,28 @@ def test_unknown_work_after_a_restore_needs_attention(world: World) -> None:
     world.join(host, places=[place])
     (line,) = [line for line in attention(world) if "runs work that the controller doesn't know: a" in line]
     assert line.startswith(f"host/{host} ") and f"holdfast host stop-orphans {host} a" in line
+
+
+def test_a_finding_that_only_informs_is_on_the_hosts_page_and_nowhere_else(world: World) -> None:
+    known = FailedCheck(
+        "pcie.nonfatal/0000:5e:00.0", CheckStatus.WARNING, "1 error", "", (), Wall(5.0), health=Health.INFORM
+    )
+    worse = replace(known, check="ib.flaps/mlx5_0:1", health=Health.DEGRADED)
+    reports(world, "host-0", known, worse)
+    assert set(world.cluster.hosts["host-0"].failed_checks) == {known.check, worse.check}
+    assert [line.split()[1] for line in attention(world)] == ["ib.flaps/mlx5_0:1:"]
+    reports(world, "host-0")
+    news = [news_of(event, message_of(event, None)) for event in world.log[2:]]
+    assert [(each.kind.name, each.subject, each.answers) for each in news if each is not None] == [
+        ("CHECK_FAILED", "host/host-0/check/ib.flaps/mlx5_0:1", False),
+        ("CHECK_PASSED", "host/host-0/check/pcie.nonfatal/0000:5e:00.0", True),
+        ("CHECK_PASSED", "host/host-0/check/ib.flaps/mlx5_0:1", True),
+    ]
+
+
+def test_metrics_count_findings_by_class(world: World) -> None:
+    hot = FailedCheck("gpu.hot/GPU-1", CheckStatus.WARNING, "hot", "", (), Wall(5.0), health=Health.DEGRADED)
+    for host in ("host-0", "host-1"):
+        reports(world, host, hot, FULL)
+    found = gauges(world.cluster, Now(Mono(world.mono), Wall(world.wall))).of(fam.FINDINGS)
+    assert found == {("FAIL",): 0, ("CORDON",): 0, ("DEGRADED",): 2, ("INFORM",): 0}

@@ -16,6 +16,8 @@
  *   temperature DEVICE CELSIUS | clock DEVICE MHZ | throttle DEVICE BITS
  *   driver VERSION | awake DEVICE 0|1           the driver's version; persistence mode of a device
  *   remap DEVICE PENDING FAILED | ecc DEVICE COUNT   row remapping; memory errors beyond correction
+ *   pcie DEVICE WIDTH MOST GEN MOST_GEN | links DEVICE UP OF | corrected DEVICE COUNT | rows DEVICE COUNT
+ *   sram DEVICE 0|1 | fabric DEVICE STATE | limit DEVICE CELSIUS   where the hardware slows it down for heat
  *   xid DEVICE NUMBER                           the Nth such line is reported once, by the Nth event
  * A figure without its statement is NOT_SUPPORTED.
  */
@@ -39,6 +41,9 @@ typedef struct { unsigned field, scope; long long timestamp, latency; int type, 
 typedef struct { unsigned metric; int result; double value; char *names[3]; } Metric;
 typedef struct { unsigned version, count; void *first, *second; Metric metrics[]; } Metrics;
 typedef struct { void *device; unsigned long long type, data; unsigned gpu_instance, compute_instance; } Event;
+
+typedef struct { unsigned version; unsigned long long counts[11]; unsigned exceeded; } SramStatus;
+typedef struct { unsigned version; unsigned char cluster[16]; int status; unsigned clique; unsigned char state; unsigned health; } Fabric;
 
 /* Every thread of a program reads the script for itself. */
 static __thread Figure figures[4 * MOST];
@@ -67,7 +72,7 @@ static int play(const char *function, int device) {
             device_count++;
         else if (sscanf(line, "pid %d %u", &c->device, &c->pid) == 2) c->mps = 0, client_count++;
         else if (sscanf(line, "mps %d %u", &c->device, &c->pid) == 2) c->mps = 1, client_count++;
-        else if (sscanf(line, "%15s %d %lf %lf %lf %lf", f->what, &f->device, &f->a, &f->b, &f->c, &f->d) >= 3 && strstr("energy power util field gpm xid awake remap ecc temperature clock throttle", f->what))
+        else if (sscanf(line, "%15s %d %lf %lf %lf %lf", f->what, &f->device, &f->a, &f->b, &f->c, &f->d) >= 3 && strstr("energy power util field gpm xid awake remap ecc temperature clock throttle pcie links corrected rows sram fabric limit", f->what))
             figure_count++;
         else if (sscanf(line, "driver %79s", driver_version) == 1) continue;
         else if (sscanf(line, "print %95s %255[^\n]", name, text) == 2 && !strcmp(name, function)) puts(text), fflush(stdout);
@@ -285,17 +290,50 @@ int nvmlGpmMetricsGet(Metrics *asked) {
 int nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed) {
     PLAY(number(handle))
     Figure *found = figure("remap", number(handle), -1, 0);
-    if (!found) return NOT_SUPPORTED;
-    *corrected = *uncorrected = 0, *pending = (unsigned)found->a, *failed = (unsigned)found->b;
+    Figure *rows = figure("rows", number(handle), -1, 0);
+    if (!found && !rows) return NOT_SUPPORTED;
+    *corrected = 0, *uncorrected = rows ? (unsigned)rows->a : 0;
+    *pending = found ? (unsigned)found->a : 0, *failed = found ? (unsigned)found->b : 0;
     return OK;
 }
 int nvmlDeviceGetTotalEccErrors(void *handle, int type, int counter, unsigned long long *count) {
-    (void)type, (void)counter;
+    (void)counter;
     PLAY(number(handle))
-    Figure *found = figure("ecc", number(handle), -1, 0);
+    Figure *found = figure(type ? "ecc" : "corrected", number(handle), -1, 0);
     if (!found) return NOT_SUPPORTED;
     *count = (unsigned long long)found->a;
     return OK;
+}
+/* The Nth number of that figure. */
+static int told_of(const char *what, void *handle, int nth, unsigned *value) {
+    Figure *found = figure(what, number(handle), -1, 0);
+    if (!found) return NOT_SUPPORTED;
+    *value = (unsigned)(double[]){found->a, found->b, found->c, found->d}[nth];
+    return OK;
+}
+int nvmlDeviceGetCurrPcieLinkWidth(void *handle, unsigned *lanes) { PLAY(number(handle)) return told_of("pcie", handle, 0, lanes); }
+int nvmlDeviceGetMaxPcieLinkWidth(void *handle, unsigned *lanes) { PLAY(number(handle)) return told_of("pcie", handle, 1, lanes); }
+int nvmlDeviceGetCurrPcieLinkGeneration(void *handle, unsigned *gen) { PLAY(number(handle)) return told_of("pcie", handle, 2, gen); }
+int nvmlDeviceGetMaxPcieLinkGeneration(void *handle, unsigned *gen) { PLAY(number(handle)) return told_of("pcie", handle, 3, gen); }
+int nvmlDeviceGetNvLinkState(void *handle, unsigned link, unsigned *active) {
+    unsigned up, all;
+    PLAY(number(handle))
+    if (told_of("links", handle, 0, &up) != OK) return NOT_SUPPORTED;
+    told_of("links", handle, 1, &all);
+    *active = link < up;
+    return link < all ? OK : INVALID_ARGUMENT;
+}
+int nvmlDeviceGetTemperatureThreshold(void *handle, int threshold, unsigned *celsius) {
+    PLAY(number(handle))
+    return threshold == 1 ? told_of("limit", handle, 0, celsius) : NOT_SUPPORTED;
+}
+int nvmlDeviceGetSramEccErrorStatus(void *handle, SramStatus *status) { PLAY(number(handle)) return told_of("sram", handle, 0, &status->exceeded); }
+int nvmlDeviceGetGpuFabricInfoV(void *handle, Fabric *fabric) {
+    unsigned state;
+    PLAY(number(handle))
+    int result = told_of("fabric", handle, 0, &state);
+    if (result == OK) fabric->state = (unsigned char)state;
+    return result;
 }
 int nvmlDeviceGetPersistenceMode(void *handle, unsigned *mode) {
     PLAY(number(handle))

@@ -5,6 +5,7 @@ Longer than 400 lines because it is one list.
 
 from __future__ import annotations
 
+from holdfast._base.health import Health
 from holdfast._base.identity import Kind
 from holdfast._base.xids import Repair
 from holdfast._session.reports import Exit, ExitReason
@@ -283,6 +284,15 @@ HOST_EVENTS: list[ev.HostEvent] = [
         keeps_work_away=True,
     ),
     ev.HostCheckPassed(host="h2", at=Wall(0.63), check="disk.state_dir"),
+    ev.HostCheckFailed(
+        host="h2",
+        at=Wall(0.64),
+        check="gpu.nvlink/GPU-1",
+        status=CheckStatus.WARNING,
+        saw="GPU 1: 17 of 18 NVLinks are up",
+        health=Health.CORDON,
+    ),
+    ev.HostCheckPassed(host="h2", at=Wall(0.65), check="gpu.nvlink/GPU-1", health=Health.CORDON),
     ev.HostDraining(host="h2", at=Wall(0.7), reason="upgrade", by="ann", deadline=Wall(600.0), at_checkpoint=True),
     ev.HostDrained(host="h2", at=Wall(0.72)),
     ev.HostUncordoned(host="h2", at=Wall(0.75), by="ann"),

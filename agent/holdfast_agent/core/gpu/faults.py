@@ -83,12 +83,12 @@ class GpuFaults:
         found = self.faulty.get(uuid)
         return found.faults if found is not None else ()
 
-    def hear(self, xids: Iterable[Xid], now: float) -> bool:
-        """Take errors that the driver reported. Returns whether any makes a GPU faulty, or did so again."""
+    def hear(self, xids: Iterable[Xid], now: float, *, again: bool = True) -> bool:
+        """Take errors that the driver reported. Returns whether any makes a GPU faulty, or did so ``again``."""
         changed = False
         for xid in xids:
             if (repair := repair_of(xid.number)) is not None:
-                changed |= self._add(xid.uuid, in_words(xid.number), repair, now, again=True)
+                changed |= self._add(xid.uuid, in_words(xid.number), repair, now, again=again)
         return changed
 
     def lose(self, uuids: Iterable[str], now: float) -> bool:

@@ -1,7 +1,8 @@
 """The agent's own rounds of the doctor, beside the event loop: what fails is reported to the controller.
 
 A quick round each minute takes a few system calls, in a thread that can be left behind: free space of disks and of
-/dev/shm. A whole round is the doctor in a process of its own, at the lowest priority and bounded in time.
+/dev/shm; the hardware's health is looked at as often. A whole round is the doctor in a process of its own, at the
+lowest priority and bounded in time.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ from holdfast._daemon import log
 from holdfast.doctor.findings import Finding, Status, error, from_view
 from holdfast.doctor.open_findings import OpenFindings, notable
 from holdfast.v1 import agent_pb2, host_pb2
+from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell.base.abandonable import Late, Threads
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.doctor import rounds
+from holdfast_agent.shell.gpus.inventory import GpuWatch
+from holdfast_agent.shell.health.watch import HealthWatch
 
 QUICK_S, QUICK_WITHIN_S = 60.0, 20.0
 QUIET_ROUNDS = 3
@@ -45,12 +49,19 @@ class SelfChecks:
     """The checks of one host. ``path`` is that of the agent's settings; ``send`` says whether there is a session."""
 
     def __init__(
-        self, settings: Config, path: Path | None, send: Callable[[agent_pb2.SessionRequest], bool]
+        self,
+        settings: Config,
+        path: Path | None,
+        send: Callable[[agent_pb2.SessionRequest], bool],
+        source: GpuSource,
+        gpus: GpuWatch,
     ) -> None:
         self.settings = settings
         """In effect; may be replaced."""
         self._path = path.absolute() if path is not None and settings.self_check else None
         self._send = send
+        self._health = HealthWatch(source, gpus, settings.state_dir / "health.json")
+        self._health_known = False
         self._quick_s = min(QUICK_S, settings.self_check or QUICK_S)
         self._open = OpenFindings(over_s=QUIET_ROUNDS * self._quick_s)
         self._threads = Threads(each=1, most=1)
@@ -64,10 +75,12 @@ class SelfChecks:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._look_quickly)
+                tasks.start_soon(self._look_at_hardware)
                 if self._path is not None:
                     tasks.start_soon(self._look_at_all, self._path)
         finally:
             self._threads.close()
+            self._health.close()
 
     def on_session(self) -> None:
         """Report everything that fails to a controller that may not know it."""
@@ -86,6 +99,13 @@ class SelfChecks:
                 log.warning("self_check.failed", error=str(problem))
                 found = []
             self._take("quick", found)
+            await anyio.sleep(self._quick_s)
+
+    async def _look_at_hardware(self) -> None:
+        while True:
+            found = await self._health.look()
+            self._health_known = True
+            self._take("health", found)
             await anyio.sleep(self._quick_s)
 
     async def _look_at_all(self, path: Path) -> None:
@@ -129,7 +149,8 @@ class SelfChecks:
         if not self._looked:
             return
         report = agent_pb2.CheckReport(
-            failed=[_failed(finding, since) for finding, since in self._open.all()], partial=not self._whole
+            failed=[_failed(finding, since) for finding, since in self._open.all()],
+            partial=not (self._whole and self._health_known),
         )
         if (self._sent is None or _gist(report) != _gist(self._sent)) and self._send(
             agent_pb2.SessionRequest(check_report=report)
@@ -147,6 +168,9 @@ def _gist(report: agent_pb2.CheckReport) -> tuple[object, ...]:
 
 def _failed(finding: Finding, since: float) -> host_pb2.FailedCheck:
     message = host_pb2.FailedCheck(
+        health=host_pb2.HealthClass.Value(
+            f"HEALTH_CLASS_{finding.health.name if finding.health else 'UNSPECIFIED'}"
+        ),
         check=finding.check,
         status=_STATUS[finding.status],
         saw=finding.saw,

@@ -108,11 +108,11 @@ class GpuWatch:
     def _counts(self) -> dict[str, int]:
         return {uuid: sum(fault.count for fault in self.faults.of(uuid)) for uuid in self.faults.faulty}
 
-    def hear(self, xids: Sequence[Xid]) -> None:
-        """Take errors that the driver has reported."""
+    def hear(self, xids: Sequence[Xid], *, again: bool = True) -> None:
+        """Take errors that the driver has reported; not ``again`` from the kernel's log, which tells them late."""
         for xid in xids:
             log.warning("gpu.xid", uuid=xid.uuid, xid=xid.number)
-        self._note(changed=self.faults.hear(xids, self._wall()))
+        self._note(changed=self.faults.hear(xids, self._wall(), again=again))
 
     def notice_lost(self, signals: Signals | Blind) -> None:
         """Take a reading of activity, which shows a lost GPU sooner than the next look does."""

@@ -168,7 +168,7 @@ async def _main(settings: Config, file: Path | None, failures: list[BaseExceptio
             renewal = Renewal(settings.enrolment, TlsFiles(settings.ca, settings.cert, settings.key))
             await _live(driver, spawner, renewal, tasks)
             link = driver.parts.link
-            checks = SelfChecks(settings, file, link.send)
+            checks = SelfChecks(settings, file, link.send, source, driver.parts.gpus)
             driver.on_session = checks.on_session
             tasks.start_soon(checks.run)
             watch = LoopWatch(lambda stall: link.stood_still(stall.seconds), beat_s=0.1)

@@ -165,9 +165,16 @@ def repairs(host: host_pb2.Host) -> list[str]:
 def failed_checks(host: host_pb2.Host) -> list[str]:
     """Each check of the host that fails, and how to fix it."""
     return [
-        f"{failed.check}: {failed.saw}" + (f"; try: {failed.fix[0]}" if failed.fix else "")
+        f"{failed.check}{_class(failed)}: {failed.saw}" + (f"; try: {failed.fix[0]}" if failed.fix else "")
         for failed in host.failed_checks
     ]
+
+
+def _class(failed: host_pb2.FailedCheck) -> str:
+    """The class of a finding about hardware, such as " (degraded)"; empty for other checks."""
+    if failed.health == host_pb2.HEALTH_CLASS_UNSPECIFIED:
+        return ""
+    return f" ({host_pb2.HealthClass.Name(failed.health).removeprefix('HEALTH_CLASS_').lower()})"
 
 
 def _silence(host: host_pb2.Host, now: float) -> str:

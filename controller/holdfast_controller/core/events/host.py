@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast._base.health import Health
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.host import CheckStatus, GpuFault, Inventory, Maintenance
 
@@ -169,6 +170,7 @@ class HostCheckFailed:
     why: str = ""
     fix: tuple[str, ...] = ()
     keeps_work_away: bool = False
+    health: Health | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +180,7 @@ class HostCheckPassed:
     host: str
     at: Wall
     check: str
+    health: Health | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -140,10 +140,10 @@ def fold_controller_check(cluster: Cluster, event: ev.ControllerCheckFailed | ev
 def _note_failed_check(known: dict[str, FailedCheck], event: ev.HostCheckFailed | ev.ControllerCheckFailed) -> None:
     """A check that only fails in another way has failed since it began to."""
     since = known[event.check].since if event.check in known else event.at
-    keeps_work_away = isinstance(event, ev.HostCheckFailed) and event.keeps_work_away
-    known[event.check] = FailedCheck(
-        event.check, event.status, event.saw, event.why, event.fix, since, keeps_work_away
-    )
+    failed = FailedCheck(event.check, event.status, event.saw, event.why, event.fix, since)
+    if isinstance(event, ev.HostCheckFailed):
+        failed = replace(failed, keeps_work_away=event.keeps_work_away, health=event.health)
+    known[event.check] = failed
 
 
 def _clear_gpu(host: Host, event: ev.GpuCleared) -> None:

@@ -32,7 +32,8 @@ def on_checks(step: Step, told: ChecksReported) -> None:
     unfit = host.unfit is not None
     over = [] if told.partial else [name for name in host.failed_checks if name not in found and name != CLOCK]
     for check in over:
-        step.emit(ev.HostCheckPassed(host=host.name, at=step.now.wall, check=check))
+        health = host.failed_checks[check].health
+        step.emit(ev.HostCheckPassed(host=host.name, at=step.now.wall, check=check, health=health))
     for failed in found.values():
         if _is_news(failed, host.failed_checks):
             _fail(step, host, failed)
@@ -92,6 +93,7 @@ def _fail(step: Step, host: Host, failed: FailedCheck) -> None:
             why=failed.why,
             fix=failed.fix,
             keeps_work_away=failed.keeps_work_away,
+            health=failed.health,
         )
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
+from holdfast._base.health import Health
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.host import gpu_problems
 from holdfast_controller.core.messages.maintenance import span
@@ -94,10 +95,12 @@ def news_of(event: ev.Event, sentence: str) -> News | None:
             return News(ClusterNotice.CERTIFICATE, f"certificate/{event.certificate}", sentence)
         case ev.MostHostsSilent():
             return News(ClusterNotice.HOSTS_SILENT, "cluster/hosts", sentence)
-        case ev.HostCheckFailed():
+        case ev.HostCheckFailed() if event.health is not Health.INFORM:
             return News(ClusterNotice.CHECK_FAILED, f"host/{event.host}/check/{event.check}", sentence)
         case ev.HostCheckPassed():
-            return News(ClusterNotice.CHECK_PASSED, f"host/{event.host}/check/{event.check}", sentence)
+            subject = f"host/{event.host}/check/{event.check}"
+            answers = event.health is not None  # the host's history has what was not worth a notification
+            return News(ClusterNotice.CHECK_PASSED, subject, sentence, answers)
         case ev.ControllerCheckFailed():
             return News(ClusterNotice.CHECK_FAILED, f"controller/check/{event.check}", sentence)
         case ev.ControllerCheckPassed():

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from holdfast._base.health import Health
 from holdfast._base.xids import Repair
 from holdfast_controller.core.model.clock import BOOT, NEVER, Mono, Wall
 from holdfast_controller.core.model.goodput import HostRecord, Quarantined
@@ -124,6 +125,8 @@ class FailedCheck:
     since: Wall
     keeps_work_away: bool = False
     """The host gets no new work until the check passes."""
+    health: Health | None = None
+    """Its class, where it is about the health of hardware."""
 
 
 @dataclass(frozen=True)

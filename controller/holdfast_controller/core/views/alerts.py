@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from holdfast._base.health import Health
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.accounts.quota import Quotas
 from holdfast_controller.core.model.accounts.throttling import throttled_in_words
@@ -120,7 +121,8 @@ def _hosts(cluster: Cluster, found: Overview, now: Now) -> Iterator[Alert]:
         if host.unreconciled and name not in cluster.reported_hosts:
             yield Alert(Kind.UNRECONCILED, subject, "has yet to say what it runs, after the restore from a backup")
         if not host.lost:
-            yield from (_failed_check(failed, subject) for failed in host.failed_checks.values())
+            told = (each for each in host.failed_checks.values() if each.health is not Health.INFORM)
+            yield from (_failed_check(failed, subject) for failed in told)
         if throttled := throttled_in_words(host, now.wall):
             yield Alert(Kind.HOST_THROTTLED, subject, throttled, max(host.throttled.values()))
         if host.faulty:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from holdfast._base.health import Health
 from holdfast._daemon.metrics.series import Series
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
@@ -24,6 +27,8 @@ def gauges(cluster: Cluster, now: Now) -> Series:
         series.set(fam.HOST_SILENT, silent_s, host)
     for host, shares in found.quarantined.items():
         series.set(fam.HOST_QUARANTINED, shares, host)
+    for health, count in _findings(cluster).items():
+        series.set(fam.FINDINGS, count, health.value)
     series.set(fam.QUEUE, found.waiting)
     oldest = found.oldest_since
     series.set(fam.QUEUE_OLDEST, 0.0 if oldest is None else max(now.wall - oldest, 0.0))
@@ -35,3 +40,10 @@ def gauges(cluster: Cluster, now: Now) -> Series:
     series.set(fam.LOG_EVENTS, cluster.sequence)
     series.set(fam.EPOCH, cluster.epoch)
     return series
+
+
+def _findings(cluster: Cluster) -> Counter[Health]:
+    found = Counter(dict.fromkeys(Health, 0))
+    for host in cluster.hosts.values():
+        found.update(failed.health for failed in host.failed_checks.values() if failed.health is not None)
+    return found

@@ -94,6 +94,9 @@ HOST_QUARANTINED = gauge(
     "Workers' shares of a host that no job may use because they are not proven empty.",
     "host",
 )
+FINDINGS = gauge(
+    "holdfast_host_health_findings", "Findings about the health of hosts' hardware that stand, by class.", "class"
+)
 SESSIONS = gauge("holdfast_sessions", "Hosts whose agents are connected.")
 AGENTS = gauge("holdfast_agents", "Hosts, by the version of their agent.", "version")
 LOG_EVENTS = counter("holdfast_log_events_total", "Position in the event log, over the cluster's whole life.")
@@ -157,7 +160,7 @@ COUNTED = (
 )  # fmt: skip
 READ = (
     JOBS, QUEUE, QUEUE_OLDEST, QUEUE_SMALLEST, HANG_SUSPECTS, HANGS_OPEN, HOSTS, GPUS, HOST_SILENT, HOST_QUARANTINED,
-    SESSIONS, AGENTS, LOG_EVENTS, EPOCH,
+    FINDINGS, SESSIONS, AGENTS, LOG_EVENTS, EPOCH,
 )  # fmt: skip
 MEASURED = (
     COMMIT, COMMIT_EVENTS, COMMIT_PENDING, RPC, RPCS, OPEN_STREAMS, LOOP_LAG, STORE, NOTIFICATIONS_WAITING,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast._base.health import Health
 from holdfast._base.proto_time import seconds
 from holdfast._base.xids import Repair
 from holdfast._session import codec
@@ -13,6 +14,7 @@ from holdfast_controller.core.model.host import CheckStatus, FailedCheck, Gpu, G
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step.actions import StopOrphan
 
+_HEALTH = {host_pb2.HealthClass.Value(f"HEALTH_CLASS_{each.name}"): each for each in Health}
 DISMISSAL_GRACE_S = 30.0
 """Seconds between TERM and KILL if the job's own grace is unknown."""
 
@@ -59,6 +61,7 @@ def failed_check(message: host_pb2.FailedCheck) -> FailedCheck:
         tuple(message.fix),
         Wall(seconds(message.since)),
         message.keeps_work_away,
+        _HEALTH.get(message.health),
     )
 
 

@@ -81,7 +81,14 @@ def event_to_proto(event: ev.HostEvent | ev.OrphanEvent) -> host_pb2.HostEvent:
             return _Event(gpu_cleared=cleared)
         case ev.HostCheckFailed():
             failed = FailedCheck(
-                event.check, event.status, event.saw, event.why, event.fix, event.at, event.keeps_work_away
+                event.check,
+                event.status,
+                event.saw,
+                event.why,
+                event.fix,
+                event.at,
+                event.keeps_work_away,
+                event.health,
             )
             return _Event(check_failed=_Event.CheckFailed(check=failed_check_to_proto(failed)))
         case ev.HostCheckPassed():

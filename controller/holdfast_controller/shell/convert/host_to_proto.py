@@ -121,6 +121,7 @@ def failed_check_to_proto(failed: FailedCheck) -> host_pb2.FailedCheck:
         fix=failed.fix,
         since=timestamp(failed.since),
         keeps_work_away=failed.keeps_work_away,
+        health=host_pb2.HealthClass.Value(f"HEALTH_CLASS_{failed.health.name if failed.health else 'UNSPECIFIED'}"),
     )
 
 

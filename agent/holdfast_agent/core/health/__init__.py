@@ -1,0 +1,1 @@
+"""Judges what the kernel and the driver say of the host's hardware; see ``engine``."""

@@ -1,0 +1,137 @@
+"""Reads the health of buses, memory, ports and disks where the kernel shows it: a few hundred small files.
+
+Each reader gives what it finds; a file that is missing or says something unexpected is no reading.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast_agent.core.health.engine import Reading
+
+MOST_DEVICES = 512
+"""Of each kind; a host with more is read as far as that."""
+_SMALL = 4096
+_ERRORS = {
+    "pcie.fatal": ("aer_dev_fatal", "TOTAL_ERR_FATAL", "fatal errors on its bus"),
+    "pcie.nonfatal": ("aer_dev_nonfatal", "TOTAL_ERR_NONFATAL", "errors on its bus that were not fatal"),
+    "pcie.correctable": ("aer_dev_correctable", "TOTAL_ERR_COR", "corrected errors on its bus"),
+}
+_PORT_ERRORS = ("local_link_integrity_errors", "excessive_buffer_overrun_errors")
+_ACTIVE = "4:"
+
+
+def look(root: Path) -> list[Reading]:
+    """Everything that ``root``, the kernel's /sys, says."""
+    return [*_buses(root), *_memory(root), *_ports(root), *_disks(root)]
+
+
+def _buses(root: Path) -> Iterator[Reading]:
+    for device in _folders(root / "bus" / "pci" / "devices"):
+        epoch = _epoch(device)
+        for rule, (name, key, what) in _ERRORS.items():
+            count = _labelled(device / name, key)
+            if count is not None:
+                yield Reading(rule, device.name, count, what, epoch)
+
+
+def _memory(root: Path) -> Iterator[Reading]:
+    for controller in _folders(root / "devices" / "system" / "edac" / "mc", "mc"):
+        for rule, name, what in (
+            ("memory.uncorrected", "ue_count", "memory errors beyond correction"),
+            ("memory.corrected", "ce_count", "corrected memory errors"),
+        ):
+            count = _number(controller / name)
+            if count is not None:
+                yield Reading(rule, controller.name, count, what, _epoch(controller))
+
+
+def _ports(root: Path) -> Iterator[Reading]:
+    """InfiniBand and RoCE. Virtual functions are their users' affair."""
+    for adapter in _folders(root / "class" / "infiniband"):
+        if (adapter / "device" / "physfn").exists():
+            continue
+        epoch = _epoch(adapter)
+        width = _number(adapter / "device" / "current_link_width")
+        if width is not None:
+            yield Reading("pcie.narrowed", adapter.name, width, f"its PCIe link is x{width:g}", epoch)
+        for port in _folders(adapter / "ports"):
+            name = f"{adapter.name}:{port.name}"
+            state = _text(port / "state")
+            active = state.startswith(_ACTIVE)
+            if state:
+                yield Reading("ib.port", name, float(active), f"the port is {_word(state)}", epoch)
+            rate = _text(port / "rate").split(" ")[0]
+            if active and rate.replace(".", "", 1).isdecimal():
+                yield Reading("ib.rate", name, float(rate), f"the port runs at {rate} Gbit/s", epoch)
+            downs = _number(port / "counters" / "link_downed")
+            if downs is not None:
+                yield Reading("ib.flaps", name, downs, "times the link went down", epoch)
+            errors = [_number(port / "counters" / counter) for counter in _PORT_ERRORS]
+            told = [count for count in errors if count is not None]
+            if told:
+                yield Reading("ib.errors", name, sum(told), "errors of the link", epoch)
+
+
+def _disks(root: Path) -> Iterator[Reading]:
+    for volume in _folders(root / "fs" / "ext4"):
+        count = _number(volume / "errors_count")
+        if count is not None:
+            yield Reading("disk.errors", volume.name, count, "errors of the file system", _epoch(volume))
+    for drive in _folders(root / "class" / "nvme"):
+        state = _text(drive / "state")
+        if state:
+            yield Reading("disk.dead", drive.name, float(state == "dead"), f"the drive is {state}")
+
+
+def _folders(folder: Path, prefix: str = "") -> list[Path]:
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.startswith(prefix))
+    except OSError:
+        return []
+    return [folder / name for name in names[:MOST_DEVICES]]
+
+
+def _epoch(folder: Path) -> str:
+    """Other text once the kernel has made this device again: each directory of sysfs has an inode of its own."""
+    try:
+        return str(os.stat(folder).st_ino)
+    except OSError:
+        return ""
+
+
+def _text(path: Path) -> str:
+    """The file's text; empty where it can't be read."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(file, _SMALL).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(file)
+
+
+def _number(path: Path) -> float | None:
+    text = _text(path)
+    return float(text) if text.isdecimal() and len(text) <= 20 else None
+
+
+def _labelled(path: Path, key: str) -> float | None:
+    """The number of the line that begins with ``key``."""
+    for line in _text(path).splitlines():
+        label, _, number = line.rpartition(" ")
+        if label == key:
+            with suppress(ValueError):
+                return float(number)
+    return None
+
+
+def _word(state: str) -> str:
+    """``1: DOWN`` as a word."""
+    return state.partition(":")[2].strip().lower() or state

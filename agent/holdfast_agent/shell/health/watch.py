@@ -1,0 +1,130 @@
+"""Looks at the hardware once a minute, and keeps what it has found for the agent's next run in this boot."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from holdfast._base.codec import Format, from_plain, to_plain
+from holdfast._daemon import log
+from holdfast.doctor.findings import Finding
+from holdfast_agent.core.gpu.signals import Xid
+from holdfast_agent.core.health import gpus as gpu_health
+from holdfast_agent.core.health.engine import Engine, Kept, Reading
+from holdfast_agent.core.health.kernel_log import GpuError, Said, SwitchError, place, unrepaired
+from holdfast_agent.core.health.rules import RULES
+from holdfast_agent.core.model.gpus import Blind
+from holdfast_agent.gpu.reader import GpuSource
+from holdfast_agent.shell.base.abandonable import Late, Threads
+from holdfast_agent.shell.gpus.inventory import GpuWatch
+from holdfast_agent.shell.health import sysfs
+from holdfast_agent.shell.health.kmsg import MOST_TOLD, KernelLog
+from holdfast_agent.shell.shims import shim_files
+
+WITHIN_S = 20.0
+_KEPT = Format(skip_unknown=True)
+_SYSFS = Path("/sys")
+
+
+class HealthWatch:
+    """The health of one host. ``path`` is where open findings are kept; ``root`` is the kernel's /sys."""
+
+    def __init__(
+        self,
+        source: GpuSource,
+        gpus: GpuWatch,
+        path: Path,
+        root: Path = _SYSFS,
+        kernel_log: KernelLog | None = None,
+    ) -> None:
+        self._source = source
+        self._gpus = gpus
+        self._path = path
+        self._root = root
+        self._kernel_log = kernel_log or KernelLog()
+        self._threads = Threads(each=1, most=1)
+        self._switch_errors: dict[str, int] = {}
+        self._unplaced: list[GpuError] = []
+        self._engine = Engine(RULES, self._read(), _now())
+
+    async def look(self) -> list[Finding]:
+        """Read everything once. Returns what stands; what can't be read stays as it was."""
+        readings: list[Reading] = []
+        try:
+            old = not self._kernel_log.caught_up
+            figures, said = await self._threads.call("health", WITHIN_S, self._ask_kernel)
+            readings += [*figures, *self._count(said, old=old)]
+            self._unplaced += unrepaired(said) if old else [each for each in said if isinstance(each, GpuError)]
+        except Late:
+            log.warning("health.late", within_s=WITHIN_S)
+        self._place()
+        found = await self._source.health()
+        if not isinstance(found, Blind):
+            known = {gpu.uuid: gpu for gpu in self._gpus.known}
+            readings += gpu_health.readings(found, known, self._gpus.faults.enumerations)
+        if self._engine.take(readings, _now()):
+            self._write()
+        return self._engine.findings()
+
+    def close(self) -> None:
+        """End what is no longer needed."""
+        self._threads.close()
+        self._kernel_log.close()
+
+    def _ask_kernel(self) -> tuple[list[Reading], list[Said]]:
+        """In a thread that may be left behind."""
+        return sysfs.look(self._root), self._kernel_log.news()
+
+    def _count(self, said: Iterable[Said], *, old: bool) -> Iterator[Reading]:
+        """Errors of switches; the ``old`` ones are where counting begins."""
+        for each in said:
+            if isinstance(each, SwitchError):
+                if not old:
+                    yield self._switch(each.bus)
+                self._switch_errors[each.bus] = self._switch_errors.get(each.bus, 0) + 1
+        for bus in self._switch_errors:
+            yield self._switch(bus)
+
+    def _switch(self, bus: str) -> Reading:
+        return Reading("nvswitch.fatal", bus, self._switch_errors.get(bus, 0), "fatal errors (SXid) of the switch")
+
+    def _place(self) -> None:
+        """Tell the GPUs' watch of errors in the kernel's log, once it knows which GPU is where on the bus."""
+        at: dict[str, list[str]] = {}
+        for gpu in self._gpus.known:
+            at.setdefault(place(gpu.bus_id), []).append(gpu.uuid)
+        if at and self._unplaced:
+            found = [Xid(uuid, each.xid) for each in self._unplaced for uuid in at.get(each.bus, ())]
+            self._unplaced.clear()
+            self._gpus.hear(found, again=False)
+        del self._unplaced[:-MOST_TOLD]
+
+    def _read(self) -> tuple[Kept, ...]:
+        """Findings of earlier runs of the agent in this boot."""
+        try:
+            said = json.loads(self._path.read_text())
+            if said["boot_id"] == shim_files.boot_id():
+                return from_plain(tuple[Kept, ...], said["findings"], _KEPT)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("file.corrupt", path=str(self._path), error=repr(error))
+        return ()
+
+    def _write(self) -> None:
+        fresh = self._path.with_suffix(".new")
+        kept = {
+            "boot_id": shim_files.boot_id(),
+            "findings": [to_plain(each, _KEPT) for each in self._engine.kept()],
+        }
+        try:
+            fresh.write_text(json.dumps(kept) + "\n")
+            fresh.replace(self._path)
+        except OSError as error:
+            log.warning("file.unwritten", path=str(self._path), error=str(error))
+
+
+def _now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
