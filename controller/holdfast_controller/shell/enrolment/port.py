@@ -56,9 +56,7 @@ class Enrolling:
                 driver, guard, audit, self._authority, issued, config.cluster, provider
             )
             self.rotation = Rotation(self._authority, issued, driver.cluster, config.admins, config.tls)
-            self._server = grpc.aio.server(
-                interceptors=(guard,), options=service.OPTIONS, maximum_concurrent_rpcs=service.MAX_CALLS
-            )
+            self._server = grpc.aio.server(interceptors=(guard,), options=service.OPTIONS)
             enrolment_pb2_grpc.add_EnrolmentServiceServicer_to_server(self.service, self._server)
 
     def listen(self, main_port: int) -> None:

@@ -35,11 +35,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MAX_MESSAGE_BYTES = 32 << 10
 MAX_CALLS = 64
-"""At once."""
+"""At once, of those whose message has come."""
 DELAY_S = 1.0
 DELAYED_MOST = 32
 """Callers who try too often wait so long for their refusal, so many at once."""
-MAX_CONNECTIONS = 128
+MAX_CONNECTIONS, CALLS_OF_ONE = 128, 32
+"""Calls of one connection. One without a message takes no other caller's place, and ends with its connection."""
 OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
@@ -47,6 +48,8 @@ OPTIONS = (
     ("grpc.max_connection_idle_ms", 30_000),
     ("grpc.server_handshake_timeout_ms", 30_000),
     ("grpc.max_connection_age_ms", 60_000),
+    ("grpc.max_connection_age_grace_ms", 10_000),
+    ("grpc.max_concurrent_streams", CALLS_OF_ONE),
 )
 
 
@@ -75,6 +78,7 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
         self.address = ""
         """host:port of this service."""
         self._delayed = 0
+        self._begun = 0
         self._failures = Buckets(burst=50, per_s=0.5)
         self._signing = Buckets(burst=500, per_s=50)
 
@@ -170,7 +174,10 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
         """Do the work unless this address, or all of them, try too often; refusals are kept in the audit log."""
         peer, mono = peer_of(context), time.monotonic()
         network = network_of(peer)
+        if self._begun >= MAX_CALLS:
+            raise Unavailable(f"{MAX_CALLS} calls are in progress.", fix="Try again in a moment.")
         limited = not self._failures.has(network, mono) or not self._signing.spend("", mono)
+        self._begun += 1
         try:
             if limited:
                 await self._delay()
@@ -183,6 +190,8 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
             entry = Entry(time.time(), "", peer, name, who, code_name(error), error.message)
             self._audit.refused(entry, Trail.UNKNOWN)
             raise
+        finally:
+            self._begun -= 1
 
     async def _delay(self) -> None:
         """Slow down callers who try too often, as long as that leaves enough calls to others."""

@@ -1,0 +1,54 @@
+"""Calls on the port for enrolment, which takes them from callers without a certificate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from tests.integration.controller.cluster import WITHIN_S
+from tests.integration.controller.daemon.test_enrolment import Site, config, site
+
+from holdfast._security.enrolment import tokens
+from holdfast.v1 import enrolment_pb2
+from holdfast_controller.shell.enrolment import service
+
+__all__ = ["config", "site"]
+pytestmark = pytest.mark.anyio
+
+
+async def test_calls_whose_message_never_comes_keep_no_other_caller_out(site: Site) -> None:
+    lasting = asyncio.Event()
+
+    async def silent() -> AsyncIterator[enrolment_pb2.EnrolRequest]:
+        await lasting.wait()
+        yield enrolment_pb2.EnrolRequest()
+
+    held: list[Any] = []
+    for _ in range(2 * service.MAX_CALLS // service.CALLS_OF_ONE):
+        await site.stranger()
+        link = site.controller.channels[-1]
+        call = link.stream_unary(
+            "/holdfast.v1.EnrolmentService/Enrol",
+            request_serializer=enrolment_pb2.EnrolRequest.SerializeToString,
+            response_deserializer=enrolment_pb2.EnrolResponse.FromString,
+        )
+        held += [call(silent()) for _ in range(service.CALLS_OF_ONE)]
+    await asyncio.sleep(1)
+    assert not any(each.done() for each in held)
+    line = await site.line()
+    assert (await site.joins(line)).settings.exists()
+    for each in held:
+        each.cancel()
+    lasting.set()
+
+
+async def test_calls_beyond_those_in_progress_are_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MAX_CALLS", 0)
+    stub = await site.stranger()
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stub.Enrol(enrolment_pb2.EnrolRequest(token=tokens.draw(), host="h1"), timeout=WITHIN_S)
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "in progress" in str(refused.value.details())
