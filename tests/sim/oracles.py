@@ -257,7 +257,8 @@ class Oracles:
         network, now, mine = self.world.network, self.world.engine.now, shim.host
         for address, port in book.addresses.values():
             target = next(host for host in self.world.hosts.values() if host.address == address)
-            answers = any(each.generation and each.generation.port == port for each in target.shims.values())
+            generations = [shim.generation for shim in target.shims.values() if shim.generation]
+            answers = any(each.port == port and now - each.since >= LEASES.lost_s for each in generations)
             ways = (mine.name, target.name), (target.name, mine.name)
             mended = max(network.apart.get(way, -LEASES.lost_s) for way in ways)
             if not target.powered or not answers or now - mended < LEASES.lost_s:

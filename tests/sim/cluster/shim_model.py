@@ -44,6 +44,8 @@ class Generation:
     """The launch that this shim looks after."""
 
     number: int
+    since: float
+    """True time."""
     ranks: dict[int, Process] = field(default_factory=dict)
     """Those that live."""
     stop: Stop | None = None
@@ -148,7 +150,9 @@ class Shim:
         if not late:
             host.world.boundary("shim", "intent", self.life)
             host.disk.append(self.key, f"g{number}", intent, sync=True)
-        generation = self.generation = Generation(number, asked=number, fence_s=order.fence_s)
+        generation = self.generation = Generation(
+            number, host.world.engine.now, asked=number, fence_s=order.fence_s
+        )
         if before and before.silent:
             self._tell(ev.PeersSilent(self.key, ()))
         if order.fence_s:
