@@ -508,7 +508,15 @@ def durable(cluster: Cluster) -> tuple[Any, ...]:
     """What the log must give back."""
     jobs_and_hosts = cluster.sequence, cluster.jobs, cluster.hosts, cluster.draining
     deleted = cluster.output_on, cluster.purged
-    return *jobs_and_hosts, cluster.people, cluster.queue, cluster.requests, cluster.holdings, *deleted
+    return (
+        *jobs_and_hosts,
+        cluster.people,
+        cluster.queue,
+        cluster.dependents,
+        cluster.requests,
+        cluster.holdings,
+        *deleted,
+    )
 
 
 def _how(how: str | int) -> tuple[ExitReason, int | None, int | None]:

@@ -10,6 +10,7 @@ from tests.sim.moves import ClockSet, Cut, Dies, Frozen, Move, OfHost, OfJob, Po
 from tests.sim.plan import Plan
 
 from holdfast.hang.thresholds import Action, HangSettings
+from holdfast_controller.core.model.dependencies import Dependency, DependencyEnd
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Scope, Strategy, Success, Task, WarningSignal
 
 LENGTHS_S = (100.0, 300.0, 600.0)
@@ -43,6 +44,7 @@ def draw(seed: int) -> Plan:
     moves = _with_peers(moves, names, lasts_s, random.Random(f"peers {seed}"), honest=honest)
     moves += _stalls(random.Random(f"stalls {seed}"), names, lasts_s)
     moves.sort(key=lambda move: move.at_s)
+    moves = _chained(moves, random.Random(f"after {seed}"))
     return Plan(
         seed,
         dice.getrandbits(64),
@@ -91,6 +93,24 @@ def _missed(dice: random.Random, names: list[str], lasts_s: float) -> list[Move]
     if dice.random() < 0.2:
         return [*moves, PowerLoss(begin_s, lost[0], for_s)]
     return [*moves, Cut(begin_s, lost, True, True, for_s, peers=dice.random() < 0.6)]
+
+
+def _chained(moves: list[Move], dice: random.Random) -> list[Move]:
+    """In a third of the worlds jobs wait for the ends of earlier ones."""
+    if dice.random() > 0.35:
+        return moves
+    found: list[Move] = []
+    earlier: list[str] = []
+    for move in moves:
+        if isinstance(move, Submit):
+            some = dice.sample(earlier, min(len(earlier), dice.choice([0, 1, 1, 2])))
+            ends = [DependencyEnd.OK, DependencyEnd.OK, DependencyEnd.ANY, DependencyEnd.FAILED]
+            after = tuple(Dependency(job, dice.choice(ends)) for job in some)
+            pauses = bool(after) and dice.random() < 0.3
+            earlier.append(move.job)
+            move = replace(move, after=after, gang=replace(move.gang, pause_if_unmet=pauses))
+        found.append(move)
+    return found
 
 
 def _stalls(dice: random.Random, names: list[str], lasts_s: float) -> list[Move]:

@@ -8,11 +8,18 @@ from dataclasses import dataclass, field
 from tests.sim.cluster.database import Record
 
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.dependencies import DependencyEnd
 from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.host import Place
 from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.recovery import EndReason
 
+FAILED_PRECONDITION = 9
+_WANTED: dict[DependencyEnd, Callable[[str], bool]] = {
+    DependencyEnd.OK: lambda ended: ended == "SUCCEEDED",
+    DependencyEnd.ANY: bool,
+    DependencyEnd.FAILED: lambda ended: ended in ("FAILED", "CANCELLED", "EXPIRED"),
+}
 Check = Callable[[bool, str, str], None]
 """(whether it holds, the oracle's name, what is wrong)."""
 
@@ -45,6 +52,10 @@ class JobAccount:
     exits: set[tuple[int, int]] = field(default_factory=set)
     outcome: str = ""
     ended: str = ""
+    told: set[str] = field(default_factory=set)
+    """Jobs of whose ends it was told."""
+    missed: bool = False
+    """One of them has ended otherwise than it waited for."""
 
     def place(self, generation: int, worker: int) -> Place | None:
         """Where a worker was to be in a generation."""
@@ -99,7 +110,10 @@ class Ledger:
         late = isinstance(event, ev.LateExitFound | ev.WorkerEmptied | ev.WorkerFenced)
         check(not job.ended or late, "7 terminal absorbs", f"{name} has ended, and then {type(event).__name__}")
         match event:
+            case ev.DependencyEnded():
+                self._told(name, job, event, check)
             case ev.JobPlaced(generation=generation, places=places):
+                self._after(name, job, check)
                 self._next(name, job, generation, check)
                 job.placements.append((generation, places))
                 self._lent(name, job, event.loan_of, check)
@@ -130,6 +144,8 @@ class Ledger:
             case ev.JobWarned(generation=generation):
                 job.warned = generation
             case ev.JobEnding(outcome=outcome):
+                gives_up = event.error is not None and event.error.code == FAILED_PRECONDITION
+                check(gives_up <= job.missed, "20 dependencies", f"{name} gives up though it may still run")
                 check(not job.outcome, "7 terminal absorbs", f"{name} was to end as {job.outcome}, then {outcome}")
                 job.stopped, job.outcome = job.generation, outcome.name
             case ev.JobEnded(state=state):
@@ -140,6 +156,29 @@ class Ledger:
                 what = f"{name} generation {exit_.generation} rank {exit_.rank}"
                 check(once, "5 one record", f"{what} has a second terminal record")
                 job.exits.add((exit_.generation, exit_.rank))
+
+    def _told(self, name: str, job: JobAccount, event: ev.DependencyEnded, check: Check) -> None:
+        """Of an end that has come, as it has come, and once."""
+        on = event.on
+        check(on not in job.told, "20 dependencies", f"{name} is told twice that {on} has ended")
+        ended = self.jobs[on].ended
+        check(ended == event.state.name, "20 dependencies", f"{name} is told that {on} {event.state.name}: {ended}")
+        as_wanted = _WANTED[self._end(job, on)](ended)
+        check(event.met == as_wanted, "20 dependencies", f"{name} takes the end of {on} as {ended} for another one")
+        job.told.add(on)
+        job.missed |= not as_wanted
+
+    def _after(self, name: str, job: JobAccount, check: Check) -> None:
+        """It starts once all jobs have ended that it waits for, as they were to, unless a user lets it go on."""
+        for each in job.gang.after:
+            ended = self.jobs[each.job].ended
+            check(bool(ended), "20 dependencies", f"{name} starts before {each.job} has ended")
+            as_wanted = _WANTED[each.end](ended)
+            what = f"{name} starts though {each.job} ended as {ended}"
+            check(as_wanted or job.gang.pause_if_unmet, "20 dependencies", what)
+
+    def _end(self, job: JobAccount, on: str) -> DependencyEnd:
+        return next(each.end for each in job.gang.after if each.job == on)
 
     def _lent(self, name: str, job: JobAccount, of: str, check: Check) -> None:
         """Only SPOT jobs start out of turn, and what they get is kept for another job that waits."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
+from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.gang import Gang
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ class Submit:
     job: str
     gang: Gang
     runs_s: float = 0.0
+    after: tuple[Dependency, ...] = ()
+    """On jobs by their names; those that the user has no answer for by then are left out."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +111,8 @@ Move = Submit | OfJob | OfHost | Cut | Dies | PowerLoss | SwitchedOff | Frozen |
 def make(world: World, move: Move) -> None:
     """Do it now."""
     match move:
-        case Submit(_, job, gang, runs_s):
-            world.users.submit(job, gang, runs_s)
+        case Submit(_, job, gang, runs_s, after):
+            world.users.submit(job, gang, runs_s, after)
         case OfJob(_, verb, job, args):
             world.users.of_job(verb, job, *args)
         case OfHost(_, verb, host, args):
@@ -179,12 +182,14 @@ def _die(world: World, what: str, host: str) -> None:
 def words(move: Move) -> str:
     """For the story."""
     match move:
-        case Submit(_, job, gang, runs_s):
+        case Submit(_, job, gang, runs_s, after):
             parts = [f"{len(gang.members)} workers", f"{gang.gpus} GPUs"]
             parts += [f"{runs_s:g} s"] if runs_s else []
             parts += ["STOP_AND_REPLACE"] if gang.replace_when_lost else []
             parts += ["REPLACE_IF_ISOLATED"] if gang.replace_if_isolated else []
             parts += [gang.retries.scope.name] if gang.retries.scope.name == "WORKER" else []
+            parts += [f"after {each.job}, for it to {each.end.in_words}" for each in after]
+            parts += ["or pauses"] if gang.pause_if_unmet else []
             return f"a user submits {job} ({', '.join(parts)})"
         case OfJob(_, verb, job, args):
             return f"a user asks: {verb} {job}{' ' + str(args) if args else ''}"

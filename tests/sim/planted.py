@@ -34,6 +34,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hosts import sessions
 from holdfast_controller.core.lifecycle import exits, launch, lost_hosts, stop
 from holdfast_controller.core.model import lease
+from holdfast_controller.core.model.dependencies import DependencyEnd
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Prepared
 from holdfast_controller.core.scheduling import preempt
@@ -304,6 +305,14 @@ PLANTED: dict[str, Planted] = {
     "preempts its betters": Planted(
         "take back what a job ahead in the queue has",
         plant=lambda: patch.object(preempt, "gives_way_to", lambda *_: True),
+    ),
+    "does not wait for others": Planted(
+        "start a job though the one that it waits for has ended otherwise",
+        plant=lambda: patch.object(DependencyEnd, "met_by", lambda *_: True),
+    ),
+    "ends go unheard": Planted(
+        "leave jobs waiting for one that has ended",
+        plant=lambda: patch.object(controller_reactor, "tell_dependents", lambda _: False),
     ),
     "adopts nothing": Planted("kill what a living shim supervises at the agent's start", plant=_adopts_nothing),
     "silent after a hello": Planted("say nothing to an agent that is back", plant=_says_nothing_after_a_hello),

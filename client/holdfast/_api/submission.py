@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from holdfast import spec
 from holdfast._base import config
-from holdfast.cli.submission.job_options import JobOptions
+from holdfast.cli.submission.job_options import JobOptions, dependency_of
 from holdfast.cli.submission.packaging import CodeOptions, Packed, bring_code
 from holdfast.cli.submission.run_spec import RunRequest, job_of
 from holdfast.errors import InvalidInput, Violation
@@ -55,6 +55,8 @@ class Arguments(TypedDict, total=False):
     grace: Duration | None
     project: str | None
     priority: int | None
+    after: str | Sequence[str] | None
+    pause_if_unmet: bool | None
     timeout: Duration | None
     max_wait: Duration | None
     run_as: str | None
@@ -81,6 +83,8 @@ def job_from(source: JobSource | None, asked: Arguments, packed: Packed) -> job_
     options = JobOptions(
         project=asked.get("project"),
         priority=_whole("priority", asked.get("priority"), 1),
+        after=_dependencies(asked.get("after") or ()),
+        pause_if_unmet=bool(asked.get("pause_if_unmet")),
         timeout_s=seconds_of("timeout", asked.get("timeout")),
         max_wait_s=seconds_of("max_wait", asked.get("max_wait")),
         run_as=asked.get("run_as"),
@@ -161,6 +165,15 @@ def _of_command(asked: Arguments, packed: Packed) -> job_pb2.CustomJob:
             )
             packed.give(job, code, keep_directory=workdir is not None)
     return job
+
+
+def _dependencies(after: str | Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """(Job, end) of each, given as ``"prep-x7k2mq"`` or ``"prep-x7k2mq:any"``."""
+    words: list[Any] = list(after) if isinstance(after, (list, tuple)) else [after]
+    for word in words:
+        if not isinstance(word, str) or not word.partition(":")[0].strip():
+            raise _wrong("after", f"{word!r:.80} is no id of a job", 'such as job.id, or f"{job.id}:any"')
+    return tuple(map(dependency_of, words))
 
 
 def _words(command: str | Sequence[str]) -> list[str]:

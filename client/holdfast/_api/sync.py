@@ -71,8 +71,10 @@ class Client:
         - ``grace``: between SIGTERM and SIGKILL (10 s).
 
         For both: ``name`` to show, ``labels`` to find it by, ``project``, ``priority`` (1 to 3), ``timeout`` (longest
-        run, 7 days), ``max_wait`` (for hosts, 24 h; 0 for ever), ``run_as`` (an account), ``secrets`` (variable →
-        name of a secret, or path of a file on the host). Durations are seconds, ``"90s"``, ``"2h"`` or a timedelta.
+        run, 7 days), ``after`` (ids of jobs that it runs after, also ``"ID:any"`` and ``"ID:failed"``),
+        ``pause_if_unmet`` (when one of those ends otherwise; else it fails), ``max_wait`` (for hosts, 24 h; 0 for
+        ever), ``run_as`` (an account), ``secrets`` (variable → name of a secret, or path of a file on the host).
+        Durations are seconds, ``"90s"``, ``"2h"`` or a timedelta.
 
         With the same ``request_id`` one job is made, however often this is called.
         """

@@ -34,8 +34,8 @@ Json = dict[str, Any]
 
 _ORDER = {
     "CustomJob": "id name displayName jobSpec labels annotations project owner account state createTime startTime"
-    " endTime updateTime error attempt generation summary waitReason step stepTotal phase savedStep expectedEnd workers"
-    " recoveries hangs heldUntil health archiveProblems",
+    " endTime updateTime error attempt generation summary waitReason waitsFor step stepTotal phase savedStep"
+    " expectedEnd workers recoveries hangs heldUntil health archiveProblems",
     "Hang": "number generation since noticedAt diagnosedAt judgedAt rule sentence suspects suspectRanks stacks"
     " outcome note step",
     "Recovery": "attempt generation startedAt endedAt startType endReason endRelatedTask endRecover lost phases"

@@ -36,6 +36,8 @@ from holdfast.spec.models.job import (
 )
 from holdfast.spec.models.lifecycle import (
     Backoff,
+    Dependency,
+    DependencyEnd,
     DisconnectPolicy,
     FaultTolerance,
     HangAction,
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Backoff",
     "ContainerSpec",
+    "Dependency",
+    "DependencyEnd",
     "DisconnectPolicy",
     "DiskSpec",
     "DnsPeeringConfig",

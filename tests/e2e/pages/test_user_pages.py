@@ -93,6 +93,9 @@ def a_sweep(cluster: DevCluster, shell: Typist, page: Page) -> None:
     page.typed.update(loop)
     jobs = shell.type("\n".join(loop)).split()
     assert len(jobs) == 3
+    shell.type("cp train.py prep.py; cp train.py report.py")
+    last = shell.type_all(page, page.lines("One after another")).split()[-1]
+    cluster.reach(last, "SUCCEEDED")
     headings = ("Finding jobs", "Waiting", "Once more, with a change", "Stopping what belongs together")
     find, wait, again, stop = map(page.lines, headings)
     here = {"train-x7k2mq": jobs[0]}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
 from holdfast.hang.thresholds import Action
+from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.step import commands as st
 
@@ -71,8 +73,10 @@ class Users:
     def _lost(self) -> bool:
         return self.world.weights.drop > 0 and self.world.dice.random() < 10 * self.world.weights.drop
 
-    def submit(self, name: str, gang: Gang, runs_s: float = 0.0) -> None:
+    def submit(self, name: str, gang: Gang, runs_s: float = 0.0, after: tuple[Dependency, ...] = ()) -> None:
         """Hand a job in. Each call draws an id of its own, as the servicer does; the request makes it one job."""
+        known = [each for each in after if ("ann", f"request of {each.job}") in self.world.oracles.answers]
+        gang = replace(gang, after=tuple(replace(each, job=self.id_of(each.job)) for each in known))
         world, request = self.world, f"request of {name}"
         if runs_s:
             world.programs.lengths[name] = runs_s

@@ -15,7 +15,7 @@ from holdfast import spec
 from holdfast._api.submission import Arguments, guessing, job_from
 from holdfast.cli.submission.packaging import Packed
 from holdfast.errors import InvalidInput, InvalidSpec
-from holdfast.v1 import job_pb2
+from holdfast.v1 import job_pb2, spec_pb2
 
 POOL = {"replicaCount": 1, "processSpec": {"command": ["true"]}}
 
@@ -42,6 +42,8 @@ def test_arguments_make_the_job_that_the_options_of_run_make() -> None:
         priority=2,
         timeout="2h",
         max_wait=0,
+        after=["prep-1", "prep-2:any"],
+        pause_if_unmet=True,
         run_as="ann",
         secrets={"KEY": "wandb"},
         workdir="/w",
@@ -59,6 +61,9 @@ def test_arguments_make_the_job_that_the_options_of_run_make() -> None:
     assert spec_.fault_tolerance.hang_detection.timeout.seconds == 1200
     assert (spec_.scheduling.grace_period.seconds, spec_.scheduling.timeout.seconds) == (30, 7200)
     assert spec_.scheduling.HasField("max_wait_duration") and spec_.scheduling.priority == 2
+    after = [(each.job, each.end) for each in spec_.scheduling.after]
+    assert after == [("prep-1", spec_pb2.DEPENDENCY_END_OK), ("prep-2", spec_pb2.DEPENDENCY_END_ANY)]
+    assert spec_.scheduling.pause_if_unmet
     assert (spec_.run_as, first.process_spec.secret_env[0].secret) == ("ann", "wandb")
     assert first.process_spec.working_directory == "/w"
 
@@ -114,6 +119,8 @@ def test_packing_writes_nothing_into_the_callers_mapping(tmp_path: Path, monkeyp
     ("asked", "words"),
     [
         ({}, r"command: is missing, .*submit\('train.yaml'\)"),
+        ({"command": ["a"], "after": 7}, "after: 7 is no id of a job"),
+        ({"command": ["a"], "after": [":any"]}, "after: ':any' is no id of a job"),
         ({"command": []}, "command: is no list of words"),
         ({"command": ["a", 1]}, "command: is no list of words"),
         ({"command": "a | b"}, r"command: has signs of a shell.*\['bash', '-c', 'a | b'\]"),

@@ -110,7 +110,7 @@ def test_gpus_are_those_of_each_node(options: str, gpus: int) -> None:
     ("text", "said"),
     [
         (script("true", options="--array=0-9"), "one job for each element"),
-        (script("true", options="--dependency=afterok:1"), "holdfast wait"),
+        (script("true", options="--dependency=afterok:1"), "holdfast submit --after JOB"),
         (script("true", options="hetjob"), "has no counterpart"),
         (script("true", options="--nodes=2-4"), "no number above 0"),
         (script("srun true", options="-N3 -n4"), "shared out evenly"),

@@ -5,6 +5,8 @@ Longer than 400 lines because it is one list.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast._base.health import Health
 from holdfast._base.identity import Kind
 from holdfast._base.xids import Repair
@@ -13,6 +15,7 @@ from holdfast.hang.judge.finding import Rule
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.goodput import Category, Interval, Progress, Reached
@@ -40,10 +43,11 @@ JOB_EVENTS: list[ev.JobEvent] = [
         request_id="r-1",
         display_name="train",
         labels={"team": "vision"},
-        gang=GANG,
+        gang=replace(GANG, after=(Dependency("b"),)),
         spec_json="{}",
         annotations={"note": "x"},
     ),
+    ev.DependencyEnded(job_id="a", at=Wall(1.9), on="b", state=JobState.SUCCEEDED, met=True),
     ev.JobQueued(job_id="a", at=Wall(2.0), reason="needs 2 GPUs on one host"),
     ev.PlacementTried(
         job_id="a",

@@ -125,6 +125,7 @@ def test_what_job_show_prints_can_be_submitted_again() -> None:
         "attempt": 1,
         "generation": 4,
         "waitReason": "",
+        "waitsFor": [],
         "summary": {"health": "Succeeded after 3 h"},
         "workers": [{"name": "workerpool0-0"}],
         "recoveries": [],

@@ -121,6 +121,7 @@ scheduling = st.fixed_dictionaries(
         "waitForResources": st.booleans(),
         "hostSelector": selector,
         "expectedDuration": st.just(1e-9),
+        "after": st.just([{"job": "prep-1"}, {"job": "prep-2", "end": "ANY"}]),
     },
 ).filter(lambda drawn: "warningSignal" not in drawn or drawn.get("timeout") != 1e-9)
 

@@ -36,6 +36,8 @@ ADDED_FIELDS = (
     ", progressTotal",
     ", terminal",
     ", expectedDuration",
+    ", after",
+    ", pauseIfUnmet",
     ", warm",
 )
 """Fields since then, in the lists of known fields that refusals of unknown ones end with."""

@@ -12,7 +12,7 @@ import click
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
-from holdfast.cli.kit.job_names import job_of
+from holdfast.cli.kit.job_names import job_of, name_dependencies
 from holdfast.cli.kit.motd import once
 from holdfast.cli.kit.parameters import job_argument
 from holdfast.cli.submission.job_options import JobOptions, check_detached, detach_option, job_options
@@ -85,6 +85,7 @@ def _submission(
             console.warning(
                 f"notifications: {receivers} left out: a URL is shown, and kept, without its secret part"
             )
+        await name_dependencies(client, new)
         created = await client.create_job(new, on_warning=console.warning, on_motd=once(client, console))
         lines = differences(old, new)
         console.note(f"job {created.id} is job {old.id} again" + ("; what differs:" if lines else ", unchanged."))

@@ -13,7 +13,7 @@ import click
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
-from holdfast.cli.kit.job_names import job_of
+from holdfast.cli.kit.job_names import job_of, name_dependencies
 from holdfast.cli.kit.motd import once
 from holdfast.cli.kit.parameters import duration, job_argument
 from holdfast.cli.submission.code_options import items
@@ -167,6 +167,7 @@ def _running(
         for note in [*unsent(job, os.environ, by_run=True), *([] if pty else unsent_input())]:
             console.note(note)
         await packed.upload(client, console)
+        await name_dependencies(client, job)
         created = await client.create_job(job, on_warning=console.warning, on_motd=once(client, console))
         if detach:
             say(created.id)

@@ -13,6 +13,7 @@ import click
 from holdfast.cli.kit import exit_status, table
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
+from holdfast.cli.kit.job_names import name_dependencies
 from holdfast.cli.kit.motd import once
 from holdfast.cli.kit.output import PAGE_FORMATS, dump
 from holdfast.cli.kit.shell_words import shell_line
@@ -97,6 +98,7 @@ def submit(
 def _dry_run(job: job_pb2.CustomJob, output: str) -> Callable[[Client], Awaitable[int]]:
     async def work(client: Client) -> int:
         console = Console()
+        await name_dependencies(client, job)
         found = await client.dry_run(job, on_warning=console.warning)
         if output != "table":
             from holdfast._sdk import json_view
@@ -129,6 +131,7 @@ def _submission(
         for note in unsent(job, os.environ, by_run=False):
             console.note(note)
         await packed.upload(client, console)
+        await name_dependencies(client, job)
         created = await client.create_job(job, on_warning=console.warning, on_motd=once(client, console))
         if not wait:
             say(created.id)

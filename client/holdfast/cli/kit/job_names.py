@@ -46,6 +46,12 @@ async def job_of(client: Client, word: str) -> job_pb2.CustomJob:
     return (await on_job(client, word, client.get_job))[1]
 
 
+async def name_dependencies(client: Client, job: job_pb2.CustomJob) -> None:
+    """Writes the ids of the jobs that ``job`` waits for in place of the words that name them."""
+    for each in job.job_spec.scheduling.after:
+        each.job = (await job_of(client, each.job)).id
+
+
 async def _meant(client: Client, word: str, unknown: NotFound) -> str:
     of_name = f"name={quoted(word)}"
     for filter in (of_name, f"id:{word}*") if _ID.fullmatch(word) else (of_name,):

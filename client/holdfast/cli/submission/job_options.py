@@ -27,6 +27,9 @@ class JobOptions:
 
     project: str | None = None
     priority: int | None = None
+    after: tuple[tuple[str, str], ...] = ()
+    """(job, end that is waited for: ok, any or failed)."""
+    pause_if_unmet: bool = False
     timeout_s: float | None = None
     max_wait_s: float | None = None
     max_retries: int | None = None
@@ -50,6 +53,12 @@ class JobOptions:
         scheduling = job.job_spec.scheduling
         if self.priority is not None:
             scheduling.priority = self.priority
+        if self.after:
+            del scheduling.after[:]
+            for name, end in self.after:
+                scheduling.after.add(job=name, end=f"DEPENDENCY_END_{end.upper()}")
+        if self.pause_if_unmet:
+            scheduling.pause_if_unmet = True
         if self.timeout_s is not None:
             set_seconds(scheduling.timeout, self.timeout_s)
         if self.max_wait_s is not None:
@@ -93,6 +102,16 @@ def secret_of(value: str) -> tuple[str, str]:
     return name, source or name
 
 
+def dependency_of(value: str) -> tuple[str, str]:
+    """``JOB``, ``JOB:ok``, ``JOB:any`` or ``JOB:failed``; a name with another colon in it is a name."""
+    name, _, end = value.rpartition(":")
+    if end not in ("ok", "any", "failed"):
+        name, end = value, "ok"
+    if not name.strip():
+        raise click.BadParameter("it names no job.")
+    return name, end
+
+
 _OPTIONS = (
     click.option(
         "--label",
@@ -104,6 +123,14 @@ _OPTIONS = (
     ),
     click.option("--project", help="Project that the job's resources are counted for.  [default: default]"),
     click.option("--priority", type=click.IntRange(1, 3), help="3 is placed first, 1 last.  [default: 1]"),
+    click.option(
+        "--after",
+        multiple=True,
+        type=dependency_of,
+        metavar="JOB[:ok|any|failed]",
+        help="Wait until this job has ended so; give it again for more jobs.  [default: ok]",
+    ),
+    click.option("--pause-if-unmet", is_flag=True, help="If a job of --after ends otherwise: pause, do not fail."),
     click.option("--timeout", "timeout_s", type=duration, help="Longest run time, such as 2h.  [default: 7d]"),
     click.option(
         "--max-wait",

@@ -39,7 +39,7 @@ NEEDLESS = {"output", "error", "open-mode", "requeue", "export", "parsable"}
 """Options whose meaning a job has anyway: output is kept by rank and launch, failures are repaired, and so on."""
 REFUSED = {
     "array": "submit one job for each element",
-    "dependency": "submit it once the other has ended: holdfast wait",
+    "dependency": "leave it out and name the job here: holdfast submit --after JOB",
 }
 """Options without which a job would be another one, and what to do instead."""
 OF_SRUN = {"label", "l", "unbuffered", "u", "kill-on-bad-exit", "K", "cpu-bind", "exclusive", "mpi", "wait", "W"}

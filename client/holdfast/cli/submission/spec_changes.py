@@ -59,6 +59,9 @@ def again(job: job_pb2.CustomJob, changes: Changes, environ: Mapping[str, str]) 
         del made.labels[RERUN_OF]
     made.job_spec.CopyFrom(job.job_spec)
     _leave_out_urls(made.job_spec)
+    if made.job_spec.scheduling.after:  # those have ended, or the job would still wait for them
+        made.job_spec.scheduling.ClearField("after")
+        made.job_spec.scheduling.ClearField("pause_if_unmet")
     if job.HasField("encryption_spec"):
         made.encryption_spec.CopyFrom(job.encryption_spec)
     env = asked_environment(changes.env, environ)

@@ -252,7 +252,16 @@ class JobFile(Model):
 
     IGNORED = frozenset(
         {"id", "name", "owner", "state", "error", "create_time", "start_time", "end_time", "update_time", "cursor"}
-        | {"attempt", "generation", "wait_reason", "workers", "recoveries", "web_access_uris", "account"}
+        | {
+            "attempt",
+            "generation",
+            "wait_reason",
+            "waits_for",
+            "workers",
+            "recoveries",
+            "web_access_uris",
+            "account",
+        }
         | {"hangs", "held_until", "health", "warnings", "archive_problems", "satisfies_pzs", "satisfies_pzi"}
         | {"step", "step_total", "phase", "saved_step", "summary", "expected_end"}
         | {"gpu_count", "host_count", "hang_count", "recovery_count"}

@@ -63,6 +63,23 @@ class HostSelector(Model):
     """Never a host that carries one of these labels."""
 
 
+class DependencyEnd(enum.Enum):
+    """The end of a job that another one waits for. Values are the names in the contract."""
+
+    OK = "DEPENDENCY_END_OK"
+    ANY = "DEPENDENCY_END_ANY"
+    FAILED = "DEPENDENCY_END_FAILED"
+
+
+class Dependency(Model):
+    """A job whose end this one waits for."""
+
+    job: Annotated[str, Text(max_chars=100, empty=False)] = Field(examples=["prep-x7k2mq"])
+    """Its id. Such as prep-x7k2mq."""
+    end: Annotated[DependencyEnd, Choice(DependencyEnd, "DEPENDENCY_END_", DependencyEnd.OK)] = DependencyEnd.OK
+    """OK: it succeeds. ANY: it ends, however it does. FAILED: it ends otherwise than by success."""
+
+
 class Scheduling(Model):
     """Times and limits of the whole job."""
 
@@ -93,6 +110,10 @@ class Scheduling(Model):
     """Hosts that may and may not be used."""
     expected_duration: Annotated[float | None, Seconds(3650 * DAY_S, zero=False, optional=True)] = None
     """Run time that you expect, for projected starts alone: it ends nothing. Learned from earlier runs unless set."""
+    after: Annotated[tuple[Dependency, ...], Many(0, 100)] = ()
+    """Jobs whose ends it waits for, before it waits for hosts. Until then it has no place in the queue."""
+    pause_if_unmet: Annotated[bool, Flag()] = False
+    """Whether the job is paused when one of those ends otherwise; without, it fails."""
 
 
 class HangAction(enum.Enum):

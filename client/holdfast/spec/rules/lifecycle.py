@@ -37,6 +37,7 @@ def broken(job: Fields) -> Iterator[Broken]:
     yield from _restart_scope(scheduling, tolerance)
     yield from _expected_duration(scheduling)
     yield from _warning_signal(scheduling)
+    yield from _after(scheduling)
     yield from _host_selector(scheduling.get("host_selector") or {})
     yield from _exit_codes(tolerance)
     yield from _backoff(tolerance.get("backoff") or {})
@@ -96,6 +97,24 @@ def _expected_duration(scheduling: Fields) -> Iterator[Broken]:
             (_SCHEDULING, "expected_duration"),
             f"is {written_duration(expected)}, longer than the timeout of {written_duration(timeout)}",
             "write a shorter time here, or a longer scheduling.timeout",
+        )
+
+
+def _after(scheduling: Fields) -> Iterator[Broken]:
+    named: set[str] = set()
+    after = scheduling.get("after") or ()
+    for index, each in enumerate(after):
+        job = (each or {}).get("job")
+        if job is None:
+            continue
+        if job in named:
+            yield Broken(
+                (_SCHEDULING, "after", index, "job"), f"{job} stands here twice", "leave one of the two out"
+            )
+        named.add(job)
+    if scheduling.get("pause_if_unmet") and not after:
+        yield Broken(
+            (_SCHEDULING, "pause_if_unmet"), "goes with after", "name the jobs to wait for, or leave it out"
         )
 
 

@@ -133,6 +133,17 @@ class JobQueued:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DependencyEnded:
+    """A job ``on`` whose end another one waits for has ended, in that way (``met``) or in another."""
+
+    job_id: str
+    at: Wall
+    on: str
+    state: JobState
+    met: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlacementTried:
     """A job that doesn't wait fitted nowhere, the ``number``-th time; the next try is at ``not_before``."""
 
@@ -516,6 +527,7 @@ class ProgressRecorded:
 JobEvent = (
     JobSubmitted
     | JobQueued
+    | DependencyEnded
     | PlacementTried
     | JobPlaced
     | PreparationNoted

@@ -7,10 +7,11 @@ from holdfast_controller.core.goodput.shares import on_hold, on_let_go, on_upgra
 from holdfast_controller.core.model.accounts.quota import Holdings
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.dependencies import Dependents
 from holdfast_controller.core.model.free_capacity import FreeCapacity
 from holdfast_controller.core.model.host import Allocation, Host
 from holdfast_controller.core.model.job import Job, Leaving
-from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.queue import Queue
 from holdfast_controller.core.model.run_times import RunTimes, run_time_of
 
@@ -40,10 +41,12 @@ def let_go(cluster: Cluster, host: Host, key: str, at: Wall) -> None:
 def recount(cluster: Cluster) -> None:
     """Rebuild the queue and the sums from jobs and hosts, for a state that was read from a snapshot."""
     cluster.queue, cluster.holdings, cluster.free_capacity = Queue(), Holdings(), FreeCapacity()
+    cluster.dependents = Dependents()
     for job in cluster.jobs.values():
         for name in job.output_on:
             cluster.output_on.setdefault(name, set()).add(job.id)
-        if job.state is JobState.QUEUED and job.outcome is None and job.vacating is not Leaving.PAUSE:
+        cluster.dependents.add(job.id, job.unmet)
+        if isinstance(job.phase, Queued) and job.vacating is not Leaving.PAUSE:
             cluster.queue.add(job.id, job.turn)
     cluster.run_times = RunTimes()
     for job in sorted(cluster.jobs.values(), key=lambda job: (job.ended_at or 0.0, job.number)):

@@ -15,7 +15,7 @@ from holdfast_controller.core.model.gang import Scope
 from holdfast_controller.core.model.host import place_key
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState, checked
-from holdfast_controller.core.model.phase import Leave, Paused, Placed, Queued
+from holdfast_controller.core.model.phase import Held, Leave, Paused, Placed, Queued
 from holdfast_controller.core.model.recovery import Budget, EndReason, StartType
 
 AttemptEvent = ev.AttemptEnded | ev.PauseRequested | ev.JobWarned | ev.JobPaused | ev.JobResumed
@@ -43,13 +43,22 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
             job.vacating = None
             close_recoveries(job, event.at)
             release_reserved(cluster, job, event.at)
-            job.phase = Paused(placement_attempts=job.placement_attempts, excluded=job.excluded)
+            job.phase = Paused(
+                placement_attempts=job.placement_attempts,
+                excluded=job.excluded,
+                unmet=job.unmet,
+                missed=job.missed,
+            )
             cluster.runtime.pop(job.id, None)
         case ev.JobResumed():
             job.state = checked(job.state, JobState.QUEUED)
             assert isinstance(job.phase, Paused)
+            before = job.phase
+            if before.unmet:
+                job.phase = Held(since=event.at, unmet=before.unmet)
+                return
             job.phase = Queued(
-                since=event.at, placement_attempts=job.phase.placement_attempts, excluded=job.phase.excluded
+                since=event.at, placement_attempts=before.placement_attempts, excluded=before.excluded
             )
             cluster.queue.add(job.id, job.turn)
         case _:

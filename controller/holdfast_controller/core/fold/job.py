@@ -20,6 +20,7 @@ from holdfast_controller.core.fold.attempt import (
     release,
     release_reserved,
 )
+from holdfast_controller.core.fold.dependency import fold_dependency
 from holdfast_controller.core.fold.hang import close_hang, fold_hang
 from holdfast_controller.core.fold.host import fold_controller_check, fold_host
 from holdfast_controller.core.fold.restore import (
@@ -35,7 +36,7 @@ from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.host import Allocation, place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState, checked
-from holdfast_controller.core.model.phase import Ended, Ending, Loan, Placed, Queued
+from holdfast_controller.core.model.phase import Ended, Ending, Held, Loan, Placed, Queued
 from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placement
 from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.model.runtime import Runtime
@@ -120,9 +121,12 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
         number=cluster.sequence,
         updated_at=event.at,
         cursor=cluster.sequence,
-        phase=Queued(since=event.at),
+        phase=Held(since=event.at, unmet=event.gang.after) if event.gang.after else Queued(since=event.at),
     )
-    cluster.queue.add(event.job_id, cluster.jobs[event.job_id].turn)
+    if event.gang.after:
+        cluster.dependents.add(event.job_id, event.gang.after)
+    else:
+        cluster.queue.add(event.job_id, cluster.jobs[event.job_id].turn)
     if event.request_id:
         cluster.requests[event.owner, event.request_id] = event.job_id
 
@@ -135,6 +139,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             pass  # for the ledger
         case ev.JobQueued():
             _queued(job, event)
+        case ev.DependencyEnded():
+            fold_dependency(cluster, job, event)
         case ev.JobPlaced():
             _placed(cluster, job, event)
         case ev.PlacementTried():
@@ -185,6 +191,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             close_hang(job, event.at, _ENDED[event.outcome])
             close_recoveries(job, event.at)
             leave_queue(cluster, job)
+            cluster.dependents.discard(job.id, job.unmet)
             release_reserved(cluster, job, event.at)
             job.phase = Ending(outcome=event.outcome, error=event.error)
         case ev.OutputArchived():

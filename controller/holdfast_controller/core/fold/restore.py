@@ -86,6 +86,7 @@ def _found(cluster: Cluster, job: Job, event: ev.JobFound) -> None:
                 cluster.dirty_hosts.add(host.name)
     release_reserved(cluster, job, event.at)
     leave_queue(cluster, job)
+    cluster.dependents.discard(job.id, job.unmet)
     while job.state in _ON_THE_WAY:
         job.state = checked(job.state, _ON_THE_WAY[job.state])
     if event.attempt > job.attempt or event.places != job.places:

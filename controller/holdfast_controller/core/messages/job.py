@@ -90,6 +90,9 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
             return f"submitted by {event.owner}: {ranks} on {workers}"
         case ev.JobQueued():
             return f"queued: {event.reason}"
+        case ev.DependencyEnded():
+            ended = f"{event.on} ended as {event.state.name}"
+            return ended if event.met else job.missed
         case ev.PlacementTried():
             return f"placement failed, try {event.number} of {PLACEMENT_TRIES}: {event.reason}"
         case ev.JobPlaced():

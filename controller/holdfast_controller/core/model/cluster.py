@@ -13,6 +13,7 @@ from holdfast.hang.judge.state import JobWatch
 from holdfast_controller.core.model.accounts.quota import Holdings
 from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.core.model.clock import BOOT, NEVER, ClockTrust, Mono, Wall
+from holdfast_controller.core.model.dependencies import Dependents
 from holdfast_controller.core.model.free_capacity import FreeCapacity
 from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import KeptWatch, SharedCause
@@ -47,6 +48,7 @@ class Cluster:
     draining: set[str] = field(default_factory=set)
     """Hosts that are being drained, or have been and take no work yet."""
     queue: Queue = field(default_factory=Queue)
+    dependents: Dependents = field(default_factory=Dependents)
     holdings: Holdings = field(default_factory=Holdings)
     unplaceable: set[tuple[object, ...]] = field(default_factory=set)
     """Shapes of waiting gangs that did not fit at the last pass over the queue; freed capacity brings a new pass."""

@@ -14,6 +14,7 @@ from holdfast._base.rank_variables import WORLD_POOLS
 from holdfast._session.assignment import Task as Task
 from holdfast._session.assignment import WarmStart
 from holdfast.hang.thresholds import HangSettings
+from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.subscription import Subscription
 
 
@@ -146,6 +147,10 @@ class Gang:
     """Longest time in the queue; 0 for ever."""
     waits: bool = True
     """Wait in the queue while the job fits nowhere; otherwise its placement is tried three times."""
+    after: tuple[Dependency, ...] = ()
+    """Jobs whose ends it waits for, before it waits for hosts."""
+    pause_if_unmet: bool = False
+    """When one of them ends otherwise, the job is paused; without, it fails."""
     selector: HostSelector = field(default_factory=HostSelector)
     replace_when_lost: bool = False
     """When a host is cut off, its shims stop the work, and the job goes on without it."""

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.model.budgets import Budgets, Recovery
 from holdfast_controller.core.model.clock import NEVER, Wall
+from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.goodput import JobLedger
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.host import Place
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
-from holdfast_controller.core.model.phase import DECIDED, Ended, JobPhase, Leave, Loan, Placed, Queued
+from holdfast_controller.core.model.phase import DECIDED, Ended, Held, JobPhase, Leave, Loan, Paused, Placed, Queued
 from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placement
 from holdfast_controller.core.model.queue import Turn
 from holdfast_controller.core.model.recovery import EndReason, Recover
@@ -127,6 +128,16 @@ class Job:
     def terminal(self) -> bool:
         """Nothing more happens to it."""
         return self.state in TERMINAL
+
+    @property
+    def unmet(self) -> tuple[Dependency, ...]:
+        """Jobs whose ends it waits for, before it waits for hosts."""
+        return self.phase.unmet if isinstance(self.phase, Held | Paused) else ()
+
+    @property
+    def missed(self) -> str:
+        """Why it was paused: the dependency that can't be met any more, in words; else empty."""
+        return self.phase.missed if isinstance(self.phase, Held | Paused) else ""
 
     @property
     def queued_since(self) -> Wall | None:

@@ -43,14 +43,15 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     JobState.RUNNING: frozenset(
         {JobState.QUEUED, JobState.PAUSED, JobState.CANCELLING, JobState.SUCCEEDED, JobState.FAILED}
     ),
-    JobState.PAUSED: frozenset({JobState.QUEUED, JobState.CANCELLED}),
+    JobState.PAUSED: frozenset({JobState.QUEUED, JobState.CANCELLED, JobState.FAILED}),
     JobState.CANCELLING: frozenset({JobState.CANCELLED, JobState.FAILED, JobState.SUCCEEDED}),
     JobState.SUCCEEDED: frozenset(),
     JobState.FAILED: frozenset(),
     JobState.CANCELLED: frozenset(),
     JobState.EXPIRED: frozenset(),
 }
-"""QUEUED comes again after an attempt that failed, or that a pause ended: the job waits for new hosts."""
+"""QUEUED comes again after an attempt that failed, or that a pause ended: the job waits for new hosts. A paused job
+fails where a job that it was to run after has ended otherwise than it had to."""
 
 TERMINAL = frozenset(state for state, following in TRANSITIONS.items() if not following)
 

@@ -10,9 +10,22 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
 from holdfast_controller.core.model.recovery import EndReason, Related
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """The job waits for the ends of other jobs, and has no place in the queue."""
+
+    kind: Literal["HELD"] = "HELD"
+    since: Wall
+    unmet: tuple[Dependency, ...]
+    """Those that have not ended."""
+    missed: str = ""
+    """Why it pauses: the dependency that can't be met any more, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +88,10 @@ class Paused:
     kind: Literal["PAUSED"] = "PAUSED"
     placement_attempts: int = 0
     excluded: frozenset[str] = frozenset()
+    unmet: tuple[Dependency, ...] = ()
+    """Jobs whose ends it waits for, once it is resumed."""
+    missed: str = ""
+    """Why it was paused: the dependency that can't be met any more, in words; empty where a user paused it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +116,10 @@ class Ended:
 DECIDED = (Ending, Ended)
 """Phases with an outcome. A tuple, since making a union at each look costs more than the look."""
 
-JobPhase = Queued | Placed | Paused | Ending | Ended
+JobPhase = Held | Queued | Placed | Paused | Ending | Ended
 
 PHASES: dict[JobState, tuple[type, ...]] = {
-    JobState.QUEUED: (Queued, Ending),
+    JobState.QUEUED: (Held, Queued, Ending),
     JobState.PENDING: (Placed, Ending),
     JobState.RUNNING: (Placed, Ending),
     JobState.PAUSED: (Paused, Ending),

@@ -16,6 +16,7 @@ def check_sanity(cluster: Cluster) -> None:
         assert (job.id in cluster.queue) is waits, (
             f"{job.id} is {job.phase}, and its place in the queue says otherwise"
         )
+        assert (job.id in cluster.dependents) is bool(job.unmet), f"{job.id} waits for {job.unmet}"
         assert not (job.terminal and job.id in cluster.runtime), f"{job.id} has ended and is still observed"
         assert not (job.outcome and job.id in cluster.watches), f"{job.id} ends and is still watched for hangs"
     for host in cluster.hosts.values():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from holdfast_controller.core.access.accounts import account_for
+from holdfast_controller.core.lifecycle.dependencies import wait_for_ends
 from holdfast_controller.core.model.accounts.quota import Waiting, lack
 from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.clock import Now
@@ -48,6 +49,9 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
     asked = replace(asked, gang=asked.gang.running_as(account))
     if (problem := refusal(cluster, asked, policies)) is not None:
         raise problem
+    unmet = tuple(each for each in asked.gang.after if not cluster.jobs[each.job].terminal)
+    if unmet:
+        return DryRun(account, wait_reason=wait_for_ends(cluster, unmet))
     job = _job_of(asked, cluster, now)
     hosts, queue = schedulable_hosts(cluster), list(cluster.queue)
     before = [other for name in queue if (other := cluster.jobs[name]).turn < job.turn]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from holdfast_controller.core.lifecycle.dependencies import wait_for_ends
 from holdfast_controller.core.model.accounts.quota import Quotas, Waiting, lack
 from holdfast_controller.core.model.clock import Now, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
@@ -142,12 +143,15 @@ def pending(cluster: Cluster, job: Job, queue_view: QueueView) -> Pending | None
     if job.unreconciled is not None:
         return _unreconciled(cluster, job)
     if job.state is JobState.PAUSED:
-        return Pending("paused; go on with", f"holdfast job resume {job.id}", by_itself=False)
+        since = f"paused, since {job.missed}; go on all the same with" if job.missed else "paused; go on with"
+        return Pending(since, f"holdfast job resume {job.id}", by_itself=False)
     if job.vacating is not None and job.awaited:
         verb = "being paused" if job.vacating is Leaving.PAUSE else "being placed again"
         return _unfinished(
             cluster, job, f"{verb}; waits for its workers to be gone from", set(job.placement.emptied)
         )
+    if job.unmet:
+        return Pending(wait_for_ends(cluster, job.unmet))
     if job.state is JobState.QUEUED:
         return queue_view.reason_of(job)
     if job.outcome is not None:

@@ -8,6 +8,7 @@ from holdfast.errors import AccountDenied, HoldfastError, InvalidInput, NeverFit
 from holdfast_controller.core.access.accounts import account_for
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.attempts import await_hosts
+from holdfast_controller.core.lifecycle.dependencies import never_met, note_end
 from holdfast_controller.core.model.accounts.quota import USER, never, quota_of
 from holdfast_controller.core.model.capacity import capacity_of
 from holdfast_controller.core.model.cluster import Cluster
@@ -55,6 +56,11 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
     )
     step.do(Reply(asked.token, asked.job_id))
     job = cluster.jobs[asked.job_id]
+    for each in job.unmet:
+        if (other := cluster.jobs[each.job]).terminal:
+            note_end(step, job, other.id, other.state)
+    if job.unmet:
+        return
     await_hosts(step, job)
     if may_start_at_once(cluster, job, step.now):
         place_queue(step)
@@ -71,6 +77,8 @@ def refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> Holdf
     full = len(cluster.jobs) >= policies.max_jobs
     if full and sum(1 for job in cluster.jobs.values() if not job.terminal) >= policies.max_jobs:
         return InvalidInput([Violation("", f"{policies.max_jobs} jobs wait or run already", "try again later")])
+    if unmet := never_met(cluster, asked.gang):
+        return unmet
     if too_many := _too_many_wait(cluster, asked, policies):
         return too_many
     field, over = never(policies.quotas, asked.owner, asked.gang)
@@ -98,9 +106,9 @@ def _too_many_wait(cluster: Cluster, asked: JobSubmission, policies: Policies) -
     of_project = policies.waiting_jobs_per_project if of_project is None else of_project
     own = quota_of(policies.quotas, USER + asked.owner)
     of_user = policies.waiting_jobs_per_user if own is None or own.waiting_jobs is None else own.waiting_jobs
-    if len(cluster.queue) < min(of_user, of_project):
+    if len(cluster.queue) + len(cluster.dependents) < min(of_user, of_project):
         return None
-    waiting = [cluster.jobs[name] for name in cluster.queue]
+    waiting = [cluster.jobs[name] for names in (cluster.queue, cluster.dependents) for name in names]
     fix = "Wait until some have started or cancel some; an admin can raise {} in controller.toml."
     if sum(job.owner == asked.owner for job in waiting) >= of_user:
         problem = f"{asked.owner} has as many jobs waiting as one user may have: {of_user:,}."

@@ -120,6 +120,8 @@ def _after(job: Job) -> str:
 def _waiting(job: Job, waits: Pending, now: Now) -> Summary:
     health = _capital(str(waits))
     if job.state is JobState.PAUSED:
+        if job.missed:
+            return Summary(Condition.NEEDS_YOU, f"Paused: {job.missed}", "Go on all the same by", waits.command)
         return Summary(Condition.WAITS, "Paused; it holds no hosts", "Go on with it by", waits.command)
     if not waits.by_itself:
         advice = "Once that host is switched off for certain, and not before"

@@ -151,7 +151,7 @@ UNREAD = frozenset(
     for name in (
         *("id", "state", "create_time", "start_time", "end_time", "update_time", "error", "attempt", "generation"),
         *("wait_reason", "workers", "recoveries", "owner", "cursor", "hangs", "held_until", "health", "account"),
-        "summary",
+        *("summary", "waits_for"),
         *("archive_problems", "gpu_count", "host_count", "recovery_count", "hang_count"),
     )
 ) | {"Exit.late_exit", "Gpu.job_id"}

@@ -9,6 +9,7 @@ from holdfast import spec
 from holdfast._session.assignment import PackagedCode, SecretVariable, WarmStart
 from holdfast.hang.thresholds import Action, HangSettings
 from holdfast.spec import DisconnectPolicy, EnvVar, HangDetection, JobSpec, SecretEnvVar, WarmMode, WorkerPoolSpec
+from holdfast_controller.core.model.dependencies import Dependency, DependencyEnd
 from holdfast_controller.core.model.gang import (
     Gang,
     HostSelector,
@@ -66,6 +67,8 @@ def gang_of(
         project=project,
         max_wait_s=scheduling.max_wait_duration,
         waits=scheduling.wait_for_resources,
+        after=tuple(Dependency(each.job, DependencyEnd[each.end.name]) for each in scheduling.after),
+        pause_if_unmet=scheduling.pause_if_unmet,
         selector=_selector(scheduling.host_selector),
         replace_when_lost=policy is DisconnectPolicy.STOP_AND_REPLACE,
         replace_if_isolated=policy is DisconnectPolicy.REPLACE_IF_ISOLATED,

@@ -35,6 +35,9 @@ def event_to_proto(event: ev.JobEvent, gang: Gang) -> job_pb2.JobEvent:
             return _Event(submitted=_Event.Submitted(owner=event.owner))
         case ev.JobQueued():
             return _Event(queued=_Event.Queued(reason=event.reason))
+        case ev.DependencyEnded():
+            ended = _Event.DependencyEnded(job=event.on, state=_state(event.state), met=event.met)
+            return _Event(dependency_ended=ended)
         case ev.PlacementTried():
             tried = _Event.PlacementTried(
                 number=event.number, reason=event.reason, not_before=timestamp(event.not_before)

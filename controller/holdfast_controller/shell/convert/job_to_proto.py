@@ -70,6 +70,7 @@ def job_to_proto(
         attempt=job.attempt,
         generation=job.generation,
         wait_reason=wait_reason(cluster, job, queue_view.schedulable_hosts, queue_view),
+        waits_for=[each.job for each in job.unmet],
         recoveries=[] if row else [_recovery(recovery) for recovery in job.recoveries],
         owner=job.owner,
         project=job.gang.project,

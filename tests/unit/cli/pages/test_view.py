@@ -123,6 +123,7 @@ def test_a_job_in_full() -> None:
         "attempt": 1,
         "generation": 2,
         "waitReason": "starting",
+        "waitsFor": [],
         "step": None,
         "stepTotal": None,
         "phase": "",

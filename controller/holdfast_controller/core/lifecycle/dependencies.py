@@ -1,0 +1,94 @@
+"""Jobs that run after others: they learn of an end in the step that decides it, so no crash comes between the two.
+
+A dependency that can't be met any more fails the job, or pauses it where its spec says so. That may be the end of a job
+that others wait for in turn: they learn of it in the same step too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.errors import InvalidSpec, Violation
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.lifecycle.attempts import await_hosts, pause
+from holdfast_controller.core.lifecycle.stop import end
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.dependencies import Dependency
+from holdfast_controller.core.model.exits import JobError
+from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.step.step import Step
+
+FAILED_PRECONDITION = 9
+
+
+def tell_dependents(step: Step) -> bool:
+    """Tell jobs of the ends in this step that they wait for. Returns whether one of them waits for hosts now."""
+    freed = False
+    for entry in step.entries:  # it grows: some fail for want of the end that they waited for
+        if isinstance(entry.event, ev.JobEnded):
+            jobs = map(step.cluster.jobs.__getitem__, step.cluster.dependents.of(entry.event.job_id))
+            for job in sorted(jobs, key=lambda job: job.number):
+                freed |= note_end(step, job, entry.event.job_id, entry.event.state)
+    return freed
+
+
+def note_end(step: Step, job: Job, on: str, state: JobState) -> bool:
+    """A job that ``job`` waits for has ended. Returns whether it waits for hosts now."""
+    awaited = next(each for each in job.unmet if each.job == on)
+    met = awaited.end.met_by(state)
+    step.emit(ev.DependencyEnded(job_id=job.id, at=step.now.wall, on=on, state=state, met=met))
+    if job.id in step.cluster.queue:
+        await_hosts(step, job)
+        return True
+    if not met:
+        _give_up(step, job)
+    return False
+
+
+def _give_up(step: Step, job: Job) -> None:
+    """Fail the job, or pause it. One of which a restore has yet to find out whether it runs is not ended for this."""
+    if job.gang.pause_if_unmet or job.unreconciled is not None:
+        pause(step, job)
+    else:
+        end(step, job, JobState.FAILED, JobError(FAILED_PRECONDITION, f"It never ran: {job.missed}."))
+
+
+def never_met(cluster: Cluster, gang: Gang) -> InvalidSpec | None:
+    """The refusal of a job that would run after one that isn't there, or that has ended otherwise; None without."""
+    found = list(_violations(cluster, gang))
+    return InvalidSpec(found) if found else None
+
+
+def _violations(cluster: Cluster, gang: Gang) -> Iterator[Violation]:
+    for index, each in enumerate(gang.after):
+        job = cluster.jobs.get(each.job)
+        if job is None or job.deleted:
+            yield unknown(index, each.job)
+        elif job.terminal and not each.end.met_by(job.state):
+            ended = f"{each.job} ended as {job.state.name}"
+            problem = f"{ended}, so a job that waits for it to {each.end.in_words} would never run"
+            yield Violation(_path(index), problem, "leave it out, or wait for any end of it: ANY")
+
+
+def unknown(index: int, job_id: str) -> Violation:
+    """The violation of a dependency on a job that isn't there, or that the caller may not see."""
+    fix = "name one that has not been deleted, by its whole id: holdfast ps --all"
+    return Violation(f"{_path(index)}.job", f"there is no job {job_id!r}", fix)
+
+
+def _path(index: int) -> str:
+    return f"jobSpec.scheduling.after[{index}]"
+
+
+def wait_for_ends(cluster: Cluster, unmet: tuple[Dependency, ...]) -> str:
+    """The reason to wait, such as "waits for prep-1 (RUNNING) to succeed"; the first three are named."""
+    named = [f"{each.job}{_state(cluster, each.job)} to {each.end.in_words}" for each in unmet[:3]]
+    more = f" and {len(unmet) - 3} more" if len(unmet) > 3 else ""
+    return f"waits for {', '.join(named)}{more}"
+
+
+def _state(cluster: Cluster, job_id: str) -> str:
+    job = cluster.jobs.get(job_id)
+    return f" ({job.state.name})" if job is not None else ""

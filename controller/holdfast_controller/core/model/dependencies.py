@@ -1,0 +1,80 @@
+"""Dependencies: jobs whose ends another job waits for, before it waits for hosts.
+
+A job keeps those of its dependencies that have not ended in its phase; ``Dependents`` is the same turned round, so that
+an end finds who waits for it without a look at every job. A job can name only jobs that exist: there are no cycles.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from holdfast_controller.core.model.job_state import JobState
+
+
+class DependencyEnd(enum.Enum):
+    """The end of a job that another one waits for."""
+
+    OK = "OK"
+    ANY = "ANY"
+    FAILED = "FAILED"
+
+    def met_by(self, state: JobState) -> bool:
+        """Whether a job that has ended in this state has ended so."""
+        return self is DependencyEnd.ANY or (state is JobState.SUCCEEDED) is (self is DependencyEnd.OK)
+
+    @property
+    def in_words(self) -> str:
+        """The deed of the other job as a verb, such as "succeed"."""
+        return _WORDS[self]
+
+
+_WORDS = {DependencyEnd.OK: "succeed", DependencyEnd.ANY: "end", DependencyEnd.FAILED: "fail"}
+
+
+@dataclass(frozen=True)
+class Dependency:
+    """The job of which an end is waited for, and which end."""
+
+    job: str
+    end: DependencyEnd = DependencyEnd.OK
+
+
+@dataclass
+class Dependents:
+    """Jobs that wait for other jobs, by the job that they wait for."""
+
+    _waiting: dict[str, set[str]] = field(default_factory=dict)
+    _open: dict[str, int] = field(default_factory=dict)
+    """By job that waits: how many it waits for."""
+
+    def add(self, job_id: str, after: Iterable[Dependency]) -> None:
+        """Note what a job waits for."""
+        for each in after:
+            self._waiting.setdefault(each.job, set()).add(job_id)
+            self._open[job_id] = self._open.get(job_id, 0) + 1
+
+    def discard(self, job_id: str, after: Iterable[Dependency]) -> None:
+        """A job waits for these no more."""
+        for each in after:
+            self._waiting[each.job].remove(job_id)
+            self._open[job_id] -= 1
+            if not self._waiting[each.job]:
+                del self._waiting[each.job]
+            if not self._open[job_id]:
+                del self._open[job_id]
+
+    def of(self, job_id: str) -> frozenset[str]:
+        """The jobs that wait for the end of this one."""
+        return frozenset(self._waiting.get(job_id, ()))
+
+    def __iter__(self) -> Iterator[str]:
+        """Every job that waits for another one."""
+        return iter(self._open)
+
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._open
+
+    def __len__(self) -> int:
+        return len(self._open)
