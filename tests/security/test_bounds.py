@@ -122,7 +122,7 @@ async def test_absurd_bodies_are_refused_over_http(ann: httpx.AsyncClient, conte
     assert answer.status_code == 400, answer.text
 
 
-STREAMS = {"Gate.watch", "Gate.logs", "Pages.changes", "Pages.stacks", "Pages.evidence"}
+STREAMS = {"Gate.watch", "Gate.logs", "Pages.changes", "Pages.stacks", "Pages.shell", "Pages.evidence"}
 LOGINS = {"Login.sign_in", "Login.sign_out"}
 FILES = {"page.<locals>.asset", "page.<locals>.shell"}
 """Answers from memory, which read nothing of the request but its address."""

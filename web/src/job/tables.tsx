@@ -11,6 +11,7 @@ import { Stacks } from "./stacks.tsx";
 export function Ranks({ job }: { job: Job }): JSX.Element {
   const rows = rankRows(job);
   if (!rows.length) return <Empty>No rank has a host yet.{job.waitReason && <> The job waits: <Text of={job.waitReason} /></>}</Empty>;
+  const shells = job.jobSpec["enableWebAccess"] === true && !ended(job.state);
   const suspects = new Set(
     job.hangs.filter((hang) => goesOn(job, hang)).flatMap((hang) => hang.suspectRanks.map((each) => each.rank)),
   );
@@ -26,7 +27,7 @@ export function Ranks({ job }: { job: Job }): JSX.Element {
         const bad = exit !== null && !["COMPLETED", "STOPPED"].includes(exit.reason);
         return (
           <div class="row" role="row" key={rank} aria-rowindex={index + 2}>
-            <span role="cell"><a href={jobPath(job.id, `?tab=logs&rank=${rank}`)}>rank {rank}</a></span>
+            <span role="cell"><a href={jobPath(job.id, `?tab=logs&rank=${rank}`)}>rank {rank}</a>{shells && !exit && <>{" "}<a href={jobPath(job.id, `?tab=shell&rank=${rank}`)} aria-label={`Shell beside rank ${rank}`}>shell</a></>}</span>
             <span role="cell"><Text of={worker.name} /></span>
             <span role="cell">{worker.host ? <a href={hostPath(worker.host)}><Text of={worker.host} /></a> : "–"}</span>
             <span role="cell">{pid ?? "–"}</span>

@@ -1,4 +1,5 @@
 import type { JSX } from "preact";
+import { useRef } from "preact/hooks";
 import { gang, lastWord, ran, steps } from "../core/gang.ts";
 import { LEVELS, losses } from "../core/ledger.ts";
 import { jobPath, withQuery } from "../core/route.ts";
@@ -7,12 +8,13 @@ import { count, ended, epoch, moment, percent, span, whole } from "../core/words
 import { Actions } from "../job/actions.tsx";
 import { Events } from "../job/events.tsx";
 import { Logs } from "../job/logs.tsx";
+import { Shell } from "../job/shell.tsx";
 import { Exits, Hangs, Ranks, Recoveries, Spec } from "../job/tables.tsx";
 import { Timeline } from "../job/timeline.tsx";
 import { Command, GoodputBar, Problem, State, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 
-const TABS = ["timeline", "ranks", "logs", "exits", "hangs", "recoveries", "events", "spec"] as const;
+const TABS = ["timeline", "ranks", "logs", "exits", "hangs", "recoveries", "events", "spec", "shell"] as const;
 type Tab = (typeof TABS)[number];
 
 /** One job: in the first screen whether it is healthy, what happened, what was done and what to do. */
@@ -21,10 +23,12 @@ export function JobPage({ id, query }: { id: string; query: URLSearchParams }): 
   const mine = (changes: { jobs: string[] }): boolean => changes.jobs.includes(id);
   const { data: job, error, again } = useData<Job>(path, mine);
   const { data: goodput } = useData<Goodput>(`${path}/goodput`, mine);
+  const shell = useRef(false);
   useTitle(job?.displayName || id);
   if (!job) return <Unready title={id} error={error} again={again} />;
   const asked = query.get("tab") as Tab;
   const tab = TABS.includes(asked) ? asked : "timeline";
+  shell.current ||= tab === "shell";
   return (
     <div class="page job">
       {error && error.status !== 0 && <Problem error={error} again={again} />}
@@ -46,6 +50,8 @@ export function JobPage({ id, query }: { id: string; query: URLSearchParams }): 
         {tab === "recoveries" && <Recoveries job={job} />}
         {tab === "events" && <Events id={job.id} live={!ended(job.state)} />}
         {tab === "spec" && <Spec job={job} />}
+        {/* It goes on behind the other tabs. */}
+        {shell.current && <div hidden={tab !== "shell"}><Shell job={job} rank={(tab === "shell" && query.get("rank")) || "0"} /></div>}
       </div>
     </div>
   );

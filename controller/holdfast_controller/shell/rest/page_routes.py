@@ -16,11 +16,11 @@ from holdfast._base.config import duration_s
 from holdfast._sdk import json_view
 from holdfast._session import hang_wire
 from holdfast.errors import InvalidInput, Violation
-from holdfast.v1 import access_pb2, cluster_pb2, hang_pb2, host_pb2, web_pb2
+from holdfast.v1 import access_pb2, cluster_pb2, hang_pb2, host_pb2, job_pb2, web_pb2
 from holdfast_controller.shell.rest import body, streams
 from holdfast_controller.shell.rest.calls import Calls
 from holdfast_controller.shell.rest.errors import Json
-from holdfast_controller.shell.rest.routes import CLUSTER, HOSTS, bounded, context_of
+from holdfast_controller.shell.rest.routes import CLUSTER, HOSTS, JOBS, bounded, context_of
 
 ACCESS = "/holdfast.v1.AccessService/"
 HANGS = "/holdfast.v1.HangService/"
@@ -49,6 +49,8 @@ def page_routes(calls: Calls) -> list[Route]:
         Route("/v1/changes", pages.changes, methods=["GET"]),
         Route("/v1/jobs/{id}:hold", bounded(pages.hold), methods=["POST"]),
         Route("/v1/jobs/{id}:stacks", pages.stacks, methods=["POST"]),
+        Route("/v1/jobs/{id}:shell", pages.shell, methods=["POST"]),
+        Route("/v1/jobs/{id}:writeShell", bounded(pages.write_shell), methods=["POST"]),
         Route("/v1/jobs/{id}/hangs/{number:int}/evidence", pages.evidence, methods=["GET"]),
         *(
             Route(f"/v1/hosts/{{name}}:{verb}", bounded(pages.host_act(method, message)), methods=["POST"])
@@ -126,6 +128,17 @@ class Pages:
             message = await _message(request, hang_pb2.TakeStacksRequest(), id=request.path_params["id"])
         return await self._many(request, f"{HANGS}TakeStacks", message, streams.lines_form(_evidence))
 
+    async def shell(self, request: Request) -> Response:
+        body.parameters(request, ())
+        with request.app.state.bounds.call():  # as above
+            message = await _message(request, job_pb2.OpenShellRequest(), id=request.path_params["id"])
+        return await self._many(request, f"{JOBS}OpenShell", message, streams.lines_form(_shell))
+
+    async def write_shell(self, request: Request) -> Response:
+        body.parameters(request, ())
+        message = await _message(request, job_pb2.WriteShellRequest(), id=request.path_params["id"])
+        return Json({"taken": (await self._one(request, f"{JOBS}WriteShell", message)).taken})
+
     async def evidence(self, request: Request) -> Response:
         body.parameters(request, ())
         path = request.path_params
@@ -164,3 +177,8 @@ def _evidence(message: hang_pb2.TakeStacksResponse | hang_pb2.GetHangEvidenceRes
     host = getattr(message, "host", "")
     problem = getattr(message, "problem", "")
     return json_view.evidence(hang_wire.received(message.worker, host, message.content, problem))
+
+
+def _shell(message: job_pb2.OpenShellResponse) -> json_view.Json:
+    """Its names, some of its output in base64, or how it ended: of those, the fields that are set."""
+    return json_format.MessageToDict(message)

@@ -39,6 +39,8 @@ CALLS = {
     "POST /v1/jobs/{id}:resume": "JobService/ResumeJob",
     "POST /v1/jobs/{id}:hold": "HangService/HoldJob",
     "POST /v1/jobs/{id}:stacks": "HangService/TakeStacks",
+    "POST /v1/jobs/{id}:shell": "JobService/OpenShell",
+    "POST /v1/jobs/{id}:writeShell": "JobService/WriteShell",
     "GET /v1/jobs/{id}/hangs/{number:int}/evidence": "HangService/GetHangEvidence",
     "GET /v1/goodput": "ClusterService/SumGoodput",
     "GET /v1/status": "ClusterService/GetStatus",
