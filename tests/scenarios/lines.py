@@ -159,7 +159,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} cleared"
         case ev.CommonCauseNoticed():
             where = f" at {event.mount}" if event.mount else f" on {' '.join(event.hosts)}" if event.hosts else ""
-            return f"common cause of {' '.join(event.jobs)}{where}: {event.sentence}"
+            what = f" of {' '.join(event.jobs)}" if event.jobs else ""
+            return f"common cause{what}{where}: {event.sentence}"
         case ev.CertificateEnding():
             return f"certificate {event.certificate} ends"
         case ev.MostHostsSilent():

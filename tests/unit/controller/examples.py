@@ -20,7 +20,16 @@ from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.goodput import Category, Interval, Progress, Reached
 from holdfast_controller.core.model.hang import HangOutcome
-from holdfast_controller.core.model.host import CheckStatus, Gpu, GpuFault, Host, Inventory, Maintenance, Place
+from holdfast_controller.core.model.host import (
+    CheckStatus,
+    Gpu,
+    GpuFault,
+    Host,
+    Inventory,
+    Maintenance,
+    Place,
+    Waiver,
+)
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.placement import Rendezvous
@@ -295,6 +304,7 @@ HOST_EVENTS: list[ev.HostEvent] = [
         status=CheckStatus.WARNING,
         saw="GPU 1: 17 of 18 NVLinks are up",
         health=Health.CORDON,
+        waived=Waiver.BRAKE,
     ),
     ev.HostCheckPassed(host="h2", at=Wall(0.65), check="gpu.nvlink/GPU-1", health=Health.CORDON),
     ev.HostDraining(host="h2", at=Wall(0.7), reason="upgrade", by="ann", deadline=Wall(600.0), at_checkpoint=True),

@@ -77,6 +77,7 @@ def test_run_as_is_one_of_two_words() -> None:
         ({"log_file_mb": 0}, "log_file_mb is 0. Write 1 or more"),
         ({"hang_action": "KILL"}, "hang_action is 'KILL'. Write NOTIFY or RESTART or OFF"),
         ({"max_jobs": 0}, "max_jobs is 0"),
+        ({"health_cordons": 101}, "health_cordons is 101"),
         ({"listen": "ctl.lab"}, r"listen is 'ctl\.lab'. Write HOST:PORT"),
         ({"listen": ":70000"}, "listen is ':70000'"),
         ({"advertise": "ctl lab"}, "advertise: 'ctl lab' is no host"),

@@ -192,7 +192,8 @@ class Engine:
 def _finding(check: str, rule: Rule, saw: str, subject: str) -> Finding:
     status = Status.ERROR if rule.health.keeps_work_away else Status.WARNING
     fix = (rule.fix.replace("SUBJECT", subject),)
-    return Finding(check, status, saw, rule.why, fix, notify=True, health=rule.health)
+    away = rule.health.keeps_work_away
+    return Finding(check, status, saw, rule.why, fix, notify=True, keeps_work_away=away, health=rule.health)
 
 
 def _span(seconds: float) -> str:

@@ -174,7 +174,9 @@ def _class(failed: host_pb2.FailedCheck) -> str:
     """The class of a finding about hardware, such as " (degraded)"; empty for other checks."""
     if failed.health == host_pb2.HEALTH_CLASS_UNSPECIFIED:
         return ""
-    return f" ({host_pb2.HealthClass.Name(failed.health).removeprefix('HEALTH_CLASS_').lower()})"
+    admin = failed.waived == host_pb2.CHECK_WAIVER_ADMIN
+    waived = ", waived by an admin" if admin else ", waived: a common cause?" if failed.waived else ""
+    return f" ({host_pb2.HealthClass.Name(failed.health).removeprefix('HEALTH_CLASS_').lower()}{waived})"
 
 
 def _silence(host: host_pb2.Host, now: float) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from holdfast._base.health import Health
 from holdfast_controller.core.model.clock import NEVER, Wall
-from holdfast_controller.core.model.host import CheckStatus, GpuFault, Inventory, Maintenance
+from holdfast_controller.core.model.host import CheckStatus, GpuFault, Inventory, Maintenance, Waiver
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +171,7 @@ class HostCheckFailed:
     fix: tuple[str, ...] = ()
     keeps_work_away: bool = False
     health: Health | None = None
+    waived: Waiver | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from holdfast_controller.core.fold.allocation import let_go
 from holdfast_controller.core.goodput import host_record
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import CondemnedGpu, FailedCheck, Host, Inventory
+from holdfast_controller.core.model.host import CondemnedGpu, FailedCheck, Host, Inventory, Waiver
 
 SELF = "holdfast"
 """Who does what no person asked for."""
@@ -73,6 +73,7 @@ def _fold(cluster: Cluster, event: ev.HostEvent) -> None:
             host = cluster.hosts[event.host]
             host.cordoned, host.cordon_reason = False, ""
             host.cordoned_by, host.cordoned_since = "", NEVER
+            _waive(host)
             if host.maintenance is not None and host.maintenance.begun:
                 host.maintenance = None
             host.draining, host.drain_deadline, host.drain_at_checkpoint = False, None, False
@@ -142,8 +143,15 @@ def _note_failed_check(known: dict[str, FailedCheck], event: ev.HostCheckFailed 
     since = known[event.check].since if event.check in known else event.at
     failed = FailedCheck(event.check, event.status, event.saw, event.why, event.fix, since)
     if isinstance(event, ev.HostCheckFailed):
-        failed = replace(failed, keeps_work_away=event.keeps_work_away, health=event.health)
+        failed = replace(failed, keeps_work_away=event.keeps_work_away, health=event.health, waived=event.waived)
     known[event.check] = failed
+
+
+def _waive(host: Host) -> None:
+    """An admin has seen what is known of the host's hardware, and wants it to have work."""
+    for check, failed in host.failed_checks.items():
+        if failed.health is not None and failed.keeps_work_away:
+            host.failed_checks[check] = replace(failed, waived=Waiver.ADMIN)
 
 
 def _clear_gpu(host: Host, event: ev.GpuCleared) -> None:

@@ -9,6 +9,7 @@ least difference counts.
 from __future__ import annotations
 
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.hosts import health_brake
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.host import CLOCK_WINDOW, CheckStatus, FailedCheck, Host
@@ -36,7 +37,9 @@ def on_checks(step: Step, told: ChecksReported) -> None:
         step.emit(ev.HostCheckPassed(host=host.name, at=step.now.wall, check=check, health=health))
     for failed in found.values():
         if _is_news(failed, host.failed_checks):
-            _fail(step, host, failed)
+            _fail(step, host, health_brake.applied(step, host, failed))
+    for other, failed in health_brake.released(step) if over else ():
+        _fail(step, other, failed)
     step.capacity_freed |= unfit and host.unfit is None
 
 
@@ -94,6 +97,7 @@ def _fail(step: Step, host: Host, failed: FailedCheck) -> None:
             fix=failed.fix,
             keeps_work_away=failed.keeps_work_away,
             health=failed.health,
+            waived=failed.waived,
         )
     )
 

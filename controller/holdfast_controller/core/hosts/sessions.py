@@ -360,7 +360,8 @@ def on_uncordon(step: Step, asked: UncordonAsked) -> None:
         refusal = gpu_faults.put_back(step, host, asked.gpus, asked.by)
         step.do(Refuse(asked.token, refusal) if refusal is not None else Reply(asked.token, host.name))
         return
-    if host.cordoned or host.going_down or asked.repaired:
+    ill = host.unfit is not None and host.unfit.health is not None
+    if host.cordoned or host.going_down or asked.repaired or ill:
         step.emit(ev.HostUncordoned(host=host.name, at=step.now.wall, by=asked.by, repaired=asked.repaired))
         set_timers(step, host)
         step.capacity_freed = True

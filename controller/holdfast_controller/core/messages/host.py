@@ -59,6 +59,8 @@ def host_message(event: ev.HostEvent) -> str:
             return f"the agent of {event.host} was stopped; what runs there runs on"
         case ev.HostCheckFailed():
             kept = "; it gets no new work until that is over" if event.keeps_work_away else ""
+            if event.waived is not None:
+                kept = "; it still gets work, since many hosts have such findings at once: a common cause?"
             return f"{event.host} {event.check}: {event.saw}{kept}"
         case ev.HostCheckPassed():
             return f"{event.host} {event.check} is well again"

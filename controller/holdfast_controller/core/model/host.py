@@ -112,6 +112,15 @@ class CheckStatus(enum.Enum):
     ERROR = "ERROR"
 
 
+class Waiver(enum.Enum):
+    """Authority that lets a host have work in spite of a finding that would keep it away."""
+
+    BRAKE = "BRAKE"
+    """So many hosts have such findings at once that a common cause is likelier."""
+    ADMIN = "ADMIN"
+    """Who uncordoned the host."""
+
+
 @dataclass(frozen=True)
 class FailedCheck:
     """A check of a machine that fails. ``since`` is wall clock; ``fix`` is lines to type or write."""
@@ -127,6 +136,12 @@ class FailedCheck:
     """The host gets no new work until the check passes."""
     health: Health | None = None
     """Its class, where it is about the health of hardware."""
+    waived: Waiver | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether it keeps new work off its host."""
+        return self.keeps_work_away and self.waived is None
 
 
 @dataclass(frozen=True)
@@ -217,7 +232,7 @@ class Host:
     @property
     def unfit(self) -> FailedCheck | None:
         """The first failed check that keeps new work off the host; None without one."""
-        return next((failed for failed in self.failed_checks.values() if failed.keeps_work_away), None)
+        return next((failed for failed in self.failed_checks.values() if failed.holds), None)
 
     @property
     def takes_work(self) -> bool:

@@ -54,6 +54,8 @@ class Policies:
     """Seconds that a job is kept after its end; 0: for ever."""
     keep_jobs: int = 0
     """Jobs that have ended and are kept, the newest ones; 0: all."""
+    health_cordons_pct: int = 10
+    """Share of the hosts that findings about hardware may keep from work at a time; 0: none."""
     sign_in: SignInPolicy = field(default_factory=SignInPolicy)
     """Rules for users of the site's identity provider."""
 

@@ -13,6 +13,7 @@ from holdfast_controller.core.model.accounts.quota import Quotas
 from holdfast_controller.core.model.accounts.throttling import throttled_in_words
 from holdfast_controller.core.model.clock import Now, Wall, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.health import ill, in_words
 from holdfast_controller.core.model.host import FailedCheck, Host
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
@@ -78,6 +79,7 @@ def alerts(
 ) -> tuple[list[Alert], int]:
     """(Alerts to list, how many more there are). Of jobs only those in projects that ``sees`` allows."""
     whole = [
+        *_common_cause(cluster),
         *_hosts(cluster, found, now),
         *_hangs(cluster, found, sees, now),
         *_cluster(cluster, found, controller, now),
@@ -87,6 +89,13 @@ def alerts(
     for kind in Kind:
         listed += [each for each in whole if each.kind is kind][:MOST_OF_A_KIND]
     return listed, len(whole) - len(listed)
+
+
+def _common_cause(cluster: Cluster) -> Iterator[Alert]:
+    """Say that hardware looks ill on many hosts at once, ahead of what is wrong with each."""
+    kept, spared = ill(cluster)
+    if spared:
+        yield Alert(Kind.CHECK, "controller", in_words(len(kept) + len(spared), len(kept)))
 
 
 def _hosts(cluster: Cluster, found: Overview, now: Now) -> Iterator[Alert]:
@@ -147,7 +156,7 @@ def _orphans(host: Host, subject: str) -> Alert:
 
 
 def _failed_check(failed: FailedCheck, subject: str) -> Alert:
-    kept = "; it gets no new work until that is over" if failed.keeps_work_away else ""
+    kept = "; it gets no new work until that is over" if failed.holds else ""
     fix = f"; try: {failed.fix[0]}" if failed.fix else ""
     return Alert(Kind.CHECK, subject, f"{failed.check}: {failed.saw}{kept}{fix}", failed.since)
 

@@ -50,7 +50,9 @@ class Meter:
             ev.HangNoticed: lambda event: self.series.add(fam.HANG_NOTICES, event.rule.value),
             ev.HangJudged: lambda event: self._on_verdict(event.job_id, event.outcome),
             ev.HangOver: lambda event: self._on_verdict(event.job_id, HangOutcome.OVER),
-            ev.CommonCauseNoticed: lambda _: self.series.add(fam.HANG_COMMON_CAUSES),
+            ev.CommonCauseNoticed: lambda event: self.series.add(
+                fam.HANG_COMMON_CAUSES, by=float(bool(event.jobs))
+            ),
             ev.HostLost: lambda _: self.series.add(fam.HOSTS_LOST),
             ev.HostRefused: lambda _: self.series.add(fam.HOST_REFUSALS),
             ev.WorkerFenced: lambda _: self.series.add(fam.PLACES_FENCED),

@@ -190,6 +190,9 @@ class ControllerConfig:
     """A host that was not heard for so long is lost; at least a tenth longer than ``lease``."""
     max_jobs: int = 100_000
     """Jobs that may wait or run at once."""
+    health_cordons: int = 10
+    """Percent of the hosts that findings about hardware may keep from work at a time, and at least two hosts, though
+    not most of a few; 0: none. Above it they are only reported."""
     waiting_jobs_per_user: int = 10_000
     """Jobs of one user that may wait at once, unless ``user_quotas`` says otherwise."""
     backfill: str = "projected"
@@ -302,6 +305,8 @@ class ControllerConfig:
         for key in ("max_jobs", "waiting_jobs_per_user"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} is {getattr(self, key)}.", fix="Write 1 or more.")
+        if not 0 <= self.health_cordons <= 100:
+            raise ConfigError(f"health_cordons is {self.health_cordons}.", fix="Write a percentage, 0 to 100.")
         for key in ("listen", "enrolment_listen"):
             if getattr(self, key):
                 _check_listen(key, getattr(self, key))

@@ -89,6 +89,7 @@ def event_to_proto(event: ev.HostEvent | ev.OrphanEvent) -> host_pb2.HostEvent:
                 event.at,
                 event.keeps_work_away,
                 event.health,
+                event.waived,
             )
             return _Event(check_failed=_Event.CheckFailed(check=failed_check_to_proto(failed)))
         case ev.HostCheckPassed():

@@ -120,7 +120,8 @@ def failed_check_to_proto(failed: FailedCheck) -> host_pb2.FailedCheck:
         why=failed.why,
         fix=failed.fix,
         since=timestamp(failed.since),
-        keeps_work_away=failed.keeps_work_away,
+        keeps_work_away=failed.holds,
+        waived=host_pb2.CheckWaiver.Value(f"CHECK_WAIVER_{failed.waived.name if failed.waived else 'UNSPECIFIED'}"),
         health=host_pb2.HealthClass.Value(f"HEALTH_CLASS_{failed.health.name if failed.health else 'UNSPECIFIED'}"),
     )
 

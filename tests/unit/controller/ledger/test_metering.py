@@ -212,6 +212,7 @@ def test_hangs_are_told_by_rule_and_by_what_came_of_them(story: Story) -> None:
     story.tell(
         ev.HangOver(job_id="a", at=Wall(60.0), note="it moves"),
         ev.CommonCauseNoticed(at=Wall(61.0), sentence="both wait", jobs=("a", "b")),
+        ev.CommonCauseNoticed(at=Wall(62.0), sentence="hardware looks ill on 5 hosts", jobs=(), hosts=("h1", "h2")),
     )
     assert story.count(fam.HANG_NOTICES, "GPUS_IDLE") == 1
     assert story.count(fam.HANG_VERDICTS, "NOTIFY", "WITHHELD") == 1

@@ -204,7 +204,8 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "h2 disk.state_dir: /var/lib/holdfast has 3 MiB free of the 1024 MiB that it must have; it gets no new work"
         " until that is over",
         "h2 disk.state_dir is well again",
-        "h2 gpu.nvlink/GPU-1: GPU 1: 17 of 18 NVLinks are up",
+        "h2 gpu.nvlink/GPU-1: GPU 1: 17 of 18 NVLinks are up; it still gets work, since many hosts have such findings"
+        " at once: a common cause?",
         "h2 gpu.nvlink/GPU-1 is well again",
         "h2 is being drained by ann; remaining work is moved at the deadline: upgrade",
         "h2 is drained: no work is left on it",
