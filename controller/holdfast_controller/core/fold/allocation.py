@@ -47,7 +47,7 @@ def recount(cluster: Cluster) -> None:
             cluster.output_on.setdefault(name, set()).add(job.id)
         cluster.dependents.add(job.id, job.unmet)
         if isinstance(job.phase, Queued) and job.vacating is not Leaving.PAUSE:
-            cluster.queue.add(job.id, job.turn)
+            cluster.queue.add(job.id, job.turn, job.line)
     cluster.run_times = RunTimes()
     for job in sorted(cluster.jobs.values(), key=lambda job: (job.ended_at or 0.0, job.number)):
         learn_run_time(cluster, job)

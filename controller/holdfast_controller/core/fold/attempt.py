@@ -60,7 +60,7 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
             job.phase = Queued(
                 since=event.at, placement_attempts=before.placement_attempts, excluded=before.excluded
             )
-            cluster.queue.add(job.id, job.turn)
+            cluster.queue.add(job.id, job.turn, job.line)
         case _:
             assert_never(event)
 
@@ -93,7 +93,7 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
             reserved=frozenset(event.keep),
             excluded=frozenset(event.avoid),
         )
-        cluster.queue.add(job.id, job.turn)
+        cluster.queue.add(job.id, job.turn, job.line)
     else:
         job.phase = Placed()
     if event.recover is not None:

@@ -20,7 +20,7 @@ def fold_dependency(cluster: Cluster, job: Job, event: ev.DependencyEnded) -> No
     job.phase = replace(job.phase, unmet=unmet, missed=missed)
     if isinstance(job.phase, Held) and not unmet and not missed:
         job.phase = Queued(since=event.at)
-        cluster.queue.add(job.id, job.turn)
+        cluster.queue.add(job.id, job.turn, job.line)
 
 
 def missed_in_words(job: Job, event: ev.DependencyEnded) -> str:

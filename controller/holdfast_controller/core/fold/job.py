@@ -123,10 +123,11 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
         cursor=cluster.sequence,
         phase=Held(since=event.at, unmet=event.gang.after) if event.gang.after else Queued(since=event.at),
     )
+    job = cluster.jobs[event.job_id]
     if event.gang.after:
-        cluster.dependents.add(event.job_id, event.gang.after)
+        cluster.dependents.add(job.id, event.gang.after)
     else:
-        cluster.queue.add(event.job_id, cluster.jobs[event.job_id].turn)
+        cluster.queue.add(job.id, job.turn, job.line)
     if event.request_id:
         cluster.requests[event.owner, event.request_id] = event.job_id
 
@@ -139,6 +140,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             pass  # for the ledger
         case ev.JobQueued():
             _queued(job, event)
+            cluster.queue.put_in_line(job.id, job.line)
         case ev.DependencyEnded():
             fold_dependency(cluster, job, event)
         case ev.JobPlaced():

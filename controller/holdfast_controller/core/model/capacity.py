@@ -79,6 +79,20 @@ class HostCapacity:
             self.spot_gpus,
         )
 
+    def beside_gpus(self, cpus: int, memory_mb: int, slots: int) -> HostCapacity:
+        """A part of the same room, without its GPUs."""
+        return HostCapacity(
+            self.host,
+            cpus,
+            memory_mb,
+            slots,
+            [],
+            self.no_containers,
+            self.no_accounts,
+            self.gives_secrets,
+            self.spot_gpus,
+        )
+
     def take(self, pool: Pool) -> Place:
         """Reserve one worker's share."""
         chosen = [g for g in self.gpus if model_matches(pool.gpu_type, g[1])][: pool.gpus]

@@ -50,9 +50,9 @@ class Cluster:
     queue: Queue = field(default_factory=Queue)
     dependents: Dependents = field(default_factory=Dependents)
     holdings: Holdings = field(default_factory=Holdings)
-    unplaceable: set[tuple[object, ...]] = field(default_factory=set)
+    unplaceable: set[str] = field(default_factory=set)
     """Shapes of waiting gangs that did not fit at the last pass over the queue; freed capacity brings a new pass."""
-    too_long: dict[tuple[object, ...], Wall] = field(default_factory=dict)
+    too_long: dict[str, Wall] = field(default_factory=dict)
     """By shape of gangs that fit ahead of their turn but for the time that they take: when they have to end."""
     promised: dict[str, Wall] = field(default_factory=dict)
     """By waiting job: its first projected start. Not in the log: a controller that starts projects again."""
@@ -60,7 +60,7 @@ class Cluster:
     dirty_hosts: set[str] = field(default_factory=set)
     """Hosts that have changed since the last snapshot."""
     free_capacity: FreeCapacity = field(default_factory=FreeCapacity)
-    can_fit: set[tuple[object, ...]] = field(default_factory=set)
+    can_fit: set[str] = field(default_factory=set)
     """Shapes of gangs that all hosts together can hold when they are empty."""
     purged: PurgedJobs = field(default_factory=PurgedJobs)
     """Ids of jobs of which nothing else is left: none is given to another job."""
@@ -84,7 +84,7 @@ class Cluster:
     failed_checks: dict[str, FailedCheck] = field(default_factory=dict)
     """Of the controller's own machine, by name."""
     clock_trust: ClockTrust = field(default_factory=ClockTrust)
-    unlendable: set[tuple[object, ...]] = field(default_factory=set)
+    unlendable: set[str] = field(default_factory=set)
     """Shapes of SPOT gangs for which not enough was free at the last pass, in turn or out of it."""
     elapsed_loans: dict[str, int] = field(default_factory=dict)
     """By job: the attempt whose loan, or after which its ``no_claim_before``, has lasted long enough."""

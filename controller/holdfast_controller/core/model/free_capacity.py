@@ -38,9 +38,11 @@ class FreeCapacity:
 
     def capacity_of(self, host: Host) -> HostCapacity:
         """The free capacity of a host; copy it before changing it."""
-        if host.name in self._changed or host.name not in self._capacities:
+        found = self._capacities.get(host.name)
+        if found is None or (self._changed and host.name in self._changed):
             self._look_at(host)
-        return self._capacities[host.name]
+            return self._capacities[host.name]
+        return found
 
     def without(self, host: Host, shares: frozenset[str]) -> HostCapacity:
         """The capacity of a host that is free, or held by certain shares; copy it before changing it."""

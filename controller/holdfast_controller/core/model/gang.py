@@ -77,6 +77,11 @@ class HostSelector:
         wanted = all(labels.get(key) == value for key, value in self.labels)
         return wanted and not any(labels.get(key) == value for key, value in self.avoid_labels)
 
+    @property
+    def key(self) -> str:
+        """Equal for equal selectors."""
+        return repr((sorted(self.hosts), sorted(self.avoid), self.labels, self.avoid_labels))
+
     def in_words(self) -> str:
         """Which hosts those are, such as ``rack=a, not host-3``."""
         wanted = [*sorted(self.hosts), *(f"{key}={value}" for key, value in self.labels)]
@@ -187,16 +192,24 @@ class Gang:
         return sum(pool.replicas * pool.gpus for pool in self.pools)
 
     @cached_property
-    def shape(self) -> tuple[object, ...]:
-        """Equal for jobs that ask the same of the same hosts: where one has no room, the other has none."""
-        pools = tuple(
+    def shape(self) -> str:
+        """Equal for jobs that ask the same of the same hosts: where one has no room, the other has none.
+
+        A text, since a pass over a long queue looks it up for each job, and a text is hashed once.
+        """
+        pools = [
             (
                 *(p.replicas, p.cpus, p.memory_mb, p.gpus, p.gpu_type),
                 *(bool(p.task.image), bool(p.task.account), bool(p.task.secrets)),
             )
             for p in self.pools
-        )
-        return pools if self.selector == HostSelector() else (*pools, self.selector)
+        ]
+        return repr(pools) + ("" if self.selector == HostSelector() else self.selector.key)
+
+    @cached_property
+    def kind(self) -> str:
+        """Equal for jobs that are treated alike while they wait for hosts, but for their turn and run time."""
+        return self.shape + (" SPOT" if self.strategy is Strategy.SPOT else "") + ("" if self.waits else " now")
 
     @property
     def account(self) -> str:

@@ -59,11 +59,11 @@ class Inventory:
     """Its agent is new enough to give ranks their secrets."""
 
     @cached_property
-    def kind(self) -> tuple[object, ...]:
-        """Equal for hosts that hold the same when they are empty."""
-        models = tuple(gpu.model for gpu in self.gpus)
+    def kind(self) -> str:
+        """Equal for hosts that hold the same when they are empty. A text is hashed only once."""
+        models = [gpu.model for gpu in self.gpus]
         gives = not self.no_containers, not self.no_accounts, self.gives_secrets
-        return self.cpus, self.memory_bytes, self.max_workers, models, *gives
+        return repr((self.cpus, self.memory_bytes, self.max_workers, models, *gives))
 
 
 @dataclass(frozen=True)

@@ -245,6 +245,11 @@ class Job:
         return (not failed, -self.gang.priority, self.gang.strategy is Strategy.SPOT, self.number)
 
     @property
+    def line(self) -> str:
+        """Its line in the queue, as ``Queue`` has it: only a job that was never placed waits like others."""
+        return "" if self.places or self.over_quota else self.gang.kind
+
+    @property
     def awaited(self) -> list[int]:
         """Workers whose place is not proven empty."""
         return [index for index in range(len(self.places)) if index not in self.placement.emptied]

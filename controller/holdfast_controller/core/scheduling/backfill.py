@@ -42,11 +42,11 @@ class Reservations:
     Kept for each kind of hosts, since most jobs may have any host; for single hosts where a job has a selector.
     """
 
-    by_kind: dict[tuple[object, ...], Reserved] = field(default_factory=dict)
+    by_kind: dict[str, Reserved] = field(default_factory=dict)
     by_host: dict[str, Reserved] = field(default_factory=dict)
 
-    _kinds: dict[tuple[object, ...], Host] = field(default_factory=dict)
-    """A host of each kind."""
+    _kinds: dict[str, Host] = field(default_factory=dict)
+    """A host of each kind; copies share it."""
 
     def reserve(self, gang: Gang, hosts: list[Host]) -> bool:
         """Reserve whatever a waiting gang, and any number of others like it, could use of ``hosts``.
@@ -55,7 +55,7 @@ class Reservations:
         """
         anywhere = gang.selector == ANYWHERE
         if anywhere and not self._kinds:
-            self._kinds = {host.inventory.kind: host for host in hosts}
+            self._kinds.update({host.inventory.kind: host for host in hosts})
         places: dict[Any, Host] = self._kinds if anywhere else {h.name: h for h in may_have(gang, hosts)}
         known: dict[Any, Reserved] = self.by_kind if anywhere else self.by_host
         before = {place: known.get(place) for place in places}
@@ -80,11 +80,11 @@ class Reservations:
             return left
         for reserved in (self.by_kind.get(host.inventory.kind), self.by_host.get(host.name)):
             if reserved is not None:
-                left = left.copy()
-                left.gpus = []
-                left.cpus -= reserved.cpus
-                left.memory_mb -= reserved.memory_mb
-                left.slots = 0 if reserved.closed else left.slots - reserved.slots
+                left = left.beside_gpus(
+                    left.cpus - reserved.cpus,
+                    left.memory_mb - reserved.memory_mb,
+                    0 if reserved.closed else left.slots - reserved.slots,
+                )
         return left
 
 

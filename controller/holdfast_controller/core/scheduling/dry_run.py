@@ -20,9 +20,10 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
+from holdfast_controller.core.scheduling.place import may_be_placed
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption
-from holdfast_controller.core.scheduling.schedule import PLANS_IN_VAIN, may_be_placed, schedulable_hosts
+from holdfast_controller.core.scheduling.schedule import PLANS_IN_VAIN, schedulable_hosts
 from holdfast_controller.core.scheduling.submit import refusal
 from holdfast_controller.core.step.commands import JobSubmission
 from holdfast_controller.core.step.step import Policies
@@ -56,7 +57,7 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
     hosts, queue = schedulable_hosts(cluster), list(cluster.queue)
     before = [other for name in queue if (other := cluster.jobs[name]).turn < job.turn]
     reservations, waiting, quotas = Reservations(), Waiting(), policies.quotas
-    reserved: set[tuple[object, ...]] = set()
+    reserved: set[str] = set()
     for other in before:
         if not may_be_placed(cluster, other, now.wall):
             continue

@@ -154,6 +154,16 @@ def goes_before(job: Job, victim: Job) -> bool:
     return job.turn < (True, -victim.gang.priority, True, victim.number)
 
 
+def may_claim(cluster: Cluster, job: Job) -> bool:
+    """Whether a waiting job may have more than what is free for it in its turn."""
+    return job.no_claim_before is None or cluster.elapsed_loans.get(job.id) == job.attempt
+
+
+def may_be_lent(cluster: Cluster, job: Job) -> bool:
+    """Whether a waiting job may start out of turn: a SPOT job that has not just given way."""
+    return job.gang.strategy is Strategy.SPOT and may_claim(cluster, job)
+
+
 def loan_is_due(cluster: Cluster, job: Job) -> bool:
     """Whether a job's GPUs are on loan, and have been for long enough."""
     return job.loan is not None and cluster.elapsed_loans.get(job.id) == job.attempt

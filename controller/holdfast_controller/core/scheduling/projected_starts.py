@@ -56,12 +56,17 @@ class ProjectedStarts:
     """Jobs that start once others are gone that are stopping."""
     _headed: Reservations = field(default_factory=Reservations)
     """What those could use that have a projected start, or ``whole`` hosts."""
-    _covered: set[tuple[object, ...]] = field(default_factory=set)
+    _covered: set[str] = field(default_factory=set)
     """Shapes of jobs that could use nothing else."""
 
     def waits(self, job: Job) -> None:
         """A job was served, and waits for hosts."""
-        self._waiting.append(job)
+        if self.counts(job):
+            self._waiting.append(job)
+
+    def counts(self, job: Job) -> bool:
+        """Whether a start may yet be projected for a job of that shape."""
+        return job.gang.shape not in self._covered
 
     @property
     def spent(self) -> bool:

@@ -11,7 +11,7 @@ that is expected to end before, or leaves what that start needs, delays nothing.
 A SPOT job that can't start in turn may take what is kept for those ahead of it, as a loan: it gives way again when one
 of them can start with what it holds (see ``preempt``). Hosts on which room is being made for a job are not lent.
 
-Many jobs ask for the same: where one of them found no room in this look, none of the others has to be tried.
+Many jobs ask for the same and stand in one line: where one waits for good, a pass looks at none behind it.
 """
 
 from __future__ import annotations
@@ -19,26 +19,23 @@ from __future__ import annotations
 import math
 from functools import cached_property, partial
 
-from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.other_hosts import takes_work
 from holdfast_controller.core.model.accounts import quota
 from holdfast_controller.core.model.accounts.quota import Waiting
 from holdfast_controller.core.model.capacity import HostCapacity, LeftCapacity
-from holdfast_controller.core.model.clock import NEVER, Now, Wall
+from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
-from holdfast_controller.core.model.host import Host, place_key
+from holdfast_controller.core.model.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.expiry import note_wait, on_no_room
+from holdfast_controller.core.scheduling.place import may_be_placed, place
 from holdfast_controller.core.scheduling.placement import ANYWHERE, Plan, Wait, plan_job
-from holdfast_controller.core.scheduling.preempt import Preemption
+from holdfast_controller.core.scheduling.preempt import Preemption, may_be_lent, may_claim
 from holdfast_controller.core.scheduling.projected_starts import ProjectedStarts, ends_at
-from holdfast_controller.core.step.actions import Assign
-from holdfast_controller.core.step.assignment import released
 from holdfast_controller.core.step.step import Step
-from holdfast_controller.core.step.timers import JobTimer
 
 TRIALS_IN_VAIN = 20
 """SPOT jobs for which no room could be made in one pass, after which those of other shapes wait for the next."""
@@ -53,56 +50,24 @@ def schedulable_hosts(cluster: Cluster) -> list[Host]:
     return [host for host in cluster.hosts.values() if takes_work(cluster, host)]
 
 
-def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
-    """Whether nothing of an earlier attempt is left, and the job's back-off has expired.
-
-    A job with excluded hosts waits, after a controller's start, until all hosts had time to connect: the spare too.
-    """
-    if job.awaited or job.unreconciled is not None or (job.excluded and cluster.awaited_hosts):
-        return False
-    if job.not_before is None or job.not_before <= now_wall:
-        return True
-    return cluster.elapsed_backoffs.get(job.id) == job.not_before
-
-
 def place_queue(step: Step) -> None:
     """Place all queued jobs that fit now."""
     if not len(step.cluster.queue):
         step.cluster.unplaceable, step.cluster.unlendable, step.cluster.too_long = set(), set(), {}
         return
     look = _Look(step)
+    jobs, lines, passed = step.cluster.jobs, step.cluster.queue.lines, look.passed
     for name in list(step.cluster.queue):
-        job = step.cluster.jobs[name]
-        if may_be_placed(step.cluster, job, step.now.wall):
+        if lines.get(name) in passed:
+            continue
+        job = jobs[name]
+        if not look.passes_over(job) and may_be_placed(step.cluster, job, step.now.wall):
             look.serve(job)
     step.cluster.unplaceable = look.unplaceable & look.reserved
     step.cluster.unlendable = look.unlendable
     step.cluster.too_long = look.too_long
-    if step.cluster.promised:
-        waiting = set(step.cluster.queue)
-        step.cluster.promised = {name: at for name, at in step.cluster.promised.items() if name in waiting}
-
-
-def may_start_at_once(cluster: Cluster, job: Job, now: Now) -> bool:
-    """Whether a pass may place a new job: not where it is last and one of the same shape did not fit."""
-    is_last = cluster.queue.position(job.id) == len(cluster.queue) - 1
-    shape = job.gang.shape
-    no_room = shape in cluster.unplaceable
-    if job.gang.strategy is Strategy.SPOT:
-        no_room = no_room and shape in cluster.unlendable
-    elif no_room and shape in cluster.too_long:
-        no_room = ends_at(cluster, job, now) > cluster.too_long[shape]
-    return not (is_last and job.gang.waits and no_room)
-
-
-def may_claim(cluster: Cluster, job: Job) -> bool:
-    """Whether a waiting job may have more than what is free for it in its turn."""
-    return job.no_claim_before is None or cluster.elapsed_loans.get(job.id) == job.attempt
-
-
-def may_be_lent(cluster: Cluster, job: Job) -> bool:
-    """Whether a waiting job may start out of turn: a SPOT job that has not just given way."""
-    return job.gang.strategy is Strategy.SPOT and may_claim(cluster, job)
+    promised, waiting = step.cluster.promised, step.cluster.queue
+    step.cluster.promised = {name: at for name, at in promised.items() if name in waiting}
 
 
 class _Look:
@@ -111,9 +76,9 @@ class _Look:
     def __init__(self, step: Step) -> None:
         self.step, self.free = step, step.cluster.free_capacity
         self.reservations = Reservations()
-        self.unplaceable: set[tuple[object, ...]] = set()
+        self.unplaceable: set[str] = set()
         """Shapes of jobs that fit nowhere."""
-        self.reserved: set[tuple[object, ...]] = set()
+        self.reserved: set[str] = set()
         self.waiting = Waiting()
         """Of the jobs that were served so far."""
         self.in_vain = 0
@@ -125,9 +90,9 @@ class _Look:
         """The first job that waits for hosts."""
         self.closed: set[str] = set()
         """Hosts on which room is being made for a waiting job."""
-        self.unlendable: set[tuple[object, ...]] = set()
+        self.unlendable: set[str] = set()
         """Shapes of jobs for which not even loans are enough."""
-        self.no_room: set[tuple[object, ...]] = set()
+        self.no_room: set[str] = set()
         """Shapes of SPOT jobs for which no loans can be taken back."""
         self.lendable: LeftCapacity | None = None
         self.with_gpus: list[Host] | None = None
@@ -137,9 +102,16 @@ class _Look:
         self.preemption = Preemption(step.cluster, step.now)
         self.trials_in_vain = 0
         self.loans_in_vain = 0
-        self.too_long: dict[tuple[object, ...], Wall] = {}
+        self.too_long: dict[str, Wall] = {}
         """See ``Cluster``."""
         self.backfills_in_vain = 0
+        self.passed: set[str] = set()
+        """Lines of which no job further back has to be looked at."""
+        self.settled: set[str] = set()
+        """Kinds of jobs of which none further back can start in this pass, or changes anything if it is served."""
+        self.settled_if_long: set[str] = set()
+        """The same for those whose end would be later than ``too_long`` has it for their shape."""
+        self.by_time = step.policies.backfill is not Backfill.STRICT
 
     @cached_property
     def kept(self) -> ProjectedStarts:
@@ -151,10 +123,33 @@ class _Look:
         """The schedulable hosts at the beginning of the pass."""
         return schedulable_hosts(self.step.cluster)
 
+    def passes_over(self, job: Job) -> bool:
+        """Whether a job needn't be served: it is bound to wait, as one like it ahead of it does."""
+        if self.step.policies.quotas or not self._is_settled(job):
+            return False
+        line = self.step.cluster.queue.lines[job.id]
+        if line and job.gang.kind in self.settled and not (self.by_time and self.kept.counts(job)):
+            self.passed.add(line)
+        return True
+
+    def _is_settled(self, job: Job) -> bool:
+        if job.places or job.over_quota or not may_be_placed(self.step.cluster, job, self.step.now.wall):
+            return False
+        if job.gang.kind not in self.settled:
+            if job.gang.kind not in self.settled_if_long:
+                return False
+            if ends_at(self.step.cluster, job, self.step.now) <= self.too_long[job.gang.shape]:
+                return False
+        if self.by_time:
+            self.kept.waits(job)
+        return True
+
     def serve(self, job: Job) -> None:
         """Place a job, or let it wait and keep what it waits for from those behind it."""
         over = self._quota_lack(job)
-        if not over and (self._place_if_it_fits(job) or self._backfill(job) or self._lend(job)):
+        is_settled = not over and self._is_settled(job)
+        may_start = not over and not is_settled
+        if may_start and (self._place_if_it_fits(job) or self._backfill(job) or self._lend(job)):
             return
         if bool(over) != job.over_quota:
             note_wait(self.step, job, over, over or "its quota suffices now; waits for hosts")
@@ -164,8 +159,31 @@ class _Look:
         if self.step.policies.quotas:
             held = self.step.cluster.holdings.gpus_by_job.get(job.id)
             self.waiting.charge(job.owner, job.gang, held)
-        if not over:
+        if may_start:
             self._reserve(job)
+            if not job.places:
+                self._settle(job)
+
+    def _settle(self, job: Job) -> None:
+        """Note what the wait of a job that was never placed means for those of its kind behind it.
+
+        All that is asked here stays as it is until the end of the pass.
+        """
+        shape, kind = job.gang.shape, job.gang.kind
+        no_plans = self.in_vain >= PLANS_IN_VAIN
+        if not (no_plans or (shape in self.unplaceable and shape in self.reserved)):
+            return
+        if job.gang.strategy is Strategy.SPOT:
+            if (shape in self.unlendable or self.loans_in_vain >= PLANS_IN_VAIN) and self._makes_no_room(job):
+                self.settled.add(kind)
+            return
+        if shape not in self.reserved and not self._makes_no_room(job):
+            return
+        spent = no_plans or self.backfills_in_vain >= BACKFILLS_IN_VAIN or not self.by_time or self.kept.spent
+        if spent or self.too_long.get(shape) == NEVER:
+            self.settled.add(kind)
+        elif shape in self.too_long:
+            self.settled_if_long.add(kind)
 
     def _quota_lack(self, job: Job) -> str:
         holdings = self.step.cluster.holdings
@@ -186,7 +204,7 @@ class _Look:
 
     def _placed(self, job: Job, found: Plan, *, loan_of: str = "", ahead_of: str = "") -> None:
         hosts = {place.host for place in (*job.places, *found.places)}
-        _place(self.step, job, found, loan_of, ahead_of)
+        place(self.step, job, found, loan_of, ahead_of)
         self.preemption.placed(frozenset(hosts))
         self.narrower = True
 
@@ -223,7 +241,8 @@ class _Look:
     def _reserve(self, job: Job) -> None:
         self._make_room(job)
         self.first = self.first or job.id
-        self.kept.waits(job)
+        if self.by_time:
+            self.kept.waits(job)
         if job.gang.shape not in self.reserved and self.in_vain < PLANS_IN_VAIN:
             self.reserved.add(job.gang.shape)
             if self.reservations.reserve(job.gang, self.hosts):
@@ -233,7 +252,7 @@ class _Look:
 
     def _backfill(self, job: Job) -> bool:
         """Start a job ahead of its turn where that delays no projected start."""
-        if not self.first or self.step.policies.backfill is Backfill.STRICT or job.gang.strategy is Strategy.SPOT:
+        if not self.first or not self.by_time or job.gang.strategy is Strategy.SPOT:
             return False
         if self.in_vain >= PLANS_IN_VAIN or self.backfills_in_vain >= BACKFILLS_IN_VAIN or self.kept.spent:
             return False
@@ -339,10 +358,10 @@ class _Look:
         """Preempt for a waiting job if it then fits, and lend nothing of the hosts on which it will."""
         cluster = self.step.cluster
         spot = job.gang.strategy is Strategy.SPOT
-        if not self.preemption.has_spot or self.trials_in_vain >= (TRIALS_IN_VAIN if spot else PLANS_IN_VAIN):
+        if self._makes_no_room(job):
             return
         if spot:
-            if not self.preemption.serves_spot or not may_be_lent(cluster, job) or job.gang.shape in self.no_room:
+            if not may_be_lent(cluster, job):
                 return
             hosts = [host for host in self.hosts if host.name not in self.closed]
             room = self.preemption.find_room(job, hosts)
@@ -361,6 +380,13 @@ class _Look:
         self.with_gpus = None
         self.preemption.stop(self.step, job, room)
 
+    def _makes_no_room(self, job: Job) -> bool:
+        """Whether no other job is stopped any more in this pass for one of this kind."""
+        spot = job.gang.strategy is Strategy.SPOT
+        if not self.preemption.has_spot or self.trials_in_vain >= (TRIALS_IN_VAIN if spot else PLANS_IN_VAIN):
+            return True
+        return spot and (not self.preemption.serves_spot or job.gang.shape in self.no_room)
+
     def _open_to(self, job: Job) -> list[Host]:
         """The hosts that those ahead may leave something of to a job."""
         if not all(pool.gpus for pool in job.gang.pools):
@@ -371,29 +397,3 @@ class _Look:
 
 
 _NO_CAPACITY = Wait("no host has room")
-
-
-def _place(step: Step, job: Job, found: Plan, loan_of: str, ahead_of: str) -> None:
-    """Place a job as planned; hosts that it has left are sent to forget it."""
-    before = job.places
-    step.timers.clear((JobTimer.LOAN, job.id))
-    if loan_of:
-        step.timers.set((JobTimer.LOAN, job.id), step.now.mono_in(step.policies.loan_s))
-    step.timers.clear((JobTimer.EXPIRE, job.id))
-    step.emit(
-        ev.JobPlaced(
-            job_id=job.id,
-            at=step.now.wall,
-            attempt=job.attempt + 1,
-            generation=job.generation + 1,
-            places=found.places,
-            loan_of=loan_of,
-            ahead_of=ahead_of,
-        )
-    )
-    step.touch(job)
-    for index, place in enumerate(before):
-        presence = step.cluster.presence_of(place.host)
-        if place.host != job.places[index].host and presence.session is not None:
-            presence.forgetting.add(place_key(job.id, index))
-            step.do(Assign(place.host, presence.session, released(step.cluster, job, index)))

@@ -11,13 +11,16 @@ from holdfast_controller.core.lifecycle.attempts import await_hosts
 from holdfast_controller.core.lifecycle.dependencies import never_met, note_end
 from holdfast_controller.core.model.accounts.quota import USER, never, quota_of
 from holdfast_controller.core.model.capacity import capacity_of
+from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.expiry import note_wait
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_in
-from holdfast_controller.core.scheduling.schedule import may_start_at_once, place_queue, schedulable_hosts
+from holdfast_controller.core.scheduling.projected_starts import ends_at
+from holdfast_controller.core.scheduling.schedule import place_queue, schedulable_hosts
 from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.commands import JobSubmission
 from holdfast_controller.core.step.step import Policies, Step
@@ -68,6 +71,18 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
         hosts = schedulable_hosts(cluster)
         queue_view = QueueView(cluster, hosts, step.policies.quotas)
         note_wait(step, job, queue_view.quota_lack(job), wait_reason(cluster, job, hosts, queue_view))
+
+
+def may_start_at_once(cluster: Cluster, job: Job, now: Now) -> bool:
+    """Whether a pass may place a new job: not where it is last and one of the same shape did not fit."""
+    is_last = cluster.queue.position(job.id) == len(cluster.queue) - 1
+    shape = job.gang.shape
+    no_room = shape in cluster.unplaceable
+    if job.gang.strategy is Strategy.SPOT:
+        no_room = no_room and shape in cluster.unlendable
+    elif no_room and shape in cluster.too_long:
+        no_room = ends_at(cluster, job, now) > cluster.too_long[shape]
+    return not (is_last and job.gang.waits and no_room)
 
 
 def refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> HoldfastError | None:
