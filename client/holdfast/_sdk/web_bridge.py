@@ -90,7 +90,10 @@ class WebBridge:
         if path.startswith("/v1/") and not self._knows(headers.get("cookie", "")):
             raise Refused(401, "You are not signed in. Open the address that `holdfast web --local` printed.")
         passed = {name: headers[name] for name in _PASSED if name in headers}
-        async with contextlib.aclosing(self._calls.relay(method, target, passed, body)) as parts:
+        async with (
+            _while_there(reader),
+            contextlib.aclosing(self._calls.relay(method, target, passed, body)) as parts,
+        ):
             async for part in parts:
                 if part.status:
                     kept = {name: value for name, value in part.headers.items() if name not in _LEFT_OUT}
@@ -130,6 +133,23 @@ class WebBridge:
         pairs = [part.strip().partition("=") for part in cookies.split(";")]
         values = [value for name, _, value in pairs if name == f"holdfast-{self.port}"]
         return len(values) == 1 and hmac.compare_digest(values[0].encode(), self._cookie.encode())
+
+
+@contextlib.asynccontextmanager
+async def _while_there(reader: asyncio.StreamReader) -> AsyncGenerator[None]:
+    """The block, until the browser closes the connection: ``TimeoutError`` then. A shell ends with its answer."""
+    async with asyncio.timeout(None) as until_gone:
+
+        async def watch() -> None:
+            with contextlib.suppress(OSError):
+                await reader.read(1)
+            until_gone.reschedule(asyncio.get_running_loop().time())
+
+        watching = asyncio.get_running_loop().create_task(watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
 
 
 def _head(head: bytes) -> tuple[str, str, dict[str, str]]:

@@ -8,12 +8,15 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+from tests.integration.controller.calls.test_shells import running, until
 from tests.integration.controller.cluster import Controller
 from tests.integration.controller.web import BODY, WITHIN_S
+from tests.support.stubs import job_stub
 
 from holdfast._sdk.web_bridge import WebBridge
 from holdfast.client import Client
 from holdfast.settings import ClientSettings
+from holdfast_controller.shell.rest import streams
 
 PAGE = {"X-Holdfast": "page", "Sec-Fetch-Site": "same-origin"}
 
@@ -68,6 +71,19 @@ async def test_pages_of_others_and_other_names_get_nothing(
         assert (await ann.post("/v1/jobs", json=BODY, headers=headers)).status_code == status
         del ann.headers["X-Holdfast"]
         assert (await ann.get("/v1/jobs")).status_code == 403
+
+
+async def test_what_a_browser_reads_ends_when_it_goes_away(
+    address: str, controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, not with the next sign of life: a shell must not outlive its page."""
+    monkeypatch.setattr(streams, "STILL_S", 600.0)
+    async with running(controller, job_stub(controller.channel("user/ann"))) as (job, host):
+        async with browser(address) as ann:
+            assert (await ann.post("/web/login", json={"code": address.partition("#")[2]})).status_code == 200
+            async with ann.stream("POST", f"/v1/jobs/{job}:shell", json={"terminal": True}) as shell:
+                assert "shell" in json.loads(await anext(shell.aiter_lines()))
+        await until(lambda: host.closed == [host.opened[0].id])
 
 
 async def test_what_is_no_request_is_refused_and_the_next_one_is_served(address: str) -> None:
