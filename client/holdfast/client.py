@@ -27,6 +27,7 @@ from holdfast._base import addresses
 from holdfast._base.proto_time import seconds, timestamp
 from holdfast._base.secret import Secret
 from holdfast._sdk.access_calls import AccessCalls, SecretCalls
+from holdfast._sdk.fault_calls import FaultCalls
 from holdfast._sdk.hang_calls import HangCalls
 from holdfast._sdk.host_calls import HostCalls
 from holdfast._sdk.list_calls import ListCalls
@@ -97,7 +98,7 @@ TERMINAL = frozenset(
 """States that a job never leaves."""
 
 
-class Client(HostCalls, HangCalls, ListCalls, ShellCalls):
+class Client(HostCalls, HangCalls, ListCalls, ShellCalls, FaultCalls):
     """A connection to a cluster's controller, for use as an async context manager."""
 
     def __init__(self, settings: ClientSettings) -> None:

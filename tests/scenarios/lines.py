@@ -127,6 +127,10 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} moves again"
         case ev.JobHeld():
             return f"{event.job_id} " + ("hold ended" if event.until is None else "held") + f" by {event.by}"
+        case ev.FaultInjected():
+            return f"{event.job_id} {event.fault.value} of {event.worker} rank {event.rank} by {event.by}"
+        case ev.FaultNotInjected():
+            return f"{event.job_id} no fault in {event.worker} rank {event.rank}: {event.why}"
         case ev.WorldApart():
             return f"{event.job_id} has a world apart: {event.processes} of {event.worker}"
         case ev.CaughtUp():

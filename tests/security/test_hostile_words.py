@@ -66,6 +66,7 @@ COMMANDS: dict[str, list[str]] = {
     "job series": [*("job series j1", "job series j1 -o json", "job series j1 -o csv", "job series j1 --rank 0")],
     "job stacks": ["job stacks j1", "job stacks j1 --full", "job stacks j1 -o json"],
     "job hang-action": ["job hang-action j1 off --for 2h", "job hang-action j1 on"],
+    "job inject": ["job inject j1 kill --rank 0", "job inject j1 slow --rank 1 --for 5s --speed 20"],
     "job hold": ["job hold j1 --for 2h"],
     "host list": ["host list", "host list -o wide", "host list -o json", "host list -o yaml", "host list -o name"],
     "host show": ["host show h1", "host show h1 -o wide", "host show h1 -o json", "host show h1 -o yaml"],

@@ -166,6 +166,7 @@ class Generation:
         self.plans: dict[int, tuple[Plan, Identity]] = {}  # by rank: how it was started, for shells beside it
         self.unheard: list[tuple[Rank, int, float, float]] = []  # ended, but said to be so only by a deadline
         self.keepers: set[int] = set()  # pids of those that keep a shell; not reaped, so theirs
+        self.injected: dict[int, int] = {}  # by pid of its keeper: the rank that has a fault
         self.shells: Cgroup | None = None  # of all shells; None without one, or before the first
         self.apart = 0  # pid of the keeper of what is parked for the next generation; 0 without one
         self.asked_for_next = False  # a stop has said that another generation follows

@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import os
 import signal
-from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_STREAM
-from _socket import socket as Socket
 
 from holdfast_agent.shim import error_file, secret_files, terminal
+from holdfast_agent.shim.keepers import fork
 from holdfast_agent.shim.launch import OOM_SCORE_ADJ, encode, execute
 from holdfast_agent.shim.processes import printable
 
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 
 SHELLS = (b"/bin/bash", b"/bin/sh")
 PROGRESS = b"HOLDFAST_PROGRESS_DIR"
-KEEPERS_MOST = 64
-"""Shells of a generation at a time, those included of which a process outlives KILL."""
 FIRST_TO_KILL = b"1000"
 
 
@@ -58,65 +55,23 @@ class Order:
         if "/" in self.socket or (self.argv and not self.argv[0]):
             raise ValueError("its socket or its command")
 
+    def fork(self, generation: Generation, connection: int) -> str:
+        """Fork its keeper, which has the connection; why there is none, or nothing. Raises OSError."""
+        if self.rank not in generation.plans:
+            return f"rank {self.rank} is not there"
+        from holdfast_agent.shim import shell_keeper
+
+        plan, identity = generation.plans[self.rank]
+        surroundings = Surroundings(plan, identity, generation.room, generation.shells_cgroup())
+        fork(generation, lambda: shell_keeper.keep(connection, self, surroundings))
+        return ""
+
 
 class Surroundings:
     """The parts of a rank's place that a shell beside it gets."""
 
     def __init__(self, plan: Plan, identity: Identity, room: Room | None, cgroup: Cgroup | None) -> None:
         self.plan, self.identity, self.room, self.cgroup = plan, identity, room, cgroup
-
-
-def frame(kind: bytes, rest: bytes) -> bytes:
-    """One frame; its rest is shorter than 64 KiB."""
-    return kind + len(rest).to_bytes(2, "big") + rest
-
-
-def begin(generation: Generation | None, number: int, order: Order, directory: int) -> None:
-    """Fork a keeper, or tell the agent why there is none. Runs in the shim; never waits, never raises."""
-    try:
-        connection = Socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
-        connection.connect(f"/proc/self/fd/{directory}/{order.socket}")
-    except OSError:
-        return  # the agent wants it no more
-    try:
-        try:
-            if generation is None or (problem := _refusal(generation, number, order)):
-                problem = problem if generation else "nothing runs there"
-            else:
-                _fork(generation, order, connection.fileno())
-        except OSError as error:
-            problem = f"it can't be started: {os.strerror(error.errno or 0)}"
-        if problem:
-            connection.send(frame(b"p", problem.encode()))
-    except OSError:
-        pass  # the agent has gone meanwhile
-    finally:
-        connection.close()
-
-
-def _refusal(generation: Generation, number: int, order: Order) -> str:
-    """Why there can be no shell beside this rank now; empty when there can."""
-    if generation.number != number or generation.gone or generation.stop:
-        return f"the ranks of generation {number} are not running there, or are being stopped"
-    if order.rank not in generation.plans:
-        return f"rank {order.rank} is not there"
-    return f"it has {KEEPERS_MOST} shells already" if len(generation.keepers) >= KEEPERS_MOST else ""
-
-
-def _fork(generation: Generation, order: Order, connection: int) -> None:
-    from holdfast_agent.shim import shell_keeper
-
-    plan, identity = generation.plans[order.rank]
-    surroundings = Surroundings(plan, identity, generation.room, generation.shells_cgroup())
-    # A TERM that comes before the keeper can take it waits for it.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
-    try:
-        pid = os.fork()
-        if pid == 0:
-            shell_keeper.keep(connection, order, surroundings)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    generation.keepers.add(pid)
 
 
 def become(order: Order, surroundings: Surroundings, theirs: list[int], failures: int) -> NoReturn:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
 
 from holdfast_agent.shim import terminal
 from holdfast_agent.shim.cgroup import Cgroup
-from holdfast_agent.shim.process_setup import PR_SET_CHILD_SUBREAPER
+from holdfast_agent.shim.keepers import frame, let_go
 from holdfast_agent.shim.processes import descendants, printable
-from holdfast_agent.shim.rank_shell import Order, Surroundings, become, frame
+from holdfast_agent.shim.rank_shell import Order, Surroundings, become
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-PR_SET_PDEATHSIG = 1
 READ_MOST = 32 << 10
 UNSENT_MOST = 256 << 10
 """Bytes that wait for the agent before no more output is read."""
@@ -33,26 +31,10 @@ def keep(connection: int, order: Order, surroundings: Surroundings) -> NoReturn:
         held = {connection}
         if surroundings.room:
             held |= {surroundings.room.mounts, surroundings.room.ipc}
-        _let_go(held)
+        let_go(held)
         Keeper(connection, order, surroundings, shim).run()
     finally:
         os._exit(0)
-
-
-def _let_go(held: set[int]) -> None:
-    """Close all that is the shim's, and become the parent of what the shell orphans."""
-    signal.set_wakeup_fd(-1)
-    os.setsid()
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) not in held:
-            try:
-                os.close(int(name))
-            except OSError:
-                pass  # the listing's own
-    libc = ctypes.CDLL(None)
-    for option, value in ((PR_SET_CHILD_SUBREAPER, 1), (PR_SET_PDEATHSIG, signal.SIGTERM)):
-        if libc.prctl(option, ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3):
-            raise OSError(f"prctl {option} failed")
 
 
 class Keeper:

@@ -37,7 +37,7 @@ from _socket import socket as Socket
 if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from holdfast_agent.shim import error_file, journal, rank_shell
+from holdfast_agent.shim import error_file, injection, journal, keepers, rank_shell
 from holdfast_agent.shim.failpoints import hit
 from holdfast_agent.shim.generation import KILL_SLOWEST_S, STUCK_EVERY_S, Generation, Phase, Rank, Stop, seen
 from holdfast_agent.shim.generation_setup import begin
@@ -171,7 +171,7 @@ class Shim:
         generation = self.generation
         number, phase = (generation.number, generation.phase) if generation else (self.highest, Phase.IDLE)
         hello = {"ev": "hello", "version": VERSION, "pid": os.getpid(), "generation": number, "phase": phase.value}
-        hello["shells"] = True
+        hello |= {"shells": True, "faults": injection.FAULTS}
         replay = generation.reported if generation else []
         if self.link:
             self.link.out_limit_bytes += sum(len(json.dumps(record)) + 32 for record in replay)
@@ -245,7 +245,10 @@ class Shim:
                 return lambda: self.renew(number, deadline)
             if operation == "shell":
                 shell = rank_shell.Order(message)
-                return lambda: rank_shell.begin(self.generation, number, shell, self.directory)
+                return lambda: keepers.begin(self.generation, number, shell, self.directory)
+            if operation == "inject":
+                fault = injection.Order(message)
+                return lambda: keepers.begin(self.generation, number, fault, self.directory)
             if operation == "signal":
                 which = signal.Signals(message["signal"])
                 return lambda: self.warn(number, which)
@@ -439,6 +442,7 @@ class Shim:
                     generation.reaped(rank, reaped[1])
                     news = True
                 generation.keepers.discard(reaped[0])
+                injection.on_keeper_end(generation, *reaped)
                 if self.warm:
                     self.warm.reaped(reaped[0], generation)
         except ChildProcessError:

@@ -165,7 +165,12 @@ def complete(layout: Layout, cluster: Cluster, *, as_root: bool, labels: Mapping
     if cluster.web_port:
         serving["web.listen"] = f"127.0.0.1:{cluster.web_port}"
     serving["log_file"] = layout.log(CONTROLLER).name
-    people = {"admins": [ADMIN], "ca_directory": "pki", "enrolment_listen": "127.0.0.1:0"}
+    people = {
+        "admins": [ADMIN],
+        "injection_projects": ["*"],
+        "ca_directory": "pki",
+        "enrolment_listen": "127.0.0.1:0",
+    }
     _settle(layout.config(CONTROLLER), serving | people | own)
     user = trust | {"cert": "pki/user.pem", "key": "pki/user.key"}
     _settle(layout.client_config, {"controller": endpoint} | user)

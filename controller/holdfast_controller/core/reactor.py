@@ -24,6 +24,7 @@ from holdfast_controller.core.lifecycle import (
     deletion,
     drain,
     exits,
+    injection,
     lost_hosts,
     output_archive,
     warning_signal,
@@ -179,6 +180,8 @@ class Reactor:
                 fence_command.on_failed(step, incoming)
             case commands.CertificateEnds(certificate, ends_at):
                 step.emit(ev.CertificateEnding(at=step.now.wall, certificate=certificate, ends_at=ends_at))
+            case commands.InjectionAsked() | commands.InjectionFailed():
+                injection.on_injection(step, incoming)
             case commands.EvidenceArrived():
                 hangs.on_evidence(step, incoming)
             case commands.ArchiveReported():

@@ -44,6 +44,7 @@ JobService/StreamLogs                   -    -        D       U    +      N     
 JobService/WriteTerminal                -    -        D       U    D      N         D     +     D    D      D
 JobService/OpenShell                    -    -        D       U    D      N         D     +     D    D      D
 JobService/WriteShell                   -    -        D       U    D      N         D     +     D    D      D
+JobService/InjectFault                  -    -        D       U    D      N         D     +     D    D      +
 HangService/HoldJob                     -    -        D       U    D      N         D     +     D    D      +
 HangService/TakeStacks                  -    -        D       U    D      N         D     +     D    D      +
 HangService/GetHangEvidence             -    -        D       U    +      N         +     +     D    D      +

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from tests.integration.shim.conftest import PATIENCE_S, Shim, process_exists, wait_until
 
-from holdfast_agent.shim import rank_shell, shell_keeper, terminal
+from holdfast_agent.shim import shell_keeper, terminal
+from holdfast_agent.shim.keepers import frame
 
 SLEEPS = "import time; print('on', flush=True); time.sleep(600)"
 NAMES = ("o", "r", "x", "p")
@@ -54,7 +55,7 @@ class Shell:
         return pid
 
     def gives(self, data: bytes = b"", kind: bytes = b"d") -> None:
-        self.connection.sendall(rank_shell.frame(kind, data))
+        self.connection.sendall(frame(kind, data))
 
     def ends_input(self) -> None:
         self.gives(kind=b"e")
@@ -131,7 +132,7 @@ def test_ten_megabytes_go_in_and_come_back_unchanged(beside: Any) -> None:
     shell = beside("cat")
     block = os.urandom(32_000)
     shell.connection.setblocking(False)
-    left, back = memoryview(b"".join([rank_shell.frame(b"d", block)] * 320) + rank_shell.frame(b"e", b"")), b""
+    left, back = memoryview(b"".join([frame(b"d", block)] * 320) + frame(b"e", b"")), b""
     deadline = time.monotonic() + 4 * PATIENCE_S
     while time.monotonic() < deadline:
         try:

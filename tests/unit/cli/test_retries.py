@@ -27,6 +27,7 @@ NEVER_REPEATED = {
     "WebService/Relay",
     # Keys would be typed twice.
     "JobService/WriteTerminal",
+    "JobService/InjectFault",
     "JobService/WriteShell",
     # It begins a program.
     "JobService/OpenShell",

@@ -30,6 +30,7 @@ from holdfast_controller.core.model.host import (
     Place,
     Waiver,
 )
+from holdfast_controller.core.model.injection import Fault
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.placement import Rendezvous
@@ -127,6 +128,20 @@ JOB_EVENTS: list[ev.JobEvent] = [
     ),
     ev.JobHeld(job_id="a", at=Wall(8.6), by="bob", until=Wall(9000.0)),
     ev.JobHeld(job_id="a", at=Wall(8.7), by="ann", until=None),
+    ev.FaultInjected(
+        job_id="a",
+        at=Wall(8.71),
+        by="ann",
+        generation=2,
+        worker="workerpool0-0",
+        rank=0,
+        fault=Fault.SLOW,
+        until=Wall(38.71),
+        speed=20,
+    ),
+    ev.FaultNotInjected(
+        job_id="a", at=Wall(8.72), generation=2, worker="workerpool0-0", rank=0, why="nothing of the job runs there"
+    ),
     ev.HangNoticed(
         job_id="a",
         at=Wall(8.75),

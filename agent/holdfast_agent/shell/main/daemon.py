@@ -63,6 +63,7 @@ from holdfast_agent.shell.sampling.history import SampleHistory
 from holdfast_agent.shell.sampling.listeners import Listeners
 from holdfast_agent.shell.sampling.sampler import Sampler
 from holdfast_agent.shell.sampling.series import SeriesKeeper, SeriesReports
+from holdfast_agent.shell.session.injections import Injections
 from holdfast_agent.shell.session.link import Link
 from holdfast_agent.shell.session.rank_shells import Limits, RankShells
 from holdfast_agent.shell.session.terminal_input import TerminalInput
@@ -225,13 +226,8 @@ def _assemble(
         (settings.state_dir / CGROUP_FILE).write_text(found.root)
     scoped = scopes.find(settings, cgroups.top(), supervised=supervised, pids=cgroups.most_pids())
     log.info("scopes.mode", slice=SLICE if scoped.tree else "", reason=scoped.why)
-    driver = Driver(
-        facts,
-        epoch.read(),
-        address,
-        tasks,
-        Means(not shared, found, settings.labels, scoped, int(settings.umask, 8)),
-    )
+    means = Means(not shared, found, settings.labels, scoped, int(settings.umask, 8))
+    driver = Driver(facts, epoch.read(), address, tasks, means)
     shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost, settings.guard.pid)
     boxes = containers.find(settings.containers, settings.name, settings.state_dir)
     log.info("containers.mode", error=boxes.problem)
@@ -298,9 +294,10 @@ def _assemble(
             listeners,
             history,
             accounts,
-            TerminalInput(settings.state_dir / "workers"),
+            TerminalInput(workers),
             series.reports,
-            RankShells(settings.state_dir / "workers", shims, Limits(settings.shells, settings.shell_idle)),
+            RankShells(workers, shims, Limits(settings.shells, settings.shell_idle)),
+            Injections(workers, shims),
             lambda: driver.epoch,
         ),
         sampling=Sampler(

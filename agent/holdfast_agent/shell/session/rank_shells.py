@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,14 +18,13 @@ from holdfast._daemon import log
 from holdfast._session.reports import WorkerId
 from holdfast.v1 import agent_pb2
 from holdfast_agent.shell.session.assignment_checks import is_worker
+from holdfast_agent.shell.session.keepers import STARTED_WITHIN_S, keeper
 from holdfast_agent.shell.shims.shims import Shims
 from holdfast_agent.shim import terminal
-from holdfast_agent.shim.rank_shell import frame
+from holdfast_agent.shim.keepers import frame
 
-STARTED_WITHIN_S = 10.0
 TAKEN_WITHIN_S = 5.0
 """A program that reads nothing makes its user wait so long for an answer, and ask again."""
-BUFFER_BYTES = 64 << 10
 KILLED = "it was ended with the ranks beside it"
 FORBIDDEN = "its host's admin allows no shells there any more"
 
@@ -85,7 +82,7 @@ class RankShells:
         log.info("shell.opened", worker=str(key), generation=order.generation, rank=order.rank)
         end = agent_pb2.TransferEnd()
         try:
-            async with self._keeper(key, order) as (reader, shell.writer):
+            async with keeper(self._workers, self._shims, key, _message(order)) as (reader, shell.writer):
                 shell.begun.set()
                 end = await self._copy(shell, reader, passes)
         except TimeoutError:
@@ -111,45 +108,6 @@ class RankShells:
         if not self._shims.keeps_shells(key):
             return "the worker was started by an older release; a restart of the job allows it"
         return ""
-
-    @contextlib.asynccontextmanager
-    async def _keeper(
-        self, key: WorkerId, order: agent_pb2.OpenShell
-    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """The connection of a keeper that the worker's shim forks. Raises ``OSError`` and ``TimeoutError``."""
-        name = f"shell.{order.id}"
-        directory = os.open(self._workers / key.job / key.worker, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=directory)  # of an agent that was killed
-            listener.bind(f"/proc/self/fd/{directory}/{name}")
-            listener.listen(1)
-            message = {
-                "op": "shell",
-                "generation": order.generation,
-                "rank": order.rank,
-                "socket": name,
-                "argv": list(order.command),
-                "terminal": order.terminal,
-                "term": order.term,
-                "rows": order.rows,
-                "columns": order.columns,
-            }
-            self._shims.send(key, message)
-            async with asyncio.timeout(STARTED_WITHIN_S):
-                accepted, _ = await asyncio.get_running_loop().sock_accept(listener)
-        finally:
-            listener.close()
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=directory)
-            os.close(directory)
-        reader, writer = await asyncio.open_unix_connection(sock=accepted, limit=BUFFER_BYTES)
-        writer.transport.set_write_buffer_limits(BUFFER_BYTES)
-        try:
-            yield reader, writer
-        finally:
-            writer.transport.abort()  # its keeper ends the shell, if it hasn't ended
 
     async def _copy(self, shell: _Shell, reader: asyncio.StreamReader, passes: Passes) -> agent_pb2.TransferEnd:
         """Pass output on until the keeper says how it ended. Raises ``_Idle``."""
@@ -199,3 +157,17 @@ class RankShells:
         if asked.end_of_input:
             shell.writer.write(frame(b"e", b""))
         return taken
+
+
+def _message(order: agent_pb2.OpenShell) -> dict[str, object]:
+    """The order to a shim, without the keeper's socket."""
+    return {
+        "op": "shell",
+        "generation": order.generation,
+        "rank": order.rank,
+        "argv": list(order.command),
+        "terminal": order.terminal,
+        "term": order.term,
+        "rows": order.rows,
+        "columns": order.columns,
+    }

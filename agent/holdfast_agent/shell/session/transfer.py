@@ -26,6 +26,7 @@ from holdfast_agent.shell.sampling.history import SampleHistory
 from holdfast_agent.shell.sampling.listeners import Listeners
 from holdfast_agent.shell.sampling.series import SeriesReports
 from holdfast_agent.shell.session.assignment_checks import is_worker
+from holdfast_agent.shell.session.injections import Injections
 from holdfast_agent.shell.session.link import RETRY_FIRST_S, RETRY_MAX_S, channel_options
 from holdfast_agent.shell.session.output_reader import IsOver, OutputReader, Reading, ended
 from holdfast_agent.shell.session.rank_shells import RankShells
@@ -57,11 +58,13 @@ class Transfer:
         terminals: TerminalInput,
         series: SeriesReports,
         shells: RankShells,
+        injections: Injections,
         epoch: Callable[[], int],
     ) -> None:
         self._epoch = epoch
         self._terminals = terminals
         self.shells = shells
+        self._injections = injections
         self._series = series
         self._series_credit = 0
         """Reports of series that the controller lets us send on this connection."""
@@ -102,8 +105,9 @@ class Transfer:
         ) as channel:
             stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
             call = stub.Transfer()
+            hello = agent_pb2.TransferHello(searches_logs=True, injects_faults=True)
             try:
-                await call.write(agent_pb2.TransferRequest(hello=agent_pb2.TransferHello(searches_logs=True)))
+                await call.write(agent_pb2.TransferRequest(hello=hello))
                 self._series_credit = 0
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._send_series, call)
@@ -138,6 +142,8 @@ class Transfer:
                     credited.more.set()
             case "take_evidence":
                 tasks.start_soon(self._take_evidence, message.take_evidence, call)
+            case "inject_fault":
+                tasks.start_soon(self._inject, message.inject_fault, call)
             case "take_series":
                 self._series.taken(message.take_series.taken)
                 self._series_credit += message.take_series.reports
@@ -165,6 +171,15 @@ class Transfer:
         try:
             taken = await (self.shells if order.shell else self._terminals).give(order)
             await self._write(call, agent_pb2.TransferRequest(input_taken=taken))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            log.debug("transfer.failed", error=str(error))
+
+    async def _inject(self, order: agent_pb2.InjectFault, call: _Call) -> None:
+        async def answers(answer: agent_pb2.FaultAnswer) -> None:
+            await self._write(call, agent_pb2.TransferRequest(fault_answer=answer))
+
+        try:
+            await self._injections.run(order, answers)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             log.debug("transfer.failed", error=str(error))
 

@@ -42,6 +42,7 @@ class Held:
     """Set once it has its directory, or has said why not."""
     refusal: str = ""
     keeps_shells: bool = False
+    faults: tuple[str, ...] = ()
 
 
 class Shims:
@@ -80,6 +81,11 @@ class Shims:
         """Whether the worker's shim can start shells beside its ranks; one of an older release can't."""
         held = self._held.get(key)
         return held is not None and held.keeps_shells
+
+    def faults(self, key: WorkerId) -> tuple[str, ...]:
+        """The faults that the worker's shim can inject; none for one of an older release."""
+        held = self._held.get(key)
+        return held.faults if held is not None else ()
 
     async def ready(self, key: WorkerId) -> str:
         """Wait until the worker's shim has its directory. Returns why that failed, empty when all is well."""
@@ -198,6 +204,7 @@ class Shims:
             return
         if message["ev"] == "hello":
             held.keeps_shells = bool(message.get("shells"))
+            held.faults = tuple(message.get("faults") or ())
             held.greeted.set()
         elif message["ev"] == "refused" and message["generation"] == 0:
             held.refusal = message["message"]

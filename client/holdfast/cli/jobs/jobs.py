@@ -12,6 +12,7 @@ import click
 
 from holdfast.cli.jobs.cancelling import cancel
 from holdfast.cli.jobs.chosen_jobs import Labels, label_option, own_name
+from holdfast.cli.jobs.inject import inject
 from holdfast.cli.jobs.job_control import delete, pause, recoveries, resume
 from holdfast.cli.jobs.job_hangs import hang_action, hangs, hold, stacks
 from holdfast.cli.jobs.logs import logs
@@ -245,6 +246,7 @@ for _command in (
         stacks,
         hang_action,
         hold,
+        inject,
     ),
 ):
     job.add_command(_command)

@@ -67,7 +67,7 @@ def row(recovery: job_pb2.Recovery, now: float) -> Row:
         clock(recovery.started_at.seconds, now),
         _short(recovery.lost) if over else Cell("going on", "33"),
         recovery.end_reason or "-",
-        recovery.end_related_task or "-",
+        (recovery.end_related_task or "-") + " (injected)" * recovery.injected,
         ANSWERS.get(recovery.end_recover, recovery.end_recover or "-") + _how(recovery),
     ]
 

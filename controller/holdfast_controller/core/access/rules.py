@@ -86,6 +86,7 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.JobService/OpenShell": _user(Role.USER, Where.OWN_JOB_ONLY, changes=True),
     # The shell's beginning and end are on record, as are commands that it was opened with.
     "holdfast.v1.JobService/WriteShell": _user(Role.USER, Where.OWN_JOB_ONLY),
+    "holdfast.v1.JobService/InjectFault": _ACT,
     "holdfast.v1.HangService/HoldJob": _ACT,
     # Dumping a rank stops it for a moment.
     "holdfast.v1.HangService/TakeStacks": _ACT,

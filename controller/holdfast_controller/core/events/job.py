@@ -58,6 +58,8 @@ from holdfast_controller.core.events.host import HostUncordoned as HostUncordone
 from holdfast_controller.core.events.host import MaintenanceBegan as MaintenanceBegan
 from holdfast_controller.core.events.host import MaintenanceEnded as MaintenanceEnded
 from holdfast_controller.core.events.host import MaintenancePlanned as MaintenancePlanned
+from holdfast_controller.core.events.injection import FaultInjected as FaultInjected
+from holdfast_controller.core.events.injection import FaultNotInjected as FaultNotInjected
 from holdfast_controller.core.events.restore import ClusterReconciliation as ClusterReconciliation
 from holdfast_controller.core.events.restore import ClusterRestored as ClusterRestored
 from holdfast_controller.core.events.restore import JobCleared as JobCleared
@@ -553,6 +555,8 @@ JobEvent = (
     | HangStuck
     | HangOver
     | JobHeld
+    | FaultInjected
+    | FaultNotInjected
     | CaughtUp
     | ProgressRecorded
     | WorldApart

@@ -112,6 +112,7 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
                 detect_s=event.detect_s,
                 diagnose_s=event.diagnose_s,
                 step=max((at for at in (job.budgets.best_step, event.hang_step) if at is not None), default=None),
+                injected=event.failure is not None and job.is_rehearsed(job.generation, event.failed_at),
             )
         )
 

@@ -23,6 +23,7 @@ from holdfast_controller.core.fold.attempt import (
 from holdfast_controller.core.fold.dependency import fold_dependency
 from holdfast_controller.core.fold.hang import close_hang, fold_hang
 from holdfast_controller.core.fold.host import fold_controller_check, fold_host
+from holdfast_controller.core.fold.injection import fold_injection
 from holdfast_controller.core.fold.restore import (
     fold_cluster_reconciliation,
     fold_job_reconciliation,
@@ -219,6 +220,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.phase = Ended(outcome=event.state, error=event.error or job.error, at=event.at)
             cluster.runtime.pop(job.id, None)
             learn_run_time(cluster, job)
+        case ev.FaultInjected() | ev.FaultNotInjected():
+            fold_injection(job, event)
         case ev.JobFound() | ev.JobUnsure() | ev.JobCleared():
             fold_job_reconciliation(cluster, job, event)
         case _:
@@ -295,6 +298,9 @@ def _started(cluster: Cluster, job: Job, event: ev.GangStarted) -> None:
 
 def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
     failed = job.generation
+    rehearsed = event.failure is not None and job.is_rehearsed(
+        failed if event.worker is None else job.generation_of(event.worker), event.failed_at
+    )
     is_failure = event.hang_restarts is None and event.failure is not None and event.worker is None
     cause = f"{related_in_words(event.related, event.end_reason)} ({event.end_reason.value})"
     close_hang(job, event.at, f"the gang was relaunched before: {cause}")
@@ -331,6 +337,7 @@ def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
             detect_s=event.detect_s,
             diagnose_s=event.diagnose_s,
             step=_highest(job.budgets.best_step, event.hang_step),
+            injected=rehearsed,
         )
     )
 

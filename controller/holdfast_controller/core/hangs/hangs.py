@@ -159,8 +159,9 @@ def on_look(step: Step, job: Job) -> None:
     step.cluster.watches[job.id] = (job.generation, result.watch)
     keep_watch(step, job, result.watch)
     suspicion = result.watch.suspicion
-    # What a rank does to itself is no sign of a fault that jobs share.
-    shares = suspicion is not None and not suspicion.finding.internal
+    # What a rank does to itself, or has had done to it on purpose, is no sign of a fault that jobs share.
+    rehearsed = job.is_rehearsed(job.generation, step.now.wall)
+    shares = suspicion is not None and not suspicion.finding.internal and not rehearsed
     note_suspect(step.cluster, job, suspicion.since_s if suspicion and shares else None, workers)
     forget_passed(step.cluster, job, step.now.mono)
     if brake.cause is not None and result.verdict.suppressed == brake.cause.sentence:

@@ -15,7 +15,7 @@ from holdfast_controller.core.lifecycle.other_hosts import could_move
 from holdfast_controller.core.lifecycle.stop import end
 from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.model.exits import JobError
-from holdfast_controller.core.model.hang import HangOutcome
+from holdfast_controller.core.model.hang import Hang, HangOutcome
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import Budget, EndReason, RankName, Related, ranks_named
@@ -79,7 +79,7 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str,
     broken = _broken_hosts(job, runtime) | condemned
     failure = ev.Failure(
         budget=Budget.JOB if spent else Budget.NONE,
-        host=hosts[0] if len(hosts) == 1 else "",
+        host=hosts[0] if len(hosts) == 1 and not _is_rehearsed(job, hang) else "",
         progressed=progress,
         step=reached,
         checkpoint=_saved(step, job, runtime),
@@ -177,17 +177,28 @@ def _saved(step: Step, job: Job, runtime: Runtime) -> bool:
 
 
 def _again(job: Job, hosts: tuple[str, ...]) -> str:
-    """A sentence about hosts that were suspect in an earlier hang; empty where there are none."""
+    """A sentence about hosts that were suspect in an earlier hang; empty where there are none.
+
+    Hangs that were injected suspect no host.
+    """
+    if _is_rehearsed(job, job.hangs[-1]):
+        return ""
     for host in hosts:
         before = [
             str(old.number)
             for old in job.hangs[:-1]
-            if host in old.hosts and old.outcome in (HangOutcome.RESTARTED, HangOutcome.BUDGET_SPENT)
+            if host in old.hosts
+            and old.outcome in (HangOutcome.RESTARTED, HangOutcome.BUDGET_SPENT)
+            and not _is_rehearsed(job, old)
         ]
         if before:
             which = f"hang {before[0]}" if len(before) == 1 else f"hangs {', '.join(before)}"
             return f"{host} was suspect in {which} too: its work moves to another host if one is free"
     return ""
+
+
+def _is_rehearsed(job: Job, hang: Hang) -> bool:
+    return job.is_rehearsed(hang.generation, hang.since)
 
 
 def hosts_of(job: Job, suspects: tuple[RankName, ...]) -> tuple[str, ...]:

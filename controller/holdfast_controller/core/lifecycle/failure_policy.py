@@ -267,10 +267,13 @@ def may_try_elsewhere(job: Job) -> bool:
 def failure_of(job: Job, member: Member, exit_: Exit, cause: Cause, reached: Reached) -> Failure:
     """The failure as the budgets count it."""
     rule = TABLE[cause]
+    # What the host's agent knows of it (a lost host, a broken GPU) is no work of an injected fault.
+    at = exit_.end_time or job.updated_at
+    rehearsed = rule.way is Way.IN_PLACE and job.is_rehearsed(job.generation_of(member.index), at)
     return Failure(
         key=key_of(cause, exit_),
         budget=rule.budget,
-        host=job.places[member.index].host if rule.suspect or rule.cordon else "",
+        host=job.places[member.index].host if (rule.suspect or rule.cordon) and not rehearsed else "",
         progressed=reached.progressed(job),
         step=reached.step,
         checkpoint=reached.checkpoint,

@@ -11,6 +11,7 @@ from holdfast_controller.core.messages.access import access_message
 from holdfast_controller.core.messages.cluster import cluster_news_message
 from holdfast_controller.core.messages.hang import hang_message
 from holdfast_controller.core.messages.host import host_message
+from holdfast_controller.core.messages.injection import injection_message
 from holdfast_controller.core.messages.maintenance import maintenance_ahead
 from holdfast_controller.core.messages.restore import (
     cluster_reconciliation_message,
@@ -144,6 +145,8 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
             ev.HangNoticed() | ev.HangDiagnosed() | ev.HangJudged() | ev.HangStuck() | ev.HangOver() | ev.JobHeld()
         ):
             return hang_message(event, job)
+        case ev.FaultInjected() | ev.FaultNotInjected():
+            return injection_message(event)
         case ev.WorldApart():
             return (
                 f"{event.worker} trains apart from the rest of the job: {event.processes} processes there are a whole "

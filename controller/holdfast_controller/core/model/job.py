@@ -19,6 +19,7 @@ from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.goodput import JobLedger
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.injection import AFTERMATH_S, Injection
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
 from holdfast_controller.core.model.phase import DECIDED, Ended, Held, JobPhase, Leave, Loan, Paused, Placed, Queued
 from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placement
@@ -101,6 +102,8 @@ class Job:
     hangs: list[Hang] = field(default_factory=list)
     held_until: Wall | None = None
     """Until then no hang is acted on."""
+    injections: list[Injection] = field(default_factory=list)
+    """The newest faults that were injected."""
     attempts: list[Attempt] = field(default_factory=list)
     """Every placement so far, the current one included."""
     single_launches: dict[int, int] = field(default_factory=dict)
@@ -302,6 +305,10 @@ class Job:
             ended = self.exits.get(self.generation_of(member.index), {})
             found.update((rank, ended[rank]) for rank in member.ranks if rank in ended)
         return found
+
+    def is_rehearsed(self, generation: int, at: float) -> bool:
+        """Whether what a generation suffers at that time may be the work of a fault that was injected into it."""
+        return any(each.generation == generation and at <= each.until + AFTERMATH_S for each in self.injections)
 
     def exit_of(self, generation: int, rank: int) -> Exit | None:
         """The terminal record of a rank of a generation."""

@@ -31,6 +31,8 @@ from holdfast_controller.core.step.host_commands import ChecksReported as Checks
 from holdfast_controller.core.step.host_commands import ControllerChecked as ControllerChecked
 from holdfast_controller.core.step.host_commands import FenceFailed as FenceFailed
 from holdfast_controller.core.step.host_commands import ShutdownAnnounced as ShutdownAnnounced
+from holdfast_controller.core.step.injection_commands import InjectionAsked as InjectionAsked
+from holdfast_controller.core.step.injection_commands import InjectionFailed as InjectionFailed
 from holdfast_controller.core.step.step import Policies
 
 
@@ -308,6 +310,8 @@ Command = (
     | MaintenanceAsked
     | MaintenanceCancelled
     | HoldAsked
+    | InjectionAsked
+    | InjectionFailed
 )
 """What users and admins ask of the controller."""
 
@@ -360,19 +364,7 @@ class PoliciesChanged:
 
 
 Input = (
-    JobSubmission
-    | CancelAsked
-    | RestartAsked
-    | PauseAsked
-    | ResumeAsked
-    | DeleteAsked
-    | CordonAsked
-    | UncordonAsked
-    | DrainAsked
-    | FenceAsked
-    | StopOrphansAsked
-    | MaintenanceAsked
-    | MaintenanceCancelled
+    Command
     | HostConnected
     | HostTurnedAway
     | HostOverRate
@@ -389,7 +381,6 @@ Input = (
     | ArchiveReported
     | OutputGone
     | EvidenceArrived
-    | HoldAsked
     | Once
     | NotificationFailed
     | CertificateEnds

@@ -45,6 +45,8 @@ class Policies:
     """By project; a project without one has no limit."""
     admins: frozenset[str] = frozenset()
     """Users who are admins by configuration."""
+    injection_projects: frozenset[str] = frozenset()
+    """Projects into whose jobs faults may be injected; ``*``: all."""
     run_as: RunAs = RunAs.SERVICE
     backfill: Backfill = Backfill.STRICT
     """Of a core by itself; the settings of a controller have another default."""

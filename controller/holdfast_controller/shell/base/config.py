@@ -207,6 +207,8 @@ class ControllerConfig:
     """A table for each project; the one named "*" is for projects that have none."""
     user_quotas: dict[str, QuotaConfig] = field(default_factory=dict)
     """A table for each user, whatever the project; the one named "*" is for users that have none."""
+    injection_projects: tuple[str, ...] = ()
+    """Projects into whose jobs faults may be injected by ``holdfast job inject``; "*" is all of them."""
     admins: tuple[str, ...] = ()
     """Users who may do everything, whatever roles they were given."""
     run_as: str = "service"

@@ -10,6 +10,8 @@ from typing import Any
 import grpc
 
 from holdfast._base.printable import one_line
+from holdfast._base.proto_time import seconds
+from holdfast.v1 import job_pb2
 from holdfast_controller.core.access.secrets import is_name
 from holdfast_controller.shell.calls.rpc import Context
 
@@ -53,6 +55,15 @@ class StreamWords:
             return message
         over = f"over after {time.monotonic() - self._since_s:.0f} s {self._what}"
         return f"{over}: {message}" if message else over
+
+
+def detail(method: str, request: Any) -> str:
+    """The fault that a call asks for, which the audit log keeps beside its subject; empty for other calls."""
+    if not method.endswith("JobService/InjectFault"):
+        return ""
+    fault = job_pb2.FaultKind.Name(request.fault).removeprefix("FAULT_KIND_").lower()
+    span = f" for {seconds(request.duration):g} s" if request.HasField("duration") else ""
+    return f"{fault} of rank {request.rank}{span}"
 
 
 def _shell_words(request: Any) -> str:

@@ -32,7 +32,7 @@ from holdfast_controller.core.access.audit import Entry
 from holdfast_controller.core.access.rules import RULES, Caller, Registry, Target, Where, refusal
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.shell.base.audit import Audit
-from holdfast_controller.shell.calls import bounds
+from holdfast_controller.shell.calls import audit_words, bounds
 from holdfast_controller.shell.calls.audit_words import DEFAULT_PROJECT, Ended, StreamWords, made, subject_of
 from holdfast_controller.shell.calls.caller_limits import CallRates, ConcurrencyLimits
 from holdfast_controller.shell.calls.rpc import Context
@@ -149,6 +149,7 @@ class Guard(grpc.aio.ServerInterceptor):
             who = caller.party if caller is not None else ""
             about = made or subject_of(method, request)
             call = method.rpartition(".")[2]
+            message = ": ".join(filter(None, (audit_words.detail(method, request), message)))
             entry = Entry(time.time(), who, peer, call, about, outcome, message)
             self._audit.write(entry, self.registry.trail(caller))
 

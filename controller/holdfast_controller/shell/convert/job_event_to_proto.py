@@ -11,6 +11,7 @@ from holdfast.v1 import job_pb2
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.injection import Fault
 from holdfast_controller.core.model.job import Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import Budget
@@ -95,6 +96,23 @@ def event_to_proto(event: ev.JobEvent, gang: Gang) -> job_pb2.JobEvent:
             ev.HangNoticed() | ev.HangDiagnosed() | ev.HangJudged() | ev.HangStuck() | ev.HangOver() | ev.JobHeld()
         ):
             return _of_hang(event)
+        case ev.FaultInjected():
+            injected = _Event.FaultInjected(
+                by=event.by,
+                rank=job_pb2.RankName(worker=event.worker, rank=event.rank),
+                generation=event.generation,
+                fault=job_pb2.FaultKind.Value(f"FAULT_KIND_{event.fault.name}"),
+                until=timestamp(event.until) if event.fault is not Fault.KILL else None,
+                speed_percent=event.speed,
+            )
+            return _Event(fault_injected=injected)
+        case ev.FaultNotInjected():
+            refused = _Event.FaultNotInjected(
+                rank=job_pb2.RankName(worker=event.worker, rank=event.rank),
+                generation=event.generation,
+                reason=event.why,
+            )
+            return _Event(fault_not_injected=refused)
         case ev.WorldApart():
             apart = _Event.WorldApart(generation=event.generation, worker=event.worker, processes=event.processes)
             return _Event(world_apart=apart)

@@ -258,6 +258,7 @@ def _recovery(recovery: Recovery) -> job_pb2.Recovery:
         reason=end_reason_to_proto(recovery.end_reason),
         related=related_to_proto(recovery.related),
         kind=recovery_kind_to_proto(recovery.recover),
+        injected=recovery.injected,
     )
     if recovery.warm is not None:
         message.warm = recovery.warm

@@ -47,6 +47,7 @@ from holdfast_controller.shell.convert.job_event_to_proto import event_to_proto
 from holdfast_controller.shell.convert.job_to_proto import dry_run_to_proto, job_to_proto, motd_to_proto, timestamp
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.channels import Channels, without_secrets
+from holdfast_controller.shell.services.fault_injection import inject
 from holdfast_controller.shell.services.goodput import job_goodput
 from holdfast_controller.shell.services.rank_shells import RankShells
 from holdfast_controller.shell.services.read_logs import LogReading
@@ -267,6 +268,12 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     @unary
     async def WriteShell(self, request: job_pb2.WriteShellRequest, context: Context) -> job_pb2.WriteShellResponse:
         return await self._shells.write(request, caller_name(context))
+
+    @unary
+    async def InjectFault(
+        self, request: job_pb2.InjectFaultRequest, context: Context
+    ) -> job_pb2.InjectFaultResponse:
+        return await inject(self._driver, self._transfers, request, caller_name(context))
 
     @streaming
     async def StreamLogs(

@@ -25,7 +25,7 @@ from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.shell.calls.rpc import beside
 from holdfast_controller.shell.convert.clean_words import clean
 
-Answer = TypeVar("Answer", agent_pb2.EvidenceReport, agent_pb2.InputTaken)
+Answer = TypeVar("Answer", agent_pb2.EvidenceReport, agent_pb2.InputTaken, agent_pb2.FaultAnswer)
 
 WINDOW_BYTES = 1 << 20
 """Bytes that one reading may have under way."""
@@ -35,6 +35,10 @@ MAX_INPUTS = 256
 """Calls with input for terminals of one host at once."""
 INPUT_WITHIN_S = 10.0
 """An agent waits 5 s for a program that reads nothing."""
+MAX_INJECTIONS = 64
+"""Faults that one host is asked to inject at once."""
+INJECTED_WITHIN_S = 20.0
+"""An agent waits 10 s for a shim, which may take 5 s."""
 EXAMINED_WITHIN_S = 40.0
 """An agent gives itself 30 s for all dumps of a worker."""
 MAX_READINGS = 4_096
@@ -97,8 +101,11 @@ class _Line:
     readings: dict[int, Reading] = field(default_factory=dict)
     examinations: dict[int, asyncio.Future[agent_pb2.EvidenceReport]] = field(default_factory=dict)
     inputs: dict[int, asyncio.Future[agent_pb2.InputTaken]] = field(default_factory=dict)
+    injections: dict[int, asyncio.Future[agent_pb2.FaultAnswer]] = field(default_factory=dict)
     searches: bool = False
     """The agent finds lines itself."""
+    injects: bool = False
+    """The agent answers orders to inject a fault."""
     series_credit: int = 0
     series_held: list[agent_pb2.SeriesReport] = field(default_factory=list)
     """Reports that could not be taken yet, oldest first."""
@@ -125,6 +132,10 @@ class Transfers:
     def searches(self, host: str) -> bool:
         """Whether the host finds lines of output itself; agents of 0.1 don't."""
         return host in self._lines and self._lines[host].searches
+
+    def injects(self, host: str) -> bool:
+        """Whether the host takes orders to inject faults; agents of older releases don't."""
+        return host in self._lines and self._lines[host].injects
 
     @property
     def hosts(self) -> list[str]:
@@ -190,6 +201,21 @@ class Transfers:
         problem = f"{host} gave no answer within {INPUT_WITHIN_S:g} s"
         late = agent_pb2.InputTaken(problem=problem)
         asyncio.get_running_loop().call_later(INPUT_WITHIN_S, _answer, line.inputs, order.id, late)
+        return answer
+
+    def inject(self, host: str, order: agent_pb2.InjectFault) -> asyncio.Future[agent_pb2.FaultAnswer]:
+        """Have a fault put into a rank. An answer always comes: a problem, when the host gives none."""
+        answer: asyncio.Future[agent_pb2.FaultAnswer] = asyncio.get_running_loop().create_future()
+        line = self._lines.get(host)
+        if line is None or len(line.injections) >= MAX_INJECTIONS:
+            problem = f"{host} is not connected" if line is None else f"{host} is asked for too many faults already"
+            answer.set_result(agent_pb2.FaultAnswer(problem=problem))
+            return answer
+        order.id = next(self._ids)
+        line.injections[order.id] = answer
+        line.orders.put_nowait(agent_pb2.TransferResponse(inject_fault=order))
+        late = agent_pb2.FaultAnswer(problem=f"{host} gave no answer within {INJECTED_WITHIN_S:g} s")
+        asyncio.get_running_loop().call_later(INJECTED_WITHIN_S, _answer, line.injections, order.id, late)
         return answer
 
     def examine(self, host: str, order: agent_pb2.TakeEvidence) -> asyncio.Future[agent_pb2.EvidenceReport]:
@@ -275,6 +301,8 @@ class Transfers:
         line.readings.clear()
         for number in list(line.inputs):
             _answer(line.inputs, number, agent_pb2.InputTaken(problem="the host went away"))
+        for number in list(line.injections):
+            _answer(line.injections, number, agent_pb2.FaultAnswer(problem="the host went away"))
         for number in list(line.examinations):
             _settle(line, number, agent_pb2.EvidenceReport(problem="the host went away"))
         line.orders.put_nowait(None)
@@ -300,8 +328,10 @@ def _handle(line: _Line, message: agent_pb2.TransferRequest) -> bool:
         case "input_taken":
             return _answer(line.inputs, message.input_taken.id, clean(message.input_taken))
         case "hello":
-            line.searches = message.hello.searches_logs
+            line.searches, line.injects = message.hello.searches_logs, message.hello.injects_faults
             return False
+        case "fault_answer":
+            return _answer(line.injections, message.fault_answer.id, clean(message.fault_answer))
         case "evidence":
             return _settle(line, message.evidence.id, clean(message.evidence))
         case _:

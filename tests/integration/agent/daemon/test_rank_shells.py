@@ -13,7 +13,7 @@ from holdfast._session.reports import WorkerId
 from holdfast.v1 import agent_pb2
 from holdfast_agent.shell.session.rank_shells import FORBIDDEN, Limits, RankShells
 from holdfast_agent.shell.shims.shims import Shims
-from holdfast_agent.shim.rank_shell import frame
+from holdfast_agent.shim.keepers import frame
 
 JOB, WORKER, HOUR_S = "train-x7k2mq", "workerpool0-0", 3600.0
 

@@ -251,6 +251,8 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "first to fail was workerpool1-0 rank 2 (NONZERO_EXIT), restart 1 of 5",
         "action on hangs turned off by bob until 02:30:00 UTC, or: holdfast job hang-action a on",
         "action on hangs turned on by ann",
+        "ann injects a fault: workerpool0-0 rank 0 runs 20 % of the time for 30 s",
+        "no fault was injected into workerpool0-0 rank 0: nothing of the job runs there",
         "possible hang (GPUS_IDLE): no rank has moved for 31 s;"
         " nothing is done about it without --restart-on-hang; relaunch it with: holdfast job restart a",
         "stack dumps: workerpool1-0 rank 2 is in x.py:1 `get`",
