@@ -28,7 +28,7 @@ def until(kind: type[ev.Event], different: Mapping[str, Any] = MappingProxyType(
     cluster = Cluster(epoch=3)
     for event in EVENTS:
         if isinstance(event, ev.JobSubmitted):
-            event = replace(event, gang=replace(GANG, **changes), spec_json='{"x": 1}')  # type: ignore[arg-type]
+            event = replace(event, gang=replace(event.gang, **changes), spec_json='{"x": 1}')  # type: ignore[arg-type]
         if isinstance(event, kind):
             fold(cluster, replace(event, **different))
             break

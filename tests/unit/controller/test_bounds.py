@@ -205,6 +205,8 @@ def test_fields_that_a_job_is_not_submitted_with_change_nothing() -> None:
 def fill(message: Any, field: FieldDescriptor) -> None:
     if bounds.is_map(field):
         getattr(message, field.name)["a"] = "b"
+    elif bounds.is_list(field) and field.message_type is None:
+        getattr(message, field.name).append("x")
     elif bounds.is_list(field):
         getattr(message, field.name).add()
     elif field.message_type is not None:
