@@ -178,7 +178,7 @@ class Engine:
                 watched.most = max(watched.most, reading.value)
                 bad = reading.value < watched.most
                 good, for_s, clear_s = not bad, when.for_s, when.clear_s
-                saw = f"{reading.saw}; it was {watched.most:g} before"
+                saw = f"{reading.saw}; it was {watched.most:g} before" if watched.most > 1 else reading.saw
         watched.value, watched.epoch, watched.seen_s = reading.value, reading.epoch, now
         watched.bad_since = (watched.bad_since if watched.bad_since is not None else now) if bad else None
         watched.good_since = (watched.good_since if watched.good_since is not None else now) if good else None
