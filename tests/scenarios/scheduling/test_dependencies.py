@@ -208,6 +208,18 @@ def test_the_time_to_wait_for_hosts_begins_when_it_waits_for_hosts(world: World)
     assert states(world)["train"] == "EXPIRED"
 
 
+def test_one_that_was_paused_and_resumed_does_not_expire_while_it_waits_for_another_job(world: World) -> None:
+    world.submit("prep", gang(2))
+    world.submit("train", after("prep", max_wait_s=60.0))
+    world.run("prep")
+    world.pause("train")
+    world.resume("train")
+    world.wait(600, beating=["host-0", "host-1"])
+    assert states(world)["train"] == "QUEUED"
+    complete(world, "prep")
+    assert states(world)["train"] == "PENDING"
+
+
 def test_a_controller_that_restarts_knows_who_waits_for_whom(world: World) -> None:
     world.submit("prep", gang(1))
     world.submit("train", after("prep"))
@@ -258,6 +270,21 @@ def test_jobs_that_wait_for_others_count_among_those_that_a_user_may_have_waitin
     world.submit("a", after("prep"))
     world.submit("b", after("a"))
     assert isinstance(refusal(world, gang(1)), TooMany)
+
+
+def test_a_user_s_jobs_wait_for_so_many_ends_that_one_step_can_tell_of_all(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submit, "MOST_ENDS", 4, raising=False)
+    for job in ("a", "b", "c"):
+        world.submit(job, gang(1))
+    world.submit("first", after("a", "b", "c"))
+    assert isinstance(refusal(world, after("a", "b")), TooMany)
+    assert refusal(world, after("a")) is None and refusal(world, gang(1)) is None
+    other = JobSubmission(0, "bob", "", "new", "new", {}, after("a", "b", "c"), "{}")
+    assert submit.refusal(world.cluster, other, world.policies) is None
+    world.cancel("first")
+    assert refusal(world, after("a", "b")) is None
 
 
 def test_a_dry_run_says_what_it_would_wait_for(world: World) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.scenarios.world import World, gang
 
+from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.scheduling import projection
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.projection import MOST_FORECAST
 from holdfast_controller.core.step import commands as st
+from holdfast_controller.shell.calls import committed_views
 
 HOUR_S = 3600.0
 
@@ -96,3 +101,25 @@ def test_other_policies_are_seen_at_once(world: World) -> None:
     before = view(world)
     world.step(st.PoliciesChanged(dataclasses.replace(world.policies, loan_s=1.0)))
     assert view(world).loan_s == 1.0 != before.loan_s
+
+
+def test_the_page_of_a_job_that_does_not_wait_looks_at_no_queue(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committed_views, "job_to_proto", lambda cluster, job, *_: job_pb2.CustomJob(id=job.id))
+    asked: list[object] = []
+
+    def queue_view(at: Now) -> QueueView:
+        asked.append(at)
+        return world.reactor.queue_view(at)
+
+    async def settled() -> None: ...
+
+    driver: Any = SimpleNamespace(
+        cluster=world.cluster, reactor=SimpleNamespace(queue_view=queue_view), settled=settled
+    )
+    committed_views.know_spec(world.cluster.jobs["busy"].spec_json, spec_pb2.CustomJobSpec())
+    assert asyncio.run(committed_views.committed_job(driver, "busy", "ann")).id == "busy"
+    assert not asked
+    assert asyncio.run(committed_views.committed_job(driver, "w0", "ann")).id == "w0"
+    assert len(asked) == 1

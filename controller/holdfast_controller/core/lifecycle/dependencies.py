@@ -55,27 +55,25 @@ def _give_up(step: Step, job: Job) -> None:
         end(step, job, JobState.FAILED, JobError(FAILED_PRECONDITION, f"It never ran: {job.missed}."))
 
 
-def never_met(cluster: Cluster, gang: Gang) -> InvalidSpec | None:
-    """The refusal of a job that would run after one that isn't there, or that has ended otherwise; None without."""
-    found = list(_violations(cluster, gang))
+def never_met(cluster: Cluster, gang: Gang, unseen: frozenset[str] = frozenset()) -> InvalidSpec | None:
+    """The refusal of a job that would run after one that isn't there, or that has ended otherwise; None without.
+
+    Jobs that its user may not see (``unseen``) aren't there, whatever else is wrong with the submission.
+    """
+    found = list(_violations(cluster, gang, unseen))
     return InvalidSpec(found) if found else None
 
 
-def _violations(cluster: Cluster, gang: Gang) -> Iterator[Violation]:
+def _violations(cluster: Cluster, gang: Gang, unseen: frozenset[str]) -> Iterator[Violation]:
     for index, each in enumerate(gang.after):
         job = cluster.jobs.get(each.job)
-        if job is None or job.deleted:
-            yield unknown(index, each.job)
+        if job is None or job.deleted or each.job in unseen:
+            fix = "name one that has not been deleted, by its whole id: holdfast ps --all"
+            yield Violation(f"{_path(index)}.job", f"there is no job {each.job!r}", fix)
         elif job.terminal and not each.end.met_by(job.state):
             ended = f"{each.job} ended as {job.state.name}"
             problem = f"{ended}, so a job that waits for it to {each.end.in_words} would never run"
             yield Violation(_path(index), problem, "leave it out, or wait for any end of it: ANY")
-
-
-def unknown(index: int, job_id: str) -> Violation:
-    """The violation of a dependency on a job that isn't there, or that the caller may not see."""
-    fix = "name one that has not been deleted, by its whole id: holdfast ps --all"
-    return Violation(f"{_path(index)}.job", f"there is no job {job_id!r}", fix)
 
 
 def _path(index: int) -> str:

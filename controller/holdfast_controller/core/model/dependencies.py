@@ -69,6 +69,11 @@ class Dependents:
         """The jobs that wait for the end of this one."""
         return frozenset(self._waiting.get(job_id, ()))
 
+    @property
+    def ends(self) -> int:
+        """How many ends are waited for, each counted for every job that waits for it."""
+        return sum(self._open.values())
+
     def __iter__(self) -> Iterator[str]:
         """Every job that waits for another one."""
         return iter(self._open)

@@ -27,6 +27,8 @@ from holdfast_controller.core.step.step import Policies, Step
 
 MOST_SHAPES = 10_000
 """Most gangs that are remembered to fit; past that the check is made again."""
+MOST_ENDS = 20_000
+"""Ends of other jobs that all waiting jobs of one user may wait for together: one step may have to tell of each."""
 
 
 def on_submission(step: Step, asked: JobSubmission) -> None:
@@ -92,7 +94,7 @@ def refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> Holdf
     full = len(cluster.jobs) >= policies.max_jobs
     if full and sum(1 for job in cluster.jobs.values() if not job.terminal) >= policies.max_jobs:
         return InvalidInput([Violation("", f"{policies.max_jobs} jobs wait or run already", "try again later")])
-    if unmet := never_met(cluster, asked.gang):
+    if unmet := never_met(cluster, asked.gang, asked.unseen):
         return unmet
     if too_many := _too_many_wait(cluster, asked, policies):
         return too_many
@@ -122,7 +124,7 @@ def _too_many_wait(cluster: Cluster, asked: JobSubmission, policies: Policies) -
     own = quota_of(policies.quotas, USER + asked.owner)
     of_user = policies.waiting_jobs_per_user if own is None or own.waiting_jobs is None else own.waiting_jobs
     if len(cluster.queue) + len(cluster.dependents) < min(of_user, of_project):
-        return None
+        return _too_many_ends(cluster, asked)
     waiting = [cluster.jobs[name] for names in (cluster.queue, cluster.dependents) for name in names]
     fix = "Wait until some have started or cancel some; an admin can raise {} in controller.toml."
     if sum(job.owner == asked.owner for job in waiting) >= of_user:
@@ -134,7 +136,24 @@ def _too_many_wait(cluster: Cluster, asked: JobSubmission, policies: Policies) -
     if sum(job.gang.project == project for job in waiting) >= of_project:
         problem = f"Project {project} has as many jobs waiting as it may have: {of_project:,}."
         return TooMany(problem, fix=fix.format(f"waiting_jobs in [quotas.{project}]"))
-    return None
+    return _too_many_ends(cluster, asked)
+
+
+def _too_many_ends(cluster: Cluster, asked: JobSubmission) -> TooMany | None:
+    """The refusal of one job more that runs after others; None while its owner may have it.
+
+    Whoever ends a job, the same step tells all of these, and nothing else is decided meanwhile.
+    """
+    more = len(asked.gang.after)
+    if not more or cluster.dependents.ends + more <= MOST_ENDS:
+        return None
+    waiting = (cluster.jobs[name] for name in cluster.dependents)
+    if sum(len(job.unmet) for job in waiting if job.owner == asked.owner) + more <= MOST_ENDS:
+        return None
+    problem = f"The jobs of {asked.owner} wait for as many ends of others as those of one user may: {MOST_ENDS:,}."
+    return TooMany(
+        problem, fix="Let one job wait for the many, and the others for that one; or wait for some ends."
+    )
 
 
 def _never_fits(gang: Gang, hosts: list[Host]) -> str:

@@ -50,6 +50,8 @@ class JobSubmission:
     spec_json: str
     annotations: dict[str, str] = field(default_factory=dict)
     kms_key: str = ""
+    unseen: frozenset[str] = frozenset()
+    """Jobs that it would run after and that the user may not see: they are refused as if they weren't there."""
 
 
 @dataclass(frozen=True)

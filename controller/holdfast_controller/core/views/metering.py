@@ -36,8 +36,11 @@ class Meter:
         self._cluster = cluster
         self._placed: dict[str, float] = {}
         """By job: when its attempt was placed, until its ranks are started."""
+        self._freed: dict[str, float] = {}
+        """By job that ran after others: when the last of these ended, until it is placed."""
         self._counters: dict[type[Any], Callable[[Any], None]] = {
             ev.JobSubmitted: lambda _: self.series.add(fam.JOBS_SUBMITTED),
+            ev.DependencyEnded: self._on_dependency_ended,
             ev.JobPlaced: self._on_placed,
             ev.GangStarted: self._on_started,
             ev.WorkerStarted: lambda event: self._on_recovered(event.job_id, event.generation),
@@ -97,9 +100,14 @@ class Meter:
         for rule in Rule:
             self.series.declare(fam.HANG_NOTICES, rule.value)
 
+    def _on_dependency_ended(self, event: ev.DependencyEnded) -> None:
+        self._freed[event.job_id] = event.at
+
     def _on_placed(self, event: ev.JobPlaced) -> None:
-        if event.attempt == 1:
-            self.series.observe(fam.JOB_WAIT, event.at - self._cluster.jobs[event.job_id].created_at)
+        job, freed_at = self._cluster.jobs[event.job_id], self._freed.pop(event.job_id, None)
+        # Where an earlier controller counted those ends, it isn't known since when the job waits for hosts.
+        if event.attempt == 1 and (freed_at is not None or not job.gang.after):
+            self.series.observe(fam.JOB_WAIT, event.at - (job.created_at if freed_at is None else freed_at))
         self._placed[event.job_id] = event.at
 
     def _on_started(self, event: ev.GangStarted) -> None:
@@ -140,6 +148,7 @@ class Meter:
     def _on_ended(self, event: ev.JobEnded) -> None:
         self.series.add(fam.JOBS_ENDED, event.state.name)
         self._placed.pop(event.job_id, None)
+        self._freed.pop(event.job_id, None)
 
     def _on_verdict(self, job_id: str, outcome: HangOutcome) -> None:
         self.series.add(fam.HANG_VERDICTS, self._cluster.jobs[job_id].gang.hang.action.name, outcome.value)

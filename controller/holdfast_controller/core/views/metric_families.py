@@ -16,7 +16,7 @@ JOBS_SUBMITTED = counter("holdfast_jobs_submitted_total", "Jobs submitted.")
 JOBS_ENDED = counter("holdfast_jobs_ended_total", "Jobs that have reached a final state.", "state")
 JOB_WAIT = histogram(
     "holdfast_job_wait_seconds",
-    "From a job's submission until there were hosts for all its workers.",
+    "From a job's submission, or the last end that it waited for, until there were hosts for all its workers.",
     bounds=LONG_SECONDS,
 )
 JOB_START = histogram(

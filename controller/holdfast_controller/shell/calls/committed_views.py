@@ -10,6 +10,8 @@ from google.protobuf import json_format
 from holdfast._base.secret_names import hide_secrets
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.step.lookup import unknown_job
 from holdfast_controller.shell.calls.slices import APART_BYTES, TURNS, apart
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto, workers_to_proto
@@ -28,7 +30,9 @@ async def committed_job(driver: Driver, job_id: str, viewer: str) -> job_pb2.Cus
     """The job as it is now, once that is durable, with what ``viewer`` may see of it. Raises ``NotFound``."""
     cluster, job, slices = driver.cluster, find_job(driver, job_id), TURNS.begin()
     wanted, at = await spec_of(job), now()
-    picture = seen_by(viewer, job_to_proto(cluster, job, wanted, driver.reactor.queue_view(at), at))
+    # A job that doesn't wait has no pending reason, and a view of the queue looks at every host.
+    queue = driver.reactor.queue_view(at) if job.state is JobState.QUEUED else QueueView(cluster, [], {})
+    picture = seen_by(viewer, job_to_proto(cluster, job, wanted, queue, at))
     members = job.gang.members if job.places else ()
     for first in range(0, len(members), MEMBERS_AT_ONCE):
         await slices.rest()

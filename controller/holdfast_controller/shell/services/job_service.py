@@ -52,7 +52,7 @@ from holdfast_controller.shell.services.goodput import job_goodput
 from holdfast_controller.shell.services.rank_shells import RankShells
 from holdfast_controller.shell.services.read_logs import LogReading
 from holdfast_controller.shell.services.series import job_series
-from holdfast_controller.shell.services.spec_checks import check_code, check_dependencies, check_secrets
+from holdfast_controller.shell.services.spec_checks import check_code, check_secrets, unseen_dependencies
 from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
@@ -298,7 +298,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         self._driver.stored.check(owner, job_file.project)
         await check_code(job_file.job_spec, self._bundles if sent else None, owner)
         holders = check_secrets(job_file.job_spec, self._driver.cluster.people, owner, job_file.project)
-        check_dependencies(job_file.job_spec, self._driver.cluster, self._sees(owner))
+        unseen = unseen_dependencies(job_file.job_spec, self._driver.cluster, self._sees(owner))
         gang = gang_of(
             job_file.job_spec,
             self._hang_action,
@@ -319,6 +319,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             spec_json=spec_json,
             annotations=dict(job_file.annotations),
             kms_key=job_file.encryption_spec.kms_key_name if job_file.encryption_spec else "",
+            unseen=unseen,
         )
 
     def _taken(self) -> tuple[Container[str], ...]:

@@ -1,4 +1,4 @@
-"""Whether the code, the secrets and the jobs that a job names are there, before the job is accepted."""
+"""Whether the code and the secrets that a job names are there, and which jobs its user may not see."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from holdfast.errors import InvalidSpec, NotFound, Violation
 from holdfast.spec import JobSpec
 from holdfast.spec.models.references import bundles, secret_variables, unusable_packages
 from holdfast_controller.core.access.secrets import holder_of
-from holdfast_controller.core.lifecycle.dependencies import unknown
 from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
@@ -56,14 +55,10 @@ def check_secrets(job: JobSpec, people: People, owner: str, project: str) -> dic
     return holders
 
 
-def check_dependencies(job: JobSpec, cluster: Cluster, sees: Callable[[str], bool]) -> None:
-    """Raises ``InvalidSpec`` for jobs to wait for that the caller may not see, in the words for jobs that aren't there.
-
-    What else may be wrong with them is known when the job is accepted.
-    """
-    named = [(index, cluster.jobs.get(each.job)) for index, each in enumerate(job.scheduling.after)]
-    if wrong := [unknown(i, other.id) for i, other in named if other is not None and not sees(other.gang.project)]:
-        raise InvalidSpec(wrong)
+def unseen_dependencies(job: JobSpec, cluster: Cluster, sees: Callable[[str], bool]) -> frozenset[str]:
+    """The jobs to wait for that the caller may not see. They are refused with those that aren't there, in one place."""
+    named = (cluster.jobs.get(each.job) for each in job.scheduling.after)
+    return frozenset(other.id for other in named if other is not None and not sees(other.gang.project))
 
 
 def _fix(people: People, owner: str, project: str, name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.controller.examples import EXIT, GANG, INVENTORY, JOB_EVENTS
 
@@ -12,6 +14,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.host import Place
 from holdfast_controller.core.model.job import Leaving
@@ -98,6 +101,15 @@ def test_wait_counts_to_the_first_placement_and_start_from_there(story: Story) -
     assert story.observed(fam.JOB_WAIT) == (1, 30.0)
     assert story.observed(fam.JOB_START) == (1, 2.5)
     assert story.observed(fam.RECOVERY_LOST) == (0, 0.0)
+
+
+def test_wait_of_a_job_that_runs_after_others_begins_with_the_last_of_their_ends(story: Story) -> None:
+    others = tuple(map(Dependency, "bc"))
+    story.tell(replace(submitted(), gang=replace(GANG, after=others)))
+    for at, on in ((2000.0, "b"), (3000.0, "c")):
+        story.tell(ev.DependencyEnded(job_id="a", at=Wall(at), on=on, state=JobState.SUCCEEDED, met=True))
+    story.tell(ev.JobPlaced(job_id="a", at=Wall(3005.0), attempt=1, generation=1, places=PLACES))
+    assert story.observed(fam.JOB_WAIT) == (1, 5.0)
 
 
 def restart(generation: int, at: float, *, worker: int | None = None) -> ev.RestartDecided:
