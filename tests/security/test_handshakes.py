@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 import time
@@ -91,6 +92,22 @@ def _is_closed(silent: socket.socket) -> bool:
         return True
 
 
+async def test_half_open_handshakes_of_many_addresses_keep_no_other_address_out(
+    door: TlsDoor, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_door, "OF_ALL", 6)
+    with contextlib.ExitStack() as held:
+        for number in range(6):
+            each = held.enter_context(socket.socket())
+            each.setblocking(False)
+            each.bind((f"127.0.1.{1 + number // 2}", 0))
+            with contextlib.suppress(BlockingIOError):
+                each.connect(("127.0.0.1", door.port))
+        await asyncio.sleep(0.5)
+        async with asyncio.timeout(HANDSHAKE_S / 2):
+            assert await said(door, certificates) == b"word"
+
+
 async def test_handshakes_that_are_begun_without_end_wait_for_their_own_address_alone(
     door: TlsDoor, certificates: Certificates
 ) -> None:
@@ -148,6 +165,29 @@ async def test_a_system_without_descriptors_is_asked_again(
     assert await said(door, certificates) == b"word"  # accepted before the refusals began
     assert await said(door, certificates) == b"word"
     assert refusals == 0
+
+
+async def test_a_kernel_without_ipv6_listens_on_the_other_addresses_of_a_name(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, create_server = asyncio.get_running_loop(), socket.create_server
+
+    async def both(host: str | None, port: int, **_: object) -> list[object]:
+        tcp = (socket.SOCK_STREAM, 6, "")
+        return [(socket.AF_INET6, *tcp, ("::1", port, 0, 0)), (socket.AF_INET, *tcp, ("127.0.0.1", port))]
+
+    def without(address: tuple[str, int], *, family: int, **given: object) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+        return create_server(address, family=family, **given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loop, "getaddrinfo", both)
+    monkeypatch.setattr(socket, "create_server", without)
+    context = server_context(certificates.files["controller"], anyone=True)
+    opened = await open_door(Echo, "localhost", 0, context, HANDSHAKE_S)
+    monkeypatch.undo()
+    assert await said(opened, certificates) == b"word"
+    opened.close()
 
 
 def test_turns_are_an_addresss_own_and_come_back() -> None:

@@ -72,6 +72,21 @@ test("only the newest size is told", async () => {
   assert.deepEqual(sizes, [{ rows: 10, columns: 80 }, { rows: 30, columns: 80 }]);
 });
 
+test("a size that did not arrive is told again, with the text or without", async () => {
+  const [first, second] = [{ rows: 10, columns: 80 }, { rows: 20, columns: 80 }];
+  const { input, calls, sizes } = shell((data, call) => (call === 1 ? -1 : call === 3 ? 0 : data.length));
+  input.resize(first);
+  await turns();
+  input.resize(second);
+  await turns();
+  assert.deepEqual([calls, sizes], [["", "", ""], [first, first, second]]);
+  const other = shell((data, call) => (call === 1 ? -1 : data.length));
+  other.input.resize(first);
+  other.input.type(bytes("a"));
+  await turns();
+  assert.deepEqual([other.calls.join(""), other.sizes.filter((size) => size)], ["a", [first, first]]);
+});
+
 test("an end is said in words", () => {
   assert.equal(ending({ data: "" }), "");
   assert.equal(ending({ exitStatus: 0 }), "The shell has ended with exit status 0.");

@@ -15,7 +15,7 @@ import signal
 import struct
 import time
 
-from holdfast_agent.shim.processes import Process, descendants
+from holdfast_agent.shim.processes import Process, descendants, now_s
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ ROUNDS = 10
 SETTLES_S = 0.01
 PERIOD_S = 0.2
 """A slowed rank runs and stands still once in this time."""
+STANDS_MOST_S = 1.0
+"""A slowed rank stands still no longer than this at once, so that it is let go in time."""
 _BPF = {"x86_64": 321, "aarch64": 280}
 _BPF_PROG_LOAD, _BPF_LINK_CREATE, _CGROUP_SKB, _INGRESS, _EGRESS = 5, 28, 8, 0, 1
 _DROP = struct.pack("<BBhi", 0xB7, 0, 0, 0) + struct.pack("<BBhi", 0x95, 0, 0, 0)
@@ -94,10 +96,12 @@ class Slow(Stop):
     every_s = PERIOD_S
 
     def again(self) -> None:
+        began = now_s()
         self.held = tuple(tree(self.pid))
+        ran_s = PERIOD_S * self.order.speed / 100 + now_s() - began  # a host has thousands of processes to look at
         for process in self.held:
             process.send(signal.SIGSTOP)
-        time.sleep(PERIOD_S * (1 - self.order.speed / 100))
+        time.sleep(min(ran_s * (100 / self.order.speed - 1), STANDS_MOST_S))
         for process in self.held:
             process.send(signal.SIGCONT)
 
@@ -109,22 +113,24 @@ class Disk(Fault):
 
     def begin(self) -> None:
         self.before: dict[int, tuple[int, int]] = {}
-        try:
-            for process in tree(self.pid):
+        for process in tree(self.pid):
+            try:
                 before = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
                 resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, before[1]))
                 self.before[process.pid] = before
-        except ProcessLookupError:
-            pass
-        except PermissionError:
-            raise OSError(errno.EPERM, "its files can't be limited: the agent lacks CAP_SYS_RESOURCE") from None
+            except ProcessLookupError:
+                pass  # it has ended; the others have not
+            except PermissionError:
+                raise OSError(errno.EPERM, "its files can't be limited: the agent lacks CAP_SYS_RESOURCE") from None
 
     def undo(self) -> None:
         of_first = self.before.get(self.pid)
-        for process in tree(self.pid):
-            before = self.before.get(process.pid, of_first)  # a younger one has what its parent had
-            if before is not None:
-                _limit_again(process.pid, before)
+        limited = dict(self.before)  # those included that are the rank's no more, since their parent has ended
+        if of_first is not None:
+            for process in tree(self.pid):
+                limited.setdefault(process.pid, of_first)  # a younger one has what its parent had
+        for pid, before in limited.items():
+            _limit_again(pid, before)
 
 
 def _limit_again(pid: int, before: tuple[int, int]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import socket
 import ssl
@@ -65,6 +66,14 @@ class Turns:
         caller.next_at = max(caller.next_at, now - BURST / PER_S) + 1 / PER_S
         return max(caller.next_at - now, 0.0)
 
+    def crowd(self, address: str) -> str | None:
+        """Where no place is left: the address that has most of them, and more than this one; it gives one up."""
+        if self._waiting < OF_ALL:
+            return None
+        found = max(self._callers, key=lambda name: self._callers[name].waiting)
+        mine = self._callers.get(address)
+        return found if self._callers[found].waiting > (mine.waiting if mine else 0) else None
+
     def end(self, address: str, now: float) -> None:
         """Forget a connection whose handshake is over, one way or another."""
         self._callers[address].waiting -= 1
@@ -88,6 +97,8 @@ class TlsDoor:
         self._turns = Turns()
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
+        self._waiting: dict[str, dict[asyncio.Task[None], None]] = {}
+        """Connections whose handshake isn't over, by address, the oldest first."""
         self._tasks = {self._loop.create_task(self._accept(each)) for each in sockets}
 
     def close(self) -> None:
@@ -107,12 +118,31 @@ class TlsDoor:
                 continue
             address = network_of(peer[0])
             wait_s = self._turns.begin(address, time.monotonic())
+            if wait_s is None and (crowd := self._turns.crowd(address)) is not None:
+                # Who has many addresses, as anyone has of IPv6, keeps no other out.
+                oldest = next(iter(self._waiting[crowd]))
+                oldest.cancel()
+                await asyncio.wait({oldest})
+                wait_s = self._turns.begin(address, time.monotonic())
             if wait_s is None:
                 connection.close()
                 continue
-            task = self._loop.create_task(self._take_in(connection, address, wait_s))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(connection, address, wait_s)
+            await asyncio.sleep(0)  # it has begun, and closes its connection whatever happens
+
+    def _begin(self, connection: socket.socket, address: str, wait_s: float) -> None:
+        task = self._loop.create_task(self._take_in(connection, address, wait_s))
+        of_one = self._waiting.setdefault(address, {})
+        of_one[task] = None
+        self._tasks.add(task)
+
+        def over(_: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            of_one.pop(task)
+            if not of_one and self._waiting.get(address) is of_one:
+                del self._waiting[address]
+
+        task.add_done_callback(over)
 
     async def _take_in(self, connection: socket.socket, address: str, wait_s: float) -> None:
         try:
@@ -138,8 +168,15 @@ async def open_door(
     sockets: list[socket.socket] = []
     with contextlib.ExitStack() as opened:
         for family, _, _, _, address in dict.fromkeys(found):
-            made = opened.enter_context(socket.create_server(address, family=family, backlog=BACKLOG))
+            try:
+                made = opened.enter_context(socket.create_server(address, family=family, backlog=BACKLOG))
+            except OSError as error:
+                if error.errno != errno.EAFNOSUPPORT:
+                    raise
+                continue  # names have addresses of IPv6 where the kernel has none
             made.setblocking(False)
             sockets.append(made)
+        if not sockets:
+            raise OSError(errno.EAFNOSUPPORT, "the kernel supports none of its addresses")
         opened.pop_all()
     return TlsDoor(sockets, factory, context, handshake_s)

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, cast
 
+import anyio
 import grpc
 
 from holdfast._base import addresses
@@ -15,6 +16,10 @@ from holdfast.v1 import web_pb2, web_pb2_grpc
 
 if TYPE_CHECKING:
     from holdfast.v1.web_pb2 import WebSession
+
+
+LOOK_S = 2.0
+"""For each address of a controller that may not be there."""
 
 
 class WebCalls(Calling):
@@ -27,9 +32,19 @@ class WebCalls(Calling):
     async def address(self, path: str = "/") -> str:
         """Address that opens the page at ``path`` in one browser, once, within a minute, signed in as the caller."""
         made = await self._unary(self._stub.CreateLogin, web_pb2.CreateLoginRequest())
-        host = made.host or addresses.parse(self.settings.controller, "controller")[0].rpartition(":")[0]
+        host = made.host or await self._leads_at()
         name = f"[{host}]" if ":" in host and not host.startswith("[") else host
         return f"https://{name}:{made.port}/login#{made.code}" + (f"&to={path}" if path != "/" else "")
+
+    async def _leads_at(self) -> str:
+        """Host of the controller that leads, which alone knows the code: one that stands by listens nowhere."""
+        several = [each.rpartition(":") for each in addresses.parse(self.settings.controller, "controller")]
+        for host, _, port in several if len(several) > 1 else ():
+            with contextlib.suppress(OSError, TimeoutError), anyio.fail_after(LOOK_S):
+                stream = await anyio.connect_tcp(host.removeprefix("[").removesuffix("]"), int(port))
+                await stream.aclose()
+                return host
+        return several[0][0]
 
     async def relay(
         self, method: str, target: str, headers: dict[str, str], body: bytes

@@ -31,10 +31,11 @@ os.write(1, b"\\x1b[?1049l")
 
 
 @pytest.fixture(scope="module")
-def job(cluster: DevCluster) -> Iterator[str]:
-    """Two ranks on two hosts that do nothing, with shells allowed."""
+def job(cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Two ranks on two hosts that do nothing, with shells allowed that read nobody's own settings."""
+    home = f"HOME={tmp_path_factory.mktemp('home')}"
     made = cluster.detach(
-        "--enable-web-access", "--replicas", "2", "--gpus", "2", "--", sys.executable, "-c", SLEEPS
+        "--enable-web-access", "--env", home, "--replicas", "2", "--gpus", "2", "--", sys.executable, "-c", SLEEPS
     )
     cluster.reach(made, "RUNNING")
     yield made

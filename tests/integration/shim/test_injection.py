@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.integration.shim.conftest import PATIENCE_S, Shim, process_exists, wait_until
 from tests.integration.shim.test_cgroup import place as place
 
-from holdfast_agent.shim.injection import FAULTS
+from holdfast_agent.shim import faults
+from holdfast_agent.shim.injection import FAULTS, Order
 from holdfast_agent.shim.processes import Process
 
 COUNTS = """
@@ -219,6 +222,22 @@ def test_slow_runs_for_its_part_of_the_time(shim: Shim, inject: Any) -> None:
     assert state(pid) in "RS"
 
 
+def test_slow_counts_the_time_in_which_it_looks_for_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from holdfast_agent.shim import faults
+    from holdfast_agent.shim.injection import Order
+
+    stood: list[float] = []
+    looks_at = iter((100.0, 100.1))
+    monkeypatch.setattr(faults, "now_s", lambda: next(looks_at), raising=False)
+    monkeypatch.setattr(faults, "tree", lambda _: [])
+    monkeypatch.setattr(faults.time, "sleep", stood.append)
+    order = Order({"rank": 0, "socket": "s", "fault": "slow", "for_s": 30.0, "speed": 50})
+    faults.Slow(0, order, "").again()
+    assert stood == [pytest.approx(0.2)], (
+        "as long as it ran: 0.1 s of its period, and 0.1 s while it was looked for"
+    )
+
+
 def test_disk_lets_no_file_grow_and_is_undone(shim: Shim, inject: Any) -> None:
     shim.launch(1, shim.python(WRITES.replace("import time", "import time; open('said', 'w').write('     ')")))
     shim.until("started")
@@ -232,6 +251,26 @@ def test_disk_lets_no_file_grow_and_is_undone(shim: Shim, inject: Any) -> None:
 
 
 @pytest.mark.require("cgroup")
+def test_disk_limits_all_that_live_and_forgets_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, ended, other = (subprocess.Popen(["sleep", "600"]) for _ in range(3))
+    try:
+        tree = [Process(each.pid) for each in (first, ended, other)]
+        ended.kill()
+        ended.wait()
+        limit = resource.prlimit(other.pid, resource.RLIMIT_FSIZE)
+        monkeypatch.setattr(faults, "tree", lambda _: tree)
+        fault = faults.Disk(first.pid, cast(Order, None), "")
+        fault.begin()
+        assert resource.prlimit(other.pid, resource.RLIMIT_FSIZE) == (0, limit[1])
+        del tree[1:]  # its parent has ended, so it is below the rank no more
+        fault.undo()
+        assert {resource.prlimit(each.pid, resource.RLIMIT_FSIZE) for each in (first, other)} == {limit}
+    finally:
+        for each in (first, ended, other):
+            each.kill()
+            each.wait()
+
+
 def test_net_cuts_the_ranks_off_and_is_undone(shim: Shim, inject: Any, place: Path) -> None:
     shim.launch(1, shim.python(TALKS), cgroup=str(place))
     shim.until("started")

@@ -17,6 +17,7 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.health import most
 from holdfast_controller.core.model.host import CheckStatus, FailedCheck, Waiver
 from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.access_commands import HostRemovalAsked
 from holdfast_controller.core.step.step import Policies
 
 DOWN = FailedCheck(
@@ -130,6 +131,25 @@ def test_the_brake_is_of_hardware_and_not_of_full_disks() -> None:
     assert len(kept(world)) == 4
 
 
+@pytest.mark.parametrize("way", ["uncordoned", "removed", "upgraded"])
+def test_the_brake_lets_go_however_a_host_ceases_to_count(way: str) -> None:
+    world = World(hosts=4)
+    for index in range(3):
+        reports(world, f"host-{index}", DOWN)
+    assert kept(world) == ["host-0", "host-1"]
+    if way == "uncordoned":
+        world.step(st.UncordonAsked(1, "ann", "host-0"))
+    elif way == "removed":
+        world.hang_up("host-0")
+        world.wait(120, beating=["host-1", "host-2", "host-3"])
+        world.step(HostRemovalAsked(1, "ann", "host-0", force=True))
+    else:
+        world.join("host-0", version="2")
+        reports(world, "host-0")
+    assert kept(world) == ["host-1", "host-2"]
+    assert not [line for line in attention(world) if "a common cause?" in line]
+
+
 def test_without_a_share_findings_are_only_reported() -> None:
     world = World(hosts=4, policies=Policies(secret_key=b"k", health_cordons_pct=0))
     reports(world, "host-0", DOWN)
@@ -149,6 +169,18 @@ def test_an_admin_lets_a_host_have_work_until_the_finding_comes_again() -> None:
     assert kept(world) == ["host-0"]
 
 
+def test_what_an_admin_has_waived_stays_so_when_the_agent_is_upgraded() -> None:
+    world = World(hosts=4)
+    reports(world, "host-0", DOWN)
+    world.step(st.UncordonAsked(1, "ann", "host-0"))
+    world.join("host-0", version="2")
+    assert reports(world, "host-0", DOWN, partial=True) == []
+    assert kept(world) == []
+    reports(world, "host-0")
+    reports(world, "host-0", DOWN)
+    assert kept(world) == ["host-0"]
+
+
 def test_who_was_kept_from_work_and_who_was_spared_outlives_the_controller() -> None:
     world = World(hosts=4)
     for index in range(4):
@@ -160,3 +192,21 @@ def test_who_was_kept_from_work_and_who_was_spared_outlives_the_controller() -> 
         world.join(f"host-{index}")
         assert reports(world, f"host-{index}", DOWN) == []
     assert kept(world) == before and len(common_causes(world)) == 1
+
+
+def test_an_admin_waives_what_is_known_beside_a_full_disk() -> None:
+    world = World(hosts=4)
+    reports(world, "host-0", FULL, DOWN)
+    world.step(st.UncordonAsked(1, "ann", "host-0"))
+    assert kept(world) == ["host-0"], "nothing starts there while the disk is full"
+    reports(world, "host-0", DOWN)
+    assert kept(world) == []
+
+
+def test_an_admin_waives_what_only_the_brake_spares() -> None:
+    world = World(hosts=4)
+    for index in range(3):
+        reports(world, f"host-{index}", DOWN)
+    world.step(st.UncordonAsked(1, "ann", "host-2"))
+    reports(world, "host-1")
+    assert kept(world) == ["host-0"]

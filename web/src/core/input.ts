@@ -11,7 +11,7 @@ export interface Size {
   columns: number;
 }
 
-/** Passes on what is typed; `write` says how many bytes were taken, and throws once the shell has ended. */
+/** Passes on what is typed; `write` says how many bytes were taken, -1 if nothing arrived, and throws once the shell has ended. */
 export class Input {
   readonly #write: (data: Uint8Array, size: Size | null) => Promise<number>;
   #waiting: Uint8Array[] = [];
@@ -48,7 +48,8 @@ export class Input {
         const waited = this.#waiting;
         const taken = await this.#write(data, size);
         // Unless a Ctrl-C came meanwhile.
-        if (taken < data.length && this.#waiting === waited) this.#back(data.subarray(taken));
+        if (taken < data.length && this.#waiting === waited) this.#back(data.subarray(Math.max(taken, 0)));
+        if (taken < data.length) this.#size ??= size; // a host whose program reads nothing has not set it either
       }
       this.#passing = false;
     } catch {

@@ -117,7 +117,7 @@ async function follow(id: string, asked: object, screen: Screen, signal: AbortSi
   return broken(await get(path, signal).then(() => null, (error: unknown) => (error instanceof ApiError ? error : null)));
 }
 
-/** Type into the shell; how many bytes were taken. A controller that is busy has taken none. */
+/** Type into the shell; how many bytes were taken. At a controller that is busy nothing arrives. */
 async function write(id: string, shell: string, data: Uint8Array, size: Size | null, signal: AbortSignal): Promise<number> {
   signal.throwIfAborted();
   const text = btoa(Array.from(data, (byte) => String.fromCharCode(byte)).join(""));
@@ -127,7 +127,7 @@ async function write(id: string, shell: string, data: Uint8Array, size: Size | n
   } catch (error) {
     if (!(error instanceof ApiError) || (error.status !== 503 && error.status !== 429)) throw error;
     await pause(BUSY_MS, signal);
-    return 0;
+    return -1;
   }
 }
 

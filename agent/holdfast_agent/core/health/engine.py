@@ -116,8 +116,8 @@ class Engine:
                 self._watched[each.rule, each.subject] = made
 
     def take(self, readings: Iterable[Reading], now: float) -> bool:
-        """Judge a round of readings. Returns whether any finding has opened or closed."""
-        before = {key for key, watched in self._watched.items() if watched.open}
+        """Judge a round of readings. Returns whether any finding has opened, closed, or grown and so stands longer."""
+        before = self._standing()
         for reading in readings:
             key = reading.rule, reading.subject
             watched = self._watched.get(key)
@@ -130,7 +130,11 @@ class Engine:
         for key in [key for key, watched in self._watched.items() if now - watched.seen_s >= GONE_S]:
             if self._rules[key[0]].health is not Health.FAIL or not self._watched[key].open:
                 del self._watched[key]
-        return before != {key for key, watched in self._watched.items() if watched.open}
+        return before != self._standing()
+
+    def _standing(self) -> dict[tuple[str, str], list[tuple[float, float]]]:
+        """Open findings, each with the newest growth of its counter."""
+        return {key: watched.grown[-1:] for key, watched in self._watched.items() if watched.open}
 
     def findings(self) -> list[Finding]:
         """Findings that are open, the worst first; where that is too much, the last one counts the rest."""

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 
-from holdfast_agent.core.health.kernel_log import Said, parse
+from holdfast_agent.core.health.kernel_log import DriverLoaded, Said, SwitchError, parse
 
 MOST_RECORDS = 5000
 """Read in one look; what is left is read in the next."""
@@ -28,7 +28,10 @@ class KernelLog:
         """What is read from now on was said while this agent runs."""
 
     def news(self) -> list[Said]:
-        """Words about NVIDIA's hardware since the last look: the first of them, where that is a flood."""
+        """Words about NVIDIA's hardware since the last look: the first of them, where that is a flood.
+
+        That the driver was loaded ends a flood: nothing that follows is lost for what was said before.
+        """
         if self._file is None:
             try:
                 self._file = self._open()
@@ -45,7 +48,9 @@ class KernelLog:
             if not record:
                 break
             found = parse(record)
-            if found is not None and len(told) < MOST_TOLD:
+            if isinstance(found, DriverLoaded):
+                told = [each for each in told if isinstance(each, SwitchError)]
+            if found is not None and (len(told) < MOST_TOLD or isinstance(found, DriverLoaded)):
                 told.append(found)
         else:
             return told

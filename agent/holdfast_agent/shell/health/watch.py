@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -46,6 +47,10 @@ class HealthWatch:
         self._kernel_log = kernel_log or KernelLog()
         self._threads = Threads(each=1, most=1)
         self._switch_errors: dict[str, int] = {}
+        self._heard: deque[tuple[list[Said], bool, bool]] = deque()
+        """What the kernel's log has said, not judged yet; whether it was read to its end before that, and with it."""
+        self._before: list[GpuError] = []
+        """Errors from before the agent, until all of that time is read: the driver may have been loaded later."""
         self._unplaced: list[GpuError] = []
         self._engine = Engine(RULES, self._read(), _now())
 
@@ -53,12 +58,19 @@ class HealthWatch:
         """Read everything once. Returns what stands; what can't be read stays as it was."""
         readings: list[Reading] = []
         try:
-            old = not self._kernel_log.caught_up
-            figures, said = await self._threads.call("health", WITHIN_S, self._ask_kernel)
-            readings += [*figures, *self._count(said, old=old)]
-            self._unplaced += unrepaired(said) if old else [each for each in said if isinstance(each, GpuError)]
+            readings += await self._threads.call("health", WITHIN_S, self._ask_kernel)
         except Late:
             log.warning("health.late", within_s=WITHIN_S)
+        while self._heard:
+            said, new, all_read = self._heard.popleft()
+            readings += self._count(said, old=not new)
+            if new:
+                self._unplaced += [each for each in said if isinstance(each, GpuError)]
+            else:
+                self._before = unrepaired([*self._before, *said])
+            if all_read:
+                self._unplaced += self._before
+                self._before = []
         self._place()
         found = await self._source.health()
         if not isinstance(found, Blind):
@@ -73,9 +85,12 @@ class HealthWatch:
         self._threads.close()
         self._kernel_log.close()
 
-    def _ask_kernel(self) -> tuple[list[Reading], list[Said]]:
-        """In a thread that may be left behind."""
-        return sysfs.look(self._root), self._kernel_log.news()
+    def _ask_kernel(self) -> list[Reading]:
+        """In a thread that may be left behind, with a file of a device that is ill: the log, read once, is kept."""
+        new = self._kernel_log.caught_up
+        said = self._kernel_log.news()
+        self._heard.append((said, new, self._kernel_log.caught_up))
+        return sysfs.look(self._root)
 
     def _count(self, said: Iterable[Said], *, old: bool) -> Iterator[Reading]:
         """Errors of switches; the ``old`` ones are where counting begins."""

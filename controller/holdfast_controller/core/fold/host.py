@@ -45,7 +45,7 @@ def _fold(cluster: Cluster, event: ev.HostEvent) -> None:
                 if host.boot_id != event.boot_id:
                     host.going_down, host.going_down_since = False, NEVER
                 if host.agent_version != event.agent_version:
-                    host.failed_checks.clear()  # another release may look at other things, or tell of none
+                    _forget_checks(host)
                 host.agent_stopped_at = NEVER
                 host.address, host.boot_id = event.address, event.boot_id
                 host.agent_version, host.inventory = event.agent_version, event.inventory
@@ -152,6 +152,12 @@ def _waive(host: Host) -> None:
     for check, failed in host.failed_checks.items():
         if failed.health is not None and failed.keeps_work_away:
             host.failed_checks[check] = replace(failed, waived=Waiver.ADMIN)
+
+
+def _forget_checks(host: Host) -> None:
+    """Another release may look at other things, or tell of none; what an admin has waived stays so until it is over."""
+    for check in [name for name, failed in host.failed_checks.items() if failed.waived is not Waiver.ADMIN]:
+        del host.failed_checks[check]
 
 
 def _clear_gpu(host: Host, event: ev.GpuCleared) -> None:

@@ -38,9 +38,14 @@ def on_checks(step: Step, told: ChecksReported) -> None:
     for failed in found.values():
         if _is_news(failed, host.failed_checks):
             _fail(step, host, health_brake.applied(step, host, failed))
-    for other, failed in health_brake.released(step) if over else ():
-        _fail(step, other, failed)
+    release(step)
     step.capacity_freed |= unfit and host.unfit is None
+
+
+def release(step: Step) -> None:
+    """Let findings count that the brake has waived, once no more hosts have any than may be kept from work."""
+    for host, failed in health_brake.released(step):
+        _fail(step, host, failed)
 
 
 def on_clock(step: Step, host: Host, sent_at: Wall) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors import NotFound, WrongState
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.hosts.checks import release
 from holdfast_controller.core.hosts.sessions import give_up_work
 from holdfast_controller.core.lifecycle import deletion
 from holdfast_controller.core.restore.reconcile import end_if_all_told
@@ -39,6 +40,7 @@ def on_host_removal(step: Step, asked: HostRemovalAsked) -> None:
         step.do(CloseSession(asked.host, presence.session, "the host was removed"))
     deletion.on_host_removed(step, asked.host)
     step.emit(ev.HostRemoved(host=asked.host, at=step.now.wall, by=asked.by))
+    release(step)
     cluster.awaited_hosts.discard(asked.host)
     end_if_all_told(step)
     for kind in HostTimer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hosts import fence_command, gpu_faults
-from holdfast_controller.core.hosts.checks import on_clock
+from holdfast_controller.core.hosts.checks import on_clock, release
 from holdfast_controller.core.lifecycle.drain import set_timers
 from holdfast_controller.core.lifecycle.exits import lose_workers, on_place_vanished
 from holdfast_controller.core.lifecycle.lost_hosts import go_on_without
@@ -13,7 +13,7 @@ from holdfast_controller.core.lifecycle.stop import settle
 from holdfast_controller.core.model import lease
 from holdfast_controller.core.model.accounts.throttling import HOUR_S
 from holdfast_controller.core.model.clock import NEVER, Mono
-from holdfast_controller.core.model.host import Host, Liveness, Presence
+from holdfast_controller.core.model.host import Host, Liveness, Presence, Waiver
 from holdfast_controller.core.model.job import Job, Unreconciled
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.step.actions import CloseSession, Note, Refuse, Reply, Welcome
@@ -360,9 +360,12 @@ def on_uncordon(step: Step, asked: UncordonAsked) -> None:
         refusal = gpu_faults.put_back(step, host, asked.gpus, asked.by)
         step.do(Refuse(asked.token, refusal) if refusal is not None else Reply(asked.token, host.name))
         return
-    ill = host.unfit is not None and host.unfit.health is not None
+    # What only the brake spares is known too; other checks that fail hide none of it.
+    known = [each for each in host.failed_checks.values() if each.health is not None and each.keeps_work_away]
+    ill = any(each.waived is not Waiver.ADMIN for each in known)
     if host.cordoned or host.going_down or asked.repaired or ill:
         step.emit(ev.HostUncordoned(host=host.name, at=step.now.wall, by=asked.by, repaired=asked.repaired))
         set_timers(step, host)
+        release(step)
         step.capacity_freed = True
     step.do(Reply(asked.token, host.name))

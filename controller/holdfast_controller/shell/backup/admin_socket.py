@@ -2,8 +2,8 @@
 
 Only root and the user that the controller runs as are served. One call makes a copy of the store as of now. The
 controller makes it itself, with the connection that it writes with: SQLite before 3.51.3 can corrupt a WAL when two
-connections share a file. Commits wait meanwhile, about a second for each GB. Others change the CA, and have settings
-read again.
+connections share a file. Commits wait meanwhile, about a second for each GB; those to PostgreSQL don't. Others change
+the CA, and have settings read again.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class LocalCalls:
 
     async def _copy(self) -> dict[str, Any]:
         copy = self._directory / f".copy-{os.urandom(8).hex()}.db"
-        epoch, sequence = await asyncio.wrap_future(self._store.call(self._store.copy_to, copy))
+        epoch, sequence = await self._store.copied(copy)
         return {"path": str(copy), "epoch": epoch, "sequence": sequence}
 
 

@@ -97,12 +97,16 @@ def to_file(settings: ControllerConfig) -> int:
         def marked(database: sa.Connection) -> int:
             meta_rows.write(database, "moved_to", f"{os.uname().nodename}:{file}")
             tables = metadata.sorted_tables
-            return sum(database.execute(sa.select(sa.func.count()).select_from(t)).scalar_one() for t in tables)
+            count = sum(database.execute(sa.select(sa.func.count()).select_from(t)).scalar_one() for t in tables)
+            if fresh.exists():  # it is in place when this is done again
+                # Within the transaction: while a copy is made, another controller may have taken the store over.
+                high_water.write(file, source.reached)
+                fresh.rename(file)
+            return count
 
-        high_water.write(file, source.reached)
-        fresh.rename(file)
+        found = int(source.call(source.transaction, marked).result()) - 1
         high_water.moved_name(file).unlink(missing_ok=True)
-        return int(source.call(source.transaction, marked).result()) - 1
+        return found
     finally:
         fresh.unlink(missing_ok=True)
         source.close()

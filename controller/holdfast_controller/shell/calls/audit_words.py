@@ -61,7 +61,9 @@ def detail(method: str, request: Any) -> str:
     """The fault that a call asks for, which the audit log keeps beside its subject; empty for other calls."""
     if not method.endswith("JobService/InjectFault"):
         return ""
-    fault = job_pb2.FaultKind.Name(request.fault).removeprefix("FAULT_KIND_").lower()
+    known = request.fault in job_pb2.FaultKind.values()  # any number may be sent
+    fault = job_pb2.FaultKind.Name(request.fault) if known else f"fault {request.fault}"
+    fault = fault.removeprefix("FAULT_KIND_").lower()
     span = f" for {seconds(request.duration):g} s" if request.HasField("duration") else ""
     return f"{fault} of rank {request.rank}{span}"
 

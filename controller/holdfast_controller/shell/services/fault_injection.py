@@ -9,7 +9,7 @@ from holdfast_controller.core.model.injection import Fault
 from holdfast_controller.core.step.commands import InjectionAsked, InjectionFailed
 from holdfast_controller.shell.calls.committed_views import committed_job, find_job
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.services.transfers import Transfers
+from holdfast_controller.shell.services.transfers import UNHEARD, Transfers
 
 LONGEST_S = 3600.0
 
@@ -41,6 +41,10 @@ async def inject(
         lambda token: InjectionAsked(token, by, job.id, generation, rank, fault, for_s, request.speed_percent)
     )
     answer = await transfers.inject(host, order)
+    if answer.id == UNHEARD:
+        # What follows is judged as that of a fault, as it may be.
+        problem = f"A fault may have been injected into rank {rank} of the job {job.id}: {answer.problem}."
+        raise WrongState(problem, fix=f"See: holdfast job events {job.id}")
     if problem := answer.problem.rstrip("."):
         await driver.ask(lambda token: InjectionFailed(token, job.id, generation, rank, problem))
         raise WrongState(f"No fault was injected into rank {rank} of the job {job.id}: {problem}.")

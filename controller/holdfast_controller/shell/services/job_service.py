@@ -298,7 +298,6 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         self._driver.stored.check(owner, job_file.project)
         await check_code(job_file.job_spec, self._bundles if sent else None, owner)
         holders = check_secrets(job_file.job_spec, self._driver.cluster.people, owner, job_file.project)
-        unseen = unseen_dependencies(job_file.job_spec, self._driver.cluster, self._sees(owner))
         gang = gang_of(
             job_file.job_spec,
             self._hang_action,
@@ -319,7 +318,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             spec_json=spec_json,
             annotations=dict(job_file.annotations),
             kms_key=job_file.encryption_spec.kms_key_name if job_file.encryption_spec else "",
-            unseen=unseen,
+            unseen=unseen_dependencies(job_file.job_spec, self._driver.cluster, self._sees(owner)),
         )
 
     def _taken(self) -> tuple[Container[str], ...]:

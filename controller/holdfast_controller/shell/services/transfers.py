@@ -39,6 +39,8 @@ MAX_INJECTIONS = 64
 """Faults that one host is asked to inject at once."""
 INJECTED_WITHIN_S = 20.0
 """An agent waits 10 s for a shim, which may take 5 s."""
+UNHEARD = -1
+"""The id of an answer that no host gave: the fault may be there, or have been."""
 EXAMINED_WITHIN_S = 40.0
 """An agent gives itself 30 s for all dumps of a worker."""
 MAX_READINGS = 4_096
@@ -214,7 +216,7 @@ class Transfers:
         order.id = next(self._ids)
         line.injections[order.id] = answer
         line.orders.put_nowait(agent_pb2.TransferResponse(inject_fault=order))
-        late = agent_pb2.FaultAnswer(problem=f"{host} gave no answer within {INJECTED_WITHIN_S:g} s")
+        late = agent_pb2.FaultAnswer(id=UNHEARD, problem=f"{host} gave no answer within {INJECTED_WITHIN_S:g} s")
         asyncio.get_running_loop().call_later(INJECTED_WITHIN_S, _answer, line.injections, order.id, late)
         return answer
 
@@ -302,7 +304,7 @@ class Transfers:
         for number in list(line.inputs):
             _answer(line.inputs, number, agent_pb2.InputTaken(problem="the host went away"))
         for number in list(line.injections):
-            _answer(line.injections, number, agent_pb2.FaultAnswer(problem="the host went away"))
+            _answer(line.injections, number, agent_pb2.FaultAnswer(id=UNHEARD, problem="the host went away"))
         for number in list(line.examinations):
             _settle(line, number, agent_pb2.EvidenceReport(problem="the host went away"))
         line.orders.put_nowait(None)

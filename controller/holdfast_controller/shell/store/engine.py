@@ -30,6 +30,8 @@ class Engine(Protocol):
     """How sentences call it: a path, or a database and its server. Holds no password."""
     path: Path
     """Its file, or where that would be: how far the store had come is noted beside it."""
+    copies_beside: bool
+    """Whether ``copy_to`` may be called on another thread, beside commits."""
 
     @property
     def connection(self) -> sa.Connection:

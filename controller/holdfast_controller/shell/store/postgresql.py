@@ -56,6 +56,8 @@ SESSION = {
     "tcp_keepalives_count": "3",
 }
 """Settings of each connection."""
+OPENING_S = 120
+"""A controller that is frozen while it begins an epoch keeps others from leading for so long at most."""
 OLDEST_VERSION = 13
 _OPENING = 0x686F6C64
 """Of the advisory lock that keeps two controllers from making the tables, or beginning an epoch, at once."""
@@ -107,6 +109,8 @@ class Claim(NamedTuple):
 
 class PostgresDatabase:
     """The engine for a site that has PostgreSQL. See ``Engine``."""
+
+    copies_beside = True
 
     def __init__(self, address: str, path: Path, on_stand_by: Callable[[str], None] = lambda _: None) -> None:
         """``address`` is libpq's: a URL or its parameters. ``path`` names what is noted on this machine.
@@ -167,6 +171,8 @@ class PostgresDatabase:
         False where another one has come first, or the one that leads was only slow.
         """
         self._lock()
+        # The whole cluster is read within this transaction, and the server waits meanwhile.
+        self.connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{OPENING_S}s'")
         migrate.in_transaction(self.connection, self.name)
         self.connection.exec_driver_sql(_LOOK)  # waits for a commit in flight
         if self._read_claim() != self._seen:
@@ -246,10 +252,14 @@ class PostgresDatabase:
         return False
 
     def copy_to(self, path: Path) -> None:
-        """Copy the whole store into a new file of SQLite, readable by its owner only."""
-        with self.connection.begin():
-            self.connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            copying.to_new_file(self.connection, path)
+        """Copy the whole store into a new file of SQLite, readable by its owner only; also beside the store's thread.
+
+        On a connection of its own: row by row it takes far longer than ``TERM_S``, and commits go on meanwhile.
+        """
+        with self._engine.connect() as other, other.begin():
+            other.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                other.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")  # it holds no row
+            copying.to_new_file(other, path)
 
     def standbys(self) -> list[str]:
         """Machines of the other controllers that are connected to the database, within a transaction that reads."""
@@ -283,7 +293,7 @@ class PostgresDatabase:
                     self._connection = self._engine.connect()
                     log.info("store.connected", database=self.name)
                 return work()
-            except sa.exc.OperationalError as error:
+            except sa.exc.DBAPIError as error:  # a transaction that stood still too long ends with an InternalError
                 broken = self._connection is None or error.connection_invalidated
                 if not broken or time.monotonic() >= give_up:
                     raise

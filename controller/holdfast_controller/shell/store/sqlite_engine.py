@@ -31,6 +31,8 @@ _INSERT = str(sa.insert(events).compile(dialect=sqlite.dialect(paramstyle="qmark
 class SqliteFile:
     """The engine of a single controller that needs nothing else. See ``Engine``."""
 
+    copies_beside = False
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = str(path)

@@ -6,6 +6,7 @@ disk. A commit that fails ends the process: what is in memory may then be ahead 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -131,10 +132,21 @@ class Store:
         return cluster
 
     def copy_to(self, path: Path) -> tuple[int, int]:
-        """Copy the store into a new file of SQLite; the epoch, and the number of its last event."""
+        """Copy the store into a new file of SQLite; the epoch, and the number of its last event.
+
+        Use ``copied``: while it runs on the store's thread nothing is committed.
+        """
+        epoch, sequence = self.epoch, self.sequence  # a copy that is made beside commits may hold some more
         with self._failing("cannot be copied"):
             self.engine.copy_to(path)
-        return self.epoch, self.sequence
+        return epoch, sequence
+
+    async def copied(self, path: Path) -> tuple[int, int]:
+        """``copy_to``, beside commits where the engine can do that: another controller takes over from a silent one."""
+        if self.engine.copies_beside:
+            return await asyncio.to_thread(self.copy_to, path)
+        found: tuple[int, int] = await asyncio.wrap_future(self.call(self.copy_to, path))
+        return found
 
     def copy_at_rest(self, path: Path) -> tuple[int, int]:
         """The same of a store that isn't open: nothing in it is changed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -36,7 +37,12 @@ class Keepers:
         self.tasks.create_task(self._connect(str(message["socket"])))
 
     async def _connect(self, name: str) -> None:
-        _, writer = await asyncio.open_unix_connection(str(self._directory / name))
+        # As the shim does: a socket's whole path may be too long.
+        directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            _, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/{name}")
+        finally:
+            os.close(directory)
         self.open.append(writer)
         writer.write(frame(b"o", b"$ "))
 

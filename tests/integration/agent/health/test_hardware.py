@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from holdfast_agent.core.health.rules import RULES
 from holdfast_agent.gpu import reader
 from holdfast_agent.shell.gpus.fault_file import FaultFile
 from holdfast_agent.shell.gpus.inventory import GpuWatch
-from holdfast_agent.shell.health import sysfs, watch
+from holdfast_agent.shell.health import kmsg, sysfs, watch
 from holdfast_agent.shell.health.kmsg import KernelLog
 from holdfast_agent.shell.health.watch import HealthWatch
 from holdfast_agent.shell.shims import shim_files
@@ -26,6 +27,8 @@ LIMITS = reader.ReadLimits(answer_s=20, start_s=20, backoff_s=0)
 NIC = "devices/pci0000:00/0000:5e:00.0"
 XID_79 = b"3,%d,1,-;NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus."
 XID_95 = b"3,%d,1,-;NVRM: Xid (PCI:0000:17:00): 95, uncontained"
+LOADED = b"4,%d,1,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.86.15"
+NOISE = b"6,%d,1,-;eth0: link is up"
 SXID = b"3,%d,1,-;nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 28006, Fatal, Link 46"
 
 
@@ -221,6 +224,24 @@ async def test_findings_outlast_the_agent_within_one_boot(
     broken.close()
 
 
+async def test_a_finding_stands_as_long_after_a_restart_as_its_newest_error_says(
+    tmp_path: Path, log: Log, clock: Clock
+) -> None:
+    errors = tree(tmp_path / "sys") / "fs/ext4/nvme0n1p1"
+    source = reader.SimulatedSource("h", 0)
+    health, _ = host(tmp_path, source, log)
+    for count in (0, 1, 2):
+        put(errors, errors_count=str(count))
+        assert len(await looks(health, clock)) == min(count, 1)
+        clock.now += 20 * 3600 if count else 0
+    health.close()
+    health, _ = host(tmp_path, source, log)
+    assert list(await looks(health, clock)) == ["disk.errors/nvme0n1p1"], "20 h after the newest"
+    clock.now += 5 * 3600
+    assert await looks(health, clock) == {}
+    health.close()
+
+
 async def test_a_switchs_fatal_error_is_found_and_one_from_before_the_agent_is_not(
     quiet: HealthWatch, clock: Clock, log: Log
 ) -> None:
@@ -283,6 +304,39 @@ async def test_xids_in_the_log_make_a_gpu_faulty_and_those_from_before_only_if_a
     log.say(XID_95, XID_79)
     await looks(health, clock)
     assert faults(gpus) == [[("Xid 79 (fallen off the bus)", 1), ("Xid 95 (uncontained memory error)", 1)], []]
+
+
+@pytest.mark.require("cc")
+async def test_a_driver_that_was_loaded_later_in_a_long_log_has_found_its_gpus_again(
+    driven: tuple[HealthWatch, GpuWatch], clock: Clock, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    health, gpus = driven
+    monkeypatch.setattr(kmsg, "MOST_RECORDS", 70)
+    log.say(*[XID_79] * 69, LOADED, *[NOISE] * 70, XID_79, *[NOISE] * 69, LOADED)
+    await looks(health, clock, 4)
+    assert faults(gpus) == [[], []]
+    log.say(XID_79)
+    await looks(health, clock)
+    assert faults(gpus) == [[("Xid 79 (fallen off the bus)", 1)], []]
+
+
+async def test_what_the_log_says_while_a_device_does_not_answer_is_not_lost(
+    quiet: HealthWatch, clock: Clock, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await looks(quiet, clock) == {}
+    stuck = threading.Event()
+    monkeypatch.setattr(watch, "WITHIN_S", 0.2)
+
+    def look(_: object) -> list[object]:
+        stuck.wait(20)
+        return []
+
+    monkeypatch.setattr(sysfs, "look", look)
+    log.say(SXID)
+    try:
+        assert list(await looks(quiet, clock)) == ["nvswitch.fatal/0000:c1:00.0"]
+    finally:
+        stuck.set()
 
 
 @pytest.mark.require("cc")

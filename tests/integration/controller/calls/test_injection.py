@@ -122,6 +122,11 @@ async def test_a_host_that_goes_away_meanwhile_is_no_answer(controller: Controll
         host.leaves = True
         code, error = await refusal(jobs.InjectFault(asked(job_id, "KILL")))
         assert code is grpc.StatusCode.FAILED_PRECONDITION and "went away" in str(error)
+        assert "may have been injected" in str(error)
+        await event_of(jobs, job_id, "fault_injected")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):  # the rank may be dead by it: no host is to be suspected
+                await event_of(jobs, job_id, "fault_not_injected")
 
 
 async def test_nothing_is_injected_where_the_admin_has_not_allowed_it(controller: Controller) -> None:
@@ -135,6 +140,7 @@ async def test_nothing_is_injected_where_the_admin_has_not_allowed_it(controller
     ("request_of", "field"),
     [
         (lambda job_id: asked(job_id, "UNSPECIFIED"), "fault"),
+        (lambda job_id: job_pb2.InjectFaultRequest(id=job_id, fault=99), "fault"),
         (lambda job_id: asked(job_id, "KILL", seconds=3), "duration"),
         (lambda job_id: asked(job_id, "STOP"), "duration"),
         (lambda job_id: asked(job_id, "STOP", seconds=3601), "duration"),

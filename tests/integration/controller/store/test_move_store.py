@@ -117,6 +117,36 @@ def test_a_store_is_not_moved_onto_another(
     assert "The store is in a file already" in capsys.readouterr().err
 
 
+def test_a_store_that_another_controller_takes_over_meanwhile_is_not_put_in_place(
+    settings: Path,
+    database: InPostgres,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert moved(settings, "--to", address(database)) == 0
+    say(settings, address(database))
+    copy_to, elsewhere = (
+        Store.copy_to,
+        InPostgres(tmp_path / "other/postgresql", database.server, database.database),
+    )
+    others: list[Store] = []
+
+    def slow(store: Store, path: Path) -> tuple[int, int]:
+        made = copy_to(store, path)
+        others.append(opened(elsewhere)[0])  # once nothing was written for a term
+        return made
+
+    monkeypatch.setattr(Store, "copy_to", slow)
+    assert moved(settings, "--to-file") == 1
+    assert "Another controller has taken over" in capsys.readouterr().err
+    file = config.load(ControllerConfig, settings).database
+    assert not file.exists() and high_water.moved_name(file).exists()
+    others[0].close()
+    store, _ = opened(elsewhere)
+    store.close()
+
+
 def test_a_copy_that_differs_is_no_copy(
     settings: Path, database: InPostgres, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,27 @@ def test_a_commit_waits_for_a_server_that_is_away(made: InPostgres) -> None:
     waiting.result(60)
     store.close()
     assert made.sql("SELECT count(*) FROM events") == [(len(records()),)]
+
+
+def test_a_controller_that_was_frozen_as_a_commit_began_goes_on(
+    made: InPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast_controller.shell.store import postgresql
+
+    store, _ = opened(made)
+    execute, frozen = sa.Connection.exec_driver_sql, []
+
+    def slow(connection: sa.Connection, statement: str, *given: Any) -> Any:
+        if statement == postgresql._CLAIM and not frozen:
+            execute(connection, "SET LOCAL idle_in_transaction_session_timeout = '100ms'")
+            frozen.append(True)
+            time.sleep(1.0)
+        return execute(connection, statement, *given)
+
+    monkeypatch.setattr(sa.Connection, "exec_driver_sql", slow)
+    commit(store, records())
+    store.close()
+    assert frozen and made.sql("SELECT count(*) FROM events") == [(len(records()),)]
 
 
 def test_a_controller_whose_server_stays_away_says_so(made: InPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,6 +336,27 @@ def test_a_database_that_was_set_back_is_refused(made: InPostgres) -> None:
         opened(made)
 
 
+def test_a_start_may_take_longer_than_a_transaction_may_stand_still(
+    made: InPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast_controller.shell.store import load, postgresql
+
+    store, _ = opened(made)
+    commit(store, records())
+    store.close()
+    monkeypatch.setitem(postgresql.SESSION, "idle_in_transaction_session_timeout", "200ms")
+    recount = load.recount
+
+    def slow(cluster: Cluster) -> None:
+        time.sleep(1.0)
+        recount(cluster)
+
+    monkeypatch.setattr(load, "recount", slow)
+    store, cluster = opened(made)
+    store.close()
+    assert same(cluster, folded(EVENTS))
+
+
 def test_tables_of_something_else_are_left_alone(made: InPostgres) -> None:
     made.sql("CREATE TABLE events (id int)")
     with pytest.raises(
@@ -376,3 +419,52 @@ def test_a_copy_is_a_whole_store_in_a_file(made: InPostgres, tmp_path: Path) -> 
     assert same(cluster, folded(EVENTS))
     assert copy.call(copy.evidence, "a", 1).result() == [("w0", b"\x00\xff")]
     copy.close()
+
+
+def test_a_controller_that_makes_a_copy_goes_on_writing(
+    made: InPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast_controller.shell.store import copying
+
+    began, go_on, to_new_file = threading.Event(), threading.Event(), copying.to_new_file
+
+    def slow(source: sa.Connection, path: Path) -> None:
+        source.exec_driver_sql("SELECT 1")
+        began.set()
+        assert go_on.wait(20)
+        to_new_file(source, path)
+
+    monkeypatch.setattr(copying, "to_new_file", slow)
+    store, _ = opened(made)
+    commit(store, records(EVENTS[:2]))
+    with ThreadPoolExecutor(1) as beside:
+        copied = beside.submit(lambda: asyncio.run(store.copied(tmp_path / "copy.db")))
+        assert began.wait(20)
+        try:
+            store.call(store.commit, records(EVENTS[2:], 3)).result(5)
+        finally:
+            go_on.set()
+        assert copied.result(20) == (1, 2)
+    store.close()
+    copy, cluster = opened(InFile(tmp_path / "copy.db"))
+    copy.close()
+    assert same(cluster, folded(EVENTS[:2]))
+
+
+def test_a_copy_may_take_longer_than_a_transaction_may_stand_still(
+    made: InPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast_controller.shell.store import copying, postgresql
+
+    monkeypatch.setitem(postgresql.SESSION, "idle_in_transaction_session_timeout", "200ms")
+    digest = copying._digest
+
+    def slow(row: dict[str, Any]) -> int:
+        time.sleep(0.2)
+        return digest(row)
+
+    monkeypatch.setattr(copying, "_digest", slow)
+    store, _ = opened(made)
+    commit(store, records(EVENTS[:2]))
+    store.call(store.copy_to, tmp_path / "copy.db").result()
+    store.close()
