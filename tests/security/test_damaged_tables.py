@@ -157,22 +157,25 @@ def said(path: Path, table: str) -> list[str]:
 
 
 def flip(path: Path, table: str, column: str) -> int:
-    """Change the lowest bit of one byte, or of a number, in every row; how many rows there are."""
+    """Change a bit of one byte, or of a number, in every row; how many rows there are."""
     with contextlib.closing(sqlite3.connect(path)) as database:
         keys = ", ".join(each.name for each in schema.metadata.tables[table].primary_key.columns)
         rows = database.execute(f"SELECT {keys}, {column} FROM {table}").fetchall()
         for *key, value in rows:
             which = " AND ".join(f"{name} IS ?" for name in keys.split(", "))
-            with contextlib.suppress(sqlite3.IntegrityError):  # its neighbour has that key
-                database.execute(f"UPDATE {table} SET {column} = ? WHERE {which}", (flipped(value), *key))
+            for bit in (0, 40):
+                with contextlib.suppress(sqlite3.IntegrityError):  # its neighbour has that key
+                    changed = (flipped(value, bit), *key)
+                    database.execute(f"UPDATE {table} SET {column} = ? WHERE {which}", changed)
+                    break
         database.commit()
     return len(rows)
 
 
-def flipped(value: Any) -> Any:
+def flipped(value: Any, bit: int = 0) -> Any:
     match value:
         case int():
-            return value ^ 1
+            return value ^ (1 << bit)
         case float():
             return value + 1.0
         case bytes():

@@ -67,7 +67,7 @@ class Turns:
         return max(caller.next_at - now, 0.0)
 
     def crowd(self, address: str) -> str | None:
-        """Where no place is left: the address that has most of them, and more than this one; it gives one up."""
+        """The address that gives one of its places up, where none is left: it has most, and more than this one."""
         if self._waiting < OF_ALL:
             return None
         found = max(self._callers, key=lambda name: self._callers[name].waiting)

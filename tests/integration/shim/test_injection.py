@@ -230,7 +230,7 @@ def test_slow_counts_the_time_in_which_it_looks_for_processes(monkeypatch: pytes
     looks_at = iter((100.0, 100.1))
     monkeypatch.setattr(faults, "now_s", lambda: next(looks_at), raising=False)
     monkeypatch.setattr(faults, "tree", lambda _: [])
-    monkeypatch.setattr(faults.time, "sleep", stood.append)
+    monkeypatch.setattr("time.sleep", stood.append)
     order = Order({"rank": 0, "socket": "s", "fault": "slow", "for_s": 30.0, "speed": 50})
     faults.Slow(0, order, "").again()
     assert stood == [pytest.approx(0.2)], (

@@ -117,7 +117,7 @@ class Engine:
 
     def take(self, readings: Iterable[Reading], now: float) -> bool:
         """Judge a round of readings. Returns whether any finding has opened, closed, or grown and so stands longer."""
-        before = self._standing()
+        before = self._open_errors()
         for reading in readings:
             key = reading.rule, reading.subject
             watched = self._watched.get(key)
@@ -130,9 +130,9 @@ class Engine:
         for key in [key for key, watched in self._watched.items() if now - watched.seen_s >= GONE_S]:
             if self._rules[key[0]].health is not Health.FAIL or not self._watched[key].open:
                 del self._watched[key]
-        return before != self._standing()
+        return before != self._open_errors()
 
-    def _standing(self) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    def _open_errors(self) -> dict[tuple[str, str], list[tuple[float, float]]]:
         """Open findings, each with the newest growth of its counter."""
         return {key: watched.grown[-1:] for key, watched in self._watched.items() if watched.open}
 

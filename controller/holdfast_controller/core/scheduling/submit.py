@@ -142,7 +142,7 @@ def _too_many_wait(cluster: Cluster, asked: JobSubmission, policies: Policies) -
 def _too_many_ends(cluster: Cluster, asked: JobSubmission) -> TooMany | None:
     """The refusal of one job more that runs after others; None while its owner may have it.
 
-    Whoever ends a job, the same step tells all of these, and nothing else is decided meanwhile.
+    When a job ends, the same step tells all of these, and nothing else is decided meanwhile.
     """
     more = len(asked.gang.after)
     if not more or cluster.dependents.ends + more <= MOST_ENDS:

@@ -258,7 +258,7 @@ class PostgresDatabase:
         """
         with self._engine.connect() as other, other.begin():
             other.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                other.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")  # it holds no row
+            other.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")  # it holds no row
             copying.to_new_file(other, path)
 
     def standbys(self) -> list[str]:

@@ -140,7 +140,7 @@ async def test_nothing_is_injected_where_the_admin_has_not_allowed_it(controller
     ("request_of", "field"),
     [
         (lambda job_id: asked(job_id, "UNSPECIFIED"), "fault"),
-        (lambda job_id: job_pb2.InjectFaultRequest(id=job_id, fault=99), "fault"),
+        (lambda job_id: job_pb2.InjectFaultRequest(id=job_id, fault=99), "fault"),  # type: ignore[arg-type]
         (lambda job_id: asked(job_id, "KILL", seconds=3), "duration"),
         (lambda job_id: asked(job_id, "STOP"), "duration"),
         (lambda job_id: asked(job_id, "STOP", seconds=3601), "duration"),

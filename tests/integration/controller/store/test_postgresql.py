@@ -1,4 +1,7 @@
-"""PostgreSQL as the store: servers that go away, commits that nobody heard of, and two controllers on one database."""
+"""PostgreSQL as the store: servers that go away, commits that nobody heard of, and two controllers on one database.
+
+Longer than 400 lines because each way in which a server may fail is a story of its own, on the same few helpers.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,8 @@ def test_a_controller_that_was_frozen_as_a_commit_began_goes_on(
     from holdfast_controller.shell.store import postgresql
 
     store, _ = opened(made)
-    execute, frozen = sa.Connection.exec_driver_sql, []
+    execute = sa.Connection.exec_driver_sql
+    frozen: list[bool] = []
 
     def slow(connection: sa.Connection, statement: str, *given: Any) -> Any:
         if statement == postgresql._CLAIM and not frozen:
@@ -339,13 +343,13 @@ def test_a_database_that_was_set_back_is_refused(made: InPostgres) -> None:
 def test_a_start_may_take_longer_than_a_transaction_may_stand_still(
     made: InPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from holdfast_controller.core.fold.allocation import recount
     from holdfast_controller.shell.store import load, postgresql
 
     store, _ = opened(made)
     commit(store, records())
     store.close()
     monkeypatch.setitem(postgresql.SESSION, "idle_in_transaction_session_timeout", "200ms")
-    recount = load.recount
 
     def slow(cluster: Cluster) -> None:
         time.sleep(1.0)
