@@ -341,4 +341,4 @@ def test_helper_ends_with_its_input(fake_nvml: FakeNvml) -> None:
         ["error"],
         ["ok"],
     ]
-    assert replies[4] == {"error": "unknown op 'fry'; known: inventory, usage, signals, driver"}
+    assert replies[4] == {"error": "unknown op 'fry'; known: inventory, usage, signals, driver, health"}
