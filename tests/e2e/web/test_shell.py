@@ -157,7 +157,7 @@ def test_a_flood_holds_up_no_one_and_ends_with_control_c(visitor: Visitor, site:
     before = resident(site.pid("controller"))
     keys.type("yes a flood that does not end by itself\n")
     visitor.page.wait_for_function(
-        "document.querySelectorAll('.xterm-rows > div')[9].textContent.startsWith('a flood')"
+        "() => document.querySelectorAll('.xterm-rows > div')[9].textContent.startsWith('a flood')"
     )
     longest = 0.0
     for _ in range(8):
