@@ -19,7 +19,7 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.goodput import Progress, Reached
-from holdfast_controller.core.model.host import Gpu, Inventory, Place
+from holdfast_controller.core.model.hosts.host import Gpu, Inventory, Place
 from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.recovery import EndReason, Related
 

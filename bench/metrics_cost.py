@@ -15,7 +15,7 @@ from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task
-from holdfast_controller.core.model.host import Gpu, Inventory, Liveness, Place
+from holdfast_controller.core.model.hosts.host import Gpu, Inventory, Liveness, Place
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.views.gauges import gauges
 from holdfast_controller.core.views.metering import Meter

@@ -29,8 +29,8 @@ from holdfast._session.assignment import Assignment, Phase
 from holdfast._session.reports import Exit, ExitReason, ExitReport, ReportedState, WorkerId, WorkerReport
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2
 from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.commands import CancelAsked, JobSubmission, RestartAsked
 from holdfast_controller.core.step.step import Policies

@@ -28,7 +28,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import Gpu, Inventory
+from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.schedule import place_queue
 from holdfast_controller.core.step import commands as st

@@ -28,8 +28,8 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Strategy, Success, Task
-from holdfast_controller.core.model.host import Gpu, Inventory
-from holdfast_controller.core.model.lease import LeasePolicy
+from holdfast_controller.core.model.hosts.host import Gpu, Inventory
+from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.reactor import Reactor

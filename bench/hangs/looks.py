@@ -19,7 +19,7 @@ from holdfast.hang.thresholds import Action, HangSettings
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task
-from holdfast_controller.core.model.host import Inventory
+from holdfast_controller.core.model.hosts.host import Inventory
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies

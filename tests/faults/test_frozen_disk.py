@@ -21,7 +21,7 @@ from holdfast.errors import StoreError
 from holdfast.v1 import job_pb2
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.host import Inventory
+from holdfast_controller.core.model.hosts.host import Inventory
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.store import Store

@@ -20,7 +20,7 @@ FOR_JOBS = {
     "shim/launch.py": "ranks, in the walls of their shim",
     "shim/namespaces.py": "a child of the shim that makes namespaces, and ends; it runs nothing of the job's",
     "shim/keepers.py": "keepers of users' shells and injected faults; they run nothing of the job's themselves",
-    "shim/shell_keeper.py": "a user's shell, in the walls of its rank",
+    "shim/shells/shell_keeper.py": "a user's shell, in the walls of its rank",
     "shim/template.py": "forks itself into shims",
     "shim/warm/standby.py": "the keeper of parked ranks, and their Python, in the walls of a rank",
     "shim/warm/hook/sitecustomize.py": "ranks that are parked, forked in their Python before its program",

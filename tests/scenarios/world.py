@@ -27,7 +27,7 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Success, Task
 from holdfast_controller.core.model.hang import HangOutcome
-from holdfast_controller.core.model.host import Gpu, Inventory
+from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
 from holdfast_controller.core.model.recovery import EndReason

@@ -10,7 +10,7 @@ from tests.sim.cluster.database import Record
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.dependencies import DependencyEnd
 from holdfast_controller.core.model.gang import Gang, Strategy
-from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.hosts.host import Place
 from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.recovery import EndReason
 

@@ -33,8 +33,8 @@ from holdfast_controller.core import reactor as controller_reactor
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hosts import sessions
 from holdfast_controller.core.lifecycle import exits, launch, lost_hosts, stop
-from holdfast_controller.core.model import lease
 from holdfast_controller.core.model.dependencies import DependencyEnd
+from holdfast_controller.core.model.hosts import lease
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Prepared
 from holdfast_controller.core.scheduling import preempt

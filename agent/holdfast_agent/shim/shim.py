@@ -37,7 +37,7 @@ from _socket import socket as Socket
 if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from holdfast_agent.shim import error_file, injection, journal, keepers, rank_shell
+from holdfast_agent.shim import error_file, journal, keepers
 from holdfast_agent.shim.failpoints import hit
 from holdfast_agent.shim.generation import KILL_SLOWEST_S, STUCK_EVERY_S, Generation, Phase, Rank, Stop, seen
 from holdfast_agent.shim.generation_setup import begin
@@ -46,6 +46,8 @@ from holdfast_agent.shim.lease import LOOK_EVERY_S
 from holdfast_agent.shim.link import Link, may_order
 from holdfast_agent.shim.process_setup import settle
 from holdfast_agent.shim.processes import Process, boot_id, now_s, printable
+from holdfast_agent.shim.rehearsal import injection
+from holdfast_agent.shim.shells import rank_shell
 from holdfast_agent.shim.terminal import Terminal
 
 TYPE_CHECKING = False  # type checkers take it for true; the real one would cost an import

@@ -35,7 +35,7 @@ from holdfast_controller.core.lifecycle.stop import on_cancel, on_empty, on_time
 from holdfast_controller.core.model.clock import Mono, Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
-from holdfast_controller.core.model.host import place_key
+from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.model.subscription import Notice

@@ -16,9 +16,9 @@ import pytest
 from tests.integration.shim.conftest import PATIENCE_S, Shim, process_exists, wait_until
 from tests.integration.shim.test_cgroup import place as place
 
-from holdfast_agent.shim import faults
-from holdfast_agent.shim.injection import FAULTS, Order
 from holdfast_agent.shim.processes import Process
+from holdfast_agent.shim.rehearsal import faults
+from holdfast_agent.shim.rehearsal.injection import FAULTS, Order
 
 COUNTS = """
 import os, subprocess, sys, threading, time
@@ -223,8 +223,8 @@ def test_slow_runs_for_its_part_of_the_time(shim: Shim, inject: Any) -> None:
 
 
 def test_slow_counts_the_time_in_which_it_looks_for_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast_agent.shim import faults
-    from holdfast_agent.shim.injection import Order
+    from holdfast_agent.shim.rehearsal import faults
+    from holdfast_agent.shim.rehearsal.injection import Order
 
     stood: list[float] = []
     looks_at = iter((100.0, 100.1))

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from tests.integration.shim.conftest import PATIENCE_S, Shim, process_exists, wait_until
 
-from holdfast_agent.shim import shell_keeper, terminal
+from holdfast_agent.shim import terminal
 from holdfast_agent.shim.keepers import frame
+from holdfast_agent.shim.shells import shell_keeper
 
 SLEEPS = "import time; print('on', flush=True); time.sleep(600)"
 NAMES = ("o", "r", "x", "p")

@@ -13,7 +13,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.cluster import news_of
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
-from holdfast_controller.core.model.host import CheckStatus, FailedCheck
+from holdfast_controller.core.model.hosts.host import CheckStatus, FailedCheck
 from holdfast_controller.core.scheduling.pending_reason import wait_reason
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.step import commands as st

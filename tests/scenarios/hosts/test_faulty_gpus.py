@@ -11,7 +11,7 @@ from tests.scenarios.world import World, gang, inventory
 from holdfast._base.xids import Repair
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.host import GpuFault, Inventory
+from holdfast_controller.core.model.hosts.host import GpuFault, Inventory
 from holdfast_controller.core.scheduling.pending_reason import wait_reason
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.views.overview import HostState, host_state

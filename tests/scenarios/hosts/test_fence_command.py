@@ -8,9 +8,9 @@ import pytest
 from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.hosts.fence_command import FENCE
-from holdfast_controller.core.model.host import Liveness
+from holdfast_controller.core.model.hosts.host import Liveness
+from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.step.actions import CallFence
 from holdfast_controller.core.step.commands import AgentStopping, FenceAsked, FenceFailed
 from holdfast_controller.core.step.step import Policies

@@ -14,8 +14,8 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.cluster import news_of
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.health import most
-from holdfast_controller.core.model.host import CheckStatus, FailedCheck, Waiver
+from holdfast_controller.core.model.hosts.health import most
+from holdfast_controller.core.model.hosts.host import CheckStatus, FailedCheck, Waiver
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.access_commands import HostRemovalAsked
 from holdfast_controller.core.step.step import Policies

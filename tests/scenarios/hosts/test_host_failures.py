@@ -15,7 +15,7 @@ from holdfast_controller.core.goodput.host_record import open_time
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import HostBooking, HostFact
-from holdfast_controller.core.model.host import GpuFault
+from holdfast_controller.core.model.hosts.host import GpuFault
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.shell.store import codec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.scenarios.world import World, gang, inventory
 
-from holdfast_controller.core.model.host import Liveness
+from holdfast_controller.core.model.hosts.host import Liveness
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step.commands import HostBeat, HostDisconnected, WorkerReported
 

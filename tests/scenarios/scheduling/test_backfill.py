@@ -19,7 +19,7 @@ from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Task
-from holdfast_controller.core.model.host import Gpu, Inventory
+from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.scheduling.backfill import Reservations, Reserved
 from holdfast_controller.core.step import commands as st

@@ -20,7 +20,7 @@ from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strategy, Task
-from holdfast_controller.core.model.host import Gpu, Inventory
+from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.scheduling.schedule import _Look

@@ -8,7 +8,7 @@ from tests.scenarios.queue_stories import placed, policies, why
 from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.model.accounts.quota import Quota
-from holdfast_controller.core.model.lease import LeasePolicy
+from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.step.commands import PoliciesChanged
 
 

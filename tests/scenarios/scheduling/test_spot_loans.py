@@ -14,8 +14,8 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strategy, Success, Task
+from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.scheduling import preempt
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.step.step import Policies

@@ -8,8 +8,8 @@ from typing import Any
 from holdfast._session.reports import WorkerReport
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_agent.core.worker import events as agent_ev
-from holdfast_controller.core.model.host import Inventory
-from holdfast_controller.core.model.lease import LeasePolicy
+from holdfast_controller.core.model.hosts.host import Inventory
+from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
 

@@ -11,7 +11,7 @@ from tests.sim.cluster.processes import Process, ProcessTable
 from tests.sim.cluster.shim_model import REAP_S, Shim
 
 from holdfast._session.reports import WorkerId
-from holdfast_controller.core.model.host import Gpu, Inventory
+from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World

@@ -20,7 +20,7 @@ from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.goodput import Category, Interval, Progress, Reached
 from holdfast_controller.core.model.hang import HangOutcome
-from holdfast_controller.core.model.host import (
+from holdfast_controller.core.model.hosts.host import (
     CheckStatus,
     Gpu,
     GpuFault,

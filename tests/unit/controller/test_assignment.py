@@ -17,7 +17,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task, WarningSignal
-from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.hosts.host import Place
 from holdfast_controller.core.step.actions import StopOrphan
 from holdfast_controller.core.step.assignment import desired, released
 from holdfast_controller.shell.convert import agent_messages

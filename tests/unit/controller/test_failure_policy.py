@@ -28,7 +28,7 @@ from holdfast_controller.core.lifecycle.failure_policy import (
     failure_of,
 )
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Task
-from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.hosts.host import Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.placement import Placement
 from holdfast_controller.core.model.recovery import Budget

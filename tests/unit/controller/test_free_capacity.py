@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 
-from holdfast_controller.core.model.capacity import capacity_of
-from holdfast_controller.core.model.free_capacity import FreeCapacity
 from holdfast_controller.core.model.gang import Gang, Pool, Task
-from holdfast_controller.core.model.host import Allocation, Gpu, Host, Inventory
+from holdfast_controller.core.model.hosts.capacity import capacity_of
+from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
+from holdfast_controller.core.model.hosts.host import Allocation, Gpu, Host, Inventory
 from holdfast_controller.core.scheduling.placement import Plan, plan
 
 GIB = 1 << 30

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task
-from holdfast_controller.core.model.host import Inventory, Liveness, Presence
-from holdfast_controller.core.model.lease import LeasePolicy, brake, liveness, next_change
+from holdfast_controller.core.model.hosts.host import Inventory, Liveness, Presence
+from holdfast_controller.core.model.hosts.lease import LeasePolicy, brake, liveness, next_change
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step.commands import HostConnected, JobSubmission, TimePassed
 from holdfast_controller.core.step.step import Policies

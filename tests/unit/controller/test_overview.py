@@ -10,7 +10,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import Gpu, Inventory, Liveness, Place
+from holdfast_controller.core.model.hosts.host import Gpu, Inventory, Liveness, Place
 from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.runtime import Started
 from holdfast_controller.core.scheduling.pending_reason import QueueView

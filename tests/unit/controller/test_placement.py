@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controller.examples import host
 
-from holdfast_controller.core.model.capacity import capacity_of, model_matches
 from holdfast_controller.core.model.gang import Gang, Pool, Task
-from holdfast_controller.core.model.host import Allocation, Host
+from holdfast_controller.core.model.hosts.capacity import capacity_of, model_matches
+from holdfast_controller.core.model.hosts.host import Allocation, Host
 from holdfast_controller.core.scheduling.placement import Plan, Wait, plan, plan_in
 
 TASK = Task(("x",))

@@ -10,7 +10,7 @@ from tests.unit.controller.examples import EVENTS
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import Allocation
+from holdfast_controller.core.model.hosts.host import Allocation
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.phase import Ended, Paused, Placed, Queued

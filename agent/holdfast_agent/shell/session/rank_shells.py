@@ -1,7 +1,7 @@
 """Users' shells beside ranks, between the controller's stream and the keepers that the shims fork.
 
 Each has a socket of its own, in its worker's directory until the keeper has it; what is said there is in
-``holdfast_agent.shim.rank_shell``. A shell ends with its reading, so with the connection to the controller too.
+``holdfast_agent.shim.shells.rank_shell``. A shell ends with its reading, so with the connection to the controller too.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.host import CheckStatus
+from holdfast_controller.core.model.hosts.host import CheckStatus
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from holdfast._base.health import Health
 from holdfast_controller.core.model.clock import NEVER, Wall
-from holdfast_controller.core.model.host import CheckStatus, GpuFault, Inventory, Maintenance, Waiver
+from holdfast_controller.core.model.hosts.host import CheckStatus, GpuFault, Inventory, Maintenance, Waiver
 
 
 @dataclass(frozen=True, kw_only=True)

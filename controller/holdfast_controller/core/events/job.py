@@ -75,7 +75,7 @@ from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.goodput import Progress
-from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.hosts.host import Place
 from holdfast_controller.core.model.job import Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.placement import Rendezvous

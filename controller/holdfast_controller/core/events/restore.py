@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from holdfast._session.reports import Exit
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.hosts.host import Place
 from holdfast_controller.core.model.runtime import Started
 
 

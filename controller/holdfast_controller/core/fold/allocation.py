@@ -8,8 +8,8 @@ from holdfast_controller.core.model.accounts.quota import Holdings
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.dependencies import Dependents
-from holdfast_controller.core.model.free_capacity import FreeCapacity
-from holdfast_controller.core.model.host import Allocation, Host
+from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
+from holdfast_controller.core.model.hosts.host import Allocation, Host
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.queue import Queue

@@ -12,7 +12,7 @@ from holdfast_controller.core.model.budgets import Recovery, Spent
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Scope
-from holdfast_controller.core.model.host import place_key
+from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState, checked
 from holdfast_controller.core.model.phase import Held, Leave, Paused, Placed, Queued

@@ -12,7 +12,7 @@ from holdfast_controller.core.fold.allocation import let_go
 from holdfast_controller.core.goodput import host_record
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import CondemnedGpu, FailedCheck, Host, Inventory, Waiver
+from holdfast_controller.core.model.hosts.host import CondemnedGpu, FailedCheck, Host, Inventory, Waiver
 
 SELF = "holdfast"
 """Who does what no person asked for."""

@@ -34,7 +34,7 @@ from holdfast_controller.core.goodput.host_record import on_rank_loss
 from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
-from holdfast_controller.core.model.host import Allocation, place_key
+from holdfast_controller.core.model.hosts.host import Allocation, place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState, checked
 from holdfast_controller.core.model.phase import Ended, Ending, Held, Loan, Placed, Queued

@@ -10,7 +10,7 @@ from holdfast_controller.core.fold.attempt import leave_queue, release_reserved
 from holdfast_controller.core.goodput.fold import take_restore
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
-from holdfast_controller.core.model.host import Allocation, Orphan, place_key
+from holdfast_controller.core.model.hosts.host import Allocation, Orphan, place_key
 from holdfast_controller.core.model.job import Job, Unreconciled
 from holdfast_controller.core.model.job_state import JobState, checked
 from holdfast_controller.core.model.phase import Placed

@@ -21,7 +21,7 @@ from holdfast_controller.core.model.goodput import (
     Usage,
 )
 from holdfast_controller.core.model.hang import HangOutcome
-from holdfast_controller.core.model.host import place_key
+from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason

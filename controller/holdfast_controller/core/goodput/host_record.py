@@ -13,7 +13,7 @@ from holdfast_controller.core.goodput.tape import milliseconds
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import HostBooking, HostFact, HostRecord
-from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.recovery import EndReason
 
 INCIDENT_MS = 600_000

@@ -8,7 +8,7 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.goodput import Category, JobLedger, Quarantined, Seat, Span, Usage
-from holdfast_controller.core.model.host import Allocation, Host, place_key
+from holdfast_controller.core.model.hosts.host import Allocation, Host, place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason

@@ -12,7 +12,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hosts import health_brake
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.host import CLOCK_WINDOW, CheckStatus, FailedCheck, Host
+from holdfast_controller.core.model.hosts.host import CLOCK_WINDOW, CheckStatus, FailedCheck, Host
 from holdfast_controller.core.step.commands import ChecksReported, ControllerChecked
 from holdfast_controller.core.step.step import Step
 

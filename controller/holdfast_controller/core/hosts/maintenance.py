@@ -11,7 +11,7 @@ from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.drain import note_drained, set_timers
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.host import Host, Liveness, Maintenance
+from holdfast_controller.core.model.hosts.host import Host, Liveness, Maintenance
 from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.assignment import on_host
 from holdfast_controller.core.step.commands import MaintenanceAsked, MaintenanceCancelled

@@ -15,7 +15,7 @@ from holdfast.errors import WrongState
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.host import SELF
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.host import place_key
+from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.actions import DeleteOutput, ForgetJob, Note, Refuse, Reply, StopOrphan
 from holdfast_controller.core.step.commands import DeleteAsked, OutputGone

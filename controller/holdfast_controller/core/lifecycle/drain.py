@@ -11,7 +11,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle import warning_signal
 from holdfast_controller.core.lifecycle.attempts import Story, leave, pause, retry
 from holdfast_controller.core.model.clock import Mono, Wall
-from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.step.actions import Reply

@@ -18,7 +18,7 @@ from holdfast._session.reports import WorkerReport
 from holdfast_controller.core.lifecycle.exits import lose_workers
 from holdfast_controller.core.lifecycle.stop import settle
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import place_key
+from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.step import Step
 

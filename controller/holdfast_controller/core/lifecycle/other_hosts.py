@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from holdfast_controller.core.model.capacity import capacity_of
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import Host, Liveness
+from holdfast_controller.core.model.hosts.capacity import capacity_of
+from holdfast_controller.core.model.hosts.host import Host, Liveness
 from holdfast_controller.core.model.job import Job
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Mono, Wall
-from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.step.assignment import notice_s, on_host

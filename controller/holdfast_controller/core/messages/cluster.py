@@ -11,7 +11,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.host import gpu_problems
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.host import Inventory
+from holdfast_controller.core.model.hosts.host import Inventory
 from holdfast_controller.core.model.subscription import ClusterNotice
 
 CLUSTER_TELLING: tuple[type[ev.Event], ...] = (

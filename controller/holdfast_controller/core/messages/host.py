@@ -10,7 +10,7 @@ from holdfast_controller.core.messages.maintenance import maintenance_message, s
 from holdfast_controller.core.model.clock import Wall, time_of_day
 
 if TYPE_CHECKING:
-    from holdfast_controller.core.model.host import Inventory
+    from holdfast_controller.core.model.hosts.host import Inventory
 
 
 def host_message(event: ev.HostEvent) -> str:

@@ -14,10 +14,10 @@ from holdfast_controller.core.model.accounts.quota import Holdings
 from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.core.model.clock import BOOT, NEVER, ClockTrust, Mono, Wall
 from holdfast_controller.core.model.dependencies import Dependents
-from holdfast_controller.core.model.free_capacity import FreeCapacity
 from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import KeptWatch, SharedCause
-from holdfast_controller.core.model.host import FailedCheck, Host, Presence
+from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
+from holdfast_controller.core.model.hosts.host import FailedCheck, Host, Presence
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.purged import PurgedJobs
 from holdfast_controller.core.model.queue import Queue

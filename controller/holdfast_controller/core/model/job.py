@@ -18,7 +18,7 @@ from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.goodput import JobLedger
 from holdfast_controller.core.model.hang import Hang
-from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.hosts.host import Place
 from holdfast_controller.core.model.injection import AFTERMATH_S, Injection
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
 from holdfast_controller.core.model.phase import DECIDED, Ended, Held, JobPhase, Leave, Loan, Paused, Placed, Queued

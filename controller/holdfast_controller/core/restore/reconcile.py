@@ -30,7 +30,7 @@ from holdfast_controller.core.lifecycle import drain
 from holdfast_controller.core.lifecycle.attempts import await_hosts, on_left, pause
 from holdfast_controller.core.lifecycle.exits import on_exit
 from holdfast_controller.core.lifecycle.missing_exits import LOST, close_records, unknown_ends
-from holdfast_controller.core.model.host import Host, Orphan, place_key
+from holdfast_controller.core.model.hosts.host import Host, Orphan, place_key
 from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason

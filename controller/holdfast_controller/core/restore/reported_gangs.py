@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast._session.reports import ReportedState, WorkerReport
 from holdfast_controller.core.model.gang import Scope
-from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.hosts.host import Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.runtime import Started
 

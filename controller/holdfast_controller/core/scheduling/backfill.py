@@ -19,9 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast_controller.core.model.capacity import HostCapacity, capacity_of, model_matches
 from holdfast_controller.core.model.gang import Gang, Pool
-from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of, model_matches
+from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.scheduling.placement import ANYWHERE, may_have
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from holdfast_controller.core.access.accounts import account_for
 from holdfast_controller.core.lifecycle.dependencies import wait_for_ends
 from holdfast_controller.core.model.accounts.quota import Waiting, lack
-from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
-from holdfast_controller.core.model.host import Host, Place
+from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
+from holdfast_controller.core.model.hosts.host import Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.run_times import Backfill

@@ -7,7 +7,7 @@ from holdfast_controller.core.lifecycle.attempts import await_hosts
 from holdfast_controller.core.lifecycle.error_report import RESOURCE_EXHAUSTED
 from holdfast_controller.core.lifecycle.stop import DEADLINE_EXCEEDED, end
 from holdfast_controller.core.model.exits import JobError
-from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES

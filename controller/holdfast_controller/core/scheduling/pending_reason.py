@@ -10,7 +10,7 @@ from holdfast_controller.core.model.accounts.quota import Quotas, Waiting, lack
 from holdfast_controller.core.model.clock import Now, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
-from holdfast_controller.core.model.host import Host, Liveness
+from holdfast_controller.core.model.hosts.host import Host, Liveness
 from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason, Recover

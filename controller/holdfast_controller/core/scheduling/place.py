@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import place_key
+from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.placement import Plan
 from holdfast_controller.core.step.actions import Assign

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool
-from holdfast_controller.core.model.host import Host, Place, place_key
+from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
+from holdfast_controller.core.model.hosts.host import Host, Place, place_key
 
 if TYPE_CHECKING:
     from holdfast_controller.core.model.job import Job

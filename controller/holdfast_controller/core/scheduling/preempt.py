@@ -15,11 +15,11 @@ from functools import cached_property
 
 from holdfast_controller.core.lifecycle.attempts import give_way, unsaved_s
 from holdfast_controller.core.lifecycle.warning_signal import gives_notice
-from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
-from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
+from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.scheduling.placement import Plan, Wait, may_have, plan_job

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import Host, Place
+from holdfast_controller.core.model.hosts.host import Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.placement import Plan, may_have

@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.clock import Now, Wall, minute
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.free_capacity import FreeCapacity
 from holdfast_controller.core.model.gang import Gang, Pool, Strategy
-from holdfast_controller.core.model.host import Allocation, Host, Place
+from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
+from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
+from holdfast_controller.core.model.hosts.host import Allocation, Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Basis, Estimate, ran_so_far
 from holdfast_controller.core.scheduling.placement import Plan, plan_job

@@ -22,11 +22,11 @@ from functools import cached_property, partial
 from holdfast_controller.core.lifecycle.other_hosts import takes_work
 from holdfast_controller.core.model.accounts import quota
 from holdfast_controller.core.model.accounts.quota import Waiting
-from holdfast_controller.core.model.capacity import HostCapacity, LeftCapacity
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
-from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.hosts.capacity import HostCapacity, LeftCapacity
+from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations

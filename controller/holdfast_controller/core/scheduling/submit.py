@@ -10,11 +10,11 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.attempts import await_hosts
 from holdfast_controller.core.lifecycle.dependencies import never_met, note_end
 from holdfast_controller.core.model.accounts.quota import USER, never, quota_of
-from holdfast_controller.core.model.capacity import capacity_of
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Strategy
-from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.hosts.capacity import capacity_of
+from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.expiry import note_wait
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason

@@ -9,7 +9,7 @@ from dataclasses import replace
 from holdfast._session.assignment import Assignment, Launch, Phase, Rendezvous
 from holdfast._session.reports import ExitReason, WorkerId
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import place_key
+from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job
 
 NOTICE_MOST_S = 120.0

@@ -13,7 +13,7 @@ from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.exits import ExitReported as ExitReported
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.model.host import Inventory
+from holdfast_controller.core.model.hosts.host import Inventory
 from holdfast_controller.core.step.access_commands import AccessCommand as AccessCommand
 from holdfast_controller.core.step.access_commands import AccountsAsked as AccountsAsked
 from holdfast_controller.core.step.access_commands import EnrolAsked as EnrolAsked

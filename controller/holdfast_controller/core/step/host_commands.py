@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_controller.core.model.host import FailedCheck
+from holdfast_controller.core.model.hosts.host import FailedCheck
 
 
 @dataclass(frozen=True)

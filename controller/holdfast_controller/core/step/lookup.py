@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import NotFound, WrongState
-from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.actions import Refuse
 from holdfast_controller.core.step.step import Step

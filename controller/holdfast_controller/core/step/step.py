@@ -14,10 +14,10 @@ from holdfast_controller.core.model.accounts.users import RunAs, SignInPolicy
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Bookings
-from holdfast_controller.core.model.host import place_key
+from holdfast_controller.core.model.hosts.host import place_key
+from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.lease import LeasePolicy
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.step.actions import Action, Assign
 from holdfast_controller.core.step.assignment import desired

@@ -13,8 +13,8 @@ from holdfast_controller.core.model.accounts.quota import Quotas
 from holdfast_controller.core.model.accounts.throttling import throttled_in_words
 from holdfast_controller.core.model.clock import Now, Wall, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.health import ill, in_words
-from holdfast_controller.core.model.host import FailedCheck, Host
+from holdfast_controller.core.model.hosts.health import ill, in_words
+from holdfast_controller.core.model.hosts.host import FailedCheck, Host
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.views.job_summary import summary_of

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import Host, Liveness
+from holdfast_controller.core.model.hosts.host import Host, Liveness
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 

@@ -10,7 +10,7 @@ from holdfast._session.assignment import Assignment, Phase
 from holdfast._session.reports import WorkerId
 from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.host import CheckStatus, FailedCheck, Gpu, GpuFault, Inventory
+from holdfast_controller.core.model.hosts.host import CheckStatus, FailedCheck, Gpu, GpuFault, Inventory
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step.actions import StopOrphan
 

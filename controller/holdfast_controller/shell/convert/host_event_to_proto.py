@@ -10,7 +10,7 @@ from holdfast.v1 import host_pb2
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.host import gpu_problems
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.host import FailedCheck
+from holdfast_controller.core.model.hosts.host import FailedCheck
 from holdfast_controller.shell.convert.host_to_proto import (
     failed_check_to_proto,
     fault_to_proto,

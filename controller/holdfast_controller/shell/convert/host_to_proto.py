@@ -8,7 +8,7 @@ from holdfast_controller.core.fold.host import SELF
 from holdfast_controller.core.model.accounts.throttling import throttled_in_words
 from holdfast_controller.core.model.clock import NEVER
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import CondemnedGpu, FailedCheck, GpuFault, Host, Maintenance
+from holdfast_controller.core.model.hosts.host import CondemnedGpu, FailedCheck, GpuFault, Host, Maintenance
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 
 

@@ -19,7 +19,7 @@ from holdfast.errors import ConfigError
 from holdfast.hang.thresholds import Action
 from holdfast.spec import DisconnectPolicy
 from holdfast_controller.core.model.accounts.users import RunAs
-from holdfast_controller.core.model.lease import LeasePolicy
+from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.step.commands import PoliciesChanged
 from holdfast_controller.core.step.step import Policies

@@ -25,7 +25,7 @@ from holdfast.doctor.open_findings import OpenFindings, notable
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.host import CheckStatus, FailedCheck
+from holdfast_controller.core.model.hosts.host import CheckStatus, FailedCheck
 from holdfast_controller.core.step.commands import ControllerChecked
 from holdfast_controller.shell.backup.backup import newest_backup
 from holdfast_controller.shell.base.config import ControllerConfig

@@ -20,7 +20,7 @@ from holdfast.errors import InvalidInput, TooMany, Violation, WrongState
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
 from holdfast_controller.core.model.accounts.throttling import MessageKind
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.lease import LeasePolicy
+from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.commands import (
     AgentStopping,

@@ -20,7 +20,7 @@ from holdfast_controller.core.goodput.causes import payer_of
 from holdfast_controller.core.goodput.tape import DAY_MS
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Usage
-from holdfast_controller.core.model.host import Host, Inventory
+from holdfast_controller.core.model.hosts.host import Host, Inventory
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver, now

@@ -11,7 +11,7 @@ from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast.v1 import host_pb2, host_pb2_grpc
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.step.commands import (
     CordonAsked,
     DrainAsked,

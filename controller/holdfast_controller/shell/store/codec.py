@@ -18,7 +18,7 @@ from holdfast._base.codec import from_plain, to_plain
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.core.model.hang import KeptWatch
-from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.shell.store.release_0_1 import NEWER, as_released
 

@@ -17,7 +17,7 @@ import pytest
 from holdfast.errors import NotFound, StoreError, Unavailable
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task
-from holdfast_controller.core.model.host import Inventory
+from holdfast_controller.core.model.hosts.host import Inventory
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell import driver as driver_module

@@ -14,7 +14,7 @@ from holdfast_controller.core.goodput.reliability import HostTotals
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Bookings
-from holdfast_controller.core.model.host import Inventory
+from holdfast_controller.core.model.hosts.host import Inventory
 from holdfast_controller.shell.store import host_rows
 from holdfast_controller.shell.store.store import Store
 

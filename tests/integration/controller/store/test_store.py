@@ -313,7 +313,7 @@ store = Store(Path(sys.argv[1]))
 cluster = store.call(store.open).result()
 sequence = cluster.sequence
 if sequence == 0:
-    from holdfast_controller.core.model.host import Inventory
+    from holdfast_controller.core.model.hosts.host import Inventory
     first = ev.HostJoined(
         host="h", at=0.0, address="", agent_version="", boot_id="", inventory=Inventory(1, 1)
     )

@@ -21,7 +21,7 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.goodput import Category, Interval, Progress, Reached
 from holdfast_controller.core.model.hang import HangOutcome
-from holdfast_controller.core.model.host import Gpu, Inventory, Place
+from holdfast_controller.core.model.hosts.host import Gpu, Inventory, Place
 from holdfast_controller.core.model.job import Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.placement import Rendezvous

@@ -16,7 +16,7 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.hang import HangOutcome
-from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.hosts.host import Place
 from holdfast_controller.core.model.job import Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.placement import Rendezvous

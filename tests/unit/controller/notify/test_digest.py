@@ -16,7 +16,7 @@ from holdfast_controller.core.messages.cluster import CLUSTER_TELLING, endings, 
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import Gpu, GpuFault, Inventory
+from holdfast_controller.core.model.hosts.host import Gpu, GpuFault, Inventory
 from holdfast_controller.core.model.subscription import ClusterNotice
 from holdfast_controller.core.outbox import OutboxEntry
 

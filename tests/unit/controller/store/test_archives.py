@@ -8,7 +8,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.output_archive import on_archived
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import Place
+from holdfast_controller.core.model.hosts.host import Place
 from holdfast_controller.core.model.placement import Attempt
 from holdfast_controller.core.step.commands import ArchiveReported
 from holdfast_controller.core.step.step import Policies, Step

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.core.model.clock import Mono, Wall
-from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.hosts.host import Host
 
 HOUR_S = 3600.0
 MIB = 1 << 20

@@ -59,7 +59,7 @@ class Order:
         """Fork its keeper, which has the connection; why there is none, or nothing. Raises OSError."""
         if self.rank not in generation.plans:
             return f"rank {self.rank} is not there"
-        from holdfast_agent.shim import shell_keeper
+        from holdfast_agent.shim.shells import shell_keeper
 
         plan, identity = generation.plans[self.rank]
         surroundings = Surroundings(plan, identity, generation.room, generation.shells_cgroup())

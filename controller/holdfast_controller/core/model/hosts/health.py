@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.host import Waiver
+from holdfast_controller.core.model.hosts.host import Waiver
 
 
 def most(hosts: int, share_pct: int) -> int:

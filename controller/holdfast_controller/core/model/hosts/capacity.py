@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from holdfast_controller.core.model.gang import Gang, Pool
-from holdfast_controller.core.model.host import Host, Place
+from holdfast_controller.core.model.hosts.host import Host, Place
 
 _VENDOR = {"NVIDIA", "TESLA", "GEFORCE", "AMD"}
 _OF_MACHINE = {"MEGA"}

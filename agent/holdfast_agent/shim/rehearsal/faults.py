@@ -19,7 +19,7 @@ from holdfast_agent.shim.processes import Process, descendants, now_s
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast_agent.shim.injection import Order
+    from holdfast_agent.shim.rehearsal.injection import Order
 
 ROUNDS = 10
 """What forks while it is stopped is found in the next round."""

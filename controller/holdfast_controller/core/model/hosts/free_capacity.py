@@ -9,9 +9,9 @@ import bisect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from holdfast_controller.core.model.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.gang import Pool
-from holdfast_controller.core.model.host import Host
+from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
+from holdfast_controller.core.model.hosts.host import Host
 
 
 @dataclass

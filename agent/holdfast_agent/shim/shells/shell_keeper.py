@@ -10,7 +10,7 @@ from holdfast_agent.shim import terminal
 from holdfast_agent.shim.cgroup import Cgroup
 from holdfast_agent.shim.keepers import frame, let_go
 from holdfast_agent.shim.processes import descendants, printable
-from holdfast_agent.shim.rank_shell import Order, Surroundings, become
+from holdfast_agent.shim.shells.rank_shell import Order, Surroundings, become
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import os
 import select
 import signal
 
-from holdfast_agent.shim.faults import FAULTS, Fault
-from holdfast_agent.shim.injection import Order
 from holdfast_agent.shim.keepers import frame, let_go
 from holdfast_agent.shim.processes import now_s
+from holdfast_agent.shim.rehearsal.faults import FAULTS, Fault
+from holdfast_agent.shim.rehearsal.injection import Order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ class Order:
         cgroup = generation.cgroup.path if generation.cgroup else ""
         if self.fault == "net" and not cgroup:
             return "its worker has no cgroup, by which its network could be cut (cgroups in agent.toml)"
-        from holdfast_agent.shim import fault_keeper
+        from holdfast_agent.shim.rehearsal import fault_keeper
 
         pid = fork(generation, lambda: fault_keeper.keep(connection, self, rank.pid, cgroup))
         if self.fault != "kill":
@@ -55,7 +55,7 @@ def on_keeper_end(generation: Generation, pid: int, status: int) -> None:
     number = generation.injected.pop(pid, None)
     if number is None or not status:
         return
-    from holdfast_agent.shim import faults
+    from holdfast_agent.shim.rehearsal import faults
 
     for rank in generation.live.values():
         if rank.rank == number:

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from holdfast_controller.core.model.clock import BOOT, Mono
-from holdfast_controller.core.model.host import Liveness, Presence
+from holdfast_controller.core.model.hosts.host import Liveness, Presence
 
 LATE_S = 1.0
 """A deadline that is noticed so long after its time was missed because the controller stood still."""
