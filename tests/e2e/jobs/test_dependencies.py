@@ -60,12 +60,14 @@ def test_a_job_that_can_never_run_says_so_at_once_and_one_that_pauses_goes_on_by
     (tmp_path / "go").touch()
     cluster.reach(bad, "FAILED")
     error = cluster.reach(never, "FAILED")["error"]
-    assert error["message"] == f"It never ran: {bad} ended as FAILED, and this job waited for it to succeed."
+    assert error["message"] == f"{bad} ended as FAILED, and this job waited for it to succeed."
     cluster.reach(tidy, "SUCCEEDED")
     paused = cluster.reach(asks, "PAUSED")
     assert paused["summary"]["health"].startswith(f"Paused: {bad} ended as FAILED")
     refused = cluster.holdfast("run", "--detach", "--after", bad, "--", "true", check=False)
     assert refused.returncode != 0 and f"{bad} ended as FAILED, so a job that waits for it" in refused.stderr
+    misspelt = cluster.holdfast("run", "--detach", "--after", f"{bad}:sometimes", "--", "true", check=False)
+    assert misspelt.returncode != 0 and "ok, any or failed" in misspelt.stderr
     cluster.holdfast("job", "resume", asks)
     cluster.reach(asks, "SUCCEEDED")
     again = cluster.holdfast("job", "rerun", never)

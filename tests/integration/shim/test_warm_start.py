@@ -284,7 +284,8 @@ def test_a_parked_process_that_is_killed_costs_the_warm_start_alone(hasty: Calla
     job.launch(2, warm={})
     said = shim.until("started")
     assert not said[-1].get("warm")
-    assert any("cold" in m["message"] for m in said if m["ev"] == "warm")
+    while not any("cold" in m["message"] for m in said if m["ev"] == "warm"):
+        said += shim.until("warm")  # after the starts, where some of the parked processes were released
     assert gone(pids)
 
 

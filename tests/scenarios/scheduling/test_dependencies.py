@@ -115,7 +115,7 @@ def test_another_end_fails_the_job_and_names_the_cause(world: World, fragile: Ga
     ]
     error = job_of(world, "train").error
     assert error is not None
-    assert error.message == "It never ran: prep ended as FAILED, and this job waited for it to succeed."
+    assert error.message == "prep ended as FAILED, and this job waited for it to succeed."
 
 
 def test_a_chain_ends_to_its_last_link_in_one_step(world: World) -> None:

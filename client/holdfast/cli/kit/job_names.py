@@ -49,7 +49,13 @@ async def job_of(client: Client, word: str) -> job_pb2.CustomJob:
 async def name_dependencies(client: Client, job: job_pb2.CustomJob) -> None:
     """Writes the ids of the jobs that ``job`` waits for in place of the words that name them."""
     for each in job.job_spec.scheduling.after:
-        each.job = (await job_of(client, each.job)).id
+        try:
+            each.job = (await job_of(client, each.job)).id
+        except NotFound:
+            if ":" not in each.job:
+                raise
+            fix = "The end that is waited for is ok, any or failed: --after JOB:any"
+            raise NotFound(f"There is no job {each.job!r}.", fix=fix) from None
 
 
 async def _meant(client: Client, word: str, unknown: NotFound) -> str:

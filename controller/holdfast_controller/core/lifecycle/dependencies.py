@@ -52,7 +52,7 @@ def _give_up(step: Step, job: Job) -> None:
     if job.gang.pause_if_unmet or job.unreconciled is not None:
         pause(step, job)
     else:
-        end(step, job, JobState.FAILED, JobError(FAILED_PRECONDITION, f"It never ran: {job.missed}."))
+        end(step, job, JobState.FAILED, JobError(FAILED_PRECONDITION, f"{job.missed}."))
 
 
 def never_met(cluster: Cluster, gang: Gang, unseen: frozenset[str] = frozenset()) -> InvalidSpec | None:
