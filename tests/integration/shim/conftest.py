@@ -209,7 +209,7 @@ def altered(tmp_path: Path) -> Callable[[str, str], str]:
         assert source.count(text) == 1
         package = tmp_path / "holdfast_agent" / "shim"
         package.mkdir(parents=True)
-        for part in program.parent.glob("*.py"):
+        for part in program.parent.iterdir():
             (package / part.name).symlink_to(part)
         (package / program.name).unlink()
         (package / program.name).write_text(source.replace(text, replacement))
