@@ -19,7 +19,7 @@ Row = tuple[str, str, str, str]
 """The limit, its constant (module:NAME), the constant's unit, and what happens beyond it."""
 
 CALLS: list[Row] = [
-    ("a message over gRPC", f"{C}.shell.main.server:MAX_MESSAGE_BYTES", BYTES, "refused"),
+    ("a message over gRPC", f"{C}.shell.calls.bounds:MESSAGE_BYTES", BYTES, "refused"),
     (
         "a message of a caller without a certificate",
         f"{C}.shell.enrolment.service:MAX_MESSAGE_BYTES",

@@ -70,7 +70,7 @@ WITHOUT_BOUND = {
         "main/daemon.py ._assemble",
         "main/daemon.py ._live",
         "sampling/gpu_signals.py .GpuSignalWatch.run",
-        "gpu/readings.py .read",
+        "gpu/nvml/readings.py .read",
         "shim/shim.py .Shim.handle",
         "shim/shim.py .Shim.serve",
     },

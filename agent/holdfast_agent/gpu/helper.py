@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 
-from holdfast_agent.gpu import driver, health, inventory, readings, xid_events
+from holdfast_agent.gpu.nvml import driver, health, inventory, readings, xid_events
 
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:

@@ -21,6 +21,8 @@ from google.protobuf.message import Message
 from holdfast._daemon import log
 from holdfast.errors import InvalidInput, Violation
 
+MESSAGE_BYTES = 4 << 20
+"""Of one message over gRPC."""
 STRING_BYTES = 1_024
 ITEMS = 1_000
 LONGEST_S = 3_650 * 86_400

@@ -52,6 +52,7 @@ from holdfast_controller.shell.base.audit_files import Retention
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
 from holdfast_controller.shell.calls.authz import Guard
+from holdfast_controller.shell.calls.bounds import MESSAGE_BYTES
 from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.enrolment.port import Enrolling
@@ -89,7 +90,6 @@ if TYPE_CHECKING:
     from holdfast_controller.shell.rest.listener import Listener
 
 
-MAX_MESSAGE_BYTES = 4 << 20
 STOP_GRACE_S = 1.0
 SERVICES = (
     job_pb2.DESCRIPTOR.services_by_name["JobService"].full_name,
@@ -107,7 +107,7 @@ MAX_STREAMS = 1_024
 HANDSHAKE_MS = 30_000
 """A connection whose handshake takes longer is closed: it may be held open to take a descriptor from others."""
 OPTIONS = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_concurrent_streams", MAX_STREAMS),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
     ("grpc.so_reuseport", 0),

@@ -10,7 +10,7 @@ import time
 
 import pynvml
 
-from holdfast_agent.gpu import inventory, xid_events
+from holdfast_agent.gpu.nvml import inventory, xid_events
 
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pynvml
 
-from holdfast_agent.gpu import inventory
+from holdfast_agent.gpu.nvml import inventory
 
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:

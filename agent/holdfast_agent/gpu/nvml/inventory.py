@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pynvml
 
-from holdfast_agent.gpu import xid_events
+from holdfast_agent.gpu.nvml import xid_events
 
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:
