@@ -1,4 +1,4 @@
-"""Sources of the agent's GPU readings: NVML through the helper process, or simulated ones.
+"""Sources of the agent's GPU readings: NVML through the helper process, all of it or activity alone, or simulated ones.
 
 A reading either comes in time or is ``Blind``. ``NvmlSource`` owns at most one helper in service:
 
@@ -194,6 +194,41 @@ class NvmlSource:
             self._child.kill()
             self._killed.append(self._child)
             self._child = None
+
+
+class BorrowedGpus:
+    """The GPUs that another scheduler has given to the ranks here: what they do is read, and no more.
+
+    Which there are, and whether they are well, is that scheduler's matter. A host without any costs one look.
+    """
+
+    def __init__(self, source: GpuSource) -> None:
+        self.on_xids: Callable[[Sequence[Xid]], None] = _ignore
+        self._source = source
+        self._source.on_xids = lambda xids: self.on_xids(xids)
+        self._some: bool | None = None  # None until the first look
+
+    async def inventory(self) -> Reading | Blind:
+        return Reading(())
+
+    async def usage(self) -> tuple[GpuUsage, ...] | Blind:
+        return await self._source.usage() if self._some else ()
+
+    async def signals(self) -> Signals | Blind:
+        if self._some is None:
+            found = await self._source.inventory()
+            if isinstance(found, Blind):
+                return found
+            self._some = bool(found.gpus)
+            if not self._some:
+                await self._source.aclose()
+        return await self._source.signals() if self._some else Signals()
+
+    async def health(self) -> tuple[GpuHealth, ...] | Blind:
+        return ()
+
+    async def aclose(self) -> None:
+        await self._source.aclose()
 
 
 class SimulatedSource:

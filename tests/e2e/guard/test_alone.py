@@ -7,9 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pytest
 from tests.e2e.guard.guarding import PATIENCE_S, RANKS, WAITS, environment, nothing_is_left, wait_for
+from tests.support.fake_nvml.library import SPINNING, TRAINING, FakeNvml
 
 GUARD = (sys.executable, "-m", "holdfast", "guard")
 BAD_STEP = {"SLURM_STEP_NODELIST": "n1", "SLURM_NODEID": "3"}
@@ -122,3 +125,48 @@ def test_tasks_that_the_environment_numbers_make_one_job(tmp_path: Path) -> None
     assert [process.returncode for process in started] == [0, 0]
     for folder in folders:
         assert os.listdir(folder / "scratch") == []
+
+
+ON_A_GPU = """
+import os, pathlib, time
+pathlib.Path("up-" + os.environ["HOLDFAST_GENERATION"]).write_text(str(os.getpid()))
+step = 0
+while not os.path.exists("broken"):
+    step += 1
+    print("step", step, flush=True)
+    time.sleep(0.5)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.require("cc")
+def test_a_broken_gpu_of_the_scheduler_is_told_and_ends_the_job_as_there_is_no_other_host(
+    tmp_path: Path, fake_nvml: FakeNvml
+) -> None:
+    fake_nvml.gpus(2)
+    fake_nvml.do(range(2), TRAINING)
+    env = environment(tmp_path)
+    options = ("--restart-on-hang", "--hang-timeout", "5s", "--record", "rec")
+    process = subprocess.Popen(
+        [*GUARD, *options, "--", sys.executable, "-c", ON_A_GPU],
+        cwd=tmp_path,
+        env=env,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for((tmp_path / "up-1").exists, "the rank runs")
+        fake_nvml.say(f"pid 1 {(tmp_path / 'up-1').read_text()}")
+        time.sleep(20)  # who holds a context is looked at four times a minute
+        fake_nvml.do(range(2), SPINNING)
+        fake_nvml.say("xid 1 79")
+        (tmp_path / "broken").touch()
+        _, said = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+        process.wait()
+
+    assert process.returncode == 125, said
+    assert "its GPU reported Xid 79" in said
+    assert "no host takes work at present" in said.lower()
+    nothing_is_left(env)

@@ -83,6 +83,8 @@ class HostGpus:
     xids: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
     # Pids with a context, by device, as last reported.
     contexts: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    # Whether another scheduler has given them to ranks: then a rank's are those alone on which it holds a context.
+    borrowed: bool = False
 
     def take(self, signals: Signals | Blind, at_s: float) -> None:
         """A new reading, or a failed one."""
@@ -109,6 +111,11 @@ class HostGpus:
     def on_gpu(self) -> frozenset[int]:
         """All pids that hold a context on a GPU."""
         return frozenset(pid for pids in self.contexts.values() for pid in pids)
+
+
+def used_by(pids: frozenset[int], contexts: Mapping[str, frozenset[int]]) -> tuple[str, ...]:
+    """The devices on which any of these processes holds a context."""
+    return tuple(sorted(uuid for uuid, holders in contexts.items() if holders & pids))
 
 
 def gpus_of(

@@ -31,7 +31,7 @@ from holdfast_agent.core.gpu.signals import Xid
 from holdfast_agent.core.launch import pip_config
 from holdfast_agent.core.launch.environment import DEFAULT_PATH, HostFacts
 from holdfast_agent.core.launch.scopes import SLICE
-from holdfast_agent.gpu.reader import GpuSource, NvmlSource, SimulatedSource
+from holdfast_agent.gpu.reader import BorrowedGpus, GpuSource, NvmlSource, SimulatedSource
 from holdfast_agent.shell import config
 from holdfast_agent.shell.base import inventory
 from holdfast_agent.shell.cgroups import cgroups, scopes
@@ -156,8 +156,8 @@ async def _main(settings: Config, file: Path | None, failures: list[BaseExceptio
     if config.check_certificate(settings).ends_at < time.time():
         # The workers here still need their agent, so it starts.
         log.warning("certificate.expired", file=str(settings.cert), fix="join again: holdfast-agent join")
-    source: GpuSource = NvmlSource()
-    if settings.simulated_gpus or settings.guard.pid:
+    source: GpuSource = BorrowedGpus(NvmlSource()) if settings.guard.pid else NvmlSource()
+    if settings.simulated_gpus:
         source = SimulatedSource(settings.name, settings.simulated_gpus, settings.simulated_signals)
     spawner = Spawner(settings.state_dir / "shims.log")
     driver: Driver | None = None
@@ -312,13 +312,16 @@ def _assemble(
         series=series,
     )
     driver.equip(parts)
-    parts.sampling.gpus.on_read = gpus.notice_lost
+    activity = parts.sampling.gpus
+    activity.host.borrowed = bool(settings.guard.pid)
 
     def on_xids(xids: Sequence[Xid]) -> None:
         gpus.hear(xids)
-        parts.sampling.gpus.hear(xids)
+        activity.hear(xids)
 
-    source.on_xids = on_xids
+    source.on_xids = activity.hear if activity.host.borrowed else on_xids
+    if not activity.host.borrowed:
+        activity.on_read = gpus.notice_lost
     return driver
 
 

@@ -15,7 +15,7 @@ from holdfast.hang.pipeline.frame_waits import StackWait, merged
 from holdfast.hang.pipeline.samples import RankSample, State
 from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
 from holdfast.training import progress_file
-from holdfast_agent.core.gpu.signals import HostGpus, RankGpus, gpus_of
+from holdfast_agent.core.gpu.signals import HostGpus, RankGpus, gpus_of, used_by
 from holdfast_agent.core.launch.environment import HostFacts, log_paths, progress_dir
 from holdfast_agent.core.proc.proc_text import Stat
 from holdfast_agent.core.proc.process_tree import Role
@@ -89,6 +89,7 @@ class WorkerSampling:
         self._progress = _Progress()
         self._progress_dir = progress_dir(facts, watched.key, watched.generation)
         self._gpus: dict[int, RankGpus] = {}
+        self._used: dict[int, tuple[str, ...]] = {}
         self._names = _Names()
         self._gang = Gang()
         self._peers: tuple[str, ...] = ()
@@ -243,7 +244,7 @@ class WorkerSampling:
     def _rank_sample(
         self, turn: Turn, rank: int, reading: RankReading, index: int, count: int, host: HostGpus, now_s: float
     ) -> RankSample:
-        uuids = gpus_of(self.watched.gpus, index, count, reading.pids, host.contexts)
+        uuids = self._gpus_of(reading, index, count, host)
         adder = self._gpus.setdefault(reading.rank, RankGpus(self._began_s))
         gpu, blind = adder.sample(uuids, host, now_s)
         waits = reading.process is not None and reading.process.state is State.DISK
@@ -263,6 +264,14 @@ class WorkerSampling:
             wait=merged(wait, stack) if _lives(reading) else None,
             pid=reading.pid,
         )
+
+    def _gpus_of(self, reading: RankReading, index: int, count: int, host: HostGpus) -> tuple[str, ...]:
+        if not host.borrowed:
+            return gpus_of(self.watched.gpus, index, count, reading.pids, host.contexts)
+        # One that falls off the bus is no longer listed with who holds it.
+        uuids = used_by(reading.pids, host.contexts) or self._used.get(reading.rank, ())
+        self._used[reading.rank] = uuids
+        return uuids
 
     def _savers(self) -> Iterator[Member]:
         for tree in list(self._trees.values()):

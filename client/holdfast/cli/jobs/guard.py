@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _NO_NEWS = ("placed", "started")
 WIDTH = 120
 """Of the pages in the record."""
+NO_OTHER_HOST_S = 30
+"""Wait for hosts once some are out of service: there are no others, but a daemon that was killed comes back."""
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -108,7 +110,9 @@ def _request(options: Mapping[str, Any]) -> Request:
             hang_timeout_s=options["hang_timeout"],
         )
         # Each rank has the environment of its own task.
-        return job_of(request, {}, os.getcwd())
+        made = job_of(request, {}, os.getcwd())
+        made.job_spec.scheduling.max_wait_duration.seconds = NO_OTHER_HOST_S
+        return made
 
     def news(event: job_pb2.WatchJobResponse) -> str:
         from holdfast.cli.pages.event_lines import kind_of, sentence
@@ -117,8 +121,10 @@ def _request(options: Mapping[str, Any]) -> Request:
 
     def status(ended: job_pb2.CustomJob) -> int:
         from holdfast.cli.kit import exit_status
+        from holdfast.guard.run import OUR_FAILURE
+        from holdfast.v1 import job_pb2
 
-        return exit_status.of_job(ended)
+        return OUR_FAILURE if ended.state == job_pb2.JOB_STATE_EXPIRED else exit_status.of_job(ended)
 
     def page(ended: job_pb2.CustomJob) -> Iterator[str]:
         from holdfast.cli.pages.job_page import page

@@ -72,6 +72,14 @@ class QueueView:
         jobs = (self.cluster.jobs[name] for name in self.cluster.queue)
         return next((job for job in jobs if not self._is_held_up(job)), None)
 
+    @cached_property
+    def has_spot_work(self) -> bool:
+        """Whether a SPOT job holds any host, so that some could be stopped."""
+        jobs = (
+            self.cluster.jobs[key.partition("/")[0]] for host in self.schedulable_hosts for key in host.allocations
+        )
+        return any(job.gang.strategy is Strategy.SPOT for job in jobs)
+
     def _is_held_up(self, job: Job) -> bool:
         return bool(job.awaited or job.placement_attempts or job.unreconciled is not None or self.quota_lack(job))
 
@@ -313,6 +321,8 @@ def _when_it_claims(job: Job, queue_view: QueueView) -> str:
         return f"; it gave way and may start ahead of its turn again from {again} on, after as long as it lost"
     if job.gang.strategy is Strategy.SPOT:
         return f"; it failed soon after its start and may start ahead of its turn again from {again} on"
+    if not queue_view.has_spot_work:
+        return ""
     return f"; it failed soon after its start, so no SPOT job is stopped for it before {again}"
 
 

@@ -40,10 +40,10 @@ CAUSES: dict[EndReason, str] = {
 """The cause of an interruption as a clause; ``who`` is what it is about."""
 
 _PLACED_AGAIN = {
-    Recover.PROC_RESTART: "relaunched in place",
-    Recover.WORKER_RESCHEDULE: "placed again in part, with its other workers kept where they are,",
-    Recover.JOB_RESCHEDULE: "placed again",
-    Recover.JOB_RESCHEDULE_WITH_CORDON: "placed again, and the host cordoned",
+    Recover.PROC_RESTART: "relaunched in place as generation {}",
+    Recover.WORKER_RESCHEDULE: "placed again in part, with its other workers kept where they are, as generation {}",
+    Recover.JOB_RESCHEDULE: "placed again as generation {}",
+    Recover.JOB_RESCHEDULE_WITH_CORDON: "placed again as generation {}, and the host cordoned",
 }
 
 
@@ -83,7 +83,7 @@ def what_was_done(job: Job, now: Now) -> str:
     spent, found = phases_of(last), ""
     if last.end_reason is EndReason.HANG:
         found = f"noticed after {span(spent.detect_s)}, "
-    doing = f"{_PLACED_AGAIN[last.recover]} as generation {last.generation}"
+    doing = _PLACED_AGAIN[last.recover].format(last.generation)
     if last.ended_at is None:
         verb = "Waits to be" if job.state is JobState.QUEUED and not job.awaited else "Is being"
         return f"{verb} {doing}, since {moment(last.started_at, now)}"

@@ -8,9 +8,11 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast_agent.core.model.gpus import Blind, Reading
+from holdfast._base.codec import to_plain
+from holdfast_agent.core.gpu.signals import GpuSignals, Signals
+from holdfast_agent.core.model.gpus import Blind, Gpu, GpuUsage, Reading
 from holdfast_agent.gpu.child import ChildError
-from holdfast_agent.gpu.reader import NvmlSource, ReadLimits
+from holdfast_agent.gpu.reader import _ANSWERS, BorrowedGpus, NvmlSource, ReadLimits
 
 EMPTY = {"gpus": [], "unidentified": [], "physical": [], "conditions": [], "note": ""}
 HANG = "hang"
@@ -193,3 +195,32 @@ async def test_callers_change_of_mind_ends_the_helper_but_is_no_failure() -> Non
         group.cancel_scope.cancel()
     assert world.started[0].killed
     assert await world.source.inventory() == Reading()
+
+
+ONE = Reading((Gpu("GPU-1", 0, "H100", 80 << 30),))
+BUSY = Signals((GpuSignals("GPU-1", util_pct=98.0),))
+USED = GpuUsage("GPU-1", used_bytes=5, pids=(7,))
+
+
+async def test_of_borrowed_gpus_the_activity_alone_is_read() -> None:
+    child = StubChild(1, [{"ok": to_plain(each, _ANSWERS)} for each in (ONE, BUSY, (USED,))])
+    source = BorrowedGpus(World(child).source)
+    assert await source.inventory() == Reading() and await source.health() == ()
+    assert await source.usage() == ()  # nothing was found so far
+    signals = await source.signals()
+    assert (signals, await source.usage()) == (BUSY, (USED,))
+
+
+async def test_a_task_without_gpus_keeps_no_helper() -> None:
+    world = World(StubChild(1))
+    source = BorrowedGpus(world.source)
+    assert await source.signals() == Signals() and await source.signals() == Signals()
+    assert [child.killed for child in world.started] == [True]
+
+
+async def test_borrowed_gpus_that_cannot_be_read_are_tried_again() -> None:
+    world = World(StubChild(1, [ChildError("it broke")]), StubChild(2))
+    source = BorrowedGpus(world.source)
+    assert await source.signals() == Blind("it broke")
+    world.now += 1.0
+    assert await source.signals() == Signals()

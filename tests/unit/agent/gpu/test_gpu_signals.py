@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.hang.pipeline.samples import GpuSample
-from holdfast_agent.core.gpu.signals import GpuSignals, HostGpus, RankGpus, Signals, Xid, gpus_of
+from holdfast_agent.core.gpu.signals import GpuSignals, HostGpus, RankGpus, Signals, Xid, gpus_of, used_by
 from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.gpu.reader import SimulatedSource
 
@@ -128,6 +128,12 @@ def test_gpus_of_a_rank(
     gpus: tuple[str, ...], index: int, ranks: int, contexts: dict[str, frozenset[int]], own: tuple[str, ...]
 ) -> None:
     assert gpus_of(gpus, index, ranks, frozenset({7, 8}), contexts) == own
+
+
+def test_a_rank_uses_the_gpus_on_which_its_processes_hold_a_context() -> None:
+    contexts = {B: frozenset({7, 9}), A: frozenset({8}), "C": frozenset({5})}
+    assert used_by(frozenset({7, 8}), contexts) == (A, B)
+    assert used_by(frozenset({6}), contexts) == ()
 
 
 async def test_simulated_gpus_do_what_their_script_says(tmp_path: Path) -> None:
