@@ -141,8 +141,10 @@ PROBES: dict[str, Callable[[], bool]] = {
     "cgroup": _cgroup,
     "chromium": _chromium,
     "curl": lambda: _works("curl", "--version"),
+    "fish": lambda: _works("fish", "--version"),
     "freeze": _freeze,
     "git": lambda: _works("git", "--version"),
+    "lintian": lambda: _works("lintian", "--version"),
     "loop": _loop,
     "memcg": _memcg,
     "mount": _mount,
@@ -159,6 +161,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "sshd": lambda: not ssh_hosts.missing(),
     "systemd": _systemd,
     "torch": _torch,
+    "zsh": lambda: _works("zsh", "--version"),
 }
 
 
