@@ -99,7 +99,8 @@ packages:
 	$(PACKAGER)/bin/python deploy/packages/build.py
 	$(PACKAGER)/bin/uv build --quiet --wheel --out-dir dist deploy/progress
 
-# Machines with systemd as their first process: packages, three of them and a training, Ansible. Needs root,
+# Machines with systemd as their first process: packages (read by lintian where that is installed), three of them and a
+# training, Ansible. Needs root,
 # systemd-nspawn and debootstrap; a quarter of an hour, three times that on a busy machine the first time. The tree that
 # they are made of is kept in /var/cache/holdfast-machines
 # (HOLDFAST_MACHINES), packages in a folder of your own if HOLDFAST_DIST names one.
@@ -115,9 +116,11 @@ gpu-wheels: setup
 	tests/gpu/gather.sh
 
 # The programs of docs/users/frameworks, each killed once: some minutes with the installation. ALL=1 adds TensorFlow, half
-# a gigabyte, and DeepSpeed, which compiles for minutes. What they import is apart from .venv, whose torch they use.
+# a gigabyte, and DeepSpeed, which compiles for minutes. What they import is apart from .venv, whose torch they use; where
+# that can't be had, tests that need it skip and say so, and fail if HOLDFAST_REQUIRE names it.
 FRAMEWORKS := build/frameworks
-frameworks: compiled frameworks-packages
+frameworks: compiled
+	-@$(MAKE) --no-print-directory --keep-going frameworks-packages
 	$(PY) -m pytest -m frameworks -n $(CORES) -ra tests/frameworks
 
 frameworks-packages: setup $(FRAMEWORKS)/frameworks/.ready $(FRAMEWORKS)/openmpi/.ready \

@@ -7,7 +7,6 @@ import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +56,7 @@ CASES = [
     ("mpi", 0, "frameworks"),
     ("tensorflow", 0, "tensorflow"),
 ]
+"""A page, which of its commands, and the environment that it runs in, which is a part of the machine."""
 BEGAN = re.compile(r"(?m)^(?:\[\S+ r0\] )?2 ranks, from (.+)$")
 MOVED = re.compile(r"(?m)^(?:\[\S+ r0\] )?(?:step|epoch|\{'loss').*$")
 
@@ -68,11 +68,14 @@ def test_every_page_s_command_is_run() -> None:
     assert sorted((name, index) for name, index, _ in CASES) == written
 
 
-@pytest.mark.parametrize(("name", "index", "environment"), CASES, ids=lambda value: str(value))
+@pytest.mark.parametrize(
+    ("name", "index", "environment"),
+    [pytest.param(*case, marks=pytest.mark.require(case[-1])) for case in CASES],
+    ids=str,
+)
 def test_a_killed_rank_is_recovered_and_the_training_goes_on(
-    cluster: DevCluster, tmp_path: Path, path_of: Callable[[str], str], name: str, index: int, environment: str
+    cluster: DevCluster, tmp_path: Path, name: str, index: int, environment: str
 ) -> None:
-    path = path_of(environment)
     command = lay(name, tmp_path)[index]
     if name == "mpi":
         (tmp_path / "mpi_gang.py").write_bytes((ROOT / "examples/frameworks/mpi_gang.py").read_bytes())
@@ -83,7 +86,7 @@ def test_a_killed_rank_is_recovered_and_the_training_goes_on(
         process = subprocess.Popen(
             words,
             cwd=tmp_path,
-            env=cluster.env | {"PATH": path},
+            env=cluster.env | {"PATH": path_of(environment)},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
@@ -107,6 +110,12 @@ def test_a_killed_rank_is_recovered_and_the_training_goes_on(
     assert re.search(r"[1-9]\d*", second), f"began with the first step: {second}"
 
 
+def path_of(environment: str) -> str:
+    """PATH with the programs of an environment first; ``torch`` is the tests' own."""
+    own = f"{ROOT / '.venv/bin'}:{os.environ['PATH']}"
+    return own if environment == "torch" else f"{ROOT / 'build/frameworks' / environment / 'bin'}:{own}"
+
+
 def rank_to_kill(cluster: DevCluster, job: str) -> int:
     """The youngest process of a job that runs its program, on the second worker's host where that can be told."""
     ranks = {pid: host for pid, host in cluster.ranks(job).items() if is_rank(processes.arguments(pid))}
@@ -124,9 +133,8 @@ def is_rank(words: list[str] | tuple[str, ...]) -> bool:
     )
 
 
-def test_open_mpi_starts_processes_on_every_worker(
-    cluster: DevCluster, tmp_path: Path, path_of: Callable[[str], str]
-) -> None:
+@pytest.mark.require("openmpi")
+def test_open_mpi_starts_processes_on_every_worker(cluster: DevCluster, tmp_path: Path) -> None:
     (tmp_path / "mpi_gang.py").write_bytes((ROOT / "examples/frameworks/mpi_gang.py").read_bytes())
     as_root = ("--env", "OMPI_ALLOW_RUN_AS_ROOT=1", "--env", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
     program = ("python", "mpi_gang.py", "--slots", "2", "mpirun", "sh", "-c", "echo on $HOLDFAST_HOST")

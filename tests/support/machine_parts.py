@@ -132,6 +132,11 @@ def _node() -> bool:
     return (ROOT / "web/node_modules/esbuild").is_dir() and _works("node", "--version")
 
 
+def _frameworks(environment: str) -> Callable[[], bool]:
+    """Whether ``make frameworks`` has installed all of an environment of its programs."""
+    return (ROOT / "build/frameworks" / environment / ".ready").exists
+
+
 def _systemd() -> bool:
     return Path("/run/systemd/system").is_dir() and _works("systemctl", "show", "--property=Version")
 
@@ -141,7 +146,9 @@ PROBES: dict[str, Callable[[], bool]] = {
     "cgroup": _cgroup,
     "chromium": _chromium,
     "curl": lambda: _works("curl", "--version"),
+    "deepspeed": _frameworks("deepspeed"),
     "fish": lambda: _works("fish", "--version"),
+    "frameworks": _frameworks("frameworks"),
     "freeze": _freeze,
     "git": lambda: _works("git", "--version"),
     "lintian": lambda: _works("lintian", "--version"),
@@ -150,6 +157,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "mount": _mount,
     "netns": _netns,
     "node": _node,
+    "openmpi": _frameworks("openmpi"),
     "pids": _pids,
     "podman": has_podman,
     "postgres": lambda: not postgres.missing(),
@@ -160,6 +168,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "slurm": lambda: not slurm_cluster.missing(),
     "sshd": lambda: not ssh_hosts.missing(),
     "systemd": _systemd,
+    "tensorflow": _frameworks("tensorflow"),
     "torch": _torch,
     "zsh": lambda: _works("zsh", "--version"),
 }
