@@ -43,7 +43,11 @@ def test_status_is_that_of_the_job(cluster: DevCluster, restarts: str, script: s
 @pytest.mark.parametrize(
     ("code", "launches", "why"),
     [
-        ("import nosuchmodule", 1, "before any progress, by its own text; it is not tried again"),
+        (
+            "import nosuchmodule",
+            1,
+            "before any progress, in a way that a new try would not change; it is not tried again",
+        ),
         ("raise ValueError('no shard')", 2, "in the same way twice, each time before any progress was seen"),
     ],
 )

@@ -37,7 +37,9 @@ def test_a_program_that_cannot_work_as_it_is_written_fails_at_once(exit_: Exit, 
     told = decide(found, member, exit_, Cause.USER_ERROR, EARLY)
     assert isinstance(told, Fail if broken else Restart)
     if isinstance(told, Fail):
-        assert told.error.details[0] == "It failed before any progress, by its own text; it is not tried again."
+        assert told.error.details[0] == (
+            "It failed before any progress, in a way that a new try would not change; it is not tried again."
+        )
     assert isinstance(decide(found, member, exit_, Cause.USER_ERROR, NOWHERE), Restart), "it has worked before"
     found.budgets.best_step = 3.0
     assert isinstance(decide(found, member, exit_, Cause.USER_ERROR, EARLY), Restart), "it has worked before"

@@ -46,11 +46,11 @@ def no_progress(error: JobError, job: Job, failure: Failure, times: int) -> JobE
 
 
 def never_works(error: JobError, *, again: bool) -> JobError:
-    """The report of a job whose program fails before it does anything: in the same way twice, or by its text."""
+    """The report of a job whose program fails before it does anything: in the same way twice, or for what it is."""
     how = (
         "in the same way twice, each time before any progress was seen"
         if again
-        else "before any progress, by its own text"
+        else "before any progress, in a way that a new try would not change"
     )
     note = f"It failed {how}; it is not tried again."
     return replace(error, details=(note, *error.details), why_final=note)
