@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -73,10 +74,10 @@ def two_controllers(directory: Path, database_url: str, hosts: int = 1) -> Itera
     made = TwoControllers(directory)
     with ports.Reserved() as reserved:
         cluster = ports.choose(None, reserved, hosts=hosts, gpus=0, port=None)
-        second = next(p for p in plan.controller_ports(ports.ephemeral_range()) if reserved.take([p]))
+        free = (port for port in plan.controller_ports(ports.ephemeral_range()) if reserved.take([port]))
         files.complete(layout, cluster, as_root=os.geteuid() == 0, labels={})
-        listens = [f"127.0.0.1:{port}" for port in (cluster.port, second)]
-        _settle(layout, listens, database_url)
+        first = (cluster.port, cluster.http_port, cluster.metrics_port, cluster.web_port)
+        _settle(layout, {port: next(free) for port in first}, database_url)
         try:
             made.start("one")
             made.says("one", "controller.ready")
@@ -87,11 +88,14 @@ def two_controllers(directory: Path, database_url: str, hosts: int = 1) -> Itera
             made.end()
 
 
-def _settle(layout: Layout, listens: list[str], database_url: str) -> None:
-    """Settings of both controllers, and their addresses in those of the others."""
+def _settle(layout: Layout, second: dict[int, int], database_url: str) -> None:
+    """Settings of both controllers, the ``second`` with ports of its own, and both addresses in those of the others."""
     text = layout.config(plan.CONTROLLER).read_text().replace("log_file", "# log_file")
-    for name, listen in zip(NAMES, listens, strict=True):
-        own = text.replace(listens[0], listen).replace('state_dir = "controller"', f'state_dir = "{name}"')
+    for name in NAMES:
+        own = text.replace('state_dir = "controller"', f'state_dir = "{name}"')
+        if name == NAMES[1]:
+            own = re.sub(r"\b\d+\b", lambda found: str(second.get(int(found[0]), found[0])), own)
         (layout.directory / f"{name}.toml").write_text(f'database_url = "{database_url}"\n{own}')
+    one, two = (f"127.0.0.1:{port}" for port in next(iter(second.items())))
     for file in (layout.client_config, *layout.directory.glob("hosts/*/agent.toml")):
-        file.write_text(file.read_text().replace(f'"{listens[0]}"', f'"{",".join(listens)}"'))
+        file.write_text(file.read_text().replace(f'"{one}"', f'"{one},{two}"'))

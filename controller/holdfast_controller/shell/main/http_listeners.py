@@ -5,6 +5,7 @@ A controller without either loads none of the packages that they need.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from holdfast._security.server_tls import server_context
@@ -19,22 +20,34 @@ if TYPE_CHECKING:
     from holdfast_controller.shell.rest.listener import Listener
 
 
-async def listen(config: ControllerConfig, services: dict[str, object], guard: Guard) -> Listener | None:
+Confirmed = Callable[[], Awaitable[None]]
+"""Returns once the store has confirmed that this controller leads."""
+
+
+async def listen(
+    config: ControllerConfig, services: dict[str, object], guard: Guard, confirmed: Confirmed
+) -> Listener | None:
     """Serve ``services`` to callers with a certificate; None unless ``http_port`` is set. Raises ``ConfigError``."""
     if config.http_port is None:
         return None
     from holdfast_controller.shell.rest.calls import Calls
+    from holdfast_controller.shell.rest.health import WithHealth
     from holdfast_controller.shell.rest.listener import ServedNames, listen
     from holdfast_controller.shell.rest.page_routes import page_routes
     from holdfast_controller.shell.rest.routes import application
 
     calls = Calls(services, guard)
     app = application(calls, ServedNames(config.tls), page_routes(calls))
-    return await listen(app, config.host, config.http_port, server_context(config.tls))
+    return await listen(WithHealth(app, confirmed), config.host, config.http_port, server_context(config.tls))
 
 
 async def listen_web(
-    config: ControllerConfig, services: dict[str, object], guard: Guard, signed_in: SignedIn, browsers: WebService
+    config: ControllerConfig,
+    services: dict[str, object],
+    guard: Guard,
+    signed_in: SignedIn,
+    browsers: WebService,
+    confirmed: Confirmed,
 ) -> Listener | None:
     """Serve the page, and ``services`` to browsers that are signed in; None unless ``web.listen`` is set.
 
@@ -52,7 +65,29 @@ async def listen_web(
     if not config.web.listen:
         return None
     from holdfast_controller.shell.rest.calls import Calls
-    from holdfast_controller.shell.web.page_listener import listen
+    from holdfast_controller.shell.rest.health import WithHealth
+    from holdfast_controller.shell.web.application import application
+    from holdfast_controller.shell.web.page_listener import listen, reached_at, served_names
 
-    listener, browsers.reached_at = await listen(config, Calls(services, guard), signed_in)
+    names = served_names(config)
+    app = application(Calls(services, guard), signed_in, names)
+    listener = await listen(config, WithHealth(app, confirmed))
+    browsers.reached_at = lambda: (reached_at(config, names), listener.port)
     return listener
+
+
+async def listen_as_standby(config: ControllerConfig, leader: Callable[[], str]) -> dict[str, Listener]:
+    """Say at each address of HTTP, by its setting, that the controller on ``leader`` leads. Raises ``ConfigError``."""
+    listeners: dict[str, Listener] = {}
+    if config.http_port is not None:
+        from holdfast_controller.shell.rest.health import StandsBy
+        from holdfast_controller.shell.rest.listener import listen
+
+        context = server_context(config.tls)
+        listeners["http_port"] = await listen(StandsBy(leader), config.host, config.http_port, context)
+    if config.web.listen:
+        from holdfast_controller.shell.rest.health import StandsBy
+        from holdfast_controller.shell.web import page_listener
+
+        listeners["web_port"] = await page_listener.listen(config, StandsBy(leader))
+    return listeners

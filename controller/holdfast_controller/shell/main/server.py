@@ -59,6 +59,7 @@ from holdfast_controller.shell.enrolment.port import Enrolling
 from holdfast_controller.shell.main import http_listeners, self_checks
 from holdfast_controller.shell.main.fencing import Fencing
 from holdfast_controller.shell.main.reload import Settings, change_policies, change_receivers, policies_of
+from holdfast_controller.shell.main.standby import Standby
 from holdfast_controller.shell.main.store_upkeep import count_stored, keep_leading, note_position, upkeep
 from holdfast_controller.shell.notify import certificates
 from holdfast_controller.shell.notify.channels import Channels
@@ -80,7 +81,7 @@ from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store import high_water, ledger_rows
 from holdfast_controller.shell.store.series_file import SeriesFile
 from holdfast_controller.shell.store.series_store import SeriesStore
-from holdfast_controller.shell.store.store import Store, store_at
+from holdfast_controller.shell.store.store import store_at
 from holdfast_controller.shell.store.stored_bytes import MIB, StoredBytes
 from holdfast_controller.shell.web.signed_in import SignedIn
 from holdfast_controller.shell.web.web_service import WebService
@@ -135,8 +136,9 @@ async def serve(
     """
     supervisor = Supervisor()
     high_water.check_presence(config.database, config.secrets_key, config.database_url)
-    store = store_at(config.database, config.database_url, partial(_stand_by, supervisor))
-    cluster = await _opened(store, supervisor)
+    standby = Standby(config, supervisor)
+    store = store_at(config.database, config.database_url, standby.on_stand_by)
+    cluster = await standby.opened(store)
     try:
         policies = policies_of(config, await asyncio.wrap_future(store.call(store.secret_key)))
         kept = config.retention
@@ -202,8 +204,8 @@ async def serve(
         await enrolling.start()
         for name in ("", *SERVICES):
             await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-        http = await http_listeners.listen(config, services, guard)
-        web = await http_listeners.listen_web(config, services, guard, signed_in, browsers)
+        http = await http_listeners.listen(config, services, guard, driver.confirmed)
+        web = await http_listeners.listen_web(config, services, guard, signed_in, browsers, driver.confirmed)
         listeners = [each for each in (http, web) if each is not None]
         for listener, tell in ((http, on_http), (web, on_web)):
             if listener is not None and tell is not None:
@@ -246,20 +248,6 @@ async def serve(
             await asyncio.to_thread(kept_series.close)
     finally:
         await asyncio.to_thread(store.close)
-
-
-def _stand_by(supervisor: Supervisor, leader: str) -> None:
-    """A controller that waits for another one is as it should be."""
-    supervisor.tell(READY=1, STATUS=f"stands by: the controller on {leader} leads")
-
-
-async def _opened(store: Store, supervisor: Supervisor) -> Cluster:
-    """Open the store, however long that takes: a start that reads a long log is alive, and so is one that waits."""
-    opening = asyncio.wrap_future(store.call(store.open))
-    while not (await asyncio.wait({opening}, timeout=supervisor.beat_s))[0]:
-        supervisor.tell(WATCHDOG=1)
-    cluster: Cluster = opening.result()
-    return cluster
 
 
 async def _run_until_told(

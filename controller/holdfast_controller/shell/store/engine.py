@@ -41,7 +41,10 @@ class Engine(Protocol):
         """Open it, check it, and bring its tables up to date. Raises ``StoreError``."""
 
     def wait(self) -> None:
-        """Wait until no other controller uses the store."""
+        """Wait until no other controller uses the store. Raises ``StoreError`` once it was given up."""
+
+    def give_up(self) -> None:
+        """End that wait; called on another thread."""
 
     def take(self) -> bool:
         """Within the transaction that begins an epoch: let no other controller commit until that has ended.

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,16 +20,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 import sqlalchemy as sa
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.json import Json
-from psycopg.types.string import StrDumperUnknown, TextLoader
 from sqlalchemy.dialects import postgresql
 
 from holdfast._daemon import log
-from holdfast.errors import ConfigError, StoreError
+from holdfast.errors import StoreError
 from holdfast_controller.shell.store import copying, high_water, meta_rows, migrate
 from holdfast_controller.shell.store.engine import DEPOSED_FIX, Deposed, OutcomeUnknown
 from holdfast_controller.shell.store.faults import Damaged
+from holdfast_controller.shell.store.postgresql_address import checked, first_line, name_of
+from holdfast_controller.shell.store.postgresql_text import Dumper, Loader, storable_value
 from holdfast_controller.shell.store.records import Record, checksum, row_of
 from holdfast_controller.shell.store.schema import events
 
@@ -37,15 +38,6 @@ TERM_S, LOOK_EVERY_S = 2.0, 0.25
 RECONNECT_FOR_S = 30.0
 """A database that is away for longer ends the controller, and another one may lead."""
 RECONNECT_EVERY_S = 0.25
-DEFAULTS = {
-    "connect_timeout": "5",
-    "keepalives_idle": "5",
-    "keepalives_interval": "2",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "10000",
-    "target_session_attrs": "read-write",
-}
-"""Of libpq's parameters, unless the address sets them: a server that is gone is noticed in 5 to 10 s."""
 SESSION = {
     # What is acknowledged is on disk, and on the synchronous replicas, whatever the server's default.
     "synchronous_commit": "on",
@@ -74,32 +66,6 @@ _AS_JSON = functools.partial(json.dumps, ensure_ascii=False)
 R = TypeVar("R")
 
 
-_NUL, _MARK = "\0", "\ue000"
-"""PostgreSQL's text holds no NUL, which an error message or a reason may have: it is stored as the mark and 0."""
-
-
-def storable(text: str) -> str:
-    """Text as PostgreSQL can hold it; ``stored`` gives it back."""
-    if _NUL in text or _MARK in text:
-        return text.replace(_MARK, f"{_MARK}1").replace(_NUL, f"{_MARK}0")
-    return text
-
-
-def stored(text: str) -> str:
-    """The text that ``storable`` was given."""
-    return text.replace(f"{_MARK}0", _NUL).replace(f"{_MARK}1", _MARK) if _MARK in text else text
-
-
-class _Dumper(StrDumperUnknown):
-    def dump(self, obj: str) -> Any:
-        return super().dump(storable(obj))
-
-
-class _Loader(TextLoader):
-    def load(self, data: Any) -> Any:
-        return stored(super().load(data))  # type: ignore[arg-type]
-
-
 class Claim(NamedTuple):
     """The controller that leads by the database, and its last transaction's number; empty where there never was one."""
 
@@ -119,6 +85,7 @@ class PostgresDatabase:
         """
         self._on_stand_by = on_stand_by
         self._stands_by = ""
+        self._given_up = threading.Event()
         self._seen = Claim("", "")
         self._leads = False
         self._conninfo = checked(address)
@@ -151,11 +118,13 @@ class PostgresDatabase:
     def wait(self) -> None:
         """Wait until the controller that leads has written nothing for ``TERM_S``, has ended, or was this one.
 
-        Only time that passes here counts: no clock of another machine is compared.
+        Only time that passes here counts: no clock of another machine is compared. Raises ``StoreError`` once it was
+        given up.
         """
         self._seen, last, still = self._claim(), time.monotonic(), 0.0
         while not self._free(self._seen) and still < TERM_S:
-            time.sleep(LOOK_EVERY_S)
+            if self._given_up.wait(LOOK_EVERY_S):
+                raise StoreError(f"The wait for {self.name} was given up.")
             found, now = self._on_whole_connection(self._claim), time.monotonic()
             if found == self._seen:
                 still += min(now - last, 2 * LOOK_EVERY_S)  # not the time in which nothing could be seen
@@ -164,6 +133,10 @@ class PostgresDatabase:
                 if not self._free(found):
                     self._stand_by(found.leader)
             self._seen, last = found, now
+
+    def give_up(self) -> None:
+        """End the wait, on whatever thread that is: a controller that ends must not lead after all."""
+        self._given_up.set()
 
     def take(self) -> bool:
         """Within the transaction that begins an epoch: let no other controller commit until that has ended.
@@ -244,7 +217,7 @@ class PostgresDatabase:
         """Write to the end of the log, in one statement; without records the claim alone is written."""
         if records:
             names = events.columns.keys()
-            rows = [dict(zip(names, map(_storable, row_of(record)), strict=True)) for record in records]
+            rows = [dict(zip(names, map(storable_value, row_of(record)), strict=True)) for record in records]
             self.connection.exec_driver_sql(_APPEND, (Json(rows, _AS_JSON),))
 
     def shrink(self, *, emptied: bool) -> bool:
@@ -277,8 +250,8 @@ class PostgresDatabase:
 
     def _connect(self) -> psycopg.Connection[Any]:
         made = psycopg.connect(self._conninfo, autocommit=True)  # transactions are begun above, not by the driver
-        made.adapters.register_dumper(str, _Dumper)
-        made.adapters.register_loader("text", _Loader)
+        made.adapters.register_dumper(str, Dumper)
+        made.adapters.register_loader("text", Loader)
         made.execute("SELECT set_config('application_name', %s, false)", (f"{_NAME} {socket.gethostname()}"[:63],))
         for name, value in SESSION.items():
             made.execute(f"SET {name} = '{value}'")
@@ -297,7 +270,7 @@ class PostgresDatabase:
                 broken = self._connection is None or error.connection_invalidated
                 if not broken or time.monotonic() >= give_up:
                     raise
-                log.warning("store.unreachable", database=self.name, error=_first_line(error))
+                log.warning("store.unreachable", database=self.name, error=first_line(error))
                 self._drop()
                 time.sleep(RECONNECT_EVERY_S)
 
@@ -368,33 +341,3 @@ class PostgresDatabase:
                 log.warning("store.not_durable", database=self.name, off=", ".join(risky))
         finally:
             self.connection.rollback()
-
-
-def _storable(value: object) -> object:
-    return storable(value) if isinstance(value, str) else value
-
-
-def checked(address: str) -> str:
-    """The parameters of a connection by libpq's rules, with our defaults. Raises ``ConfigError``."""
-    try:
-        given = conninfo_to_dict(address)
-    except psycopg.ProgrammingError as error:
-        raise ConfigError(
-            f"database_url can't be read: {_first_line(error)}.",
-            fix='Write it as libpq does: "postgresql://USER@HOST/DATABASE", the password in a file: "?passfile=FILE".',
-        ) from error
-    return make_conninfo(**{**DEFAULTS, **{name: str(value) for name, value in given.items() if value is not None}})
-
-
-def name_of(conninfo: str) -> str:
-    """How sentences call a database: its name and its servers."""
-    given = conninfo_to_dict(conninfo)
-    hosts, ports = (str(given.get(name) or "").split(",") for name in ("host", "port"))
-    both = zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=False)
-    servers = (f"{host or 'this machine'}{f':{port}' if port else ''}" for host, port in both)
-    return f"PostgreSQL database {given.get('dbname') or given.get('user') or ''} at {' or '.join(servers)}"
-
-
-def _first_line(error: Exception) -> str:
-    cause = getattr(error, "orig", None) or error
-    return str(cause).strip().partition("\n")[0].rstrip(".")

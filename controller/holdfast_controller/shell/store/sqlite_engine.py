@@ -60,6 +60,9 @@ class SqliteFile:
     def wait(self) -> None:
         """Not needed: the lock on the file is exclusive."""
 
+    def give_up(self) -> None:
+        """Not needed: nothing waits."""
+
     def take(self) -> bool:
         """Always: the lock on the file is exclusive."""
         return True

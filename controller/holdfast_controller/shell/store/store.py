@@ -88,6 +88,10 @@ class Store:
             hit("controller.epoch.after")
             return cluster
 
+    def give_up(self) -> None:
+        """Have ``open`` raise ``StoreError`` where it waits for another controller. Called on another thread."""
+        self.engine.give_up()
+
     def _take_over(self, accept_loss: bool) -> Cluster:
         self.epoch = int(self._meta("epoch") or 0)
         self._cluster = high_water.cluster_of(self._meta("secret_key"))

@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from starlette.types import ASGIApp
 
 from holdfast._security.server_tls import server_context
 from holdfast._security.tls import TlsFiles
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.rest import listener
-from holdfast_controller.shell.rest.calls import Calls
 from holdfast_controller.shell.rest.listener import Listener, ServedNames
-from holdfast_controller.shell.web.application import MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE, application
-from holdfast_controller.shell.web.signed_in import SignedIn
+from holdfast_controller.shell.web.application import MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE
 
 
-async def listen(
-    config: ControllerConfig, calls: Calls, signed_in: SignedIn
-) -> tuple[Listener, Callable[[], tuple[str, int]]]:
-    """Serve the page at ``web.listen``; returns the listener, and where browsers reach it as (name, port).
-
-    The name is empty where the controller's own certificate is shown, which has all of its names. Raises
-    ``ConfigError``.
-    """
-    files = tls_files(config)
-    names = ServedNames(files)
+async def listen(config: ControllerConfig, app: ASGIApp) -> Listener:
+    """Serve ``app`` at ``web.listen`` to browsers, none of which has a certificate. Raises ``ConfigError``."""
     host, _, port = config.web.listen.rpartition(":")
-    made = await listener.listen(
-        application(calls, signed_in, names),
+    return await listener.listen(
+        app,
         host.removeprefix("[").removesuffix("]"),
         int(port),
-        server_context(files, anyone=True),
+        server_context(tls_files(config), anyone=True),
         key="web.listen",
         most=MAX_CONNECTIONS,
         most_of_one=MAX_CONNECTIONS_OF_ONE,
     )
 
-    def reached_at() -> tuple[str, int]:
-        if config.web.cert is None:
-            return "", made.port
-        plain = sorted((name for name in names() if "*" not in name), key=lambda name: (_is_address(name), name))
-        return config.advertise if config.advertise in plain else next(iter(plain), ""), made.port
 
-    return made, reached_at
+def served_names(config: ControllerConfig) -> ServedNames:
+    """The names in the certificate that browsers are shown. Raises ``ConfigError``."""
+    return ServedNames(tls_files(config))
+
+
+def reached_at(config: ControllerConfig, names: ServedNames) -> str:
+    """The name by which browsers reach the page; empty for the controller's own certificate, which has all of them."""
+    if config.web.cert is None:
+        return ""
+    plain = sorted((name for name in names() if "*" not in name), key=lambda name: (_is_address(name), name))
+    return config.advertise if config.advertise in plain else next(iter(plain), "")
 
 
 def _is_address(name: str) -> bool:

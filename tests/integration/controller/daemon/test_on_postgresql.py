@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 import socket
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, job
-from tests.integration.controller.daemon.test_state_directory import until
 from tests.integration.controller.process import Process, ended, stub
+from tests.integration.controller.web import BODY, caller, context
 from tests.support.postgres import Server
 from tests.support.stubs import cluster_stub
 
@@ -21,6 +23,8 @@ pytestmark = [
     pytest.mark.require("postgres"),
     pytest.mark.races(reason="a controller that gets no processor for two seconds is replaced by the other one"),
 ]
+STARTS_WITHIN_S = 60.0
+"""A controller that is started beside others."""
 BEAT = agent_pb2.SessionRequest(heartbeat=agent_pb2.Heartbeat())
 
 
@@ -45,6 +49,13 @@ def on_another_machine(daemon: Process, root: Path) -> Process:
     settings = re.sub(r'state_dir = ".*"', f'state_dir = "{root}/state"', settings)
     (root / "controller.toml").write_text(settings)
     return Process(root, daemon.certificates)
+
+
+async def says(process: Process, event: str) -> None:
+    """Wait until a controller has noted ``event``."""
+    async with asyncio.timeout(STARTS_WITHIN_S):
+        while event not in process.log:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
 
 
 async def jobs(process: Process, running: object) -> list[str]:
@@ -97,7 +108,7 @@ async def test_a_second_controller_stands_by_and_leads_once_the_first_has_ended(
     other = on_another_machine(on_postgres, tmp_path / "other")
     standby = other.start()
     try:
-        await until(lambda: "controller.stands_by" in other.log)
+        await says(other, "controller.stands_by")
         await asyncio.sleep(3.0)  # more than a term: the first one writes though nothing happens
         assert "controller.ready" not in other.log
         leadership = await leadership_of(on_postgres, process)
@@ -108,6 +119,74 @@ async def test_a_second_controller_stands_by_and_leads_once_the_first_has_ended(
         assert await ended(process) == 0
         assert await jobs(other, standby) == [made]
         assert not (await leadership_of(other, standby)).standbys
+    finally:
+        standby.kill()
+        await ended(standby)
+
+
+def ports(process: Process, event: str) -> tuple[int, int]:
+    """Those of ``http_port`` and of the page, as a controller has last noted them."""
+    said = json.loads(next(line for line in reversed(process.log.splitlines()) if event in line))
+    return int(said["http_port"]), int(said["web_port"])
+
+
+def asking(process: Process, event: str) -> tuple[httpx.AsyncClient, httpx.AsyncClient]:
+    """One that calls over HTTP, and a browser without a certificate, which uses the address."""
+    http, web = ports(process, event)
+    files = process.certificates.files["user/ann"]
+    browser = httpx.AsyncClient(
+        base_url=f"https://127.0.0.1:{web}", verify=context(files, certificate=False), trust_env=False
+    )
+    return caller(http, files), browser
+
+
+async def test_a_controller_that_stands_by_answers_503_over_http_and_says_who_leads(
+    on_postgres: Process, tmp_path: Path
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        metrics_port = free.getsockname()[1]
+    settings = on_postgres.root / "controller.toml"
+    served = 'http_port = 0\nweb = {listen = "127.0.0.1:0"}\n'
+    settings.write_text(served + settings.read_text())
+    process = on_postgres.start()
+    await on_postgres.ready(process)
+    for client in asking(on_postgres, "controller.ready"):
+        async with client:
+            found = await client.get("/health")
+            assert (found.status_code, found.json()) == (200, {})
+    other = on_another_machine(on_postgres, tmp_path / "other")
+    own = other.root / "controller.toml"
+    text = f'metrics_listen = "127.0.0.1:{metrics_port}"\n' + own.read_text()
+    taken, _ = ports(on_postgres, "controller.ready")
+    own.write_text(text.replace("http_port = 0", f"http_port = {taken}"))
+    assert await ended(other.start()) != 0, "it does not lead later, either"
+    assert f"Cannot serve HTTP on 127.0.0.1:{taken}" in other.log
+    own.write_text(text)
+    standby = other.start()
+    other.processes = [standby]
+    try:
+        await says(other, "controller.refers")
+        by_certificate, browser = asking(other, "controller.refers")
+        async with by_certificate, browser:
+            for client in (by_certificate, browser):
+                for method, path in (("GET", "/health"), ("GET", "/"), ("POST", "/v1/jobs"), ("GET", "/metrics")):
+                    said = await client.request(method, path, json=BODY if method == "POST" else None)
+                    error = said.json()["error"]
+                    assert (said.status_code, error["code"], error["status"]) == (503, 503, "UNAVAILABLE")
+                    assert (
+                        error["message"] == f"This controller stands by: the one on {socket.gethostname()} leads."
+                    )
+                    assert said.headers["Retry-After"] == "1"
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", metrics_port)).close()
+        process.send_signal(signal.SIGTERM)
+        assert await ended(process) == 0
+        await other.ready(standby)
+        for client in asking(other, "controller.ready"):
+            async with client:
+                assert (await client.get("/health")).status_code == 200
+        socket.create_connection(("127.0.0.1", metrics_port)).close()
     finally:
         standby.kill()
         await ended(standby)

@@ -388,7 +388,7 @@ def test_errors_of_the_server_say_what_to_do(made: InPostgres) -> None:
 
 
 def test_an_address_that_cannot_be_read_is_named_without_its_password() -> None:
-    from holdfast_controller.shell.store.postgresql import checked, name_of
+    from holdfast_controller.shell.store.postgresql_address import checked, name_of
 
     with pytest.raises(ConfigError, match=r"database_url can't be read: .*postgresql://USER@HOST"):
         checked("postgresql://[")
