@@ -62,7 +62,7 @@ def taken(value: bytes, path: str = "value") -> Secret:
     """
     value = value.removesuffix(b"\n").removesuffix(b"\r")
     if not value:
-        raise InvalidInput([Violation(path, "is empty")], what="The secret")
+        raise InvalidInput([Violation(path, "is empty", "give a value of one byte or more")], what="The secret")
     if b"\0" in value:
         problem = "contains a NUL byte, which no variable can hold"
         raise InvalidInput([Violation(path, problem, "encode it, such as with base64")], what="The secret")

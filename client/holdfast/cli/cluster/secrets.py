@@ -86,7 +86,7 @@ def _value(name: str, file: Path | None) -> Secret:
             with file.open("rb") as opened:
                 return taken(opened.read(MAX_BYTES + 3), str(file))
         except OSError as error:
-            violation = Violation("--from-file", f"{file}: {error.strerror}")
+            violation = Violation("--from-file", f"{file}: {error.strerror}", "name a file that you can read")
             raise InvalidInput([violation], what="The command line") from error
     if sys.stdin.isatty():
         return taken(click.prompt(f"Value of {name}", hide_input=True, err=True).encode(), "the value")

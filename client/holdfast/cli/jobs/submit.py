@@ -212,7 +212,8 @@ def _take_pools(
 
     of_pools = code_of(pools)
     if of_pools is not None and code is not None:
-        raise InvalidSpec([Violation("--script", "the first pool says what to run already")], what=COMMAND_LINE)
+        problem = "the first pool says what to run already"
+        raise InvalidSpec([Violation("--script", problem, "leave out one of the two")], what=COMMAND_LINE)
     check_what_runs(pools, package_uris, code=of_pools is not None or code is not None)
     if (holder := spec_in(data)) is not None:  # else the spec's reading says what is wrong with it
         holder.pop("worker_pool_specs", None)
@@ -241,4 +242,5 @@ def _stdin() -> str:
     try:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
-        raise InvalidSpec([Violation("", f"is not UTF-8 text (byte {error.start})")], what="stdin") from error
+        problem = f"is not UTF-8 text (byte {error.start})"
+        raise InvalidSpec([Violation("", problem, "save it as UTF-8")], what="stdin") from error

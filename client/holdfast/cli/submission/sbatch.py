@@ -80,7 +80,9 @@ class _Script:
         """A whole number above 0."""
         text = self.options.pop(name, "")
         if text and not (text.isdecimal() and 0 < int(text) < 1_000_000):
-            self.problems.append(Violation(f"#SBATCH --{name}", f"{text!r} is no number above 0"))
+            self.problems.append(
+                Violation(f"#SBATCH --{name}", f"{text!r} is no number above 0", "write one, such as 2")
+            )
             return default
         return int(text) if text else default
 
@@ -133,7 +135,8 @@ def _directive(script: _Script, text: str) -> None:
     while words:
         word = words.pop(0)
         if word == "hetjob" or not word.startswith("-"):
-            script.problems.append(Violation(f"#SBATCH {word}", "has no counterpart"))
+            fix = "write a job file with a pool for each part" if word == "hetjob" else "options begin with a dash"
+            script.problems.append(Violation(f"#SBATCH {word}", "has no counterpart", fix))
             return
         name, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("--"):
@@ -165,9 +168,8 @@ def _gpus(script: _Script, nodes: int, per_node: int) -> int:
         count = text.rpartition(":")[2]
         each = (int(count) if count.isdecimal() else 1 if text == "gpu" else 0) * share
         if each < 1 or each != int(each):
-            script.problems.append(
-                Violation(f"#SBATCH --{name}", f"{text!r} is no whole number of GPUs for each node")
-            )
+            why = f"{text!r} is no whole number of GPUs for each node"
+            script.problems.append(Violation(f"#SBATCH --{name}", why, "write --gpus-per-node=8, say"))
         found = found or int(each)
     return found
 
@@ -239,7 +241,8 @@ def _program(script: _Script, tasks: int) -> str:
     elif steps:
         lines[steps[0]] = _without_srun(script, steps[0])
     elif tasks > 1:
-        script.problems.append(Violation("", f"has no srun, so Slurm would run it once, not as {tasks} tasks"))
+        why = f"has no srun, so Slurm would run it once, not as {tasks} tasks"
+        script.problems.append(Violation("", why, "write srun before the program, or ask for one task"))
     return "\n".join([TASK_VARIABLES, *(line for line in lines if not line.startswith("#"))])
 
 
@@ -254,9 +257,11 @@ def _without_srun(script: _Script, index: int) -> str:
         if not word.startswith("--"):
             name, equals = word[1], word[2:]
         if name not in OF_SRUN | SIZES:
-            script.problems.append(Violation(f"line {index + 1}", f"srun's option {word} has no counterpart"))
+            script.problems.append(
+                Violation(f"line {index + 1}", f"srun's option {word} has no counterpart", "leave it out")
+            )
         if name in WITH_VALUE and not equals:
             rest = rest.partition(" ")[2].lstrip()
     if rest.rstrip().endswith("&"):
-        script.problems.append(Violation(f"line {index + 1}", "srun runs in the background"))
+        script.problems.append(Violation(f"line {index + 1}", "srun runs in the background", "leave out the &"))
     return rest

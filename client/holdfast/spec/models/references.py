@@ -41,7 +41,9 @@ def unusable_packages(job: JobSpec) -> list[Violation]:
                 fix = "submit it with holdfast submit, which uploads the file, or write file:// and a path on hosts"
                 found.append(Violation(place, "is a local path, and no bundle is named that holds it", fix))
             elif not kind and (package.startswith("/") or ".." in package.split("/")):
-                found.append(Violation(place, "is no path within the bundle"))
+                found.append(
+                    Violation(place, "is no path within the bundle", "write it from the bundle's top, without ..")
+                )
     return found
 
 
