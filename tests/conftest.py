@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import gc
+import os
 import signal
+import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -10,6 +15,10 @@ from tests.support import leftovers, machine_parts, reruns, stalls
 from tests.support.fake_nvml.library import FakeNvml, build
 
 pytest_plugins = ["pytester"]
+
+# A daemon that compiles itself at each start takes twice the processor time, and tests start a thousand.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,13 +44,29 @@ RACING = {
 """Folders whose tests race with the machine, and how; a narrower mark is better."""
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing of what is collected ever becomes garbage: to look for cycles in it costs each process seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
     for item in items:
-        for folder, reason in RACING.items():
-            if item.path.is_relative_to(here / folder) and item.get_closest_marker("races") is None:
-                item.add_marker(pytest.mark.races(reason=reason))
+        if item.get_closest_marker("races") is None and (reason := _races(item.path)):
+            item.add_marker(pytest.mark.races(reason=reason))
     reruns.allow(items)
+
+
+@functools.cache
+def _races(path: Path) -> str | None:
+    """Why the tests of a file race with the machine, if they do by their folder."""
+    here = Path(__file__).parent
+    return next((reason for folder, reason in RACING.items() if path.is_relative_to(here / folder)), None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
