@@ -65,6 +65,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} submitted"
         case ev.JobQueued():
             return f"{event.job_id} queued: {event.reason}"
+        case ev.TurnCame():
+            return f"{event.job_id} has its turn"
         case ev.DependencyEnded():
             return f"{event.job_id} {'waited' if event.met else 'waited in vain'} for {event.on} {event.state.name}"
         case ev.PlacementTried():

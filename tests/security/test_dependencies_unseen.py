@@ -41,6 +41,15 @@ def test_its_refusal_is_that_of_an_id_that_names_no_job(world: World) -> None:
     assert not refused(world, "seen", "hidden", sees="vision secret")
 
 
+def test_an_array_is_as_little_seen_as_a_job(world: World) -> None:
+    hidden = JobSubmission(0, "bob", "", "sweep", "x", {}, gang(1, project="secret"), "{}", indices=(1, 2))
+    world.step(hidden)
+    absent = refused(world, "absent")
+    assert refused(world, "sweep") == absent.replace("absent", "sweep")
+    assert refused(world, "sweep-1") == absent.replace("absent", "sweep-1")
+    assert not refused(world, "sweep", sees="secret")
+
+
 def test_what_else_is_wrong_is_told_as_if_it_were_not_there(world: World) -> None:
     absent, hidden = refused(world, "absent", "no-such", "bad"), refused(world, "hidden", "no-such", "bad")
     assert "'no-such'" in absent and "bad ended as CANCELLED" in absent

@@ -45,6 +45,8 @@ def draw(seed: int) -> Plan:
     moves += _stalls(random.Random(f"stalls {seed}"), names, lasts_s)
     moves.sort(key=lambda move: move.at_s)
     moves = _chained(moves, random.Random(f"after {seed}"))
+    moves += _arrays(random.Random(f"array {seed}"), hosts, lasts_s, honest=honest)
+    moves.sort(key=lambda move: move.at_s)
     return Plan(
         seed,
         dice.getrandbits(64),
@@ -111,6 +113,20 @@ def _chained(moves: list[Move], dice: random.Random) -> list[Move]:
             move = replace(move, after=after, gang=replace(move.gang, pause_if_unmet=pauses))
         found.append(move)
     return found
+
+
+def _arrays(dice: random.Random, hosts: int, lasts_s: float, *, honest: bool) -> list[Move]:
+    """In a sixth of the worlds one submission makes several jobs, of which only some run at once."""
+    if dice.random() > 0.17:
+        return []
+    at_s, count = dice.random() * lasts_s * 0.5, dice.randint(2, 5)
+    gang = _gang(dice, min(hosts, 2), may_be_replaced=honest)
+    indices, at_once = tuple(range(7, 7 + 2 * count, 2)), dice.choice([0, 1, 1, 2, 2, 3])
+    moves: list[Move] = [Submit(at_s, "array", gang, dice.choice([0.0, 5.0, 20.0]), (), indices, at_once)]
+    for _ in range(dice.choice([0, 1, 3])):
+        verb = dice.choice(["cancel", "cancel all", "pause", "resume", "restart"])
+        moves.append(OfJob(at_s + dice.random() * lasts_s * 0.5, verb, "array"))
+    return moves
 
 
 def _stalls(dice: random.Random, names: list[str], lasts_s: float) -> list[Move]:

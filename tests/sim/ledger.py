@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tests.sim.cluster.database import Record
 
 from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.dependencies import DependencyEnd
 from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.hosts.host import Place
@@ -54,6 +55,8 @@ class JobAccount:
     ended: str = ""
     told: set[str] = field(default_factory=set)
     """Jobs of whose ends it was told."""
+    has_turn: bool = False
+    """In its array."""
     missed: bool = False
     """One of them has ended otherwise than it waited for."""
 
@@ -83,6 +86,8 @@ class Ledger:
 
     jobs: dict[str, JobAccount] = field(default_factory=dict)
     requests: dict[tuple[str, str], str] = field(default_factory=dict)
+    arrays: list[list[Element]] = field(default_factory=list)
+    """Elements of each array, as they were made."""
     secrets: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     fenced: set[str] = field(default_factory=set)
@@ -101,8 +106,10 @@ class Ledger:
                 request = event.owner, event.request_id
                 check(request not in self.requests, "13 idempotent", f"{request} made a second job")
                 check(event.job_id not in self.jobs, "13 idempotent", f"{event.job_id} was made twice")
-                self.requests[request] = event.job_id
+                if event.request_id:
+                    self.requests[request] = event.job_id
                 self.jobs[event.job_id] = JobAccount(event.gang, len(self.jobs))
+                self._element(event, check)
             case _ if (job_id := getattr(event, "job_id", None)) is not None:
                 self._of_job(job_id, self.jobs[job_id], event, check)
 
@@ -112,8 +119,14 @@ class Ledger:
         match event:
             case ev.DependencyEnded():
                 self._told(name, job, event, check)
+            case ev.TurnCame():
+                self._turn(name, job, check)
+            case ev.JobPaused():
+                job.has_turn = False
             case ev.JobPlaced(generation=generation, places=places):
                 self._after(name, job, check)
+                turn = job.has_turn or job.gang.array is None or not job.gang.array.at_once
+                check(turn, "21 arrays", f"{name} starts before its turn")
                 self._next(name, job, generation, check)
                 job.placements.append((generation, places))
                 self._lent(name, job, event.loan_of, check)
@@ -150,12 +163,36 @@ class Ledger:
                 job.stopped, job.outcome = job.generation, outcome.name
             case ev.JobEnded(state=state):
                 check(job.outcome == state.name, "7 terminal absorbs", f"{name} ends as {state.name}")
-                job.ended = state.name
+                job.ended, job.has_turn = state.name, False
             case ev.RankExited(exit=exit_):
                 once = (exit_.generation, exit_.rank) not in job.exits
                 what = f"{name} generation {exit_.generation} rank {exit_.rank}"
                 check(once, "5 one record", f"{what} has a second terminal record")
                 job.exits.add((exit_.generation, exit_.rank))
+
+    def _element(self, event: ev.JobSubmitted, check: Check) -> None:
+        """Each index of an array is made once, and all of them together."""
+        element = event.gang.array
+        before = self.arrays[-1] if self.arrays else None
+        if before is not None and len(before) < before[0].count:
+            follows = element is not None and element.array == before[0].array
+            check(follows, "21 arrays", f"{event.job_id} comes before all of {before[0].array} are made")
+        if element is None:
+            return
+        if before is None or before[0].array != element.array:
+            self.arrays.append([])
+        known = [each.index for each in self.arrays[-1]]
+        check(element.index not in known, "21 arrays", f"index {element.index} of {element.array} is made twice")
+        self.arrays[-1].append(element)
+
+    def _turn(self, name: str, job: JobAccount, check: Check) -> None:
+        """No more of an array have their turn than may."""
+        element = job.gang.array
+        assert element is not None
+        have = [other for other in self.jobs.values() if other.has_turn and other.gang.array is not None]
+        count = sum(other.gang.array.array == element.array for other in have if other.gang.array is not None)
+        check(count < element.at_once, "21 arrays", f"{name} has its turn beside {count} of {element.at_once}")
+        job.has_turn = True
 
     def _told(self, name: str, job: JobAccount, event: ev.DependencyEnded, check: Check) -> None:
         """Of an end that has come, as it has come, and once."""

@@ -22,11 +22,14 @@ class Submit:
     runs_s: float = 0.0
     after: tuple[Dependency, ...] = ()
     """On jobs by their names; those that the user has no answer for by then are left out."""
+    indices: tuple[int, ...] = ()
+    """Of an array."""
+    at_once: int = 0
 
 
 @dataclass(frozen=True)
 class OfJob:
-    """cancel, pause, resume, restart or hold."""
+    """cancel, pause, resume, restart or hold; or cancel all, of an array."""
 
     at_s: float
     verb: str
@@ -111,8 +114,8 @@ Move = Submit | OfJob | OfHost | Cut | Dies | PowerLoss | SwitchedOff | Frozen |
 def make(world: World, move: Move) -> None:
     """Do it now."""
     match move:
-        case Submit(_, job, gang, runs_s, after):
-            world.users.submit(job, gang, runs_s, after)
+        case Submit(_, job, gang, runs_s, after, indices, at_once):
+            world.users.submit(job, gang, runs_s, after, indices, at_once)
         case OfJob(_, verb, job, args):
             world.users.of_job(verb, job, *args)
         case OfHost(_, verb, host, args):
@@ -182,13 +185,14 @@ def _die(world: World, what: str, host: str) -> None:
 def words(move: Move) -> str:
     """For the story."""
     match move:
-        case Submit(_, job, gang, runs_s, after):
+        case Submit(_, job, gang, runs_s, after, indices, at_once):
             parts = [f"{len(gang.members)} workers", f"{gang.gpus} GPUs"]
             parts += [f"{runs_s:g} s"] if runs_s else []
             parts += ["STOP_AND_REPLACE"] if gang.replace_when_lost else []
             parts += ["REPLACE_IF_ISOLATED"] if gang.replace_if_isolated else []
             parts += [gang.retries.scope.name] if gang.retries.scope.name == "WORKER" else []
             parts += [f"after {each.job}, for it to {each.end.in_words}" for each in after]
+            parts += [f"{len(indices)} times, {at_once or 'all'} at once"] if indices else []
             parts += ["or pauses"] if gang.pause_if_unmet else []
             return f"a user submits {job} ({', '.join(parts)})"
         case OfJob(_, verb, job, args):

@@ -32,7 +32,8 @@ from holdfast_agent.shim.peers import PeerBook
 from holdfast_controller.core import reactor as controller_reactor
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hosts import sessions
-from holdfast_controller.core.lifecycle import exits, launch, lost_hosts, stop
+from holdfast_controller.core.lifecycle import arrays, exits, launch, lost_hosts, stop
+from holdfast_controller.core.model.arrays import Array
 from holdfast_controller.core.model.dependencies import DependencyEnd
 from holdfast_controller.core.model.hosts import lease
 from holdfast_controller.core.model.job_state import JobState
@@ -176,6 +177,15 @@ def _acks_what_it_drops() -> AbstractContextManager[Any]:
     return patch.object(exits, "on_exit", on_exit)
 
 
+def _too_many_turns() -> AbstractContextManager[Any]:
+    sound = Array.next_turns
+
+    def next_turns(self: Array) -> list[str]:
+        return sound(replace(self, at_once=self.at_once + 1) if self.at_once else self)
+
+    return patch.object(Array, "next_turns", next_turns)
+
+
 def _does_not_wait_for_all() -> AbstractContextManager[Any]:
     sound = launch.on_prepared
 
@@ -312,7 +322,11 @@ PLANTED: dict[str, Planted] = {
     ),
     "ends go unheard": Planted(
         "leave jobs waiting for one that has ended",
-        plant=lambda: patch.object(controller_reactor, "tell_dependents", lambda _: False),
+        plant=lambda: patch.object(arrays, "tell_dependents", lambda _: False),
+    ),
+    "too many turns": Planted(
+        "let one more element of an array run than may at once",
+        plant=_too_many_turns,
     ),
     "adopts nothing": Planted("kill what a living shim supervises at the agent's start", plant=_adopts_nothing),
     "silent after a hello": Planted("say nothing to an agent that is back", plant=_says_nothing_after_a_hello),

@@ -95,6 +95,9 @@ def job_from(source: JobSource | None, asked: Arguments, packed: Packed) -> job_
         if not isinstance(key, str) or not isinstance(value, str):
             raise _wrong("labels", f"{key!r}: {value!r} is no pair of texts", 'such as {"team": "vision"}')
         job.labels[key] = value
+    if job.job_spec.scheduling.array:
+        fix = "leave scheduling.array out and call submit for each index, or type: holdfast submit FILE"
+        raise _wrong("job", "makes an array, and submit returns one job", fix)
     return job
 
 

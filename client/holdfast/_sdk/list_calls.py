@@ -17,27 +17,47 @@ class ListCalls(Calling):
 
     _jobs: job_pb2_grpc.JobServiceAsyncStub
 
-    async def list_jobs(self, filter: str = "", *, page_size: int = 0) -> AsyncGenerator[job_pb2.CustomJob]:
-        """All jobs that match, oldest first, without their workers; pages are fetched as they are needed."""
+    async def list_jobs(
+        self, filter: str = "", *, page_size: int = 0, one_per_array: bool = False
+    ) -> AsyncGenerator[job_pb2.CustomJob]:
+        """All jobs that match, oldest first, without their workers; pages are fetched as they are needed.
+
+        With ``one_per_array`` one element stands for all of its array that match.
+        """
         token = ""
+        arrays: set[str] = set()
         while True:
-            request = job_pb2.ListJobsRequest(filter=filter, page_size=page_size, page_token=token)
+            request = job_pb2.ListJobsRequest(
+                filter=filter, page_size=page_size, page_token=token, one_per_array=one_per_array
+            )
             page = await self._unary(self._jobs.ListJobs, request)
             for job in page.jobs:
+                if one_per_array and job.array.id:
+                    if job.array.id in arrays:
+                        continue
+                    arrays.add(job.array.id)
                 yield job
             token = page.next_page_token
             if not token:
                 return
 
-    async def newest_jobs(self, count: int, filter: str = "") -> list[job_pb2.CustomJob]:
-        """The newest ``count`` (at most 1000) jobs that match, oldest first, without their workers."""
+    async def newest_jobs(
+        self, count: int, filter: str = "", *, one_per_array: bool = False
+    ) -> list[job_pb2.CustomJob]:
+        """The newest ``count`` (at most 1000) jobs that match, oldest first, without their workers.
+
+        With ``one_per_array`` one element stands for all of its array that match.
+        """
         found: list[job_pb2.CustomJob] = []
         token = ""
         while len(found) < count:
             left = count - len(found)
-            request = job_pb2.ListJobsRequest(filter=filter, page_size=left, newest=True, page_token=token)
+            request = job_pb2.ListJobsRequest(
+                filter=filter, page_size=left, newest=True, page_token=token, one_per_array=one_per_array
+            )
             page = await self._unary(self._jobs.ListJobs, request)
-            found[:0] = page.jobs
+            arrays = {job.array.id for job in found if job.array.id}
+            found[:0] = [job for job in page.jobs if not (one_per_array and job.array.id in arrays)]
             token = page.next_page_token
             if not token:
                 break

@@ -55,6 +55,7 @@ from holdfast.spec.models.packaging import PackagedCode
 from holdfast.spec.models.scalars import PROTO
 from holdfast.spec.models.secret_env import SecretEnvVar
 from holdfast.spec.parse.reader import parse
+from holdfast.spec.rules.arrays import read_array
 
 if TYPE_CHECKING:
     from holdfast.v1 import job_pb2, spec_pb2
@@ -104,6 +105,7 @@ __all__ = [
     "parse",
     "parse_file",
     "parse_text",
+    "read_array",
     "text_of",
     "to_dict",
     "to_proto",

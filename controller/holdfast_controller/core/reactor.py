@@ -29,7 +29,7 @@ from holdfast_controller.core.lifecycle import (
     output_archive,
     warning_signal,
 )
-from holdfast_controller.core.lifecycle.dependencies import tell_dependents
+from holdfast_controller.core.lifecycle.arrays import let_in
 from holdfast_controller.core.lifecycle.launch import end_backoff, launch, on_prepared, on_preparing, on_running
 from holdfast_controller.core.lifecycle.stop import on_cancel, on_empty, on_timeout, restartable
 from holdfast_controller.core.model.clock import Mono, Now
@@ -84,14 +84,14 @@ class Reactor:
         """Apply one input to the state; returns the entries to make durable and the actions to perform after."""
         step = Step(self.cluster, self.policies, self.timers, now)
         self._dispatch(step, incoming)
-        freed = tell_dependents(step)
+        freed = let_in(step)
         if step.capacity_freed:
             place_queue(step)
             drain.note_drained(step)
-            freed = tell_dependents(step)
+            freed = let_in(step)
         while freed:
             place_queue(step)
-            freed = tell_dependents(step)
+            freed = let_in(step)
         forget_ended(step)
         step.send_orders()
         deletion.purge(step)

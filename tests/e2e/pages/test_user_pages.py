@@ -95,6 +95,8 @@ def a_sweep(cluster: DevCluster, shell: Typist, page: Page) -> None:
     jobs = shell.type("\n".join(loop)).split()
     assert len(jobs) == 3
     shell.type("cp train.py prep.py; cp train.py report.py")
+    said = shell.type_all(page, page.lines("Arrays"), {"1-20%4": "1-3%2"})
+    assert "Array of 3 jobs, 2 at once" in said and len(re.findall(r"-[123]  SUCCEEDED", said)) == 3
     last = shell.type_all(page, page.lines("One after another")).split()[-1]
     cluster.reach(last, "SUCCEEDED")
     headings = ("Finding jobs", "Waiting", "Once more, with a change", "Stopping what belongs together")

@@ -73,8 +73,16 @@ class Users:
     def _lost(self) -> bool:
         return self.world.weights.drop > 0 and self.world.dice.random() < 10 * self.world.weights.drop
 
-    def submit(self, name: str, gang: Gang, runs_s: float = 0.0, after: tuple[Dependency, ...] = ()) -> None:
-        """Hand a job in. Each call draws an id of its own, as the servicer does; the request makes it one job."""
+    def submit(
+        self,
+        name: str,
+        gang: Gang,
+        runs_s: float = 0.0,
+        after: tuple[Dependency, ...] = (),
+        indices: tuple[int, ...] = (),
+        at_once: int = 0,
+    ) -> None:
+        """Hand a job, or an array, in. Each call draws an id, as the servicer does; the request makes it one."""
         known = [each for each in after if ("ann", f"request of {each.job}") in self.world.oracles.answers]
         gang = replace(gang, after=tuple(replace(each, job=self.id_of(each.job)) for each in known))
         world, request = self.world, f"request of {name}"
@@ -90,10 +98,13 @@ class Users:
             nonlocal calls
             calls += 1
             job_id = name if calls == 1 else f"{name}.{calls}"
-            world.jobs[job_id] = gang
-            if name in world.watched:
-                world.watched.add(job_id)
-            asked = st.JobSubmission(token, "ann", request, job_id, name, {}, gang, "{}")
+            for made in (job_id, *(f"{job_id}-{index}" for index in indices)):
+                world.jobs[made] = gang
+                if name in world.watched:
+                    world.watched.add(made)
+            asked = st.JobSubmission(
+                token, "ann", request, job_id, name, {}, gang, "{}", indices=indices, at_once=at_once
+            )
             return st.Once("ann", request, "same", asked)
 
         self.ask(request, make, lambda subject: world.oracles.on_answered("ann", request, subject))
@@ -107,12 +118,13 @@ class Users:
         job_id = self.id_of(name)
         makes: dict[str, Callable[[int], st.Input]] = {
             "cancel": lambda token: st.CancelAsked(token, "ann", job_id),
+            "cancel all": lambda token: st.CancelAsked(token, "ann", job_id.rpartition("-")[0]),
             "pause": lambda token: st.PauseAsked(token, "ann", job_id),
             "resume": lambda token: st.ResumeAsked(token, "ann", job_id),
             "restart": lambda token: st.RestartAsked(token, "ann", job_id),
             "hold": lambda token: st.HoldAsked(token, "ann", job_id, *args),
         }
-        then = self.world.oracles.on_cancelled if verb == "cancel" else lambda _: None
+        then = self.world.oracles.on_cancelled if verb.startswith("cancel") else lambda _: None
         self.ask(f"{verb} {name}", makes[verb], then)
 
     def of_host(self, verb: str, host: str, *args: Any) -> None:

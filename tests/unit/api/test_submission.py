@@ -150,6 +150,12 @@ def test_a_wrong_argument_is_named_with_what_to_write(asked: dict[str, Any], wor
         made(**asked)
 
 
+def test_an_array_is_refused_with_what_makes_one() -> None:
+    job = {"displayName": "x", "jobSpec": {"workerPoolSpecs": [POOL], "scheduling": {"array": "1-3"}}}
+    with pytest.raises(InvalidInput, match="makes an array, and submit returns one job"):
+        made(job)
+
+
 def test_an_unknown_field_of_a_job_is_named_with_the_one_that_was_meant() -> None:
     with pytest.raises(InvalidSpec, match=r"workerPoolSpecs\[0\].replicas: is no known field .*replicaCount"):
         made({"workerPoolSpecs": [{"replicas": 1, "processSpec": {"command": ["a"]}}]})

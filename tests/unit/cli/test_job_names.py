@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
 from holdfast.cli.kit.job_filters import job_filter
-from holdfast.cli.kit.job_names import SHOWN, job_of, on_job
+from holdfast.cli.kit.job_names import SHOWN, job_of, jobs_of, name_dependencies, on_job
 from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast.v1 import job_pb2
 
@@ -20,6 +21,10 @@ class Jobs:
 
     def __init__(self, *jobs: tuple[str, str], old: bool = False) -> None:
         self.jobs = {id: job_pb2.CustomJob(id=id, display_name=name) for id, name in jobs}
+        for job in self.jobs.values():
+            if job.display_name == "sweep":
+                job.array.id, _, index = job.id.rpartition("-")
+                job.array.index = int(index)
         self.calls: list[str] = []
         self.old = old
 
@@ -29,7 +34,13 @@ class Jobs:
             raise NotFound(f"There is no job {job_id!r}.", fix="See: holdfast ps --all")
         return self.jobs[job_id]
 
-    async def newest_jobs(self, count: int, filter: str) -> list[job_pb2.CustomJob]:
+    async def list_jobs(self, filter: str) -> AsyncGenerator[job_pb2.CustomJob]:
+        for job in self.jobs.values():
+            if filter == f"array={job.array.id}":
+                yield job
+
+    async def newest_jobs(self, count: int, filter: str, *, one_per_array: bool) -> list[job_pb2.CustomJob]:
+        assert one_per_array
         self.calls.append(filter)
         if self.old and filter.startswith("id"):
             raise InvalidInput([Violation("filter", "'id' can't be asked for")])
@@ -39,11 +50,28 @@ class Jobs:
             found = [job for job in self.jobs.values() if job.display_name == name]
         else:
             found = [job for job in self.jobs.values() if job.id.startswith(filter[3:].rstrip("*"))]
-        return found[-count:]
+        return list({job.array.id or job.id: job for job in found}.values())[-count:]
 
 
 async def named(jobs: Any, word: str) -> str:
     return (await job_of(jobs, word)).id
+
+
+@pytest.mark.parametrize("word", ["sw-abc", "sw", "sweep"])
+async def test_an_array_is_found_as_a_job_is_and_stands_for_all_its_jobs(word: str) -> None:
+    jobs: Any = Jobs(("sw-abc-1", "sweep"), ("sw-abc-2", "sweep"), ("eval-abc", "y"))
+    assert [job.id for job in await jobs_of(jobs, word)] == ["sw-abc-1", "sw-abc-2"]
+    assert [job.id for job in await jobs_of(jobs, "sw-abc-2")] == ["sw-abc-2"]
+    assert [job.id for job in await jobs_of(jobs, "eval")] == ["eval-abc"]
+    asked = job_pb2.CustomJob()
+    asked.job_spec.scheduling.after.add(job=word)
+    await name_dependencies(jobs, asked)
+    assert [each.job for each in asked.job_spec.scheduling.after] == ["sw-abc"]
+
+
+async def test_a_word_for_nothing_is_refused_where_an_array_may_be_named() -> None:
+    with pytest.raises(NotFound, match="There is no job 'nope'"):
+        await jobs_of(Jobs(("sw-abc-1", "sweep")), "nope")  # type: ignore[arg-type]
 
 
 async def test_a_whole_id_takes_no_further_call() -> None:

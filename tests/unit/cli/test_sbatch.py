@@ -109,7 +109,7 @@ def test_gpus_are_those_of_each_node(options: str, gpus: int) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (script("true", options="--array=0-9"), "one job for each element"),
+        (script("true", options="--array=9-0"), "the range 9-0 ends before it begins"),
         (script("true", options="--dependency=afterok:1"), "holdfast submit --after JOB"),
         (script("true", options="hetjob"), "has no counterpart (write a job file with a pool for each part)"),
         (script("true", options="nodes=2"), "has no counterpart (options begin with a dash)"),
@@ -128,3 +128,10 @@ def test_gpus_are_those_of_each_node(options: str, gpus: int) -> None:
 )
 def test_what_is_not_clear_is_refused_with_what_to_do(text: str, said: str) -> None:
     assert said in refused(text)
+
+
+def test_an_array_of_slurm_is_one_here_and_its_variables_are_set() -> None:
+    made, _ = job(script("python train.py $SLURM_ARRAY_TASK_ID", options="--array=0-9:3%2"))
+    assert made.job_spec.scheduling.array == "0-9:3%2"
+    program = made.job_spec.worker_pool_specs[0].process_spec.command[2]
+    assert "SLURM_ARRAY_TASK_ID=$$HOLDFAST_ARRAY_INDEX SLURM_ARRAY_TASK_COUNT=$$HOLDFAST_ARRAY_COUNT" in program

@@ -58,6 +58,7 @@ JOB_EVENTS: list[ev.JobEvent] = [
         annotations={"note": "x"},
     ),
     ev.DependencyEnded(job_id="a", at=Wall(1.9), on="b", state=JobState.SUCCEEDED, met=True),
+    ev.TurnCame(job_id="a", at=Wall(1.95)),
     ev.JobQueued(job_id="a", at=Wall(2.0), reason="needs 2 GPUs on one host"),
     ev.PlacementTried(
         job_id="a",

@@ -126,6 +126,7 @@ def test_what_job_show_prints_can_be_submitted_again() -> None:
         "generation": 4,
         "waitReason": "",
         "waitsFor": [],
+        "array": None,
         "summary": {"health": "Succeeded after 3 h"},
         "workers": [{"name": "workerpool0-0"}],
         "recoveries": [],

@@ -122,6 +122,7 @@ scheduling = st.fixed_dictionaries(
         "hostSelector": selector,
         "expectedDuration": st.just(1e-9),
         "after": st.just([{"job": "prep-1"}, {"job": "prep-2", "end": "ANY"}]),
+        "array": st.sampled_from(["0-9", "1,3,7", "1-20:2%4"]),
     },
 ).filter(lambda drawn: "warningSignal" not in drawn or drawn.get("timeout") != 1e-9)
 

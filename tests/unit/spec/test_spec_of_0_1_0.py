@@ -38,6 +38,7 @@ ADDED_FIELDS = (
     ", expectedDuration",
     ", after",
     ", pauseIfUnmet",
+    ", array",
     ", warm",
 )
 """Fields since then, in the lists of known fields that refusals of unknown ones end with."""

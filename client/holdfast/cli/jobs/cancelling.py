@@ -30,8 +30,9 @@ CANCEL = Deed("Cancel", "cancelled", "active=true AND NOT state=CANCELLING", "ac
 def cancel(word: tuple[str, ...], label: Labels, all_mine: bool, yes: bool) -> None:
     """Ask for the end of jobs.
 
-    Their workers get SIGTERM, and SIGKILL after the grace period. Jobs that are chosen by --label or --all-mine are
-    listed first, and cancelled when you agree; other users' jobs are never among them.
+    Their workers get SIGTERM, and SIGKILL after the grace period. An array is cancelled whole. Jobs that are
+    chosen by --label or --all-mine are listed first, and cancelled when you agree; other users' jobs are never among
+    them.
     """
     if label and all_mine:
         raise click.UsageError("--all-mine is every job, so --label goes without it.")
@@ -50,8 +51,13 @@ async def _cancel(client: Client, words: tuple[str, ...]) -> bool:
             console.error(error)
             well = False
         else:
-            console.note(f"job {job_id} {_ending(job)}")
+            console.note(_ending_array(job.array) if job_id == job.array.id else f"job {job_id} {_ending(job)}")
     return well
+
+
+def _ending_array(array: job_pb2.JobArray) -> str:
+    left = array.running + array.waiting
+    return f"array {array.id} is cancelled" + (f"; {left} of its jobs are being stopped" if left else "")
 
 
 def _ending(job: job_pb2.CustomJob) -> str:

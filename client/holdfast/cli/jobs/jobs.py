@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +25,7 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.job_filters import job_filter
-from holdfast.cli.kit.job_names import job_of, on_job
+from holdfast.cli.kit.job_names import job_of, jobs_of, on_job
 from holdfast.cli.kit.output import dump, json_line, output_option, show_list, show_one
 from holdfast.cli.kit.parameters import job_argument, key_value, moment
 from holdfast.errors import HoldfastError
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 RECENT = 20
 MOST_ACTIVE = 200
 """Rows of a table that a person might still read."""
+TABLES = ("table", "wide")
+EXPAND = click.option("--expand", is_flag=True, help="Show every job of an array, not one line for all of them.")
 NO_JOBS = "No jobs yet. Start one: holdfast run -- python train.py"
 
 
@@ -44,32 +46,35 @@ NO_JOBS = "No jobs yet. Start one: holdfast run -- python train.py"
 @click.option("-a", "--all", "everything", is_flag=True, help="Every job that is known.")
 @click.option("--mine", is_flag=True, help="Only your jobs.")
 @label_option("Only jobs")
+@EXPAND
 @output_option
-def ps(everything: bool, mine: bool, label: Labels, output: str) -> None:
+def ps(everything: bool, mine: bool, label: Labels, expand: bool, output: str) -> None:
     """List the active jobs and the most recent ones, newest last.
 
-    A table shows the 200 oldest active ones at most.
+    A table shows the 200 oldest active ones at most, and an array as one line.
     """
     most = MOST_ACTIVE if output == "table" else sys.maxsize
+    fold = output in TABLES and not expand
 
     async def work(client: Client) -> tuple[list[job_pb2.CustomJob], bool]:
         owner = await own_name(client) if mine else None
         filter = job_filter(now=0.0, label=label, owner=owner)
         if everything:
-            return [job async for job in client.list_jobs(filter)], False
-        found = {job.id: job for job in await client.newest_jobs(RECENT, filter)}
+            return [job async for job in client.list_jobs(filter, one_per_array=fold)], False
+        newest = await client.newest_jobs(RECENT, filter, one_per_array=fold)
+        found = {_row_of(job, fold=fold): job for job in newest}
         older: list[job_pb2.CustomJob] = []
         still_active = job_filter(now=0.0, label=label, owner=owner, active=True)
-        async with contextlib.aclosing(client.list_jobs(still_active, page_size=min(most, 1000))) as jobs:
+        async with contextlib.aclosing(_listed(client, still_active, min(most, 1000), fold=fold)) as jobs:
             async for job in jobs:
                 if len(older) == most:
                     return [*older, *found.values()], True
-                if job.id not in found:
+                if _row_of(job, fold=fold) not in found:
                     older.append(job)
         return [*older, *found.values()], False
 
     jobs, cut = with_client(work)
-    _show(jobs, output, "No job matches." if mine or label else NO_JOBS)
+    _show(jobs, output, "No job matches." if mine or label else NO_JOBS, fold=fold)
     if cut:
         Console().note(f"more jobs are active than the {MOST_ACTIVE} oldest; see them all with: holdfast ps --all")
 
@@ -92,9 +97,13 @@ def job() -> None:
 @click.option("--mine", is_flag=True, help="Only your jobs.")
 @click.option("--active", is_flag=True, help="Only jobs that have not ended.")
 @click.option("--limit", type=click.IntRange(1, 1000), help="Only the newest so many.")
+@EXPAND
 @output_option
-def list_(limit: int | None, mine: bool, owner: str | None, output: str, **asked: Any) -> None:
-    """List jobs, newest last."""
+def list_(limit: int | None, mine: bool, owner: str | None, expand: bool, output: str, **asked: Any) -> None:
+    """List jobs, newest last.
+
+    In a table an array is one line, unless --state asks for some of its jobs.
+    """
     if mine and owner is not None:
         raise click.UsageError("--mine is --owner with your name: give one of them.")
 
@@ -102,19 +111,30 @@ def list_(limit: int | None, mine: bool, owner: str | None, output: str, **asked
         whose = await own_name(client) if mine else owner
         filter = job_filter(now=time.time(), owner=whose, **asked)
         if limit is not None:
-            return await client.newest_jobs(limit, filter)
-        return [job async for job in client.list_jobs(filter)]
+            return await client.newest_jobs(limit, filter, one_per_array=fold)
+        return [job async for job in client.list_jobs(filter, one_per_array=fold)]
 
+    fold = output in TABLES and not expand and not asked["state"]
     chosen = mine or owner is not None or any(asked.values())
-    _show(with_client(work), output, "No job matches." if chosen else NO_JOBS)
+    _show(with_client(work), output, "No job matches." if chosen else NO_JOBS, fold=fold)
 
 
-def _show(jobs: Sequence[job_pb2.CustomJob], output: str, hint: str) -> None:
+def _row_of(job: job_pb2.CustomJob, *, fold: bool) -> str:
+    """The id under which a list has the job."""
+    return (fold and job.array.id) or job.id
+
+
+def _listed(client: Client, filter: str, page_size: int, *, fold: bool) -> AsyncGenerator[job_pb2.CustomJob]:
+    return client.list_jobs(filter, page_size=page_size, one_per_array=fold)
+
+
+def _show(jobs: Sequence[job_pb2.CustomJob], output: str, hint: str, *, fold: bool) -> None:
     from holdfast._sdk import json_view
+    from holdfast.cli.pages.array_page import folded
     from holdfast.cli.pages.job_tables import without_secrets, write_jobs
 
     show_list(
-        jobs,
+        [folded(job) for job in jobs] if fold else jobs,
         output,
         view=lambda job: json_view.job(without_secrets(job), workers=False),
         name=lambda job: job.id,
@@ -131,23 +151,33 @@ def show(word: str, output: str, secrets: bool) -> None:
 
     Its workers, how their ranks ended, what was done about it, what its GPUs spent their time on, and why the job
     waits or failed. As json or yaml, values of variables with names such as WANDB_API_KEY, HF_TOKEN or DB_PASSWORD
-    are left out.
+    are left out. Of an array all jobs are listed.
     """
 
-    async def work(client: Client) -> tuple[job_pb2.CustomJob, job_pb2.GetGoodputResponse | None]:
-        job = await job_of(client, word)
-        if output not in ("table", "wide") or not job.generation:
-            return job, None
+    async def work(client: Client) -> tuple[list[job_pb2.CustomJob], job_pb2.GetGoodputResponse | None]:
+        jobs = await jobs_of(client, word)
+        if output not in TABLES or len(jobs) > 1 or not jobs[0].generation:
+            return jobs, None
         try:
-            return job, await client.goodput(job.id)
+            return jobs, await client.goodput(jobs[0].id)
         except HoldfastError:
-            return job, None  # such as of a controller that is older than the ledger
+            return jobs, None  # such as of a controller that is older than the ledger
 
-    found, goodput = with_client(work)
+    (found, *more), goodput = with_client(work)
     from holdfast._sdk import json_view
+    from holdfast.cli.pages.array_page import write_array
     from holdfast.cli.pages.job_page import write_page
     from holdfast.cli.pages.job_tables import without_secrets
 
+    if more:
+        show_list(
+            [found, *more],
+            output,
+            view=lambda job: json_view.job(job if secrets else without_secrets(job), workers=False),
+            name=lambda job: job.id,
+            table=lambda jobs, wide: write_array(jobs, time.time(), wide=wide),
+        )
+        return
     show_one(
         found,
         output,

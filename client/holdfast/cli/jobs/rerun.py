@@ -88,13 +88,23 @@ def _submission(
         await name_dependencies(client, new)
         created = await client.create_job(new, on_warning=console.warning, on_motd=once(client, console))
         lines = differences(old, new)
-        console.note(f"job {created.id} is job {old.id} again" + ("; what differs:" if lines else ", unchanged."))
+        console.note(
+            f"job {created.array.id or created.id} is job {old.id} again"
+            + ("; what differs:" if lines else ", unchanged.")
+        )
         for line in lines:
             console.note(f"  {line}")
         if not wait:
-            say(created.id)
-            console.note(f"follow it with: holdfast logs -f {created.id}")
+            say(created.array.id or created.id)
+            follow_it = (
+                f"holdfast wait {created.array.id}" if created.array.id else f"holdfast logs -f {created.id}"
+            )
+            console.note(f"follow it with: {follow_it}")
             return exit_status.OK
+        if created.HasField("array"):
+            from holdfast.cli.jobs.waiting import array_ended
+
+            return await array_ended(client, created)
         from holdfast.cli.jobs.following import follow
 
         return await follow(client, created, console, show_all=show_all)

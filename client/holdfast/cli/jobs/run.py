@@ -90,6 +90,8 @@ def run(
     Write -- before COMMAND. It runs in the current directory, which must exist on the hosts, or with --package in a
     copy of a folder that need not.
 
+    With --array it runs once for each index, and a line is printed for each as it ends.
+
     Shows the output of rank 0, and the last lines of the rank that fails first; --all shows that of every rank. With
     --pty Ctrl-C goes to the program, Enter ~ . leaves it running, and a program that fails is not restarted unless
     --max-restarts says so.
@@ -100,6 +102,8 @@ def run(
 
     if pty and show_all:
         raise click.UsageError("--pty shows rank 0 alone; see the others with: holdfast logs -f JOB")
+    if options.array and (pty or show_all):
+        raise click.UsageError("--array makes many jobs; see the output of each with: holdfast logs JOB")
     if pty and not detach:
         check_terminal()
     request = RunRequest(
@@ -170,8 +174,13 @@ def _running(
         await name_dependencies(client, job)
         created = await client.create_job(job, on_warning=console.warning, on_motd=once(client, console))
         if detach:
-            say(created.id)
+            say(created.array.id or created.id)
             return exit_status.OK
+        if created.HasField("array"):
+            from holdfast.cli.jobs.waiting import array_ended
+
+            console.note(f"array {created.array.id}: {created.display_name}")
+            return await array_ended(client, created)
         console.note(f"job {created.id}: {created.display_name}")
         return await follow(client, created, console, show_all=show_all, terminal=pty)
 

@@ -134,9 +134,16 @@ def _submission(
         await name_dependencies(client, job)
         created = await client.create_job(job, on_warning=console.warning, on_motd=once(client, console))
         if not wait:
-            say(created.id)
-            console.note(f"submitted {created.display_name}; follow it with: holdfast logs -f {created.id}")
+            say(created.array.id or created.id)
+            follow_it = (
+                f"holdfast wait {created.array.id}" if created.array.id else f"holdfast logs -f {created.id}"
+            )
+            console.note(f"submitted {created.display_name}; follow it with: {follow_it}")
             return exit_status.OK
+        if created.HasField("array"):
+            from holdfast.cli.jobs.waiting import array_ended
+
+            return await array_ended(client, created)
         from holdfast.cli.jobs.following import follow
 
         console.note(f"job {created.id}: {created.display_name}")

@@ -15,7 +15,7 @@ from holdfast.cli.jobs.chosen_jobs import Labels, label_option, own_jobs
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
-from holdfast.cli.kit.job_names import job_of
+from holdfast.cli.kit.job_names import jobs_of
 from holdfast.cli.kit.output import dump, page_option
 from holdfast.cli.kit.parameters import duration, job_argument, moment
 from holdfast.errors import HoldfastError, NotFound
@@ -47,7 +47,8 @@ def wait(
     """Wait until jobs have ended, and say of each how it did.
 
     Exits with 0 if all have succeeded, else as `run` does for the job that failed first; with --any, for the job that
-    ended first. After --timeout it exits with 124. The jobs run on, whatever becomes of this command.
+    ended first. After --timeout it exits with 124. An array is all of its jobs. They run on, whatever
+    becomes of this command.
 
     As json or yaml: a list of the jobs that have ended, as `job list` has them, in the order of their ends.
     """
@@ -65,7 +66,7 @@ def wait(
             if not jobs:
                 raise NotFound("No job of yours matches.", fix="See: holdfast job list")
         else:
-            found = [await job_of(client, each) for each in dict.fromkeys(word)]
+            found = [job for each in dict.fromkeys(word) for job in await jobs_of(client, each)]
             jobs = list({job.id: job for job in found}.values())
         ended: list[job_pb2.CustomJob] = []
         status = await _all_ended(client, jobs, ended, any_=any_, timeout=timeout, tell=output == "table")
@@ -74,6 +75,12 @@ def wait(
         return status
 
     sys.exit(with_client(work))
+
+
+async def array_ended(client: Client, element: job_pb2.CustomJob) -> int:
+    """The exit status of the array of which ``element`` is one, once all have ended; says of each how it did."""
+    jobs = [job async for job in client.list_jobs(f"array={element.array.id}")]
+    return await _all_ended(client, jobs, [], any_=False, timeout=None, tell=True)
 
 
 async def _all_ended(
@@ -93,15 +100,18 @@ async def _all_ended(
     console = Console()
     on_link = console.on_link()
     active = sum(job.state not in TERMINAL for job in jobs)
-    if active > JOBS_MOST:
-        raise click.UsageError(f"At most {JOBS_MOST} jobs can be waited for at once, and these are {active}.")
+    if active > JOBS_MOST and any_:
+        problem = f"With --any at most {JOBS_MOST} jobs can be waited for, and these are {active}."
+        raise click.UsageError(problem)
+    streams = anyio.CapacityLimiter(JOBS_MOST)
     if active:
         console.note(f"waiting for {'1 job' if active == 1 else f'{active} jobs'} …")
     with anyio.move_on_after(timeout) as waited:
         async with anyio.create_task_group() as tasks:
 
             async def one(job: job_pb2.CustomJob) -> None:
-                last = await ended_job(client, job, on_link)
+                async with streams:  # the rest are asked for as those end
+                    last = await ended_job(client, job, on_link)
                 if any_ and ended:
                     return
                 ended.append(last)

@@ -118,11 +118,11 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
 
 _NEW_JOB = {
     "account": "Resources are counted for --project NAME.",
-    "array": "Start one job for each, in a loop of your shell: holdfast run --detach --label sweep=NAME",
+    "a": "An array is --array 1-20%4.",
     "chdir": "The working directory is --workdir DIR.",
     "constraint": "Groups of hosts are labels: --label-selector KEY=VALUE.",
     "cpus-per-task": "Cores of each worker are --cpus N.",
-    "dependency": "Have your shell wait: holdfast wait JOB && holdfast run …",
+    "dependency": "Jobs to wait for are --after JOB, once for each.",
     "detach": "It is --detach.",
     "env": "Variables are --env NAME=VALUE, or --env NAME for yours; once for each.",
     "exclude": "Hosts to leave out are --avoid-host HOST, once for each.",
@@ -158,7 +158,6 @@ _NEW_JOB_ALIKE = {
     **dict.fromkeys(("v", "mount"), "volume"),
     **dict.fromkeys(("o", "error"), "output"),
     **dict.fromkeys(("x", "exclude-host"), "exclude"),
-    "a": "array",
     "A": "account",
     "C": "constraint",
     "d": "detach",

@@ -26,7 +26,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 async def on_job(client: Client, word: str, call: Callable[[str], Awaitable[T]]) -> tuple[str, T]:
-    """The id of the job that ``word`` names, and the answer to ``call`` for that id.
+    """The id of the job, or the array, that ``word`` names, and the answer to ``call`` for that id.
 
     An id counts before all else, then a display name, then the beginning of an id. Raises ``NotFound`` where
     ``word`` names no job that the caller may see, or several, which it lists.
@@ -46,11 +46,42 @@ async def job_of(client: Client, word: str) -> job_pb2.CustomJob:
     return (await on_job(client, word, client.get_job))[1]
 
 
+async def jobs_of(client: Client, word: str) -> list[job_pb2.CustomJob]:
+    """The job that ``word`` names, or all elements of the array that it names. Raises ``NotFound``."""
+    try:
+        return [await job_of(client, word)]
+    except NotFound:
+        elements = await _elements(client, word)
+        if not elements:
+            raise
+        return elements
+
+
+async def _id_of(client: Client, word: str) -> str:
+    """The id of the job, or of the array, that ``word`` names. Raises ``NotFound``."""
+    try:
+        return (await job_of(client, word)).id
+    except NotFound:
+        elements = await _elements(client, word)
+        if not elements:
+            raise
+        return elements[0].array.id
+
+
+async def _elements(client: Client, word: str) -> list[job_pb2.CustomJob]:
+    """The elements of the array that ``word`` names; empty where it names none."""
+    try:
+        array = await _meant(client, word, NotFound(""))
+        return [job async for job in client.list_jobs(f"array={quoted(array)}")]
+    except (NotFound, InvalidInput):  # the latter of a controller that knows no arrays
+        return []
+
+
 async def name_dependencies(client: Client, job: job_pb2.CustomJob) -> None:
-    """Writes the ids of the jobs that ``job`` waits for in place of the words that name them."""
+    """Writes the ids of the jobs and arrays that ``job`` waits for in place of the words that name them."""
     for each in job.job_spec.scheduling.after:
         try:
-            each.job = (await job_of(client, each.job)).id
+            each.job = await _id_of(client, each.job)
         except NotFound:
             if ":" not in each.job:
                 raise
@@ -62,12 +93,14 @@ async def _meant(client: Client, word: str, unknown: NotFound) -> str:
     of_name = f"name={quoted(word)}"
     for filter in (of_name, f"id:{word}*") if _ID.fullmatch(word) else (of_name,):
         try:
-            listed = await client.newest_jobs(SHOWN + 1, filter)
+            listed = await client.newest_jobs(SHOWN + 1, filter, one_per_array=True)
         except InvalidInput:
             break  # a controller that is older than filters by id
         found = [job for job in listed if job.display_name == word or job.id.startswith(word)]
         if len(found) == 1:
-            return found[0].id
+            array = found[0].array.id
+            of_array = array and (found[0].display_name == word or array.startswith(word))
+            return array if of_array else found[0].id
         if found:
             raise _several(word, found)
     raise unknown
@@ -80,8 +113,8 @@ def _several(word: str, found: list[job_pb2.CustomJob]) -> NotFound:
 
     now = time.time()
     lines = [
-        f"{job.id}  {state_name(job_pb2.JobState.Name(job.state))}, {age(now - job.create_time.seconds)} old:"
-        f" {job.display_name}"
+        f"{job.array.id or job.id}  {state_name(job_pb2.JobState.Name(job.state))},"
+        f" {age(now - job.create_time.seconds)} old: {job.display_name}"
         for job in reversed(found[-SHOWN:])
     ]
     count = f"more than {SHOWN}" if len(found) > SHOWN else str(len(found))

@@ -14,6 +14,7 @@ from holdfast.cli.kit.durations import age, clock, local, span
 from holdfast.cli.kit.shell_words import shell_line
 from holdfast.cli.kit.table import Cell, Column, Row, cut, render, terminal_width
 from holdfast.cli.pages import exit_table, recovery_table
+from holdfast.cli.pages.array_page import counts, extent
 from holdfast.cli.pages.event_lines import end_of
 from holdfast.cli.pages.gang import gpus_of, ranks_of
 from holdfast.cli.pages.goodput_page import short
@@ -95,6 +96,8 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
         yield "owner", job.owner + (f", runs as {job.account}" if job.account else "")
     if project_of(job) != "default":
         yield "project", job.project
+    if job.HasField("array"):
+        yield "array", f"{job.array.index} of {job.array.id} ({extent(job.array)}): {counts(job.array)}"
     yield from _scheduling(job.job_spec.scheduling)
     yield "created", f"{local(job.create_time.seconds)} ({age(now - job.create_time.seconds)} ago)"
     if job.HasField("end_time"):

@@ -30,6 +30,8 @@ class JobOptions:
     after: tuple[tuple[str, str], ...] = ()
     """(job, end that is waited for: ok, any or failed)."""
     pause_if_unmet: bool = False
+    array: str | None = None
+    """Indices, as Slurm writes them."""
     timeout_s: float | None = None
     max_wait_s: float | None = None
     max_retries: int | None = None
@@ -59,6 +61,8 @@ class JobOptions:
                 scheduling.after.add(job=name, end=f"DEPENDENCY_END_{end.upper()}")
         if self.pause_if_unmet:
             scheduling.pause_if_unmet = True
+        if self.array is not None:
+            scheduling.array = self.array
         if self.timeout_s is not None:
             set_seconds(scheduling.timeout, self.timeout_s)
         if self.max_wait_s is not None:
@@ -112,6 +116,19 @@ def dependency_of(value: str) -> tuple[str, str]:
     return name, end
 
 
+def indices(value: str) -> str:
+    """``1-20``, ``1,3,7``, ``1-20:2``, each with ``%4`` for four at once."""
+    from holdfast.spec.rules.arrays import read_array
+
+    try:
+        found = read_array(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
+    if not found.indices:
+        raise click.BadParameter("it names no index.")
+    return value
+
+
 _OPTIONS = (
     click.option(
         "--label",
@@ -131,6 +148,12 @@ _OPTIONS = (
         help="Wait until this job has ended so; give it again for more jobs.  [default: ok]",
     ),
     click.option("--pause-if-unmet", is_flag=True, help="If a job of --after ends otherwise: pause, do not fail."),
+    click.option(
+        "--array",
+        type=indices,
+        metavar="INDICES[%N]",
+        help="A job for each of these indices, such as 0-99, 1,3,7 or 1-20:2; with %4, four at once.",
+    ),
     click.option("--timeout", "timeout_s", type=duration, help="Longest run time, such as 2h.  [default: 7d]"),
     click.option(
         "--max-wait",

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from holdfast.cli.submission.job_options import set_seconds
 from holdfast.cli.submission.run_spec import RunRequest, job_of
 from holdfast.errors import InvalidSpec, Violation
+from holdfast.spec.rules.arrays import read_array
 from holdfast.v1 import job_pb2
 
 SHORT = {
@@ -38,7 +39,6 @@ SHORT = {
 NEEDLESS = {"output", "error", "open-mode", "requeue", "export", "parsable"}
 """Options whose meaning a job has anyway: output is kept by rank and launch, failures are repaired, and so on."""
 REFUSED = {
-    "array": "submit one job for each element",
     "dependency": "leave it out and name the job here: holdfast submit --after JOB",
 }
 """Options without which a job would be another one, and what to do instead."""
@@ -61,6 +61,10 @@ WITH_VALUE = SIZES | {"cpu-bind", "mpi", "wait", "W"}
 TASK_VARIABLES = (
     "export SLURM_PROCID=$RANK SLURM_NTASKS=$WORLD_SIZE SLURM_LOCALID=$LOCAL_RANK SLURM_NODEID=$GROUP_RANK "
     "SLURM_JOB_ID=$HOLDFAST_JOB"
+)
+ARRAY_VARIABLES = (
+    "export SLURM_ARRAY_TASK_ID=$HOLDFAST_ARRAY_INDEX SLURM_ARRAY_TASK_COUNT=$HOLDFAST_ARRAY_COUNT "
+    "SLURM_ARRAY_JOB_ID=$HOLDFAST_ARRAY_ID"
 )
 _DIRECTIVE = re.compile(r"#SBATCH[ \t]+(\S.*)")
 _SRUN = re.compile(r"srun[ \t]+")
@@ -189,6 +193,12 @@ def _memory(script: _Script, per_node: int) -> int:
 
 def _schedule(script: _Script, made: job_pb2.CustomJob) -> None:
     scheduling = made.job_spec.scheduling
+    if text := script.options.pop("array", ""):
+        try:
+            read_array(text)
+        except ValueError as error:
+            script.problems.append(Violation("#SBATCH --array", str(error), "write 0-9, 1,3,7 or 0-9:2%4"))
+        scheduling.array = text
     if text := script.options.pop("time", ""):
         seconds = _seconds(text)
         if not seconds:
@@ -243,7 +253,8 @@ def _program(script: _Script, tasks: int) -> str:
     elif tasks > 1:
         why = f"has no srun, so Slurm would run it once, not as {tasks} tasks"
         script.problems.append(Violation("", why, "write srun before the program, or ask for one task"))
-    return "\n".join([TASK_VARIABLES, *(line for line in lines if not line.startswith("#"))])
+    variables = [TASK_VARIABLES, *([ARRAY_VARIABLES] if script.options.get("array") else [])]
+    return "\n".join([*variables, *(line for line in lines if not line.startswith("#"))])
 
 
 def _without_srun(script: _Script, index: int) -> str:

@@ -62,6 +62,8 @@ def again(job: job_pb2.CustomJob, changes: Changes, environ: Mapping[str, str]) 
     if made.job_spec.scheduling.after:  # those have ended, or the job would still wait for them
         made.job_spec.scheduling.ClearField("after")
         made.job_spec.scheduling.ClearField("pause_if_unmet")
+    if job.HasField("array"):  # that element alone, which finds its index again
+        made.job_spec.scheduling.array = str(job.array.index)
     if job.HasField("encryption_spec"):
         made.encryption_spec.CopyFrom(job.encryption_spec)
     env = asked_environment(changes.env, environ)

@@ -257,6 +257,7 @@ class JobFile(Model):
             "generation",
             "wait_reason",
             "waits_for",
+            "array",
             "workers",
             "recoveries",
             "web_access_uris",

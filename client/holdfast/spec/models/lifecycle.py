@@ -12,6 +12,7 @@ from pydantic import Field
 
 from holdfast.spec.models.base import Label, LabelKey, Model
 from holdfast.spec.models.scalars import Choice, Flag, Many, Seconds, Text, Whole
+from holdfast.spec.rules.arrays import ARRAY_CHARS
 from holdfast.spec.rules.lifecycle import DAY_S, DEFAULT_BACKOFF_LIMIT_S, DEFAULT_TIMEOUT_S
 
 HostName = Annotated[str, Text(max_chars=253, empty=False)]
@@ -114,6 +115,8 @@ class Scheduling(Model):
     """Jobs whose ends it waits for, before it waits for hosts. Until then it has no place in the queue."""
     pause_if_unmet: Annotated[bool, Flag()] = False
     """Whether the job is paused when one of those ends otherwise; without, it fails."""
+    array: Annotated[str, Text(max_chars=ARRAY_CHARS)] = Field(default="", examples=["1-20%4"])
+    """Indices of an array, each of which becomes a job: 0-99, 1,3,7 or 1-20:2; with %4, four run at once."""
 
 
 class HangAction(enum.Enum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 
+from holdfast.spec.rules.arrays import read_array
 from holdfast.spec.wording import Broken, Fields, written_duration
 
 DAY_S = 86_400.0
@@ -38,6 +39,7 @@ def broken(job: Fields) -> Iterator[Broken]:
     yield from _expected_duration(scheduling)
     yield from _warning_signal(scheduling)
     yield from _after(scheduling)
+    yield from _array(scheduling)
     yield from _host_selector(scheduling.get("host_selector") or {})
     yield from _exit_codes(tolerance)
     yield from _backoff(tolerance.get("backoff") or {})
@@ -116,6 +118,13 @@ def _after(scheduling: Fields) -> Iterator[Broken]:
         yield Broken(
             (_SCHEDULING, "pause_if_unmet"), "goes with after", "name the jobs to wait for, or leave it out"
         )
+
+
+def _array(scheduling: Fields) -> Iterator[Broken]:
+    try:
+        read_array(scheduling.get("array") or "")
+    except ValueError as error:
+        yield Broken((_SCHEDULING, "array"), str(error), "write 1-20, 1,3,7 or 1-20:2; 1-20%4 runs four at once")
 
 
 def _bad_signal(name: str) -> Broken:

@@ -146,6 +146,14 @@ class DependencyEnded:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TurnCame:
+    """An element of an array may wait for hosts now: its array has room for one more."""
+
+    job_id: str
+    at: Wall
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlacementTried:
     """A job that doesn't wait fitted nowhere, the ``number``-th time; the next try is at ``not_before``."""
 
@@ -530,6 +538,7 @@ JobEvent = (
     JobSubmitted
     | JobQueued
     | DependencyEnded
+    | TurnCame
     | PlacementTried
     | JobPlaced
     | PreparationNoted

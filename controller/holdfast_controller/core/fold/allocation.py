@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast_controller.core.goodput.host_record import observe
 from holdfast_controller.core.goodput.shares import on_hold, on_let_go, on_upgrade
 from holdfast_controller.core.model.accounts.quota import Holdings
+from holdfast_controller.core.model.arrays import Arrays
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.dependencies import Dependents
@@ -41,11 +42,12 @@ def let_go(cluster: Cluster, host: Host, key: str, at: Wall) -> None:
 def recount(cluster: Cluster) -> None:
     """Rebuild the queue and the sums from jobs and hosts, for a state that was read from a snapshot."""
     cluster.queue, cluster.holdings, cluster.free_capacity = Queue(), Holdings(), FreeCapacity()
-    cluster.dependents = Dependents()
+    cluster.dependents, cluster.arrays = Dependents(), Arrays()
     for job in cluster.jobs.values():
         for name in job.output_on:
             cluster.output_on.setdefault(name, set()).add(job.id)
         cluster.dependents.add(job.id, job.unmet)
+        cluster.arrays.note(job)
         if isinstance(job.phase, Queued) and job.vacating is not Leaving.PAUSE:
             cluster.queue.add(job.id, job.turn, job.line)
     cluster.run_times = RunTimes()

@@ -54,7 +54,7 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
             job.state = checked(job.state, JobState.QUEUED)
             assert isinstance(job.phase, Paused)
             before = job.phase
-            if before.unmet:
+            if before.unmet or job.gang.takes_turns:
                 job.phase = Held(since=event.at, unmet=before.unmet)
                 return
             job.phase = Queued(

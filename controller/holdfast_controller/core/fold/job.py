@@ -20,7 +20,7 @@ from holdfast_controller.core.fold.attempt import (
     release,
     release_reserved,
 )
-from holdfast_controller.core.fold.dependency import fold_dependency
+from holdfast_controller.core.fold.dependency import enter_queue, fold_dependency
 from holdfast_controller.core.fold.hang import close_hang, fold_hang
 from holdfast_controller.core.fold.host import fold_controller_check, fold_host
 from holdfast_controller.core.fold.injection import fold_injection
@@ -102,6 +102,8 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             job.cursor = cluster.sequence
             job.updated_at = event.at
             _fold_job(cluster, job, event)
+            if not isinstance(event, ev.JobPurged):
+                cluster.arrays.note(job)
             goodput.take(cluster, job, event)
             if isinstance(event, ev.RestartDecided | ev.AttemptEnded):
                 on_rank_loss(cluster, event)
@@ -122,13 +124,13 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
         number=cluster.sequence,
         updated_at=event.at,
         cursor=cluster.sequence,
-        phase=Held(since=event.at, unmet=event.gang.after) if event.gang.after else Queued(since=event.at),
+        phase=Held(since=event.at, unmet=event.gang.after),
     )
     job = cluster.jobs[event.job_id]
-    if event.gang.after:
-        cluster.dependents.add(job.id, event.gang.after)
-    else:
-        cluster.queue.add(job.id, job.turn, job.line)
+    cluster.dependents.add(job.id, job.unmet)
+    if not job.unmet and not job.gang.takes_turns:
+        enter_queue(cluster, job, event.at)
+    cluster.arrays.note(job)
     if event.request_id:
         cluster.requests[event.owner, event.request_id] = event.job_id
 
@@ -144,6 +146,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             cluster.queue.put_in_line(job.id, job.line)
         case ev.DependencyEnded():
             fold_dependency(cluster, job, event)
+        case ev.TurnCame():
+            enter_queue(cluster, job, event.at)
         case ev.JobPlaced():
             _placed(cluster, job, event)
         case ev.PlacementTried():
@@ -244,6 +248,7 @@ def _fold_deletion(cluster: Cluster, job: Job, event: ev.JobDeleted | ev.OutputD
                 cluster.output_on.pop(event.host, None)
         case ev.JobPurged():
             del cluster.jobs[job.id]
+            cluster.arrays.forget(job)
             cluster.requests.pop((job.owner, job.request_id), None)
             cluster.purged.add(job.id)
         case _:

@@ -307,7 +307,7 @@ def on_resume(step: Step, asked: ResumeAsked) -> None:
         step.do(Refuse(asked.token, WrongState(problem, fix=fix)))
         return
     step.emit(ev.JobResumed(job_id=job.id, at=step.now.wall, by=asked.by))
-    if not job.unmet:
+    if job.id in step.cluster.queue:
         await_hosts(step, job)
     step.capacity_freed = True
     step.do(Reply(asked.token, job.id))

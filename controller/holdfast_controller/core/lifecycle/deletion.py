@@ -15,6 +15,7 @@ from holdfast.errors import WrongState
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.host import SELF
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.actions import DeleteOutput, ForgetJob, Note, Refuse, Reply, StopOrphan
@@ -41,6 +42,10 @@ def on_delete(step: Step, asked: DeleteAsked) -> None:
     if not job.terminal:
         problem = f"The job {job.id} is {job.state.name}; only a job that has ended can be deleted."
         step.do(Refuse(asked.token, WrongState(problem, fix=f"Cancel it first: holdfast cancel {job.id}")))
+        return
+    if _array_goes_on(step.cluster, job):
+        problem = f"The job {job.id} is an element of an array that has not ended, and how it ended still counts."
+        step.do(Refuse(asked.token, WrongState(problem, fix="Delete it once all elements have ended.")))
         return
     delete(step, job, asked.by)
     step.do(Reply(asked.token, job.id))
@@ -145,7 +150,9 @@ def on_retention(step: Step) -> None:
     jobs, policies = step.cluster.jobs, step.policies
     for job_id in [job.id for job in jobs.values() if job.deleted]:
         _purge(step, job_id)  # release 0.1 has only hidden them
-    ended = [job for job in jobs.values() if job.terminal and not job.deleted]
+    ended = [
+        job for job in jobs.values() if job.terminal and not job.deleted and not _array_goes_on(step.cluster, job)
+    ]
     chosen = {}
     if policies.keep_jobs and len(ended) > policies.keep_jobs:
         surplus = _oldest(ended, len(ended) - policies.keep_jobs)
@@ -159,6 +166,12 @@ def on_retention(step: Step) -> None:
     after_s = MORE_AFTER_S if len(chosen) >= AT_A_TIME else first_look_s(policies)
     if after_s is not None:
         step.timers.set((ClusterTimer.RETENTION, ""), step.now.mono_in(after_s))
+
+
+def _array_goes_on(cluster: Cluster, job: Job) -> bool:
+    """Whether another element of the job's array has not ended: until then the array's end depends on all of them."""
+    array = cluster.arrays.of(job)
+    return array is not None and array.outcome is None
 
 
 def _oldest(jobs: list[Job], count: int) -> list[Job]:

@@ -28,14 +28,34 @@ def tell_dependents(step: Step) -> bool:
     freed = False
     for entry in step.entries:  # it grows: some fail for want of the end that they waited for
         if isinstance(entry.event, ev.JobEnded):
-            jobs = map(step.cluster.jobs.__getitem__, step.cluster.dependents.of(entry.event.job_id))
-            for job in sorted(jobs, key=lambda job: job.number):
-                freed |= note_end(step, job, entry.event.job_id, entry.event.state)
+            job_id, state = entry.event.job_id, entry.event.state
+            freed |= _tell(step, job_id, state)
+            element, array = step.cluster.jobs[job_id].gang.array, step.cluster.arrays.of(step.cluster.jobs[job_id])
+            if element is not None and array is not None and array.outcome is not None:
+                freed |= _tell(step, element.array, array.outcome)
     return freed
 
 
+def _tell(step: Step, on: str, state: JobState) -> bool:
+    """Tell all who wait for a job, or an array, that it has ended. Returns whether one of them waits for hosts now."""
+    freed = False
+    for job in sorted(
+        map(step.cluster.jobs.__getitem__, step.cluster.dependents.of(on)), key=lambda job: job.number
+    ):
+        freed |= note_end(step, job, on, state)
+    return freed
+
+
+def outcome_of(cluster: Cluster, name: str) -> JobState | None:
+    """The end of a job that has ended, or of an array all of whose elements have; None for others."""
+    if (array := cluster.arrays.get(name)) is not None:
+        return array.outcome
+    job = cluster.jobs[name]
+    return job.state if job.terminal else None
+
+
 def note_end(step: Step, job: Job, on: str, state: JobState) -> bool:
-    """A job that ``job`` waits for has ended. Returns whether it waits for hosts now."""
+    """Note the end of a job or an array that ``job`` waits for. Returns whether it waits for hosts now."""
     awaited = next(each for each in job.unmet if each.job == on)
     met = awaited.end.met_by(state)
     step.emit(ev.DependencyEnded(job_id=job.id, at=step.now.wall, on=on, state=state, met=met))
@@ -66,14 +86,21 @@ def never_met(cluster: Cluster, gang: Gang, unseen: frozenset[str] = frozenset()
 
 def _violations(cluster: Cluster, gang: Gang, unseen: frozenset[str]) -> Iterator[Violation]:
     for index, each in enumerate(gang.after):
-        job = cluster.jobs.get(each.job)
-        if job is None or job.deleted or each.job in unseen:
+        if each.job in unseen or not _is_there(cluster, each.job):
             fix = "name one that has not been deleted, by its whole id: holdfast ps --all"
             yield Violation(f"{_path(index)}.job", f"there is no job {each.job!r}", fix)
-        elif job.terminal and not each.end.met_by(job.state):
-            ended = f"{each.job} ended as {job.state.name}"
+        elif (state := outcome_of(cluster, each.job)) is not None and not each.end.met_by(state):
+            ended = f"{each.job} ended as {state.name}"
             problem = f"{ended}, so a job that waits for it to {each.end.in_words} would never run"
             yield Violation(_path(index), problem, "leave it out, or wait for any end of it: ANY")
+
+
+def _is_there(cluster: Cluster, name: str) -> bool:
+    """Whether there is this job, or this array with all its elements: without one it isn't known how it ended."""
+    if (array := cluster.arrays.get(name)) is not None:
+        return len(array.jobs) == array.count and not any(cluster.jobs[job].deleted for job in array.jobs.values())
+    job = cluster.jobs.get(name)
+    return job is not None and not job.deleted
 
 
 def _path(index: int) -> str:
@@ -88,5 +115,7 @@ def wait_for_ends(cluster: Cluster, unmet: tuple[Dependency, ...]) -> str:
 
 
 def _state(cluster: Cluster, job_id: str) -> str:
+    if (array := cluster.arrays.get(job_id)) is not None:
+        return f" ({array.ended} of {array.count} ended)"
     job = cluster.jobs.get(job_id)
     return f" ({job.state.name})" if job is not None else ""

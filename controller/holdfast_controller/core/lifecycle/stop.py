@@ -96,16 +96,29 @@ def on_empty(step: Step, job: Job, index: int) -> None:
 
 
 def on_cancel(step: Step, asked: CancelAsked) -> None:
-    """Cancel a job for a user. Asking twice, or for a job that has ended, changes nothing."""
-    job = find_job(step, asked.token, asked.job_id)
-    if job is None:
+    """Cancel a job, or all elements of an array, for a user. Asking twice, or for what has ended, changes nothing."""
+    array = step.cluster.arrays.get(asked.job_id)
+    if array is not None:
+        elements = [step.cluster.jobs[array.jobs[index]] for index in sorted(array.jobs)]
+        for job in elements:
+            if job.unreconciled is not None:
+                find_job(step, asked.token, job.id)
+                return
+        for job in elements:
+            _cancel(step, job, asked.by)
+        step.do(Reply(asked.token, array.first))
         return
+    found = find_job(step, asked.token, asked.job_id)
+    if found is not None:
+        _cancel(step, found, asked.by)
+        step.do(Reply(asked.token, found.id))
+
+
+def _cancel(step: Step, job: Job, by: str) -> None:
     if not job.terminal and job.outcome is None:
-        step.emit(ev.CancelRequested(job_id=job.id, at=step.now.wall, by=asked.by))
-        error = JobError(CANCELLED, f"The job was cancelled by {asked.by}.")
-        end(step, job, JobState.CANCELLED, error)
+        step.emit(ev.CancelRequested(job_id=job.id, at=step.now.wall, by=by))
+        end(step, job, JobState.CANCELLED, JobError(CANCELLED, f"The job was cancelled by {by}."))
         step.capacity_freed = True
-    step.do(Reply(asked.token, job.id))
 
 
 def restartable(step: Step, asked: RestartAsked) -> Job | None:

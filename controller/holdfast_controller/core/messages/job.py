@@ -94,6 +94,8 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
         case ev.DependencyEnded():
             ended = f"{event.on} ended as {event.state.name}"
             return ended if event.met else job.missed
+        case ev.TurnCame():
+            return "its turn has come"
         case ev.PlacementTried():
             return f"placement failed, try {event.number} of {PLACEMENT_TRIES}: {event.reason}"
         case ev.JobPlaced():

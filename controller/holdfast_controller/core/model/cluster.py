@@ -12,6 +12,7 @@ from holdfast.hang.judge.common_cause import SuspectJob
 from holdfast.hang.judge.state import JobWatch
 from holdfast_controller.core.model.accounts.quota import Holdings
 from holdfast_controller.core.model.accounts.users import People
+from holdfast_controller.core.model.arrays import Arrays
 from holdfast_controller.core.model.clock import BOOT, NEVER, ClockTrust, Mono, Wall
 from holdfast_controller.core.model.dependencies import Dependents
 from holdfast_controller.core.model.goodput import Bookings
@@ -49,6 +50,7 @@ class Cluster:
     """Hosts that are being drained, or have been and take no work yet."""
     queue: Queue = field(default_factory=Queue)
     dependents: Dependents = field(default_factory=Dependents)
+    arrays: Arrays = field(default_factory=Arrays)
     holdings: Holdings = field(default_factory=Holdings)
     unplaceable: set[str] = field(default_factory=set)
     """Shapes of waiting gangs that did not fit at the last pass over the queue; freed capacity brings a new pass."""

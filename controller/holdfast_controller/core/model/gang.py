@@ -14,6 +14,7 @@ from holdfast._base.rank_variables import WORLD_POOLS
 from holdfast._session.assignment import Task as Task
 from holdfast._session.assignment import WarmStart
 from holdfast.hang.thresholds import HangSettings
+from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.subscription import Subscription
 
@@ -156,6 +157,8 @@ class Gang:
     """Jobs whose ends it waits for, before it waits for hosts."""
     pause_if_unmet: bool = False
     """When one of them ends otherwise, the job is paused; without, it fails."""
+    array: Element | None = None
+    """Its place in an array; None for a job by itself."""
     selector: HostSelector = field(default_factory=HostSelector)
     replace_when_lost: bool = False
     """When a host is cut off, its shims stop the work, and the job goes on without it."""
@@ -220,6 +223,18 @@ class Gang:
         """The same gang, as that account."""
         pools = (replace(pool, task=replace(pool.task, account=account)) for pool in self.pools)
         return replace(self, pools=tuple(pools))
+
+    def as_element(self, element: Element) -> Gang:
+        """The same gang, as an element of an array: its ranks find that in their environment."""
+        pools = (
+            replace(pool, task=replace(pool.task, env=(*element.variables, *pool.task.env))) for pool in self.pools
+        )
+        return replace(self, pools=tuple(pools), array=element)
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether it is an element of an array of which not all may have their turn at once."""
+        return self.array is not None and self.array.at_once > 0
 
     @property
     def rank_count(self) -> int:

@@ -138,6 +138,16 @@ class Job:
         return self.phase.unmet if isinstance(self.phase, Held | Paused) else ()
 
     @property
+    def waits_for_turn(self) -> bool:
+        """Whether it waits for its turn in its array, and for nothing else."""
+        return isinstance(self.phase, Held) and not self.phase.unmet and not self.phase.missed
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether it has its turn in its array: it was let into the queue, and has not ended or been paused since."""
+        return not isinstance(self.phase, Held | Paused | Ended)
+
+    @property
     def missed(self) -> str:
         """Why it was paused: the dependency that can't be met any more, in words; else empty."""
         return self.phase.missed if isinstance(self.phase, Held | Paused) else ""

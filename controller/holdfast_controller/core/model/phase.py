@@ -18,7 +18,7 @@ from holdfast_controller.core.model.recovery import EndReason, Related
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """The job waits for the ends of other jobs, and has no place in the queue."""
+    """The job waits for the ends of other jobs, then for its turn in its array; it has no place in the queue."""
 
     kind: Literal["HELD"] = "HELD"
     since: Wall

@@ -17,6 +17,7 @@ def check_sanity(cluster: Cluster) -> None:
             f"{job.id} is {job.phase}, and its place in the queue says otherwise"
         )
         assert (job.id in cluster.dependents) is bool(job.unmet), f"{job.id} waits for {job.unmet}"
+        _check_element(cluster, job)
         assert not (job.terminal and job.id in cluster.runtime), f"{job.id} has ended and is still observed"
         assert not (job.outcome and job.id in cluster.watches), f"{job.id} ends and is still watched for hangs"
     for host in cluster.hosts.values():
@@ -24,6 +25,17 @@ def check_sanity(cluster: Cluster) -> None:
         assert owners <= cluster.jobs.keys(), f"{host.name} holds allocations of unknown jobs"
     draining = {host.name for host in cluster.hosts.values() if host.draining}
     assert draining == cluster.draining, "the set of draining hosts is not theirs"
+
+
+def _check_element(cluster: Cluster, job: Job) -> None:
+    array = cluster.arrays.of(job)
+    if array is None or job.gang.array is None:
+        assert not job.waits_for_turn, f"{job.id} waits for its turn, and is no element of an array"
+        return
+    index = job.gang.array.index
+    assert array.states[index] is job.state, f"{job.id} is counted as {array.states[index].name} in its array"
+    assert (index in array.waiting) is job.waits_for_turn, f"{job.id} is {job.phase}, and its array says otherwise"
+    assert (index in array.active) is job.has_turn, f"{job.id} is {job.phase}, and its array says otherwise"
 
 
 def _check_job(job: Job) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from holdfast_controller.core.access.accounts import account_for
-from holdfast_controller.core.lifecycle.dependencies import wait_for_ends
+from holdfast_controller.core.lifecycle.dependencies import outcome_of, wait_for_ends
 from holdfast_controller.core.model.accounts.quota import Waiting, lack
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
@@ -50,7 +50,7 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
     asked = replace(asked, gang=asked.gang.running_as(account))
     if (problem := refusal(cluster, asked, policies)) is not None:
         raise problem
-    unmet = tuple(each for each in asked.gang.after if not cluster.jobs[each.job].terminal)
+    unmet = tuple(each for each in asked.gang.after if outcome_of(cluster, each.job) is None)
     if unmet:
         return DryRun(account, wait_reason=wait_for_ends(cluster, unmet))
     job = _job_of(asked, cluster, now)

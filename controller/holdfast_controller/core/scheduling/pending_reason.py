@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from holdfast_controller.core.lifecycle.arrays import wait_for_turn
 from holdfast_controller.core.lifecycle.dependencies import wait_for_ends
 from holdfast_controller.core.model.accounts.quota import Quotas, Waiting, lack
 from holdfast_controller.core.model.clock import Now, time_of_day
@@ -160,6 +161,8 @@ def pending(cluster: Cluster, job: Job, queue_view: QueueView) -> Pending | None
         )
     if job.unmet:
         return Pending(wait_for_ends(cluster, job.unmet))
+    if job.waits_for_turn:
+        return Pending(wait_for_turn(job))
     if job.state is JobState.QUEUED:
         return queue_view.reason_of(job)
     if job.outcome is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.errors import AccountDenied, HoldfastError, InvalidInput, NeverFits, TooMany, Violation
+from holdfast.errors import AccountDenied, HoldfastError, InvalidInput, InvalidSpec, NeverFits, TooMany, Violation
 from holdfast_controller.core.access.accounts import account_for
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.attempts import await_hosts
-from holdfast_controller.core.lifecycle.dependencies import never_met, note_end
+from holdfast_controller.core.lifecycle.dependencies import never_met, note_end, outcome_of
 from holdfast_controller.core.model.accounts.quota import USER, never, quota_of
+from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Strategy
@@ -29,10 +30,12 @@ MOST_SHAPES = 10_000
 """Most gangs that are remembered to fit; past that the check is made again."""
 MOST_ENDS = 20_000
 """Ends of other jobs that all waiting jobs of one user may wait for together: one step may have to tell of each."""
+MOST_ARRAY_CHARS = 32 << 20
+"""Of the specs of all elements of an array, which are kept with each of them: one commit takes them all."""
 
 
 def on_submission(step: Step, asked: JobSubmission) -> None:
-    """Accept a job, or refuse it with a reason; ``on_once`` answers repeated requests."""
+    """Accept a job, or an array of them, or refuse it with a reason; ``on_once`` answers repeated requests."""
     cluster = step.cluster
     try:
         account = account_for(asked.owner, asked.gang.account, cluster.people, step.policies)
@@ -45,39 +48,69 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
     if refused is not None:
         step.do(Refuse(asked.token, refused))
         return
+    jobs = [_submit(step, asked, job_id, gang) for job_id, gang in _made(asked)]
+    step.do(Reply(asked.token, jobs[0].id))
+    waiting = [job for job in jobs if job.id in cluster.queue]
+    if not waiting:
+        return
+    if may_start_at_once(cluster, waiting[0], step.now):
+        place_queue(step)
+    first = next((job for job in waiting if not job.places), None)
+    if first is not None and not first.placement_attempts and not first.over_quota:
+        hosts = schedulable_hosts(cluster)
+        queue_view = QueueView(cluster, hosts, step.policies.quotas)
+        note_wait(step, first, queue_view.quota_lack(first), wait_reason(cluster, first, hosts, queue_view))
+
+
+def count_of(asked: JobSubmission) -> int:
+    """How many jobs it makes."""
+    return len(asked.indices) or 1
+
+
+def _made(asked: JobSubmission) -> list[tuple[str, Gang]]:
+    """Id and gang of each job that it makes."""
+    if not asked.indices:
+        return [(asked.job_id, asked.gang)]
+    count = count_of(asked)
+    at_once = asked.at_once if asked.at_once < count else 0
+    elements = [Element(asked.job_id, index, count, at_once) for index in asked.indices]
+    return [(element.job_id, asked.gang.as_element(element)) for element in elements]
+
+
+def _submit(step: Step, asked: JobSubmission, job_id: str, gang: Gang) -> Job:
+    """Make one job. Of an array the first element keeps the request's id: by it the array is found again."""
+    cluster = step.cluster
+    request_id = "" if gang.array is not None and gang.array.index != asked.indices[0] else asked.request_id
     step.emit(
         ev.JobSubmitted(
-            job_id=asked.job_id,
+            job_id=job_id,
             at=step.now.wall,
             owner=asked.owner,
-            request_id=asked.request_id,
+            request_id=request_id,
             display_name=asked.display_name,
             labels=asked.labels,
-            gang=asked.gang,
+            gang=gang,
             spec_json=asked.spec_json,
             annotations=asked.annotations,
             kms_key=asked.kms_key,
         )
     )
-    step.do(Reply(asked.token, asked.job_id))
-    job = cluster.jobs[asked.job_id]
+    job = cluster.jobs[job_id]
     for each in job.unmet:
-        if (other := cluster.jobs[each.job]).terminal:
-            note_end(step, job, other.id, other.state)
-    if job.unmet:
-        return
-    await_hosts(step, job)
-    if may_start_at_once(cluster, job, step.now):
-        place_queue(step)
-    if not job.places and not job.placement_attempts and not job.over_quota:
-        hosts = schedulable_hosts(cluster)
-        queue_view = QueueView(cluster, hosts, step.policies.quotas)
-        note_wait(step, job, queue_view.quota_lack(job), wait_reason(cluster, job, hosts, queue_view))
+        if (state := outcome_of(cluster, each.job)) is not None:
+            note_end(step, job, each.job, state)
+    if job.id in cluster.queue:
+        await_hosts(step, job)
+    return job
 
 
 def may_start_at_once(cluster: Cluster, job: Job, now: Now) -> bool:
-    """Whether a pass may place a new job: not where it is last and one of the same shape did not fit."""
-    is_last = cluster.queue.position(job.id) == len(cluster.queue) - 1
+    """Whether a pass may place a new job: not where it is last and one of the same shape did not fit.
+
+    Of an array this is asked of the first element: the others wait alike, and behind it.
+    """
+    behind = len(cluster.queue) - 1 - cluster.queue.position(job.id)
+    is_last = behind < (job.gang.array.count if job.gang.array is not None else 1)
     shape = job.gang.shape
     no_room = shape in cluster.unplaceable
     if job.gang.strategy is Strategy.SPOT:
@@ -89,11 +122,20 @@ def may_start_at_once(cluster: Cluster, job: Job, now: Now) -> bool:
 
 def refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> HoldfastError | None:
     """Why a job is not accepted; None where it is."""
-    if asked.job_id in cluster.jobs or asked.job_id in cluster.purged:
-        return InvalidInput([Violation("", f"the job id {asked.job_id} is taken", "submit again")])
-    full = len(cluster.jobs) >= policies.max_jobs
-    if full and sum(1 for job in cluster.jobs.values() if not job.terminal) >= policies.max_jobs:
-        return InvalidInput([Violation("", f"{policies.max_jobs} jobs wait or run already", "try again later")])
+    for job_id in (asked.job_id, *(f"{asked.job_id}-{index}" for index in asked.indices)):
+        if job_id in cluster.jobs or job_id in cluster.purged or job_id in cluster.arrays:
+            return InvalidInput([Violation("", f"the job id {job_id} is taken", "submit again")])
+    full = len(cluster.jobs) + count_of(asked) > policies.max_jobs
+    if full and sum(not job.terminal for job in cluster.jobs.values()) + count_of(asked) > policies.max_jobs:
+        most = f"with {count_of(asked):,} more than {policies.max_jobs:,} jobs would wait or run"
+        problem = most if asked.indices else f"{policies.max_jobs} jobs wait or run already"
+        return InvalidInput([Violation("", problem, "try again later")])
+    if (chars := len(asked.spec_json) * len(asked.indices)) > MOST_ARRAY_CHARS:
+        problem = (
+            f"each element keeps the whole spec: {chars >> 20:,} MiB, and {MOST_ARRAY_CHARS >> 20} are allowed"
+        )
+        fix = "submit fewer elements at a time, or a shorter spec"
+        return InvalidSpec([Violation("jobSpec.scheduling.array", problem, fix)])
     if unmet := never_met(cluster, asked.gang, asked.unseen):
         return unmet
     if too_many := _too_many_wait(cluster, asked, policies):
@@ -123,20 +165,30 @@ def _too_many_wait(cluster: Cluster, asked: JobSubmission, policies: Policies) -
     of_project = policies.waiting_jobs_per_project if of_project is None else of_project
     own = quota_of(policies.quotas, USER + asked.owner)
     of_user = policies.waiting_jobs_per_user if own is None or own.waiting_jobs is None else own.waiting_jobs
-    if len(cluster.queue) + len(cluster.dependents) < min(of_user, of_project):
+    known = len(cluster.queue) + len(cluster.dependents) + cluster.arrays.waiting
+    if known + count_of(asked) <= min(of_user, of_project):
         return _too_many_ends(cluster, asked)
-    waiting = [cluster.jobs[name] for names in (cluster.queue, cluster.dependents) for name in names]
+    turns = cluster.arrays.waiting_jobs()
+    waiting = [cluster.jobs[name] for names in (cluster.queue, cluster.dependents, turns) for name in names]
     fix = "Wait until some have started or cancel some; an admin can raise {} in controller.toml."
-    if sum(job.owner == asked.owner for job in waiting) >= of_user:
+    if (own_waiting := sum(job.owner == asked.owner for job in waiting)) + count_of(asked) > of_user:
         problem = f"{asked.owner} has as many jobs waiting as one user may have: {of_user:,}."
+        if asked.indices:
+            problem = _too_large(asked, f"{asked.owner} has {own_waiting:,} jobs waiting of {of_user:,}")
         return TooMany(
             problem,
             fix=fix.format(f"waiting_jobs in [user_quotas.{asked.owner}]" if own else "waiting_jobs_per_user"),
         )
-    if sum(job.gang.project == project for job in waiting) >= of_project:
+    if (its_waiting := sum(job.gang.project == project for job in waiting)) + count_of(asked) > of_project:
         problem = f"Project {project} has as many jobs waiting as it may have: {of_project:,}."
+        if asked.indices:
+            problem = _too_large(asked, f"project {project} has {its_waiting:,} jobs waiting of {of_project:,}")
         return TooMany(problem, fix=fix.format(f"waiting_jobs in [quotas.{project}]"))
     return _too_many_ends(cluster, asked)
+
+
+def _too_large(asked: JobSubmission, whose: str) -> str:
+    return f"The array has {count_of(asked):,} elements, and {whose} that it may have."
 
 
 def _too_many_ends(cluster: Cluster, asked: JobSubmission) -> TooMany | None:
@@ -144,7 +196,7 @@ def _too_many_ends(cluster: Cluster, asked: JobSubmission) -> TooMany | None:
 
     When a job ends, the same step tells all of these, and nothing else is decided meanwhile.
     """
-    more = len(asked.gang.after)
+    more = len(asked.gang.after) * count_of(asked)
     if not more or cluster.dependents.ends + more <= MOST_ENDS:
         return None
     waiting = (cluster.jobs[name] for name in cluster.dependents)

@@ -52,11 +52,15 @@ class JobSubmission:
     kms_key: str = ""
     unseen: frozenset[str] = frozenset()
     """Jobs that it would run after and that the user may not see: they are refused as if they weren't there."""
+    indices: tuple[int, ...] = ()
+    """Of an array, lowest first: a job is made for each, and ``job_id`` is the array's. Empty for one job."""
+    at_once: int = 0
+    """Elements of the array that may have their turn at once; 0: all."""
 
 
 @dataclass(frozen=True)
 class CancelAsked:
-    """A user wants a job to end."""
+    """A user wants a job to end, or all elements of an array."""
 
     token: int
     by: str

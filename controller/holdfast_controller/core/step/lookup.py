@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import NotFound, WrongState
+from holdfast_controller.core.model.arrays import Array
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.actions import Refuse
@@ -13,7 +14,8 @@ def find_job(step: Step, token: int, job_id: str) -> Job | None:
     """The job; None where there is none or no command may act on it now, after refusing the call."""
     job = step.cluster.jobs.get(job_id)
     if job is None or job.deleted:
-        step.do(Refuse(token, unknown_job(job_id)))
+        array = step.cluster.arrays.get(job_id)
+        step.do(Refuse(token, unknown_job(job_id) if array is None else is_array(job_id, array)))
         return None
     if job.unreconciled is not None:
         problem = f"Where the job {job.id} stands is not known yet, after the restore from a backup."
@@ -25,6 +27,12 @@ def find_job(step: Step, token: int, job_id: str) -> Job | None:
 def unknown_job(job_id: str) -> NotFound:
     """The refusal for an id that names no job."""
     return NotFound(f"There is no job {job_id!r}.", fix="See: holdfast ps --all")
+
+
+def is_array(array_id: str, array: Array) -> NotFound:
+    """The refusal of a call that is for one job, where an array is named."""
+    problem = f"{array_id} is no job but an array of {array.count}."
+    return NotFound(problem, fix=f"Name one of them, such as {array.first}; see: holdfast job show {array_id}")
 
 
 def find_host(step: Step, token: int, name: str) -> Host | None:

@@ -37,10 +37,11 @@ class Meter:
         self._placed: dict[str, float] = {}
         """By job: when its attempt was placed, until its ranks are started."""
         self._freed: dict[str, float] = {}
-        """By job that ran after others: when the last of these ended, until it is placed."""
+        """By job that ran after others, or had to wait for its turn: when it was let in, until it is placed."""
         self._counters: dict[type[Any], Callable[[Any], None]] = {
             ev.JobSubmitted: lambda _: self.series.add(fam.JOBS_SUBMITTED),
-            ev.DependencyEnded: self._on_dependency_ended,
+            ev.DependencyEnded: self._on_let_in,
+            ev.TurnCame: self._on_let_in,
             ev.JobPlaced: self._on_placed,
             ev.GangStarted: self._on_started,
             ev.WorkerStarted: lambda event: self._on_recovered(event.job_id, event.generation),
@@ -100,13 +101,13 @@ class Meter:
         for rule in Rule:
             self.series.declare(fam.HANG_NOTICES, rule.value)
 
-    def _on_dependency_ended(self, event: ev.DependencyEnded) -> None:
+    def _on_let_in(self, event: ev.DependencyEnded | ev.TurnCame) -> None:
         self._freed[event.job_id] = event.at
 
     def _on_placed(self, event: ev.JobPlaced) -> None:
         job, freed_at = self._cluster.jobs[event.job_id], self._freed.pop(event.job_id, None)
         # Where an earlier controller counted those ends, it isn't known since when the job waits for hosts.
-        if event.attempt == 1 and (freed_at is not None or not job.gang.after):
+        if event.attempt == 1 and (freed_at is not None or not (job.gang.after or job.gang.takes_turns)):
             self.series.observe(fam.JOB_WAIT, event.at - (job.created_at if freed_at is None else freed_at))
         self._placed[event.job_id] = event.at
 

@@ -306,11 +306,13 @@ class Guard(grpc.aio.ServerInterceptor):
             case Where.NEW_JOB:
                 return Target(project=request.job.project or DEFAULT_PROJECT)
             case Where.JOB | Where.OWN_JOB | Where.OWN_JOB_ONLY:
-                job = self._driver.cluster.jobs.get(request.id)
+                cluster = self._driver.cluster
+                array = cluster.arrays.get(request.id)
+                job = cluster.jobs.get(request.id if array is None else array.first)
                 return (
                     Target(request.id)
                     if job is None or job.deleted
-                    else Target(job.id, job.gang.project, job.owner)
+                    else Target(request.id, job.gang.project, job.owner)
                 )
             case Where.SECRET | Where.OWN:
                 everybodys = "*" if getattr(request, "all", False) else ""

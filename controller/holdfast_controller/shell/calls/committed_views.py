@@ -12,15 +12,17 @@ from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.scheduling.pending_reason import QueueView
-from holdfast_controller.core.step.lookup import unknown_job
+from holdfast_controller.core.step.lookup import is_array, unknown_job
 from holdfast_controller.shell.calls.slices import APART_BYTES, TURNS, apart
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto, workers_to_proto
 from holdfast_controller.shell.driver import Driver, now
 
 
 def find_job(driver: Driver, job_id: str) -> Job:
-    """The job with this id. Raises ``NotFound``."""
-    job = driver.cluster.jobs.get(job_id)
+    """The job with this id. Raises ``NotFound``, also for the id of an array."""
+    job, array = driver.cluster.jobs.get(job_id), driver.cluster.arrays.get(job_id)
+    if array is not None:
+        raise is_array(job_id, array)
     if job is None or job.deleted:
         raise unknown_job(job_id)
     return job

@@ -23,7 +23,7 @@ MAX_DEPTH = 20
 MAX_TERMS = 64
 
 _HELP = (
-    'use state=RUNNING, id:train*, name:"TRAIN*", owner=NAME, project=NAME, labels.KEY=VALUE, labels.KEY:*,'
+    'use state=RUNNING, id:train*, name:"TRAIN*", owner=NAME, project=NAME, array=ID, labels.KEY=VALUE, labels.KEY:*,'
     ' create_time>"2026-01-31T08:00:00Z" or active=true, joined by AND, OR and NOT'
 )
 _OPERATOR = re.compile(r"!=|<=|>=|[=<>:]")
@@ -156,6 +156,8 @@ def _compared(key: str, sign: str, value: str) -> Predicate:
             return _of_time(sign, value)
         case "owner":
             return _equal(lambda job: job.owner == value, key, sign)
+        case "array":
+            return _equal(lambda job: job.gang.array is not None and job.gang.array.array == value, key, sign)
         case "project":
             return _equal(lambda job: job.gang.project == value, key, sign)
         case "active" if value in ("true", "false"):

@@ -39,6 +39,8 @@ def event_to_proto(event: ev.JobEvent, gang: Gang) -> job_pb2.JobEvent:
         case ev.DependencyEnded():
             ended = _Event.DependencyEnded(job=event.on, state=_state(event.state), met=event.met)
             return _Event(dependency_ended=ended)
+        case ev.TurnCame():
+            return _Event(turn_came=_Event.TurnCame())
         case ev.PlacementTried():
             tried = _Event.PlacementTried(
                 number=event.number, reason=event.reason, not_before=timestamp(event.not_before)

@@ -12,6 +12,7 @@ from holdfast._session.reports import Exit
 from holdfast.v1 import access_pb2, job_pb2, spec_pb2
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
 from holdfast_controller.core.model.accounts.users import Motd
+from holdfast_controller.core.model.arrays import Array, Element
 from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
@@ -19,6 +20,7 @@ from holdfast_controller.core.model.exits import JobError, shown_raised
 from holdfast_controller.core.model.gang import Gang, Member
 from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.job import Job, WorkerState
+from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.scheduling.dry_run import DryRun
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
@@ -86,6 +88,8 @@ def job_to_proto(
         saved_step=training.saved_step,
         summary=summary_to_proto(summary_of(cluster, job, queue_view, now)),
     )
+    if (array := cluster.arrays.of(job)) is not None and job.gang.array is not None:
+        message.array.CopyFrom(array_to_proto(array, job.gang.array))
     if row:
         message.gpu_count, message.host_count = job.gang.gpus, len({place.host for place in job.places})
         message.recovery_count, message.hang_count = len(job.recoveries), len(job.hangs)
@@ -103,6 +107,22 @@ def job_to_proto(
     if job.error is not None and job.terminal:
         message.error.CopyFrom(error_to_proto(job.error))
     return message
+
+
+def array_to_proto(array: Array, element: Element) -> job_pb2.JobArray:
+    """A job's place in its array, and how far the array is."""
+    tally = array.tally
+    running = tally[JobState.PENDING] + tally[JobState.RUNNING] + tally[JobState.CANCELLING]
+    return job_pb2.JobArray(
+        id=element.array,
+        index=element.index,
+        count=element.count,
+        at_once=element.at_once,
+        running=running,
+        waiting=len(array.jobs) - running - array.ended,
+        done=tally[JobState.SUCCEEDED],
+        failed=array.ended - tally[JobState.SUCCEEDED],
+    )
 
 
 def summary_to_proto(summary: Summary) -> job_pb2.JobSummary:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import re
-import secrets
 from collections.abc import AsyncGenerator, Callable, Container
 from dataclasses import replace
-from pathlib import PurePosixPath
 from typing import cast
 
 from google.protobuf import json_format, struct_pb2
@@ -49,6 +46,7 @@ from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.channels import Channels, without_secrets
 from holdfast_controller.shell.services.fault_injection import inject
 from holdfast_controller.shell.services.goodput import job_goodput
+from holdfast_controller.shell.services.job_ids import new_id
 from holdfast_controller.shell.services.rank_shells import RankShells
 from holdfast_controller.shell.services.read_logs import LogReading
 from holdfast_controller.shell.services.series import job_series
@@ -58,7 +56,6 @@ from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.series_store import SeriesStore
 
-_ALPHABET = "bcdfghjkmnpqrstvwxz23456789"
 _PAGE = 100
 _BEFORE = "<"
 """Begins the token of a page of the newest jobs that ``PAGE_BYTES`` cut: the next one has those before it."""
@@ -101,7 +98,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         job_file, submitted = await self._submission(owner, request.job)
 
         def submission(token: int) -> JobSubmission:
-            job_id = _new_id(job_file.display_name, *self._taken())
+            job_id = new_id(job_file.display_name, *self._taken())
             return replace(submitted, token=token, request_id=request.request_id, job_id=job_id)
 
         job_id = await self._driver.ask(once(owner, request, submission))
@@ -139,12 +136,17 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         matches, found_in = parse_filter(request.filter), searched(request.search)
         page, slices = Page(request.page_size or _PAGE), TURNS.begin()
         cluster, found, last, more = self._driver.cluster, [], 0, ""
+        arrays: set[str] = set()
         queue = self._driver.reactor.queue_view(now())
         for count, job in enumerate(self._listed(request)):
             if count % _FILTERED_AT_ONCE == 0:
                 await slices.rest()
             if job.deleted or not sees(job.gang.project) or not matches(job) or not found_in(job):
                 continue
+            if request.one_per_array and job.gang.array is not None:
+                if job.gang.array.array in arrays:
+                    continue
+                arrays.add(job.gang.array.array)
             wanted = None if row else await spec_of(job)
             if cluster.jobs.get(job.id) is not job:
                 continue  # it was deleted meanwhile
@@ -305,6 +307,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             project=job_file.project,
             holders=holders,
         )
+        array = spec.read_array(job_file.job_spec.scheduling.array)
         message, spec_json = await apart(_stored, job_file.job_spec) if large else _stored(job_file.job_spec)
         know_spec(spec_json, message)
         return job_file, JobSubmission(
@@ -319,13 +322,20 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             annotations=dict(job_file.annotations),
             kms_key=job_file.encryption_spec.kms_key_name if job_file.encryption_spec else "",
             unseen=unseen_dependencies(job_file.job_spec, self._driver.cluster, self._sees(owner)),
+            indices=array.indices,
+            at_once=array.at_once,
         )
 
     def _taken(self) -> tuple[Container[str], ...]:
         """Ids of all jobs, also of those that were deleted, and of those that only hosts know after a restore."""
         cluster = self._driver.cluster
         hosts = cluster.hosts.values() if cluster.gaps else ()
-        return cluster.jobs, cluster.purged, {orphan.job for host in hosts for orphan in host.orphans.values()}
+        return (
+            cluster.jobs,
+            cluster.arrays,
+            cluster.purged,
+            {orphan.job for host in hosts for orphan in host.orphans.values()},
+        )
 
     def _sees(self, user: str) -> Callable[[str], bool]:
         """Whether the user may look at the jobs of a project."""
@@ -340,28 +350,6 @@ def _stored(wanted: spec.JobSpec) -> tuple[spec_pb2.CustomJobSpec, str]:
     """A spec as it is kept, and its text."""
     message = without_secrets(spec.to_proto(wanted))
     return message, json_format.MessageToJson(message, indent=None)
-
-
-def _new_id(display_name: str, *taken: Container[str]) -> str:
-    """A name that a person can type: what the job is about, and six characters that make it its own.
-
-    Among ten thousand jobs of one name two of them would be the same once in eight times.
-    """
-    while True:
-        number = secrets.randbelow(len(_ALPHABET) ** 6)
-        drawn = "".join(_ALPHABET[number // len(_ALPHABET) ** place % len(_ALPHABET)] for place in range(6))
-        found = f"{_slug(display_name)}-{drawn}"
-        if not any(found in ids for ids in taken):
-            return found
-
-
-def _slug(display_name: str) -> str:
-    """A short name for ids: ``train`` for "python jobs/train.py --lr 3", ``my-run`` for "My run"."""
-    words = display_name.split()
-    script = next((PurePosixPath(word).stem for word in words if word.endswith((".py", ".sh"))), "")
-    looks_like_command = len(words) > 1 and any(word.startswith("-") for word in words)
-    name = script or (words[0] if looks_like_command else display_name)
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:30].strip("-") or "job"
 
 
 def _number(job: Job) -> int:

@@ -57,8 +57,13 @@ def check_secrets(job: JobSpec, people: People, owner: str, project: str) -> dic
 
 def unseen_dependencies(job: JobSpec, cluster: Cluster, sees: Callable[[str], bool]) -> frozenset[str]:
     """The jobs to wait for that the caller may not see. They are refused with those that aren't there, in one place."""
-    named = (cluster.jobs.get(each.job) for each in job.scheduling.after)
-    return frozenset(other.id for other in named if other is not None and not sees(other.gang.project))
+    unseen = set()
+    for each in job.scheduling.after:
+        array = cluster.arrays.get(each.job)
+        other = cluster.jobs.get(each.job if array is None else array.first)
+        if other is not None and not sees(other.gang.project):
+            unseen.add(each.job)
+    return frozenset(unseen)
 
 
 def _fix(people: People, owner: str, project: str, name: str) -> str:

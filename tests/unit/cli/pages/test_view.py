@@ -124,6 +124,7 @@ def test_a_job_in_full() -> None:
         "generation": 2,
         "waitReason": "starting",
         "waitsFor": [],
+        "array": None,
         "step": None,
         "stepTotal": None,
         "phase": "",

@@ -238,6 +238,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "message of the day set by ann",
         "submitted by ann: 4 ranks on 3 workers",
         "b ended as SUCCEEDED",
+        "its turn has come",
         "queued: needs 2 GPUs on one host",
         "placement failed, try 1 of 3: needs 2 GPUs on one host (0 free on the best)",
         "placed on h1 (2 workers), h2",
