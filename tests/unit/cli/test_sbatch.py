@@ -110,7 +110,12 @@ def test_gpus_are_those_of_each_node(options: str, gpus: int) -> None:
     ("text", "said"),
     [
         (script("true", options="--array=9-0"), "the range 9-0 ends before it begins"),
-        (script("true", options="--dependency=afterok:1"), "holdfast submit --after JOB"),
+        (
+            script("true", options="--dependency=singleton"),
+            "'singleton' has no counterpart (write afterok, afterany",
+        ),
+        (script("true", options="--dependency=afterok:a?afterok:b"), "has no counterpart"),
+        (script("true", options="--dependency=afterok:"), "'afterok:' has no counterpart"),
         (script("true", options="hetjob"), "has no counterpart (write a job file with a pool for each part)"),
         (script("true", options="nodes=2"), "has no counterpart (options begin with a dash)"),
         (script("true", options="--nodes=2-4"), "no number above 0 (write one, such as 2)"),
@@ -135,3 +140,9 @@ def test_an_array_of_slurm_is_one_here_and_its_variables_are_set() -> None:
     assert made.job_spec.scheduling.array == "0-9:3%2"
     program = made.job_spec.worker_pool_specs[0].process_spec.command[2]
     assert "SLURM_ARRAY_TASK_ID=$$HOLDFAST_ARRAY_INDEX SLURM_ARRAY_TASK_COUNT=$$HOLDFAST_ARRAY_COUNT" in program
+
+
+def test_dependencies_of_slurm_are_jobs_to_run_after() -> None:
+    made, _ = job(script("true", options="--dependency=afterok:prep-1:data-2,afterany:eval-3,afternotok:bad-4"))
+    ends = [(each.job, each.end) for each in made.job_spec.scheduling.after]
+    assert ends == [("prep-1", 1), ("data-2", 1), ("eval-3", 2), ("bad-4", 3)]

@@ -38,10 +38,8 @@ SHORT = {
 }
 NEEDLESS = {"output", "error", "open-mode", "requeue", "export", "parsable"}
 """Options whose meaning a job has anyway: output is kept by rank and launch, failures are repaired, and so on."""
-REFUSED = {
-    "dependency": "leave it out and name the job here: holdfast submit --after JOB",
-}
-"""Options without which a job would be another one, and what to do instead."""
+ENDS = {"afterok": "OK", "afterany": "ANY", "afternotok": "FAILED"}
+"""The end of another job that each kind of dependency waits for."""
 OF_SRUN = {"label", "l", "unbuffered", "u", "kill-on-bad-exit", "K", "cpu-bind", "exclusive", "mpi", "wait", "W"}
 """Options of srun that change nothing here."""
 SIZES = {
@@ -114,6 +112,7 @@ def job(text: str, what: str, environ: Mapping[str, str], cwd: str) -> tuple[job
     made = job_of(request, environ, cwd)
     made.job_spec.fault_tolerance.ClearField("max_job_retries")
     _schedule(script, made)
+    _depend(script, made)
     if script.problems:
         raise InvalidSpec(script.problems, what=what)
     return made, sorted(name for name in script.options if name not in NEEDLESS)
@@ -128,9 +127,6 @@ def _read(text: str) -> _Script:
         elif line.strip() and not line.startswith("#"):
             header = False  # Slurm reads no options after the first command
         script.lines.append(line)
-    for name, instead in REFUSED.items():
-        if script.options.pop(name, ""):
-            script.problems.append(Violation(f"#SBATCH --{name}", "has no counterpart", instead))
     return script
 
 
@@ -220,6 +216,18 @@ def _schedule(script: _Script, made: job_pb2.CustomJob) -> None:
             from holdfast.guard.allocation import hostlist
 
             hosts.extend(hostlist(text))
+
+
+def _depend(script: _Script, made: job_pb2.CustomJob) -> None:
+    """The jobs to wait for, such as ``afterok:prep-x7k2mq:data-b4n8wd,afterany:eval-q2v6tz``; all are waited for."""
+    for part in filter(None, script.options.pop("dependency", "").split(",")):
+        kind, *jobs = part.split(":")
+        if kind not in ENDS or not jobs or not all(jobs) or "?" in part:
+            fix = "write afterok, afterany or afternotok with ids, such as afterok:JOB:JOB,afterany:JOB"
+            script.problems.append(Violation("#SBATCH --dependency", f"{part!r} has no counterpart", fix))
+        else:
+            for name in jobs:
+                made.job_spec.scheduling.after.add(job=name, end=f"DEPENDENCY_END_{ENDS[kind]}")
 
 
 def _seconds(text: str) -> int:
