@@ -19,6 +19,8 @@ from tests.e2e.web.visitor import Visitor
 pytestmark = [pytest.mark.require("chromium"), pytest.mark.require("node")]
 
 PASTED = 10 << 20
+PASTED_WITHIN_S = 150.0
+"""Two busy loops beside it, at a load of 26 on two cores, make 12 s of it; a machine may be starved worse."""
 PASTE = """
 ([size, text]) => {
     const data = new DataTransfer();
@@ -70,12 +72,14 @@ def said(visitor: Visitor, words: str) -> None:
     visitor.page.get_by_role("status").filter(has_text=words).wait_for()
 
 
-def shows(visitor: Visitor, text: str) -> None:
+def shows(visitor: Visitor, text: str, within_s: float = 60) -> None:
     """The terminal has a row with the text; its spaces may be of the sort that never breaks."""
     rows = (
         "[...document.querySelectorAll('.xterm-rows > div')].map(row => row.textContent.replaceAll('\\u00a0', ' '))"
     )
-    visitor.page.wait_for_function(f"text => {rows}.some(row => row.includes(text))", arg=text)
+    visitor.page.wait_for_function(
+        f"text => {rows}.some(row => row.includes(text))", arg=text, timeout=within_s * 1000
+    )
 
 
 def test_it_has_keys_colours_window_and_an_end(visitor: Visitor, job: str) -> None:
@@ -136,6 +140,7 @@ def test_it_fits_every_screen(browser: Any, site: DevCluster, job: str, screen: 
     visitor.context.close()
 
 
+@pytest.mark.timeout(400)
 def test_ten_megabytes_are_pasted_whole(visitor: Visitor, job: str) -> None:
     keys = opened(visitor, job)
     code = shlex.quote(READER.format(size=PASTED))
@@ -145,7 +150,7 @@ def test_ten_megabytes_are_pasted_whole(visitor: Visitor, job: str) -> None:
     began = time.monotonic()
     visitor.page.evaluate(PASTE, [PASTED, ""])
     wanted = hashlib.sha256(b"0123456789abcde\r" * (PASTED // 16)).hexdigest()[:16]
-    shows(visitor, f"got {wanted}")
+    shows(visitor, f"got {wanted}", PASTED_WITHIN_S)
     print(f"pasted in {time.monotonic() - began:.1f} s, load {os.getloadavg()[0]:.1f}")
     keys.type("q")
     keys.type("exit\n")
