@@ -114,3 +114,15 @@ def waiting(hasty: Callable[..., Shim], ranks: int = 2) -> tuple[Shim, Job]:
     job = Job(shim, "-c", HOLD + "time.sleep(600)", ranks=ranks)
     assert job.park()["ranks"] == ranks
     return shim, job
+
+
+def launched(job: Job, generation: int = 2, **fields: Any) -> tuple[list[str], list[dict[str, Any]]]:
+    """What is said of the warm start, and all messages up to the last exit."""
+    job.stop(1, another=True)
+    job.launch(generation, warm={}, **fields)
+    said: list[dict[str, Any]] = []
+    while sum(message["ev"] == "exited" for message in said) < job.ranks:
+        message = job.shim.receive()
+        assert message is not None
+        said.append(message)
+    return [message["message"] for message in said if message["ev"] == "warm"], said
