@@ -156,6 +156,11 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.host} orphan {event.job}{who} {what}"
         case ev.MaintenanceAhead():
             return f"{event.job_id} hears of the maintenance of {event.host}"
+        case ev.UnderuseNoticed():
+            then = f", {event.action.value}" if event.action is not None else ""
+            return f"{event.job_id} leaves {event.idle} of {event.gpus} GPUs unused{then}"
+        case ev.UnderuseOver():
+            return f"{event.job_id} uses its GPUs again"
         case ev.JobFound():
             where = " ".join(place.host for place in event.places)
             return f"{event.job_id} found g{','.join(map(str, sorted(set(event.generations))))} on {where}"

@@ -188,6 +188,7 @@ def goodput(job_id: str, message: job_pb2.GetGoodputResponse) -> Json:
         "interruptions": message.interruptions,
         "goodput": goodput_share(message),
         "totalMs": sum(line.ms for line in message.lines),
+        "unusedMs": message.unused_ms,
         "lines": [
             {"category": line.category, "cause": line.cause, "payer": line.payer, "ms": line.ms}
             for line in message.lines

@@ -131,6 +131,8 @@ class Launch:
     """Who submitted the job; empty from a controller that doesn't say."""
     lacks: str = ""
     """Why the task can't be given its secrets; then it must not be launched."""
+    idle_below_pct: int = 0
+    """Percent of utilization below which a GPU counts as idle; 0 where no one wants to know."""
     warm: WarmStart | None = None
     """None where no warm start of the next generation is to be prepared, and this one is cold."""
 

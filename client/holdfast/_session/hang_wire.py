@@ -15,6 +15,7 @@ from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import (
     GpuFeatures,
     GpuLook,
+    GpuUse,
     Motion,
     OutputFeatures,
     RankFeatures,
@@ -67,6 +68,7 @@ def to_proto(job_id: str, generation: int, features: WorkerFeatures, sent_s: flo
         began_work=output.began_work,
         declared_idle=features.declared_idle,
         own_world=features.own_world,
+        gpus=[agent_pb2.GpuUse(known=gpu.known, idle_since_s=gpu.idle_since_s) for gpu in features.gpus],
     )
 
 
@@ -113,6 +115,7 @@ def from_proto(host: str, message: agent_pb2.FeatureReport) -> WorkerFeatures:
         ),
         declared_idle=one_line(message.declared_idle, WORDS_MOST),
         own_world=message.own_world,
+        gpus=tuple(GpuUse(gpu.known, _present(gpu, "idle_since_s")) for gpu in message.gpus),
     )
 
 
@@ -142,7 +145,12 @@ def _rank_from_proto(message: agent_pb2.RankFeatures) -> RankFeatures:
 
 
 def _present(
-    message: agent_pb2.FeatureReport | agent_pb2.RankFeatures | agent_pb2.GpuFeatures | agent_pb2.Wait, name: str
+    message: agent_pb2.FeatureReport
+    | agent_pb2.RankFeatures
+    | agent_pb2.GpuFeatures
+    | agent_pb2.GpuUse
+    | agent_pb2.Wait,
+    name: str,
 ) -> float | None:
     value: float | None = getattr(message, name) if message.HasField(name) else None  # type: ignore[arg-type]
     return value

@@ -1,8 +1,7 @@
 """The controller's core: one input in, events and actions out.
 
-``step`` folds what happened into the state and says what to make durable and then to do. It may run ahead
-of the disk; the driver performs no action before the commit that holds its cause. Same inputs, same times,
-same results: there is no clock, no randomness and no I/O in here.
+``step`` folds what happened into the state and says what to make durable and then to do. It may run ahead of the disk;
+no action is performed before the commit that holds its cause. Same inputs and times, same results: there is no I/O.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from holdfast_controller.core.lifecycle import (
     injection,
     lost_hosts,
     output_archive,
+    underuse,
     warning_signal,
 )
 from holdfast_controller.core.lifecycle.arrays import let_in
@@ -66,10 +66,7 @@ class Reactor:
         self._queue_view = SharedQueueView()
 
     def resume(self, now: Now, kept: dict[str, KeptWatch] | None = None) -> None:
-        """Arm all timers after a start: leases get a full term again, running timeouts what is left of them.
-
-        ``kept`` is what an earlier controller has learned of the jobs' progress.
-        """
+        """Arm all timers after a start: leases begin again. ``kept`` is what was learned of progress."""
         resumption.resume(self.cluster, self.policies, self.timers, now, kept or {})
 
     def next_due(self) -> Mono | None:
@@ -372,6 +369,8 @@ class Reactor:
                 exits.on_end_grace(step, job)
             case JobTimer.HANG:
                 hangs.on_look(step, job)
+            case JobTimer.UNDERUSE:
+                underuse.on_underuse_look(step, job)
             case JobTimer.SETTLE:
                 exits.on_settled(step, job)
             case JobTimer.LAUNCH:

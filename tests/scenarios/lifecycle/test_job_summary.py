@@ -586,7 +586,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         paused,
         Condition.WAITS,
         "Paused; it holds no hosts",
-        "It ran from 13:48:20 UTC on, and was paused",
+        "It ran from 13:48:20 UTC on, and was paused by ann",
         "Its ranks were stopped, and its hosts are free for others",
         "Go on with it by: holdfast job resume a",
     ),

@@ -97,6 +97,7 @@ LAUNCH = Launch(
     spec_json='{"workerPoolSpecs": []}',
     process_starts=2,
     lacks="the secret wandb is gone",
+    idle_below_pct=5,
     warm=WarmStart(("mylib.data",), ("pandas",)),
 )
 ASSIGNMENT = Assignment(

@@ -37,6 +37,7 @@ from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.recovery import Budget, EndReason, RankName, Recover, of_rank
 from holdfast_controller.core.model.runtime import Started
 from holdfast_controller.core.model.subscription import Notice
+from holdfast_controller.core.model.underuse import UnderuseAction
 
 GIB = 1 << 30
 TASK = Task(("python", "train.py"), ("--lr", "3"), (("A", "1"), ("B", "$(A)")), "/data")
@@ -412,6 +413,17 @@ RESTORED: list[ev.Event] = [
     ev.OrphanGone(host="h1", at=Wall(46.0), job="u", worker="workerpool0-0"),
     ev.JobCleared(job_id="s", at=Wall(47.0), reason="nothing is left of what it ran before the restore"),
     ev.MaintenanceAhead(job_id="r", at=Wall(48.0), host="h1", start=Wall(60.0), reason="new disk"),
+    ev.UnderuseNoticed(
+        job_id="r",
+        at=Wall(48.0),
+        generation=1,
+        idle=5,
+        gpus=8,
+        since=Wall(20.0),
+        action=UnderuseAction.NOTIFY,
+        before_s=9.0,
+    ),
+    ev.UnderuseOver(job_id="r", at=Wall(48.0), generation=1),
     ev.ReconciliationEnded(at=Wall(48.0)),
     ev.CertificateEnding(at=Wall(49.0), certificate="ca", ends_at=Wall(86_449.0)),
     ev.MostHostsSilent(at=Wall(50.0), silent=7, hosts=8),

@@ -13,7 +13,9 @@ from holdfast.errors import AddressUnavailable, ConfigError
 from holdfast_controller.core.model.accounts.users import GroupGrant, Role, SignInPolicy
 from holdfast_controller.shell.base.config import ControllerConfig, QuotaConfig
 from holdfast_controller.shell.base.oidc_config import OidcConfig, OidcGrantConfig
+from holdfast_controller.shell.base.underuse_config import UnderuseConfig
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
+from holdfast_controller.shell.convert.job_defaults import JobDefaults
 from holdfast_controller.shell.main import check
 
 
@@ -54,7 +56,7 @@ def test_jobs_leave_isolated_hosts_unless_the_cluster_or_the_job_says_otherwise(
     def rules(default: str, own: str | None) -> tuple[bool, bool]:
         tolerance = {"disconnectPolicy": own} if own else {}
         parsed = spec.parse({"jobSpec": {"workerPoolSpecs": [pool], "faultTolerance": tolerance}})
-        gang = gang_of(parsed.job_spec, disconnect_policy=spec.DisconnectPolicy[default])
+        gang = gang_of(parsed.job_spec, JobDefaults(disconnect_policy=spec.DisconnectPolicy[default]))
         return gang.replace_when_lost, gang.replace_if_isolated
 
     assert rules("REPLACE_IF_ISOLATED", None) == (False, True)
@@ -181,3 +183,36 @@ def test_a_database_without_its_driver_is_a_problem_of_the_settings_that_names_t
     (said,) = check.problems(file)
     assert said.startswith(f"{file}:2: database_url needs packages that are not installed: psycopg.")
     assert "Install holdfast-controller-postgresql, or pip install 'holdfast[controller,postgresql]'" in said
+
+
+def test_jobs_that_leave_gpus_unused_are_told_unless_the_project_or_the_job_says_otherwise() -> None:
+    tables = {"*": UnderuseConfig(duration=3600.0), "notes": UnderuseConfig(action="PAUSE", below=10)}
+    defaults = JobDefaults.of(made(underuse=tables))
+    pool = {"replicaCount": 1, "processSpec": {"command": ["x"]}}
+
+    def policy(project: str, **own: object) -> tuple[str, int, float, str] | None:
+        scheduling = {"underuse": own} if own else {}
+        parsed = spec.parse({"jobSpec": {"workerPoolSpecs": [pool], "scheduling": scheduling}})
+        found = gang_of(parsed.job_spec, defaults, project=project).underuse
+        return None if found is None else (found.action.value, found.below_pct, found.duration_s, found.of.value)
+
+    assert policy("llm") == ("NOTIFY", 5, 3600.0, "ANY")
+    assert policy("notes") == ("PAUSE", 10, 7200.0, "ALL")
+    assert policy("notes", of="ANY", duration="30m") == ("PAUSE", 10, 1800.0, "ANY")
+    assert policy("notes", action="NOTIFY") == ("NOTIFY", 10, 7200.0, "ANY")
+    assert policy("llm", action="STOP", below=1) == ("STOP", 1, 3600.0, "ALL")
+    assert policy("llm", action="OFF") is None
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ({"below": 0}, r"underuse\.llm\.below is 0\. Write a percentage, 1 to 100"),
+        ({"duration": 59.0}, r"underuse\.llm\.duration is 59 s\. Write 1m or more"),
+        ({"of": "SOME"}, r"underuse\.llm\.of is 'SOME'\. Write ANY or ALL"),
+        ({"action": "KILL"}, r"underuse\.llm\.action is 'KILL'\. Write NOTIFY, PAUSE, STOP or OFF"),
+    ],
+)
+def test_settings_of_unused_gpus_that_mean_nothing_are_refused(table: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        made(underuse={"llm": UnderuseConfig(**table)})

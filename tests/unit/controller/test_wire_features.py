@@ -9,11 +9,14 @@ import pytest
 
 from holdfast._session import hang_wire
 from holdfast.errors import InvalidInput
-from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast.hang.pipeline.features import GpuUse, Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast_controller.shell.convert.features_from_proto import features
 
 RANK = RankFeatures(0, Motion.BLOCKED, 90.0, last_work_s=80.0, helpers_s=70.0)
-VECTOR = WorkerFeatures("workerpool0-0", "h1", 99.0, (RANK,), OutputFeatures(60.0, 7.0, 50.0))
+IDLE = GpuUse(known=True, idle_since_s=20.0)
+VECTOR = WorkerFeatures(
+    "workerpool0-0", "h1", 99.0, (RANK,), OutputFeatures(60.0, 7.0, 50.0), gpus=(IDLE, GpuUse(known=True), GpuUse())
+)
 
 
 def taken(vector: WorkerFeatures, sent_s: float = 100.0) -> WorkerFeatures:
@@ -32,6 +35,7 @@ def test_times_that_are_no_numbers_are_refused(wrong: float) -> None:
         replace(VECTOR, at_s=wrong),
         replace(VECTOR, ranks=(replace(RANK, still_since_s=wrong),)),
         replace(VECTOR, ranks=(replace(RANK, helpers_s=wrong),)),
+        replace(VECTOR, gpus=(replace(IDLE, idle_since_s=wrong),)),
         replace(VECTOR, output=OutputFeatures(wrong)),
         replace(VECTOR, output=OutputFeatures(None, None, wrong)),
         replace(VECTOR, output=OutputFeatures(None, step_s=wrong)),
@@ -75,3 +79,7 @@ def test_nothing_lies_after_its_sending() -> None:
     assert found == WorkerFeatures(
         "workerpool0-0", "h1", 100.0, (expected,), OutputFeatures(100.0, 7.0, 100.0, step_s=100.0)
     )
+
+
+def test_gpu_that_is_idle_only_from_later_on_is_idle_from_now_on() -> None:
+    assert taken(replace(VECTOR, gpus=(replace(IDLE, idle_since_s=1e9),))).gpus == (GpuUse(True, 100.0),)

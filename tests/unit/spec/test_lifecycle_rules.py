@@ -128,6 +128,10 @@ def test_times_are_not_negative_and_not_endless(name: str, value: Any, problem: 
         ({"after": [{"job": "a", "end": "STARTED"}]}, "after[0].end: must be OK or ANY or FAILED,"),
         ({"after": [{"job": str(n)} for n in range(101)]}, "after: has 101 entries; at most 100 are allowed"),
         ({"array": "1-20;3"}, "array: '1-20;3' is no index or range (write 1-20, 1,3,7 or 1-20:2"),
+        (
+            {"underuse": {"duration": "30s"}},
+            'underuse.duration: is 30 s; GPUs are looked at once a minute (write "1m" or more, such as "2h")',
+        ),
         ({"pauseIfUnmet": True}, "pauseIfUnmet: goes with after (name the jobs to wait for, or leave it out)"),
         ({"waitForResources": 1}, "waitForResources: must be true or false, not 1"),
         ({"warningSignal": {"signal": "SIGUSR1"}}, 'warningSignal.before: is missing (such as before: "10m")'),

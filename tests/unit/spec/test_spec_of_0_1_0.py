@@ -30,6 +30,7 @@ pool, which skips its role, and of what the reference takes."""
 
 POLICIES_THEN = "must be KEEP or STOP_AND_REPLACE, not"
 POLICIES_NOW = "must be KEEP or STOP_AND_REPLACE or REPLACE_IF_ISOLATED, not"
+EVENTS_THEN, EVENTS_NOW = "or MAINTENANCE or UNSURE, not", "or MAINTENANCE or UNSURE or UNDERUSED, not"
 ADDED_FIELDS = (
     ", enableWebAccess",
     ", externalTimeout",
@@ -39,6 +40,7 @@ ADDED_FIELDS = (
     ", after",
     ", pauseIfUnmet",
     ", array",
+    ", underuse",
     ", warm",
 )
 """Fields since then, in the lists of known fields that refusals of unknown ones end with."""
@@ -71,7 +73,10 @@ def test_what_0_1_0_said_of_a_job_is_said_today(kind: str) -> None:
     for case in cases:
         then: dict[str, Any] = {key: case[key] for key in ("job", "what", "errors") if key in case}
         if "errors" in then:
-            said = [error.replace(POLICIES_THEN, POLICIES_NOW) for error in then["errors"]]
+            said = [
+                error.replace(POLICIES_THEN, POLICIES_NOW).replace(EVENTS_THEN, EVENTS_NOW)
+                for error in then["errors"]
+            ]
             then["errors"] = sorted(said) if kind == "proto" else said
         if any(words in error for words in TAKEN_SINCE for error in then.get("errors", ())):
             assert "job" in outcome(case), case[kind]

@@ -6,15 +6,20 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast._daemon import log
 from holdfast._session import hang_wire
+from holdfast._session.assignment import Launch
 from holdfast._session.reports import WorkerId
+from holdfast.hang.pipeline.features import GpuUse
 from holdfast.hang.pipeline.step_pattern import BadPattern
 from holdfast.hang.records.recording import WorkerSample
 from holdfast.hang.worker_watch import WorkerWatch
 from holdfast.v1 import agent_pb2
+from holdfast_agent.core.gpu.idle import IdleGpus
+from holdfast_agent.core.gpu.signals import HostGpus
 from holdfast_agent.core.worker.worker import Worker
 from holdfast_agent.shell.evidence import Examiner
 from holdfast_agent.shell.hangs.stack_watch import StackWatch
@@ -45,6 +50,9 @@ class FeatureReporter:
         self._worker = worker
         self._send = send
         self._watches: dict[WorkerId, WorkerWatch] = {}
+        self._idle: dict[WorkerId, tuple[int, IdleGpus]] = {}
+        self.gpus = HostGpus()
+        """The newest reading of the host's GPUs; those of the sampler, once it is there."""
         self._journalled: dict[WorkerId, float] = {}
         self._examined: set[WorkerId] = set()
         self.stacks = StackWatch(examiner.python_frames)
@@ -60,7 +68,7 @@ class FeatureReporter:
         watch = self._watches.get(key)
         if watch is None or watch.generation != sample.generation:
             watch = self._watches[key] = self._begin(key, worker, sample.generation)
-        vector = watch.take(sample)
+        vector = replace(watch.take(sample), gpus=self._gpus_of(key, worker, sample))
         output = vector.output
         if sample.ranks:
             self._series.on_sample(sample, output.bar_step if output.step is None else output.step)
@@ -79,6 +87,7 @@ class FeatureReporter:
     def forget(self, key: WorkerId) -> None:
         """Drop all state of a worker that is gone."""
         self._watches.pop(key, None)
+        self._idle.pop(key, None)
         self._journalled.pop(key, None)
         self._history.forget(key)
         self.stacks.forget(key)
@@ -87,8 +96,18 @@ class FeatureReporter:
         """Write down what is kept of samples."""
         self._history.close()
 
+    def _gpus_of(self, key: WorkerId, worker: Worker, sample: WorkerSample) -> tuple[GpuUse, ...]:
+        launch = _launch_of(worker)
+        if launch is None or not launch.idle_below_pct:
+            return ()
+        generation, idle = self._idle.get(key, (0, None))
+        if idle is None or generation != sample.generation:
+            idle = IdleGpus(launch.idle_below_pct)
+            self._idle[key] = sample.generation, idle
+        return idle.look(launch.gpus, self.gpus, sample.at_s)
+
     def _begin(self, key: WorkerId, worker: Worker, generation: int) -> WorkerWatch:
-        launch = worker.launched or (worker.desired.launch if worker.desired else None)
+        launch = _launch_of(worker)
         pattern = launch.step_pattern if launch else ""
         try:
             watch = WorkerWatch(self._host, generation, pattern)
@@ -140,3 +159,7 @@ class FeatureReporter:
             report.dumps = hang_wire.pack_dumps(dumps)
             report.recording = await self._series.recording(worker.key)
         return report
+
+
+def _launch_of(worker: Worker) -> Launch | None:
+    return worker.launched or (worker.desired.launch if worker.desired else None)

@@ -312,7 +312,7 @@ def _assemble(
         series=series,
     )
     driver.equip(parts)
-    activity = parts.sampling.gpus
+    activity, hangs.gpus = parts.sampling.gpus, parts.sampling.gpus.host
     activity.host.borrowed = bool(settings.guard.pid)
 
     def on_xids(xids: Sequence[Xid]) -> None:

@@ -58,6 +58,8 @@ def page(job_id: str, found: job_pb2.GetGoodputResponse, width: int | None = Non
         yield f"  begins    {found.since.ToJsonString()}, with an upgrade of the controller; not earlier"
     interruptions = "1 interruption" if found.interruptions == 1 else f"{found.interruptions} interruptions"
     yield f"  allocated {total / _HOUR_MS:.3f} {unit} hours, {interruptions}"
+    if found.unused_ms:
+        yield f"  unused    {found.unused_ms / _HOUR_MS:.3f} of them, on GPUs that its ranks left idle"
     yield ""
     yield f"  {'CATEGORY':<14} {'CAUSE':<20} {'PAYER':<10} {unit + ' HOURS':>12} {'SHARE':>7}"
     shown_hours = adding_up([line.ms / _HOUR_MS for line in found.lines], 4)
@@ -98,7 +100,8 @@ def short(found: job_pb2.GetGoodputResponse, *, width: int | None, colour: bool)
         (cause, payer, hours(ms), f"{100 * ms / total:.1f} %") for cause, payer, ms in losses(found)[:MOST_LOSSES]
     ]
     table = render(columns, rows, width=width, colour=colour) if rows else ""
-    return "\n".join([head, *bar(found, width)]) + "\n" + table
+    unused = [f"{hours(found.unused_ms)} of them on GPUs that its ranks left idle"] if found.unused_ms else []
+    return "\n".join([head, *unused, *bar(found, width)]) + "\n" + table
 
 
 def hours(ms: int) -> str:

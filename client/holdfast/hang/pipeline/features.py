@@ -175,6 +175,19 @@ class OutputFeatures:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuUse:
+    """Whether a GPU is used. No rule of hangs looks at it."""
+
+    # It could be read just now.
+    known: bool = False
+    # Every reading since then was below the bound of the job's policy, and none was missed; None while it is used.
+    idle_since_s: float | None = None
+
+    def shifted(self, by_s: float) -> GpuUse:
+        return self if self.idle_since_s is None else replace(self, idle_since_s=self.idle_since_s + by_s)
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerFeatures:
     """All ranks of one worker at one time. A worker whose vector is old counts as unseen, not as hung."""
 
@@ -187,6 +200,8 @@ class WorkerFeatures:
     declared_idle: str = ""
     # Ranks of a world that began and ends on this worker, apart from the rest of its job; 0 where there is none.
     own_world: int = 0
+    # Its GPUs in the order of its launch; none where its job wants no look at them.
+    gpus: tuple[GpuUse, ...] = ()
 
     @property
     def traced(self) -> bool:
@@ -196,7 +211,8 @@ class WorkerFeatures:
     def shifted(self, by_s: float) -> WorkerFeatures:
         """The same vector on a clock that reads ``by_s`` more."""
         ranks = tuple(rank.shifted(by_s) for rank in self.ranks)
-        return replace(self, at_s=self.at_s + by_s, ranks=ranks, output=self.output.shifted(by_s))
+        gpus = tuple(gpu.shifted(by_s) for gpu in self.gpus)
+        return replace(self, at_s=self.at_s + by_s, ranks=ranks, output=self.output.shifted(by_s), gpus=gpus)
 
     def confirmed(self, at_s: float) -> WorkerFeatures:
         """The same vector, still true at that time: what a heartbeat without a change says."""
@@ -212,7 +228,7 @@ class WorkerFeatures:
 
     def _essence(self) -> tuple[object, ...]:
         ranks = tuple(rank.essence for rank in self.ranks)
-        return ranks, self.output, self.declared_idle, self.own_world
+        return ranks, self.output, self.declared_idle, self.own_world, self.gpus
 
 
 def _shifted(wait: Wait, by_s: float) -> Wait:

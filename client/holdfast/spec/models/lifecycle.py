@@ -81,6 +81,36 @@ class Dependency(Model):
     """OK: it succeeds. ANY: it ends, however it does. FAILED: it ends otherwise than by success."""
 
 
+class UnderuseShare(enum.Enum):
+    """Which of a job's GPUs have to be unused. Values are the names in the contract."""
+
+    ANY = "UNDERUSE_SHARE_ANY"
+    ALL = "UNDERUSE_SHARE_ALL"
+
+
+class UnderuseAction(enum.Enum):
+    """The answer to GPUs that stay unused. Values are the names in the contract."""
+
+    NOTIFY = "UNDERUSE_ACTION_NOTIFY"
+    PAUSE = "UNDERUSE_ACTION_PAUSE"
+    STOP = "UNDERUSE_ACTION_STOP"
+    OFF = "UNDERUSE_ACTION_OFF"
+
+
+class Underuse(Model):
+    """The answer to GPUs of the job that stay unused. A GPU that can't be read counts as used."""
+
+    below: Annotated[int, Whole(0, 100)] = 0
+    """Percent of utilization below which a GPU is unused. The project's default, mostly 5, unless set."""
+    duration: Annotated[float | None, Seconds(365 * DAY_S, zero=False, optional=True)] = None
+    """How long, at least a minute. The project's default, mostly 2 h, unless set."""
+    of: Annotated[UnderuseShare | None, Choice(UnderuseShare, "UNDERUSE_SHARE_", None)] = None
+    """How many of the job's GPUs: ANY or ALL. Unless set, ANY for NOTIFY, and ALL for PAUSE and STOP."""
+    action: Annotated[UnderuseAction | None, Choice(UnderuseAction, "UNDERUSE_ACTION_", None)] = None
+    """NOTIFY: it is reported. PAUSE: the job is paused, too. STOP: it is cancelled. OFF: they are not looked for. The
+    project's default unless set."""
+
+
 class Scheduling(Model):
     """Times and limits of the whole job."""
 
@@ -117,6 +147,8 @@ class Scheduling(Model):
     """Whether the job is paused when one of those ends otherwise; without, it fails."""
     array: Annotated[str, Text(max_chars=ARRAY_CHARS)] = Field(default="", examples=["1-20%4"])
     """Indices of an array, each of which becomes a job: 0-99, 1,3,7 or 1-20:2; with %4, four run at once."""
+    underuse: Underuse = Field(default_factory=Underuse)
+    """The answer to GPUs of the job that stay unused."""
 
 
 class HangAction(enum.Enum):

@@ -9,6 +9,7 @@ from holdfast.spec.rules.arrays import read_array
 from holdfast.spec.wording import Broken, Fields, written_duration
 
 DAY_S = 86_400.0
+MINUTE_S = 60.0
 DEFAULT_TIMEOUT_S = 7 * DAY_S
 DEFAULT_BACKOFF_LIMIT_S = 300.0
 
@@ -40,6 +41,7 @@ def broken(job: Fields) -> Iterator[Broken]:
     yield from _warning_signal(scheduling)
     yield from _after(scheduling)
     yield from _array(scheduling)
+    yield from _underuse(scheduling.get("underuse") or {})
     yield from _host_selector(scheduling.get("host_selector") or {})
     yield from _exit_codes(tolerance)
     yield from _backoff(tolerance.get("backoff") or {})
@@ -125,6 +127,16 @@ def _array(scheduling: Fields) -> Iterator[Broken]:
         read_array(scheduling.get("array") or "")
     except ValueError as error:
         yield Broken((_SCHEDULING, "array"), str(error), "write 1-20, 1,3,7 or 1-20:2; 1-20%4 runs four at once")
+
+
+def _underuse(underuse: Fields) -> Iterator[Broken]:
+    duration = underuse.get("duration")
+    if duration is not None and duration < MINUTE_S:
+        yield Broken(
+            (_SCHEDULING, "underuse", "duration"),
+            f"is {written_duration(duration)}; GPUs are looked at once a minute",
+            'write "1m" or more, such as "2h"',
+        )
 
 
 def _bad_signal(name: str) -> Broken:

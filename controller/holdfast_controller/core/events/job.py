@@ -71,6 +71,8 @@ from holdfast_controller.core.events.restore import OrphanFound as OrphanFound
 from holdfast_controller.core.events.restore import OrphanGone as OrphanGone
 from holdfast_controller.core.events.restore import OrphanStopRequested as OrphanStopRequested
 from holdfast_controller.core.events.restore import ReconciliationEnded as ReconciliationEnded
+from holdfast_controller.core.events.underuse import UnderuseNoticed as UnderuseNoticed
+from holdfast_controller.core.events.underuse import UnderuseOver as UnderuseOver
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang
@@ -577,6 +579,8 @@ JobEvent = (
     | WorkerFenced
     | JobEnded
     | MaintenanceAhead
+    | UnderuseNoticed
+    | UnderuseOver
     | NotificationGivenUp
     | JobFound
     | JobUnsure

@@ -8,6 +8,7 @@ from typing import assert_never
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.allocation import let_go
 from holdfast_controller.core.fold.hang import close_hang
+from holdfast_controller.core.fold.underuse import close_underuse
 from holdfast_controller.core.model.budgets import Recovery, Spent
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
@@ -27,6 +28,7 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
         case ev.AttemptEnded():
             _ended(cluster, job, event)
         case ev.PauseRequested():
+            job.paused_by = event.by
             if event.due is None:
                 leave_queue(cluster, job)
             if isinstance(job.phase, Placed):
@@ -66,6 +68,7 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
 
 
 def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
+    close_underuse(job, event.at)
     close_hang(job, event.at, f"the attempt was given up before: {event.end_reason.value}")
     close_recoveries(job, event.at)
     job.vacating = event.leaving

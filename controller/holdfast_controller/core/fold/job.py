@@ -29,6 +29,7 @@ from holdfast_controller.core.fold.restore import (
     fold_job_reconciliation,
     fold_orphan,
 )
+from holdfast_controller.core.fold.underuse import close_underuse, fold_underuse
 from holdfast_controller.core.goodput import fold as goodput
 from holdfast_controller.core.goodput.host_record import on_rank_loss
 from holdfast_controller.core.model.budgets import Recovery
@@ -188,6 +189,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.recoveries[-1].caught_up_at = event.at
         case ev.WorldApart():
             job.launch.world_apart = True
+        case ev.UnderuseNoticed() | ev.UnderuseOver():
+            fold_underuse(job, event)
         case ev.PrimaryCompleted():
             job.launch.primary_done_at = event.at
         case ev.CancelRequested():
@@ -195,6 +198,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
                 job.state = checked(job.state, JobState.CANCELLING)
         case ev.JobEnding():
             job.stop_reason = event.stop_reason
+            close_underuse(job, event.at)
             close_hang(job, event.at, _ENDED[event.outcome])
             close_recoveries(job, event.at)
             leave_queue(cluster, job)
@@ -312,6 +316,7 @@ def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
     close_recoveries(job, event.at, None if event.worker is None else job.generation_of(event.worker))
     job.generation = event.generation
     if event.worker is None:
+        close_underuse(job, event.at)
         job.launch = GangLaunch(event.generation, not_before=event.not_before)
         cluster.runtime[job.id] = Runtime()
     else:

@@ -260,17 +260,23 @@ def on_pause(step: Step, asked: PauseAsked) -> None:
         fix = "Submit it again." if job.terminal else "Wait for its end."
         step.do(Refuse(asked.token, WrongState(f"The job {job.id} is {state} and can't be paused.", fix=fix)))
         return
-    if job.state is not JobState.PAUSED and job.vacating is not Leaving.PAUSE and job.pause_due is None:
-        warning = job.gang.warning if is_running(job) else None
-        due = step.now.wall_in(warning.before_s) if warning else None
-        step.emit(ev.PauseRequested(job_id=job.id, at=step.now.wall, by=asked.by, due=due))
-        step.timers.clear((JobTimer.EXPIRE, job.id))
-        if warning and due is not None:
-            warn(step, job, due, PAUSE)
-            step.timers.set((JobTimer.PAUSE, job.id), step.now.mono_in(warning.before_s))
-        else:
-            pause(step, job)
+    ask_pause(step, job, asked.by)
     step.do(Reply(asked.token, job.id))
+
+
+def ask_pause(step: Step, job: Job, by: str) -> None:
+    """Pause a job that goes on, once its ranks have had the time that they want to be warned."""
+    if job.state is JobState.PAUSED or job.vacating is Leaving.PAUSE or job.pause_due is not None:
+        return
+    warning = job.gang.warning if is_running(job) else None
+    due = step.now.wall_in(warning.before_s) if warning else None
+    step.emit(ev.PauseRequested(job_id=job.id, at=step.now.wall, by=by, due=due))
+    step.timers.clear((JobTimer.EXPIRE, job.id))
+    if warning and due is not None:
+        warn(step, job, due, PAUSE)
+        step.timers.set((JobTimer.PAUSE, job.id), step.now.mono_in(warning.before_s))
+    else:
+        pause(step, job)
 
 
 def pause(step: Step, job: Job) -> None:

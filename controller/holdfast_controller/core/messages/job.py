@@ -12,7 +12,7 @@ from holdfast_controller.core.messages.cluster import cluster_news_message
 from holdfast_controller.core.messages.hang import hang_message
 from holdfast_controller.core.messages.host import host_message
 from holdfast_controller.core.messages.injection import injection_message
-from holdfast_controller.core.messages.maintenance import maintenance_ahead
+from holdfast_controller.core.messages.maintenance import maintenance_ahead, span
 from holdfast_controller.core.messages.restore import (
     cluster_reconciliation_message,
     job_reconciliation_message,
@@ -22,6 +22,7 @@ from holdfast_controller.core.model.exits import shown_raised
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
 from holdfast_controller.core.model.recovery import Budget, EndReason, Related, related_in_words
+from holdfast_controller.core.model.underuse import Underuse, UnderuseAction
 
 
 def message_of(event: ev.Event, job: Job | None) -> str:
@@ -182,12 +183,22 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
             return job_reconciliation_message(event)
         case ev.MaintenanceAhead():
             return maintenance_ahead(event)
+        case ev.UnderuseNoticed():
+            found = Underuse(event.idle, event.gpus, event.since, event.unknown)
+            then = _UNDERUSE.get(event.action, "") if event.action is not None else ""
+            return f"the job {found.in_words}, for {span(event.at - event.since)} by now{then}"
+        case ev.UnderuseOver():
+            return "the job's GPUs are used again, or can't be read"
         case ev.NotificationGivenUp():
             return f"notification {event.notice.value} to {event.to} failed: {event.reason}"
         case _:
             assert_never(event)
 
 
+_UNDERUSE = {
+    UnderuseAction.PAUSE: "; it is paused, as its underuse policy says",
+    UnderuseAction.STOP: "; it is stopped, as its underuse policy says",
+}
 _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 10: "SIGUSR1", 12: "SIGUSR2", 15: "SIGTERM"}
 
 

@@ -15,6 +15,7 @@ TELLING: tuple[type[ev.JobEvent], ...] = (
     ev.AttemptEnded,
     ev.HangNoticed,
     ev.MaintenanceAhead,
+    ev.UnderuseNoticed,
     ev.JobUnsure,
     ev.JobEnded,
 )
@@ -47,6 +48,8 @@ def notice_of(event: ev.Event, job: Job) -> Notice | None:
             return Notice.HANGED
         case ev.MaintenanceAhead():
             return Notice.MAINTENANCE
+        case ev.UnderuseNoticed():
+            return Notice.UNDERUSED if event.action is not None else None
         case ev.JobUnsure():
             return Notice.UNSURE
         case ev.JobEnded():

@@ -17,6 +17,7 @@ from holdfast.hang.thresholds import HangSettings
 from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.subscription import Subscription
+from holdfast_controller.core.model.underuse import UnderusePolicy
 
 
 class Success(enum.Enum):
@@ -170,6 +171,8 @@ class Gang:
     """Directory of the job's results (``baseOutputDirectory``); empty without one."""
     progress_total: int = 0
     """Steps of the whole training as the job file says; 0 where it doesn't. For display alone."""
+    underuse: UnderusePolicy | None = None
+    """What follows when GPUs stay unused; None: they are not looked for."""
     warm: WarmStart | None = None
     """None: every launch is cold."""
 

@@ -26,6 +26,7 @@ from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placem
 from holdfast_controller.core.model.queue import Turn
 from holdfast_controller.core.model.recovery import EndReason, Recover
 from holdfast_controller.core.model.runtime import Started
+from holdfast_controller.core.model.underuse import Underuse
 
 if TYPE_CHECKING:
     pass
@@ -100,6 +101,12 @@ class Job:
     budgets: Budgets = field(default_factory=Budgets)
     recoveries: list[Recovery] = field(default_factory=list)
     hangs: list[Hang] = field(default_factory=list)
+    underuse: Underuse | None = None
+    """GPUs that it doesn't use; None while all may be in use."""
+    unused_gpu_s: float = 0.0
+    """GPU seconds for which GPUs were found unused, before ``underuse``."""
+    paused_by: str = ""
+    """Who asked for its newest pause; empty where that isn't recorded."""
     held_until: Wall | None = None
     """Until then no hang is acted on."""
     injections: list[Injection] = field(default_factory=list)

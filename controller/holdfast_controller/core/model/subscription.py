@@ -21,6 +21,7 @@ class Notice(enum.Enum):
     DRAINED = "DRAINED"
     MAINTENANCE = "MAINTENANCE"
     UNSURE = "UNSURE"
+    UNDERUSED = "UNDERUSED"
 
 
 class ClusterNotice(enum.Enum):

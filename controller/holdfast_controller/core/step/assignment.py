@@ -71,6 +71,7 @@ def _launch(cluster: Cluster, job: Job, index: int, phase: Phase) -> Launch:
         spec_json=job.spec_json,
         process_starts=job.starts_of(index),
         owner=job.owner,
+        idle_below_pct=gang.underuse.below_pct if gang.underuse is not None and pool.gpus else 0,
         warm=None if job.budgets.warm_failed else gang.warm,
     )
 

@@ -62,7 +62,8 @@ def what_happened(job: Job, now: Now) -> str:
         newest = "" if len(job.recoveries) == 1 else ", the last"
         return f"{_times(job)}{newest} at {moment(last.failed_at or last.started_at, now)}: {_cause(job, last)}"
     if job.state is JobState.PAUSED and job.started_at is not None:
-        return f"It ran from {moment(job.started_at, now)} on, and was paused"
+        by = f" by {job.paused_by}" if job.paused_by else ""
+        return f"It ran from {moment(job.started_at, now)} on, and was paused{by}"
     if job.started_at is not None:
         return f"Nothing: it began to run at {moment(job.started_at, now)} and was not interrupted"
     return f"{job.owner} submitted it at {moment(job.created_at, now)}"

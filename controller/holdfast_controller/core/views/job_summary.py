@@ -18,6 +18,7 @@ from holdfast_controller.core.model.hang import Hang, HangOutcome
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason
+from holdfast_controller.core.model.underuse import Underuse, UnderusePolicy
 from holdfast_controller.core.scheduling.pending_reason import Pending, QueueView, pending, silent_hosts
 from holdfast_controller.core.views.interruptions import what_happened, what_was_done
 from holdfast_controller.core.views.training import Training, training_of
@@ -176,7 +177,19 @@ def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
         until = moment(job.held_until, now)
         advice = f"Nothing; action on hangs is off until {until}, turn it on by"
         return Summary(Condition.WORKS, health, advice, f"holdfast job hang-action {job.id} on")
-    return Summary(Condition.WORKS, f"{health}{_loan(cluster, job)}{_drain(cluster, job, now)}")
+    health = f"{health}{_loan(cluster, job)}{_drain(cluster, job, now)}"
+    if job.underuse is not None and job.gang.underuse is not None:
+        return _underused(job, job.underuse, job.gang.underuse, health, now)
+    return Summary(Condition.WORKS, health)
+
+
+def _underused(job: Job, found: Underuse, policy: UnderusePolicy, health: str, now: Now) -> Summary:
+    """A job that doesn't use its GPUs: it goes on, and others could have them."""
+    health = (
+        f"{health}; it {found.in_words}: {found.idle} below {policy.below_pct} % since {moment(found.since, now)}"
+    )
+    advice = "Nothing has to be done; to see what its GPUs do"
+    return Summary(Condition.WORKS, health, advice, f"holdfast job series {job.id} --figure gpu_util")
 
 
 def _loan(cluster: Cluster, job: Job) -> str:

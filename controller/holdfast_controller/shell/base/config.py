@@ -20,6 +20,7 @@ from holdfast_controller.core.model.accounts.users import RunAs, SignInPolicy
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.shell.base import audit_syslog
 from holdfast_controller.shell.base.oidc_config import OidcConfig
+from holdfast_controller.shell.base.underuse_config import UnderuseConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleConfig
 from holdfast_controller.shell.store.series_file import Limits
 
@@ -207,6 +208,8 @@ class ControllerConfig:
     """A table for each project; the one named "*" is for projects that have none."""
     user_quotas: dict[str, QuotaConfig] = field(default_factory=dict)
     """A table for each user, whatever the project; the one named "*" is for users that have none."""
+    underuse: dict[str, UnderuseConfig] = field(default_factory=dict)
+    """A table for each project; the one named "*" is for projects that have none."""
     injection_projects: tuple[str, ...] = ()
     """Projects into whose jobs faults may be injected by ``holdfast job inject``; "*" is all of them."""
     admins: tuple[str, ...] = ()
@@ -295,6 +298,8 @@ class ControllerConfig:
         for key, tables in (("quotas", self.quotas), ("user_quotas", self.user_quotas)):
             for name, quota in tables.items():
                 quota.check(f"{key}.{name}")
+        for name, table in self.underuse.items():
+            table.check(f"underuse.{name}")
         log.check_level(self.log_level)
         if self.log_file_mb < 1:
             raise ConfigError(f"log_file_mb is {self.log_file_mb}.", fix="Write 1 or more.")

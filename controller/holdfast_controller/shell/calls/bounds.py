@@ -130,6 +130,7 @@ TABLE: dict[str, Bound] = {
     "Exit.message": EXPLAINS,
     "Exit.raised": EXPLAINS,
     "FeatureReport.ranks": Bound(items=1_024),
+    "FeatureReport.gpus": Bound(items=256),
     "FeatureReport.declared_idle": Bound(cut="start"),
     "RankFeatures.wchan": Bound(cut="start"),
     "RankFeatures.mount": Bound(4_096, cut="start"),

@@ -23,6 +23,7 @@ def features(host: str, session: int, message: agent_pb2.FeatureReport) -> Featu
     times = [message.sent_s, vector.at_s, output.last_progress_s, output.last_checkpoint_s, output.step_s]
     for rank in vector.ranks:
         times += (rank.still_since_s, rank.last_work_s, rank.helpers_s)
+    times += [gpu.idle_since_s for gpu in vector.gpus]
     known = [at for at in times if at is not None]
     if not all(map(math.isfinite, known)):
         problem = f"times of {vector.worker} are no numbers"
@@ -72,4 +73,5 @@ def _not_after(vector: WorkerFeatures, sent_s: float) -> WorkerFeatures:
         last_checkpoint_s=past(vector.output.last_checkpoint_s),
         step_s=past(vector.output.step_s),
     )
-    return replace(vector, at_s=min(vector.at_s, sent_s), ranks=ranks, output=output)
+    gpus = tuple(replace(gpu, idle_since_s=past(gpu.idle_since_s)) for gpu in vector.gpus)
+    return replace(vector, at_s=min(vector.at_s, sent_s), ranks=ranks, output=output, gpus=gpus)

@@ -21,25 +21,23 @@ from holdfast_controller.core.model.gang import (
     Task,
     WarningSignal,
 )
+from holdfast_controller.shell.convert.job_defaults import JobDefaults
 from holdfast_controller.shell.notify.channels import subscriptions_of
 
 NO_HOLDERS: Mapping[str, str] = {}
+_DEFAULTS = JobDefaults()
 
 
 def gang_of(
     spec: JobSpec,
-    hang_action: Action = Action.NOTIFY,
+    defaults: JobDefaults = _DEFAULTS,
     *,
-    disconnect_policy: DisconnectPolicy = DisconnectPolicy.KEEP,
     project: str = "default",
     holders: Mapping[str, str] = NO_HOLDERS,
 ) -> Gang:
-    """Convert a validated spec to a gang. ``holders``: the owner of each secret that the spec names.
-
-    ``hang_action`` and ``disconnect_policy`` are those of jobs that don't say.
-    """
+    """Convert a validated spec to a gang. ``holders``: the owner of each secret that the spec names."""
     scheduling, tolerance = spec.scheduling, spec.fault_tolerance
-    policy, warm = tolerance.disconnect_policy or disconnect_policy, tolerance.warm
+    policy, warm = tolerance.disconnect_policy or defaults.disconnect_policy, tolerance.warm
     gang = Gang(
         pools=tuple(
             Pool(
@@ -59,7 +57,7 @@ def gang_of(
         end_grace_s=scheduling.end_grace,
         max_worker_restarts=tolerance.max_worker_restarts,
         success=Success[spec.success_policy.name],
-        hang=_hang_settings(tolerance.hang_detection, hang_action),
+        hang=_hang_settings(tolerance.hang_detection, defaults.hang_action),
         max_hang_restarts=tolerance.max_hang_restarts,
         retries=_retries(spec),
         strategy=Strategy[scheduling.strategy.current.name],
@@ -76,6 +74,7 @@ def gang_of(
         subscriptions=subscriptions_of(spec),
         output_uri=spec.base_output_directory.output_uri_prefix if spec.base_output_directory else "",
         progress_total=spec.progress_total,
+        underuse=defaults.underuse_policy(scheduling.underuse, project),
         warm=WarmStart(warm.preload, warm.never) if warm.mode is WarmMode.AUTO else None,
     )
     return gang.running_as(spec.run_as) if spec.run_as else gang

@@ -7,7 +7,7 @@ from typing import assert_never
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from holdfast.hang.judge.finding import Rule
-from holdfast.v1 import job_pb2
+from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang
@@ -142,6 +142,16 @@ def event_to_proto(event: ev.JobEvent, gang: Gang) -> job_pb2.JobEvent:
         case ev.MaintenanceAhead():
             ahead = _Event.MaintenanceAhead(host=event.host, start=timestamp(event.start), reason=event.reason)
             return _Event(maintenance_ahead=ahead)
+        case ev.UnderuseNoticed():
+            noticed = _Event.UnderuseNoticed(
+                generation=event.generation, idle=event.idle, gpus=event.gpus, unknown=event.unknown
+            )
+            noticed.since.CopyFrom(timestamp(event.since))
+            if event.action is not None:
+                noticed.action = spec_pb2.UnderuseAction.Value(f"UNDERUSE_ACTION_{event.action.value}")
+            return _Event(underuse_noticed=noticed)
+        case ev.UnderuseOver():
+            return _Event(underuse_over=_Event.UnderuseOver(generation=event.generation))
         case ev.NotificationGivenUp():
             given_up = _Event.NotificationGivenUp(notice=event.notice.value, to=event.to, reason=event.reason)
             return _Event(notification_given_up=given_up)

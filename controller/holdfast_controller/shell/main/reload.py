@@ -16,8 +16,6 @@ from typing import Any
 from holdfast._base import config as settings_file
 from holdfast._daemon import log
 from holdfast.errors import ConfigError
-from holdfast.hang.thresholds import Action
-from holdfast.spec import DisconnectPolicy
 from holdfast_controller.core.model.accounts.users import RunAs
 from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.model.run_times import Backfill
@@ -25,6 +23,7 @@ from holdfast_controller.core.step.commands import PoliciesChanged
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.calls.authz import Guard
+from holdfast_controller.shell.convert.job_defaults import JobDefaults
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.notify.channels import Channels
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
@@ -51,6 +50,7 @@ LIVE = frozenset(
         "quotas",
         "retention",
         "run_as",
+        "underuse",
         "user_quotas",
         "waiting_jobs_per_user",
     }
@@ -143,10 +143,10 @@ def change_receivers(jobs: JobService, dispatcher: Dispatcher) -> Change:
 
     def prepare(config: ControllerConfig) -> Callable[[], object]:
         channels = Channels.of(config)
-        action, policy = Action[config.hang_action], DisconnectPolicy[config.disconnect_policy]
+        defaults = JobDefaults.of(config)
 
         def count() -> None:
-            jobs.change(action, policy, channels)
+            jobs.change(defaults, channels)
             dispatcher.change(channels, config.notification_retry_for)
             log.set_level(config.log_level)
 

@@ -22,8 +22,6 @@ from holdfast._daemon.loop_watch import LoopWatch
 from holdfast._daemon.sd_notify import Supervisor
 from holdfast._security import tls
 from holdfast.errors import AddressUnavailable
-from holdfast.hang.thresholds import Action
-from holdfast.spec import DisconnectPolicy
 from holdfast.v1 import (
     access_pb2,
     access_pb2_grpc,
@@ -53,6 +51,7 @@ from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
 from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.calls.bounds import MESSAGE_BYTES
+from holdfast_controller.shell.convert.job_defaults import JobDefaults
 from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.enrolment.port import Enrolling
@@ -372,8 +371,7 @@ def _server(
         driver,
         transfers,
         config.cluster,
-        Action[config.hang_action],
-        DisconnectPolicy[config.disconnect_policy],
+        JobDefaults.of(config),
         channels,
         bundles,
         series,

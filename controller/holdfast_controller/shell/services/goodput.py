@@ -15,9 +15,11 @@ from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import cluster_pb2, job_pb2
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.fold.underuse import unused_gpu_s
 from holdfast_controller.core.goodput import view
 from holdfast_controller.core.goodput.causes import payer_of
 from holdfast_controller.core.goodput.tape import DAY_MS
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Usage
 from holdfast_controller.core.model.hosts.host import Host, Inventory
@@ -42,6 +44,7 @@ async def job_goodput(driver: Driver, job: Job, *, verify: bool) -> job_pb2.GetG
     """The ledger of one job, until now or its end."""
     cursor, at = job.cursor, round(now().wall * 1000)
     runtime = driver.cluster.runtime.get(job.id)
+    unused_ms = round(unused_gpu_s(job, Wall(at / 1000)) * 1000)
     shown = view.as_of_now(job, runtime.progress if runtime is not None else None, at)
     plain = view.as_of_now(job, None, 0)
     await driver.settled()
@@ -60,6 +63,7 @@ async def job_goodput(driver: Driver, job: Job, *, verify: bool) -> job_pb2.GetG
         interruptions, kept, answer.ended = closed.interruptions, closed.sums, True
     answer.since.CopyFrom(timestamp(since / 1000))
     answer.until.CopyFrom(timestamp(until / 1000))
+    answer.unused_ms = unused_ms
     answer.complete, answer.level, answer.interruptions = complete, level, interruptions
     for line in lines:
         answer.lines.add(category=line.category, cause=line.cause, payer=line.payer, ms=line.ms)

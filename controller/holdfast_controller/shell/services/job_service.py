@@ -12,8 +12,6 @@ from google.protobuf import json_format, struct_pb2
 
 from holdfast import spec
 from holdfast.errors import CursorExpired, InvalidInput, Violation, WrongState
-from holdfast.hang.thresholds import Action
-from holdfast.spec import DisconnectPolicy
 from holdfast.v1 import agent_pb2, job_pb2, job_pb2_grpc, spec_pb2
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.events import job as ev
@@ -40,6 +38,7 @@ from holdfast_controller.shell.calls.job_filter import parse_filter, searched
 from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
 from holdfast_controller.shell.calls.slices import APART_BYTES, TURNS, Page, apart
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
+from holdfast_controller.shell.convert.job_defaults import JobDefaults
 from holdfast_controller.shell.convert.job_event_to_proto import event_to_proto
 from holdfast_controller.shell.convert.job_to_proto import dry_run_to_proto, job_to_proto, motd_to_proto, timestamp
 from holdfast_controller.shell.driver import Driver, now
@@ -72,8 +71,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         driver: Driver,
         transfers: Transfers,
         cluster_name: str,
-        hang_action: Action,
-        disconnect_policy: DisconnectPolicy,
+        defaults: JobDefaults,
         channels: Channels,
         bundles: BundleStore,
         series: SeriesStore,
@@ -81,16 +79,15 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         self._series = series
         self._channels = channels
         self._bundles = bundles
-        self._hang_action = hang_action
-        self._disconnect_policy = disconnect_policy
+        self._defaults = defaults
         self._driver = driver
         self._transfers = transfers
         self._shells = RankShells(driver, transfers)
         self._name = cluster_name
 
-    def change(self, hang_action: Action, disconnect_policy: DisconnectPolicy, channels: Channels) -> None:
+    def change(self, defaults: JobDefaults, channels: Channels) -> None:
         """Set what holds for jobs from now on that don't say, and the receivers that they may name."""
-        self._hang_action, self._disconnect_policy, self._channels = hang_action, disconnect_policy, channels
+        self._defaults, self._channels = defaults, channels
 
     @unary
     async def CreateJob(self, request: job_pb2.CreateJobRequest, context: Context) -> job_pb2.CreateJobResponse:
@@ -300,13 +297,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         self._driver.stored.check(owner, job_file.project)
         await check_code(job_file.job_spec, self._bundles if sent else None, owner)
         holders = check_secrets(job_file.job_spec, self._driver.cluster.people, owner, job_file.project)
-        gang = gang_of(
-            job_file.job_spec,
-            self._hang_action,
-            disconnect_policy=self._disconnect_policy,
-            project=job_file.project,
-            holders=holders,
-        )
+        gang = gang_of(job_file.job_spec, self._defaults, project=job_file.project, holders=holders)
         array = spec.read_array(job_file.job_spec.scheduling.array)
         message, spec_json = await apart(_stored, job_file.job_spec) if large else _stored(job_file.job_spec)
         know_spec(spec_json, message)

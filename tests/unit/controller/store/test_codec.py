@@ -310,6 +310,8 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "h1: orphaned worker u workerpool0-0 is gone",
         "nothing is left of what it ran before the restore",
         "maintenance of h1 in 12 s: its work moves to other hosts (new disk)",
+        "the job uses 3 of 8 GPUs, for 28 s by now",
+        "the job's GPUs are used again, or can't be read",
         "every host has reported; the restore is complete",
         "the controller's ca certificate ends in 24 h: rotate the CA",
         "7 of 8 hosts are silent at once: likelier the network's or the controller's fault, so none is given up",
