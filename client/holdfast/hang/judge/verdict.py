@@ -41,6 +41,7 @@ from holdfast.hang.judge.state import (
 )
 from holdfast.hang.judge.waiting import Gang
 from holdfast.hang.pipeline.features import Motion, WorkerFeatures
+from holdfast.hang.pipeline.samples import Family
 from holdfast.hang.thresholds import Action, HangSettings, Tuning, tuned
 
 
@@ -234,11 +235,12 @@ def _may_suspect(watch: JobWatch, view: View) -> bool:
 def _unfound(view: View) -> Verdict:
     if view.unseen:
         return Verdict(Rung.HEALTHY, f"nothing is heard of {', '.join(view.unseen)}: blind, not hung", blind=True)
-    blind = sorted({family.value for seen in view.ranks for family in seen.features.blind})
+    blind = {family for seen in view.ranks for family in seen.features.blind}
     if blind:
-        return Verdict(
-            Rung.HEALTHY, f"the signals of {' and '.join(blind)} can't be read: blind, not hung", blind=True
+        whom = " and ".join(
+            "its GPUs" if family is Family.GPU else "its processes" for family in sorted(blind, key=str)
         )
+        return Verdict(Rung.HEALTHY, f"{whom} can't be read: blind, not hung", blind=True)
     if veto := vetoed(view):
         return Verdict(Rung.HEALTHY, veto)
     quiet_s, limit_s = view.output.silent_s(view.now_s), silence_limit_s(view)
