@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.cli_cluster import DevCluster, started
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 GPUS = 4
 
 
