@@ -262,7 +262,8 @@ def guessing(function: Callable[P, R]) -> Callable[P, R]:
             shown.append(each)
             continue
         for name, hint in Arguments.__annotations__.items():
-            shown.append(inspect.Parameter(name, each.KEYWORD_ONLY, default=None, annotation=hint))
+            written = getattr(hint, "__forward_arg__", hint)
+            shown.append(inspect.Parameter(name, each.KEYWORD_ONLY, default=None, annotation=written))
     known = [each.name for each in shown[1:]]
 
     @functools.wraps(function)

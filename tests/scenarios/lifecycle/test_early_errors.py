@@ -10,7 +10,11 @@ from tests.scenarios.world import World, gang
 
 from holdfast.hang.records.recording import LogLine, WorkerSample
 from holdfast.hang.worker_watch import WorkerWatch
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.schedule import schedulable_hosts
+from holdfast_controller.core.views.job_summary import summary_of
 
 Program = Callable[[int], list[str]]
 """The lines of one launch, by its number; the last one is what it dies with."""
@@ -26,6 +30,7 @@ IMPORT = (
     "reading {word}",
     "ModuleNotFoundError: No module named 'zarr'",
 )
+PDB = ("> /jobs/train.py(3)<module>()", "bdb.BdbQuit")
 OOM = (
     "world of 8, pid {pid}",
     "step 0",
@@ -75,7 +80,7 @@ def launches(
     raise AssertionError("launched without end")
 
 
-@pytest.mark.parametrize(("lines", "most"), [(JAX, 2), (IMPORT, 1), (OOM, 2), (DATA, 6), (PORT, 6)])
+@pytest.mark.parametrize(("lines", "most"), [(JAX, 2), (IMPORT, 1), (PDB, 1), (OOM, 2), (DATA, 6), (PORT, 6)])
 def test_a_program_that_dies_with_the_same_words_before_any_work_is_launched_twice(
     lines: tuple[str, ...], most: int
 ) -> None:
@@ -92,3 +97,22 @@ def test_a_program_that_has_run_for_long_has_its_whole_budget() -> None:
 
 def test_the_lines_of_a_program_that_an_older_agent_runs_count_as_before() -> None:
     assert launches(printed(JAX), old_agent=True) == 6
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("bdb.BdbQuit", "breakpoint() takes a terminal, which rank 0 has by holdfast run --pty"),
+        ("ModuleNotFoundError: No module named 'torch'", "nothing of your own environment unless COMMAND is"),
+    ],
+)
+def test_what_a_newcomer_meets_first_is_explained(said: str, advice: str) -> None:
+    world = World(hosts=1)
+    world.submit("a", gang(1))
+    world.run("a")
+    world.exit("a", 0, 1, said=("Traceback (most recent call last):", said))
+    world.empty("a")
+    job = world.cluster.jobs["a"]
+    assert job.state is JobState.FAILED
+    queue = QueueView(world.cluster, schedulable_hosts(world.cluster), world.policies.quotas)
+    assert advice in summary_of(world.cluster, job, queue, Now(Mono(world.mono), Wall(world.wall))).advice

@@ -150,6 +150,8 @@ def test_packages_from_elsewhere_come_along(folder: Path, packed: Packed, tmp_pa
         ({"packages": ("no.whl",)}, "--extra-packages: there is no no.whl"),
         ({"folders": ("train.py",)}, "--extra-dirs: train.py is no folder"),
         ({"requirements": ("no.txt",)}, "--requirements: there is no file no.txt"),
+        ({"requirements": ("./proj",)}, "--extra-packages ./proj"),
+        ({"requirements": (".",)}, "is of this machine"),
     ],
 )
 def test_what_is_not_there_is_named(folder: Path, packed: Packed, options: dict[str, Any], complaint: str) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from holdfast.cli.app import root
+from holdfast.cli.jobs.rerun import rerun
 from holdfast.cli.submission.run_spec import RunRequest, job_of
 from holdfast.cli.submission.spec_changes import LABELS_MOST, RERUN_OF, Changes, again, differences
 from holdfast.errors import InvalidInput
@@ -158,3 +161,14 @@ def test_a_change_in_one_of_several_pools_names_it() -> None:
     new = again(old, Changes(), {})
     new.job_spec.worker_pool_specs[1].machine_spec.cpu_count = 3
     assert differences(old, new) == ["workerPoolSpecs[1].machineSpec.cpuCount: not set → 3"]
+
+
+def test_an_argument_of_the_program_is_told_from_a_command() -> None:
+    with pytest.raises(InvalidInput, match="the whole command"):
+        again(of_run(), Changes(command=("--lr", "0.7")), {})
+    done = CliRunner().invoke(root, ["job", "rerun", "train-abc", "--lr", "0.7"])
+    assert done.exit_code == 2 and "job rerun JOB -- python train.py" in done.output
+
+
+def test_the_help_of_a_rerun_promises_no_defaults() -> None:
+    assert "default:" not in CliRunner().invoke(rerun, ["--help"]).output

@@ -178,3 +178,8 @@ def test_a_shell_reads_back_the_words_of_a_line(words: list[str]) -> None:
     assert shlex.split(shell_line(words)) == words
     printed = subprocess.run(["bash", "-c", f"printf '%s\\n' {shell_line(words)}"], capture_output=True, text=True)
     assert printed.stdout == "".join(word + "\n" for word in words)
+
+
+def test_an_option_is_no_command() -> None:
+    with pytest.raises(InvalidInput, match="'--lr' is an option and no program"):
+        job_of(RunRequest(("--lr", "3")), {}, "/jobs")

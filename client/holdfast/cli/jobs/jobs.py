@@ -87,7 +87,10 @@ def job() -> None:
 @job.command("list")
 @click.option("--name", metavar="PATTERN", help="Only jobs whose name holds this, or with * matches it: 'sweep-*'.")
 @click.option(
-    "--since", type=moment, metavar="TIME", help="Only jobs submitted since: 2h, or 2026-11-21T04:00:00Z."
+    "--since",
+    type=moment,
+    metavar="TIME",
+    help="Only jobs submitted since: 2h, yesterday, or 2026-11-21T04:00:00Z.",
 )
 @click.option("--label", multiple=True, type=key_value, metavar="KEY=VALUE", help="Only jobs with this label.")
 @click.option(

@@ -70,6 +70,11 @@ def rerun(
     sys.exit(with_client(_submission(word, changes, options, wait=wait, show_all=show_all)))
 
 
+for _option in rerun.params:  # what isn't named is as it was
+    if isinstance(_option, click.Option) and _option.help:
+        _option.help = _option.help.partition("  [default:")[0]
+
+
 def _submission(
     word: str, changes: Changes, options: JobOptions, *, wait: bool, show_all: bool
 ) -> Callable[[Client], Awaitable[int]]:

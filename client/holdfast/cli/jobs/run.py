@@ -56,9 +56,24 @@ if TYPE_CHECKING:
 @job_options
 @click.option("--grace", type=duration, help="Time between SIGTERM and SIGKILL, such as 30s.  [default: 10s]")
 @click.option("--workdir", default="", help="Working directory of the ranks.  [default: the current one]")
-@click.option("--package", metavar="DIR", help="Pack this folder, send it along, and run COMMAND in a copy of it.")
 @click.option(
-    "--requirements", multiple=True, metavar="LIST", help="With --package: what to install, with commas, or a file."
+    "--package",
+    metavar="DIR",
+    help="Send this folder along, and run COMMAND in a copy of it. It is not installed: with code in src, add "
+    "--env PYTHONPATH=src.",
+)
+@click.option(
+    "--requirements",
+    multiple=True,
+    metavar="LIST",
+    help="With --package: what to install, with commas, or a file of it, into an environment of the hosts' Python that "
+    "has nothing of yours.",
+)
+@click.option(
+    "--extra-packages",
+    multiple=True,
+    metavar="LIST",
+    help="With --package: wheels, archives or folders of your own to install there, with commas.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Show the output of all ranks.")
 @click.option("--pty", is_flag=True, help="Give rank 0 a terminal, joined to yours: for breakpoint() and input().")
@@ -80,6 +95,7 @@ def run(
     workdir: str,
     package: str | None,
     requirements: tuple[str, ...],
+    extra_packages: tuple[str, ...],
     show_all: bool,
     pty: bool,
     detach: bool,
@@ -96,8 +112,9 @@ def run(
     --pty Ctrl-C goes to the program, Enter ~ . leaves it running, and a program that fails is not restarted unless
     --max-restarts says so.
     """
-    if requirements and package is None:
-        raise click.UsageError("--requirements goes with --package.")
+    for option, given in (("--requirements", requirements), ("--extra-packages", extra_packages)):
+        if given and package is None:
+            raise click.UsageError(f"{option} goes with --package.")
     from holdfast.cli.submission.run_spec import RunRequest, job_of
 
     if pty and show_all:
@@ -126,7 +143,12 @@ def run(
     options.apply(job)
     with packing() as packed:
         if package is not None:
-            code = CodeOptions(package, requirements=items(requirements), folder_option="--package")
+            code = CodeOptions(
+                package,
+                requirements=items(requirements),
+                packages=items(extra_packages),
+                folder_option="--package",
+            )
             packed.give(job, code, keep_directory=bool(workdir))
         sys.exit(with_client(_running(job, packed, detach=detach, show_all=show_all, pty=pty)))
 

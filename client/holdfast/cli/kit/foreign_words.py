@@ -261,11 +261,16 @@ OPTIONS = {
 """By command: names of options, without their dashes, and a sentence that says what they are called here."""
 
 
+_OF_THE_PROGRAM = {
+    "job rerun": "To change the program's arguments, give its whole command: job rerun JOB -- python train.py …",
+}
+
+
 def with_our_option(error: click.NoSuchOption) -> click.UsageError:
     """The error with what the option is called here; as it is where no other launcher has such an option."""
     path = _below_root(error.ctx) if error.ctx is not None else ""
     bare = error.option_name.lstrip("-").replace("_", "-")
-    hint = OPTIONS.get(path, {}).get(bare)
+    hint = OPTIONS.get(path, {}).get(bare) or _OF_THE_PROGRAM.get(path)
     return error if hint is None else click.UsageError(f"No such option '{error.option_name}'. {hint}", error.ctx)
 
 

@@ -52,8 +52,14 @@ def host_label(value: str) -> tuple[str, str, str]:
     return host, key, text
 
 
+_DAYS = {"today": 0, "yesterday": 1}
+
+
 def moment(value: str) -> float | datetime.datetime:
-    """Seconds before now, or a time such as ``2026-11-21T04:00:00Z``."""
+    """Seconds before now, or a time: ``2026-11-21T04:00:00Z``, or ``today`` and ``yesterday`` from midnight here."""
+    if value in _DAYS:
+        midnight = datetime.datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+        return (midnight - datetime.timedelta(days=_DAYS[value])).astimezone(datetime.UTC)
     try:
         return config.duration_s(value)
     except ValueError:

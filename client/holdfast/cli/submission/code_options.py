@@ -22,7 +22,8 @@ _OPTIONS = (
         "--requirements",
         multiple=True,
         metavar="LIST",
-        help="What to install, with commas, or a file of it; requirements.txt of the folder counts by itself.",
+        help="What to install, with commas, or a file of it; requirements.txt of the folder counts by itself. It goes "
+        "into an environment of the hosts' Python that has nothing of yours.",
     ),
     click.option(
         "--extra-packages",
@@ -30,7 +31,12 @@ _OPTIONS = (
         metavar="LIST",
         help="Wheels, archives or folders to install, with commas.",
     ),
-    click.option("--extra-dirs", multiple=True, metavar="LIST", help="Further folders to send along, with commas."),
+    click.option(
+        "--extra-dirs",
+        multiple=True,
+        metavar="LIST",
+        help="Further folders to send along, with commas; each lies in the working directory under its own name.",
+    ),
 )
 
 

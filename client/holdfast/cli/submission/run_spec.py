@@ -45,7 +45,7 @@ class RunRequest:
 def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2.CustomJob:
     """The job to submit. Raises ``InvalidInput`` for a command or variable that can't be meant."""
     directory = os.path.normpath(os.path.join(cwd, request.workdir))
-    _check_words(request.command, directory)
+    check_words(request.command, directory)
     launcher = is_launcher(request.command)
     processes = request.processes_per_worker
     if processes is None:
@@ -87,9 +87,12 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
     return job_pb2.CustomJob(display_name=request.name or name_of(request.command), job_spec=spec)
 
 
-def _check_words(command: Sequence[str], directory: str) -> None:
+def check_words(command: Sequence[str], directory: str) -> None:
     """Refuse a whole command line in quotes, which no shell will read."""
     words = command[0].split()
+    if command[0].startswith("-"):
+        fix = f"After -- goes the whole command: -- python train.py {command[0]} …"
+        raise _invalid("COMMAND", f"{command[0]!r} is an option and no program.", fix)
     if len(command) == 1 and len(words) > 1 and not os.path.exists(os.path.join(directory, command[0])):
         fix = f"Leave out the quotes: holdfast run -- {command[0]}; or have a shell read it: -- bash -c '…'."
         raise _invalid("COMMAND", "it is one word with blanks in it, which no program is called.", fix)

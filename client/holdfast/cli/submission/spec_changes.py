@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._base.launcher import is_launcher
 from holdfast._base.secret_names import looks_secret
 from holdfast._sdk import json_view
-from holdfast.cli.submission.run_spec import asked_environment, launches_in_script, literal, name_of
+from holdfast.cli.submission.run_spec import asked_environment, check_words, launches_in_script, literal, name_of
 from holdfast.errors import InvalidInput, Violation
 from holdfast.spec.rules.notifications import HIDDEN
 from holdfast.v1 import job_pb2, spec_pb2
@@ -98,6 +98,7 @@ def _name(job: job_pb2.CustomJob, command: Sequence[str]) -> str:
 
 
 def _give_command(task: Task, kind: str, command: Sequence[str], index: int) -> None:
+    check_words(command, getattr(task, "working_directory", ""))
     if isinstance(task, spec_pb2.PythonPackageSpec):
         problem = f"runs the Python module {task.python_module}, which has no command"
         path = f"jobSpec.workerPoolSpecs[{index}].pythonPackageSpec"

@@ -36,7 +36,9 @@ HOST_MOVES = 3
 """Times in a row, without progress, that work moves away from hosts that were lost or broken."""
 SECOND_PAUSE_S = 1.0
 """Before the second launch of a row, in a job that names no pause; its first launch is at once."""
-_OF_TEXT = frozenset({"ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "TabError"})
+_OF_TEXT = frozenset(
+    {"ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError", "TabError", "BdbQuit"}
+)
 _NO_COMMAND = frozenset({126, 127})
 """A shell's codes for a command that it may not run, or doesn't find."""
 _SIGABRT, _SIGSEGV = 6, 11

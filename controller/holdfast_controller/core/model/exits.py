@@ -13,7 +13,7 @@ OURS = frozenset({ExitReason.STOPPED, ExitReason.HANG_KILLED, ExitReason.NOT_STA
 _RAISED = re.compile(r"^(?:\[rank\d+\]:\s*)?(?P<kind>[A-Za-z_][\w.]*)(?::\s|$)(?P<text>.*)")
 """The last line of a Python traceback: ``ValueError: no such key``; torch puts ``[rank3]:`` before it."""
 
-_NAMES = re.compile(r"(Error|Exception|Interrupt|Exit|Warning|Timeout|Iteration|Abort|Failure)$")
+_NAMES = re.compile(r"(Error|Exception|Interrupt|Exit|Warning|Timeout|Iteration|Abort|Failure|BdbQuit)$")
 
 
 @dataclass(frozen=True)

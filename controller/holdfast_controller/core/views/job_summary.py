@@ -84,6 +84,9 @@ def _condition(cluster: Cluster, job: Job, queue_view: QueueView, now: Now) -> S
     return found
 
 
+_NO_TERMINAL = ("bdb.BdbQuit", "BdbQuit")
+
+
 def _ended(job: Job) -> Summary:
     error = job.error
     why = "" if error is None else error.message.rstrip(".").replace("The job", "the job", 1)
@@ -108,6 +111,15 @@ def _ended(job: Job) -> Summary:
             advice, command = "See what it wrote last", f"holdfast logs {job.id}{rank} --tail 100"
             if error is None or error.rank is None:
                 advice, command = "See what led to it", f"holdfast job events {job.id}"
+            elif error.raised.startswith(_NO_TERMINAL):
+                advice = (
+                    "breakpoint() takes a terminal, which rank 0 has by holdfast run --pty; see what it wrote by"
+                )
+            elif error.raised.startswith("ModuleNotFoundError"):
+                advice = (
+                    "What the hosts' Python has, or the job's requirements name, can be imported, and nothing of your "
+                    "own environment unless COMMAND is its python; see what it wrote by"
+                )
             return Summary(Condition.ENDED, f"Failed{_after(job)}: {why}".rstrip(": "), advice, command)
 
 
