@@ -6,7 +6,7 @@ SOURCES := $(shell find client controller agent proto build_hooks -type f -not -
 # Without compiled tests and modules each run takes a quarter of a minute more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: advisories bench check clean compiled contracts crash demo docs frameworks frameworks-packages fuzz gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types web words
+.PHONY: advisories bench check clean compiled contracts crash demo demo-ha docs frameworks frameworks-packages fuzz gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs test test-machines test-slow types web words
 setup: $(STAMP)
 
 # The versions of uv.lock. What else is installed in .venv (torch, say) stays; the stubs are made anew each time.
@@ -135,6 +135,10 @@ $(FRAMEWORKS)/%/.ready: tests/frameworks/requirements/%.txt
 demo: compiled
 	@command -v npm >/dev/null && $(MAKE) --no-print-directory -s web >/dev/null 2>&1 || echo "Without the web page: make web says why."
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PY) examples/demo.py
+
+# Needs PostgreSQL; it makes a server of its own.
+demo-ha: compiled
+	@$(PY) -m examples.demo_ha
 
 # make bench BENCH=relaunch runs one. CORPUS="FILE ..." scores the hang detector on whole corpora, not on the tests' sample.
 BENCH ?= relaunch submit packaging throughput idle ddp_recovery sampling_cost evidence_cost hang_looks hang_matrix hang_corpus hang_real long_queue scale

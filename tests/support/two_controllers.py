@@ -98,4 +98,5 @@ def _settle(layout: Layout, second: dict[int, int], database_url: str) -> None:
         (layout.directory / f"{name}.toml").write_text(f'database_url = "{database_url}"\n{own}')
     one, two = (f"127.0.0.1:{port}" for port in next(iter(second.items())))
     for file in (layout.client_config, *layout.directory.glob("hosts/*/agent.toml")):
-        file.write_text(file.read_text().replace(f'"{one}"', f'"{one},{two}"'))
+        text = file.read_text().replace(f'"{one}"', f'"{one},{two}"')
+        file.write_text(text.replace("log_file", "# log_file"))
