@@ -38,6 +38,7 @@ from holdfast_controller.shell.convert import agent_messages
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services import agent_service
+from holdfast_controller.shell.store.engine import Engine
 from holdfast_controller.shell.store.store import Store
 
 GIB = 1 << 30
@@ -45,6 +46,7 @@ SIZES = (64, 256, 1024, 4096, 16384)
 SIZES_AIMED_AT = {1024: 1.0, 16384: 8.0}
 EXPONENT_AIM = 1.05
 SESSION = 1
+ENDED_AT_ONCE = 500
 
 
 @dataclass
@@ -121,7 +123,7 @@ def _ended(key: WorkerId, generation: int, rank: int) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def stage(database: Path) -> AsyncIterator[Stage]:
+async def stage(database: Path | Engine) -> AsyncIterator[Stage]:
     """A driver that runs over a new store at ``database``."""
     store = Store(database)
     cluster = await asyncio.wrap_future(store.call(store.open))
@@ -240,6 +242,16 @@ async def starts(directory: Path, jobs: int, runs: int, figures: Figures) -> Non
         aim=2,
         hollow=False,
     )
+
+
+async def fill_with_ended(database: Path | Engine, events: int) -> None:
+    """A store with a log of so many events: of jobs that were submitted, and cancelled while they waited."""
+    wanted = _core_gang(gang(1))
+    async with stage(database) as on:
+        for begin in range(0, events // 2, ENDED_AT_ONCE):
+            names = [f"ended-{number}" for number in range(begin, min(begin + ENDED_AT_ONCE, events // 2))]
+            await asyncio.gather(*(_submit(on, name, wanted) for name in names))
+            await asyncio.gather(*(on.driver.ask(partial(_cancel, job_id=name)) for name in names))
 
 
 def _cancel(token: int, job_id: str) -> CancelAsked:

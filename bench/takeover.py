@@ -2,7 +2,7 @@
 
 Two controllers share a database of PostgreSQL on this machine. The one that leads is killed, or gets SIGTERM, at a
 random moment; a client that knows both addresses submits a job again and again until it is accepted, and an agent finds
-the new controller by itself. Then the old one is started again and stands by.
+the new controller by itself. Then the old one is started again and stands by. ``--events`` are in the log before.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 
+from bench.scale_core import fill_with_ended
 from bench.support.cluster import await_end, job, work_directory
 from bench.support.report import Table, framed, progress
 from tests.support import postgres
@@ -93,14 +94,21 @@ def main() -> int:
     """Print the table; 1 where there is no PostgreSQL here."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--events", type=int, default=0)
     options = parser.parse_args()
     if missing := postgres.missing():
         print(f"There is no {missing} here.", file=sys.stderr)
         return 1
-    table = Table("Takeover by a second controller", "s")
+    table = Table(f"Takeover by a second controller, {options.events:,} events in the log", "s")
     with framed(), work_directory() as folder, postgres.running() as server:
         server.sql("CREATE DATABASE bench")
         url = f"postgresql://holdfast@/bench?host={server.folder}"
+        if options.events:
+            from holdfast_controller.shell.store.postgresql import PostgresDatabase  # psycopg may be missing
+
+            file = folder / "filling" / "postgresql"
+            asyncio.run(fill_with_ended(PostgresDatabase(url, file), options.events))
+            progress(f"{options.events:,} events are in the log")
         with two_controllers(folder / "cluster", url) as made:
             made.start("host-0")
             asyncio.run(measure(made, options.runs, table))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -40,8 +40,11 @@ class Engine(Protocol):
     def connect(self) -> None:
         """Open it, check it, and bring its tables up to date. Raises ``StoreError``."""
 
-    def wait(self) -> None:
-        """Wait until no other controller uses the store. Raises ``StoreError`` once it was given up."""
+    def wait(self, look: Callable[[], None]) -> None:
+        """Wait until no other controller uses the store. Raises ``StoreError`` once it was given up.
+
+        Whenever another one has written, ``look`` is called within a transaction that reads, and sees one state.
+        """
 
     def give_up(self) -> None:
         """End that wait; called on another thread."""

@@ -34,7 +34,7 @@ def load(database: sa.Connection, name: str) -> tuple[Cluster, int]:
     begin with: then such a field has its default.
     """
     cluster = Cluster()
-    other_layout = meta_rows.read(database, "snapshot_layout") != codec.layout()
+    other_layout = not _of_this_build(database)
     if other_layout and meta_rows.read(database, sweep.COMPACTED) is None:
         database.execute(sa.delete(snapshots))
         meta_rows.write(database, "snapshot_sequence", "0")
@@ -51,10 +51,21 @@ def load(database: sa.Connection, name: str) -> tuple[Cluster, int]:
     for job_id in sweep.purged(database):
         cluster.purged.add(job_id)
     recount(cluster)
-    cluster.sequence = snapshot_sequence = int(meta_rows.read(database, "snapshot_sequence") or 0)
-    cluster.gaps = _gaps(database, snapshot_sequence)
-    _fold_the_rest(database, cluster, name)
-    return cluster, snapshot_sequence
+    cluster.sequence = begins_at = snapshot_sequence(database)
+    cluster.gaps = _gaps(database, begins_at)
+    fold_the_rest(database, cluster, name)
+    return cluster, begins_at
+
+
+def is_settled(database: sa.Connection) -> bool:
+    """Whether ``load`` only reads: the snapshots are this build's, the ledger and hosts' records have begun."""
+    begun = ledger_rows.ledger_since(database) is not None and meta_rows.read(database, host_rows.SINCE) is not None
+    return begun and _of_this_build(database)
+
+
+def snapshot_sequence(database: sa.Connection) -> int:
+    """The sequence that the snapshots are of; 0 before the first ones."""
+    return int(meta_rows.read(database, "snapshot_sequence") or 0)
 
 
 def write_snapshots(database: sa.Connection, entities: Sequence[tuple[str, str]]) -> None:
@@ -64,8 +75,16 @@ def write_snapshots(database: sa.Connection, entities: Sequence[tuple[str, str]]
     meta_rows.write(database, "snapshot_layout", codec.layout())
 
 
-def _fold_the_rest(database: sa.Connection, cluster: Cluster, name: str) -> None:
-    """Fold the events after the snapshots; book what they say where the ledger or hosts' records begin with them."""
+def _of_this_build(database: sa.Connection) -> bool:
+    layout = meta_rows.read(database, "snapshot_layout")
+    return layout == codec.layout() or (layout is None and snapshot_sequence(database) == 0)
+
+
+def fold_the_rest(database: sa.Connection, cluster: Cluster, name: str) -> None:
+    """Fold the events after ``cluster.sequence``; book what they say where the ledger or hosts' records begin.
+
+    Raises ``Damaged`` where events are missing, and ``StoreError`` for those of a newer version.
+    """
     whole, begins = cluster.sequence == 0, ledger_rows.ledger_since(database) is None
     records_begin = meta_rows.read(database, host_rows.SINCE) is None
     query = sa.select(events).where(events.c.sequence > cluster.sequence).order_by(events.c.sequence)

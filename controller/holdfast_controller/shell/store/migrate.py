@@ -72,6 +72,11 @@ def make_tables(db: sa.Connection, name: str) -> None:
     db.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{newest_revision()}')")
 
 
+def is_current(db: sa.Connection) -> bool:
+    """Whether the tables are those of this version."""
+    return _revision(db) == newest_revision()
+
+
 def in_transaction(db: sa.Connection, name: str) -> None:
     """Bring the tables up to date within the caller's transaction, where definitions of tables are part of it."""
     stored, newest = _revision(db), newest_revision()

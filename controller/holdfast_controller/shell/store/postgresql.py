@@ -115,7 +115,7 @@ class PostgresDatabase:
             self._lock()
             migrate.make_tables(self.connection, self.name)
 
-    def wait(self) -> None:
+    def wait(self, look: Callable[[], None]) -> None:
         """Wait until the controller that leads has written nothing for ``TERM_S``, has ended, or was this one.
 
         Only time that passes here counts: no clock of another machine is compared. Raises ``StoreError`` once it was
@@ -132,6 +132,7 @@ class PostgresDatabase:
                 still = 0.0
                 if not self._free(found):
                     self._stand_by(found.leader)
+                    self._on_whole_connection(lambda: self._look(look))
             self._seen, last = found, now
 
     def give_up(self) -> None:
@@ -144,8 +145,7 @@ class PostgresDatabase:
         False where another one has come first, or the one that leads was only slow.
         """
         self._lock()
-        # The whole cluster is read within this transaction, and the server waits meanwhile.
-        self.connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{OPENING_S}s'")
+        self._may_take_long()
         migrate.in_transaction(self.connection, self.name)
         self.connection.exec_driver_sql(_LOOK)  # waits for a commit in flight
         if self._read_claim() != self._seen:
@@ -306,6 +306,17 @@ class PostgresDatabase:
             log.info("controller.stands_by", leader=leader, database=self.name)
             self._on_stand_by(leader)
         self._stands_by = leader
+
+    def _look(self, look: Callable[[], None]) -> None:
+        """Have a standby look at the log. It can't write: the server itself refuses."""
+        with self.connection.begin():
+            self.connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            self._may_take_long()
+            look()
+
+    def _may_take_long(self) -> None:
+        """The whole cluster may be read within this transaction, and the server waits meanwhile."""
+        self.connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{OPENING_S}s'")
 
     def _claim(self) -> Claim:
         with self.connection.begin():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -57,7 +57,7 @@ class SqliteFile:
         with self.connection.begin():
             high_water.quick_check(self._driver, self.path)
 
-    def wait(self) -> None:
+    def wait(self, look: Callable[[], None]) -> None:
         """Not needed: the lock on the file is exclusive."""
 
     def give_up(self) -> None:

@@ -29,6 +29,7 @@ from holdfast_controller.core.step.actions import Kept
 from holdfast_controller.shell.store import codec, high_water, kept_rows, ledger_rows, meta_rows, sweep
 from holdfast_controller.shell.store.engine import Engine, OutcomeUnknown
 from holdfast_controller.shell.store.faults import failing
+from holdfast_controller.shell.store.following import Follower
 from holdfast_controller.shell.store.load import load, write_snapshots
 from holdfast_controller.shell.store.records import Record, history, record_of
 from holdfast_controller.shell.store.schema import events, snapshots
@@ -79,12 +80,13 @@ class Store:
         """
         with self._failing("cannot be used"):
             self.engine.connect()
+            follower = Follower(self.engine.name)
             cluster = None
             while cluster is None:
-                self.engine.wait()
+                self.engine.wait(lambda: follower.look(self._db))
                 with self._db.begin():
                     if self.engine.take():
-                        cluster = self._take_over(accept_loss)
+                        cluster = self._take_over(follower, accept_loss)
             hit("controller.epoch.after")
             return cluster
 
@@ -92,10 +94,13 @@ class Store:
         """Have ``open`` raise ``StoreError`` where it waits for another controller. Called on another thread."""
         self.engine.give_up()
 
-    def _take_over(self, accept_loss: bool) -> Cluster:
+    def _take_over(self, follower: Follower, accept_loss: bool) -> Cluster:
         self.epoch = int(self._meta("epoch") or 0)
         self._cluster = high_water.cluster_of(self._meta("secret_key"))
-        cluster = self._load()
+        if (followed := follower.taken(self._db)) is not None:
+            cluster, self.snapshot_sequence = followed
+        else:
+            cluster = self._load()
         cluster.stopped_at = Wall(high_water.last_used(self.path))
         self.sequence = cluster.sequence
         if not accept_loss:

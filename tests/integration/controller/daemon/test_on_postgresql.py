@@ -118,6 +118,7 @@ async def test_a_second_controller_stands_by_and_leads_once_the_first_has_ended(
         process.send_signal(signal.SIGTERM)
         assert await ended(process) == 0
         assert await jobs(other, standby) == [made]
+        assert "store.followed" in other.log
         assert not (await leadership_of(other, standby)).standbys
     finally:
         standby.kill()
