@@ -44,6 +44,7 @@ class Follower:
             elif migrate.is_current(database) and load.is_settled(database):
                 self._cluster, _ = load.load(database, self._name)
                 self._end = _end(database, self._cluster.sequence)
+                log.info("store.follows", sequence=self._cluster.sequence)
         except (StoreError, ValueError) as error:
             self._gave_up = True
             log.warning("store.not_followed", error=str(error))

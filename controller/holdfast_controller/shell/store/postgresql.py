@@ -12,7 +12,6 @@ import contextlib
 import functools
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -85,7 +84,7 @@ class PostgresDatabase:
         """
         self._on_stand_by = on_stand_by
         self._stands_by = ""
-        self._given_up = threading.Event()
+        self._given_up = False
         self._seen = Claim("", "")
         self._leads = False
         self._conninfo = checked(address)
@@ -123,7 +122,8 @@ class PostgresDatabase:
         """
         self._seen, last, still = self._claim(), time.monotonic(), 0.0
         while not self._free(self._seen) and still < TERM_S:
-            if self._given_up.wait(LOOK_EVERY_S):
+            time.sleep(LOOK_EVERY_S)
+            if self._given_up:
                 raise StoreError(f"The wait for {self.name} was given up.")
             found, now = self._on_whole_connection(self._claim), time.monotonic()
             if found == self._seen:
@@ -137,7 +137,7 @@ class PostgresDatabase:
 
     def give_up(self) -> None:
         """End the wait, on whatever thread that is: a controller that ends must not lead after all."""
-        self._given_up.set()
+        self._given_up = True
 
     def take(self) -> bool:
         """Within the transaction that begins an epoch: let no other controller commit until that has ended.

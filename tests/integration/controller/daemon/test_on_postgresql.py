@@ -108,7 +108,7 @@ async def test_a_second_controller_stands_by_and_leads_once_the_first_has_ended(
     other = on_another_machine(on_postgres, tmp_path / "other")
     standby = other.start()
     try:
-        await says(other, "controller.stands_by")
+        await says(other, "store.follows")
         await asyncio.sleep(3.0)  # more than a term: the first one writes though nothing happens
         assert "controller.ready" not in other.log
         leadership = await leadership_of(on_postgres, process)
