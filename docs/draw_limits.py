@@ -72,6 +72,18 @@ CALLS: list[Row] = [
         "closed",
     ),
     (
+        "of these, connections on which no caller with a certificate has called",
+        f"{C}.shell.calls.connection_bounds:SHARE",
+        SHARE,
+        "of those who hold most, the oldest are closed",
+    ),
+    (
+        "connections of one user or host",
+        f"{C}.shell.calls.connection_bounds:OF_ONE_PARTY",
+        COUNT,
+        "the oldest are closed",
+    ),
+    (
         "connections of callers without a certificate",
         f"{C}.shell.enrolment.service:MAX_CONNECTIONS",
         COUNT,

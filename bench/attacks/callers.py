@@ -1,12 +1,9 @@
-"""Attacks on what everybody shares: connections, codes, the queue, and a host's logs."""
+"""Attacks on what everybody shares: the queue, and a host's logs."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import ssl
-import tomllib
 
 from bench.attacks import Site, attack
 from bench.attacks.calls import spec
@@ -14,7 +11,6 @@ from bench.attacks.calls import spec
 from holdfast.v1 import job_pb2
 
 READERS = 64
-CONNECTIONS = 2_000
 # A log that is all hole: nothing to show, and terabytes to look through.
 SPARSE = "import os, time; os.ftruncate(1, 8 << 40); time.sleep(1000)"
 
@@ -45,41 +41,6 @@ async def sparse_tails(site: Site) -> None:
             await asyncio.sleep(0.05)
 
     await asyncio.gather(*(read() for _ in range(READERS)))
-
-
-@attack("2,000 connections without a certificate, opened again as they are closed", role="viewer")
-async def connections(site: Site) -> None:
-    host, _, port = site.controller.rpartition(":")
-
-    async def hold() -> None:
-        while True:
-            with contextlib.suppress(OSError):
-                reader, writer = await asyncio.open_connection(host, int(port))
-                await reader.read()
-                writer.close()
-            await asyncio.sleep(0.2)
-
-    await asyncio.gather(*(hold() for _ in range(CONNECTIONS)))
-
-
-@attack("guessed codes for the web page", role="viewer")
-async def guessed_codes(site: Site) -> None:
-    port = tomllib.loads((site.directory / "dev.toml").read_text())["web_port"]
-    trusted = ssl.create_default_context(cafile=str(site.files().ca))
-    trusted.check_hostname = False
-    body = json.dumps({"code": "x" * 43})
-    lines = ("POST /web/login HTTP/1.1", f"Host: localhost:{port}", "Content-Type: application/json")
-    request = "\r\n".join((*lines, f"Content-Length: {len(body)}", "Connection: close", "", body)).encode()
-
-    async def guess() -> None:
-        while True:
-            with contextlib.suppress(OSError):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusted)
-                writer.write(request)
-                await reader.read()
-                writer.close()
-
-    await asyncio.gather(*(guess() for _ in range(16)))
 
 
 @attack("jobs that wait, as many as one may have")

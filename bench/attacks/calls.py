@@ -51,8 +51,8 @@ async def huge_pages(site: Site) -> None:
 
 
 def spec() -> spec_pb2.CustomJobSpec:
-    """A worker that wants every core of a host: all but the first job of these wait."""
+    """A worker that wants every core of the host, which are all but the attacker's: all jobs but the first wait."""
     process = spec_pb2.ProcessSpec(command=["sleep", "1000"])
-    machine = spec_pb2.MachineSpec(cpu_count=os.cpu_count() or 1)
+    machine = spec_pb2.MachineSpec(cpu_count=(os.cpu_count() or 2) - 1)
     pool = spec_pb2.WorkerPoolSpec(replica_count=1, process_spec=process, machine_spec=machine)
     return spec_pb2.CustomJobSpec(worker_pool_specs=[pool])

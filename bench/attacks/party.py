@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -41,7 +40,6 @@ async def main() -> None:
     if what == "look":
         print(json.dumps(await look(Site(directory, "user/bob"), seconds)))
         return
-    os.nice(19)
     found = {each.name: each for each in load()}[what]
     kind = "host/host-0" if found.role == "host" else f"user/mallory-{found.role}"
     with contextlib.suppress(TimeoutError):

@@ -42,6 +42,12 @@ def _netns() -> bool:
     return _works("unshare", "-n", "ip", "link", "set", "lo", "up")
 
 
+def _iptables() -> bool:
+    """Whether a network of ours can have limits by address."""
+    limit = "-A INPUT -p tcp -m hashlimit --hashlimit-name probe --hashlimit-mode srcip --hashlimit-upto 1/second"
+    return _works("unshare", "-n", "iptables", *limit.split(), "-j", "ACCEPT")
+
+
 def _mount() -> bool:
     with tempfile.TemporaryDirectory() as folder:
         return _works("unshare", "-m", "mount", "-t", "tmpfs", "none", folder)
@@ -151,6 +157,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "frameworks": _frameworks("frameworks"),
     "freeze": _freeze,
     "git": lambda: _works("git", "--version"),
+    "iptables": _iptables,
     "lintian": lambda: _works("lintian", "--version"),
     "loop": _loop,
     "memcg": _memcg,

@@ -45,13 +45,15 @@ def channel_credentials(files: TlsFiles) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
 
 
-def server_credentials(files: TlsFiles, *, anyone: bool = False) -> grpc.ServerCredentials:
+def server_credentials(
+    files: TlsFiles, *, anyone: bool = False, begun: Callable[[], object] = lambda: None
+) -> grpc.ServerCredentials:
     """TLS credentials of the controller: a caller without a certificate of the cluster's CA reaches no handler.
 
     With ``anyone`` no certificate is asked for. Files that are replaced count from the next handshake on; open
-    connections go on as they are.
+    connections go on as they are. ``begun`` is called as a handshake begins, in a thread of gRPC's.
     """
-    watched = _Watched(files)
+    watched = _Watched(files, begun)
     first = watched.configuration()
     # Its stubs don't know that None means "as before".
     fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", watched.changed)
@@ -61,8 +63,9 @@ def server_credentials(files: TlsFiles, *, anyone: bool = False) -> grpc.ServerC
 class _Watched:
     """Answers gRPC's question at every handshake: whether the files have changed."""
 
-    def __init__(self, files: TlsFiles) -> None:
+    def __init__(self, files: TlsFiles, begun: Callable[[], object]) -> None:
         self._files = files
+        self._begun = begun
         self._seen = self._stamps()
 
     def configuration(self) -> grpc.ServerCertificateConfiguration:
@@ -71,6 +74,7 @@ class _Watched:
 
     def changed(self) -> grpc.ServerCertificateConfiguration | None:
         """None, too, while a file can't be read: then those that were read go on to serve."""
+        self._begun()
         now = self._stamps()
         if now == self._seen:
             return None

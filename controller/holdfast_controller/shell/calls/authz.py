@@ -86,6 +86,8 @@ class Guard(grpc.aio.ServerInterceptor):
         self.rates = CallRates()
         self._handlers: dict[str, tuple[Any, Any]] = {}
         """By method: a handler, and the same behind the guard."""
+        self.callers: dict[str, str] = {}
+        """By connection, as gRPC names its other end: the party that called last. ``ConnectionBounds`` forgets."""
 
     @property
     def registry(self) -> Registry:
@@ -260,6 +262,8 @@ class Guard(grpc.aio.ServerInterceptor):
         peer = peer_of(context)
         try:
             caller = caller_of(context)
+            if caller is not None:
+                self.callers[context.peer()] = caller.party
             await self.rates.take_turn(caller, streams=streams)
             self.authorise(method, caller, message, peer)
         except HoldfastError as error:

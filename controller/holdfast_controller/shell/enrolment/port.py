@@ -15,6 +15,7 @@ from holdfast.v1 import enrolment_pb2_grpc
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.calls.authz import Guard
+from holdfast_controller.shell.calls.connection_bounds import ConnectionBounds
 from holdfast_controller.shell.driver import Driver
 
 if TYPE_CHECKING:
@@ -63,10 +64,14 @@ class Enrolling:
         """Bind the port. Raises ``ConfigError``."""
         if self._server is None or self.service is None:
             return
+        from holdfast_controller.shell.enrolment import service
+
         config = self._config
         try:
-            credentials = tls.server_credentials(config.tls, anyone=True)
-            port = self._server.add_secure_port(config.enrolment_listen, credentials)
+            # Here all are silent: callers have no certificates.
+            bounds = ConnectionBounds({}, service.MAX_CONNECTIONS, share=0.5)
+            credentials = tls.server_credentials(config.tls, anyone=True, begun=bounds.begun)
+            port = bounds.port = self._server.add_secure_port(config.enrolment_listen, credentials)
         except RuntimeError as error:
             problem = f"Cannot listen on {config.enrolment_listen} (enrolment_listen)."
             raise AddressUnavailable(problem, fix="Check that the address is ours and the port is free.") from error

@@ -51,6 +51,7 @@ from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
 from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.calls.bounds import MESSAGE_BYTES
+from holdfast_controller.shell.calls.connection_bounds import ConnectionBounds
 from holdfast_controller.shell.convert.job_defaults import JobDefaults
 from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
@@ -175,7 +176,7 @@ async def serve(
             browsers,
             kept_series,
         )
-        port = _listen(server, config)
+        port = _listen(server, config, guard)
         enrolling.listen(port)
 
         def access_changed(party: str) -> None:
@@ -363,8 +364,7 @@ def _server(
     browsers: WebService,
     series: SeriesStore,
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer, JobService, dict[str, object]]:
-    most = int(resource.getrlimit(resource.RLIMIT_NOFILE)[0] * CONNECTIONS_SHARE)
-    options = (*OPTIONS, ("grpc.max_allowed_incoming_connections", most))
+    options = (*OPTIONS, ("grpc.max_allowed_incoming_connections", _connections_most()))
     server = grpc.aio.server(interceptors=(guard,), options=options)
     bundles = BundleStore(config.state_dir / "bundles", config.bundles)
     jobs = JobService(
@@ -403,9 +403,15 @@ def _server(
     return server, health_servicer, jobs, {f"holdfast.v1.{name}": servicer for name, servicer in over_http.items()}
 
 
-def _listen(server: grpc.aio.Server, config: ControllerConfig) -> int:
+def _connections_most() -> int:
+    return int(resource.getrlimit(resource.RLIMIT_NOFILE)[0] * CONNECTIONS_SHARE)
+
+
+def _listen(server: grpc.aio.Server, config: ControllerConfig, guard: Guard) -> int:
+    bounds = ConnectionBounds(guard.callers, _connections_most())
     try:
-        port = server.add_secure_port(config.listen, tls.server_credentials(config.tls))
+        credentials = tls.server_credentials(config.tls, begun=bounds.begun)
+        port = bounds.port = server.add_secure_port(config.listen, credentials)
     except RuntimeError as error:
         raise AddressUnavailable(
             f"Cannot listen on {config.listen}.", fix="Check that the address is ours and the port is free."

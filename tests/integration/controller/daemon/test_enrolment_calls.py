@@ -10,6 +10,7 @@ import grpc
 import pytest
 from tests.integration.controller.cluster import WITHIN_S
 from tests.integration.controller.daemon.test_enrolment import Site, config, site
+from tests.security.test_silent_connections import flood
 
 from holdfast._security.enrolment import tokens
 from holdfast.v1 import enrolment_pb2
@@ -52,3 +53,13 @@ async def test_calls_beyond_those_in_progress_are_refused(site: Site, monkeypatc
         await stub.Enrol(enrolment_pb2.EnrolRequest(token=tokens.draw(), host="h1"), timeout=WITHIN_S)
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
     assert "in progress" in str(refused.value.details())
+
+
+async def test_connections_that_are_held_open_keep_no_other_address_out(site: Site) -> None:
+    """From one address, twice as many as the port takes, each opened again as soon as it is closed."""
+    line = await site.line()
+    port = int(line.address.rpartition(":")[2])
+    async with flood(port, 2 * service.MAX_CONNECTIONS) as opened:
+        await asyncio.sleep(3)
+        assert opened[0] > service.MAX_CONNECTIONS
+        assert (await site.joins(line)).settings.exists()

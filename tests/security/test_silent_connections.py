@@ -1,0 +1,193 @@
+"""Connections over gRPC by those who make no call: they keep nobody else out, on either port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from tests.integration.controller.cluster import Certificates, Controller
+from tests.integration.controller.conftest import certificates, config, daemon
+from tests.integration.controller.process import Process, stub
+from tests.security.test_starved_daemons import listed, submitted
+
+from holdfast._security.tls import TlsFiles
+from holdfast_controller.shell.calls import connection_bounds
+from holdfast_controller.shell.calls.connection_bounds import FEW, ConnectionBounds, beyond, crowding
+
+__all__ = ["certificates", "config", "daemon"]
+pytestmark = pytest.mark.anyio
+FILES = 256
+"""The controller's limit on open files: 128 connections, of which 32 may be strangers'."""
+ELSEWHERE = "127.0.0.2"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@contextlib.asynccontextmanager
+async def flood(port: int, count: int, files: TlsFiles | None = None) -> AsyncIterator[list[int]]:
+    """So many connections from another address, each opened again as soon as it is closed; counts those opened.
+
+    With ``files`` each shows a certificate, and then says nothing; without it says nothing at all.
+    """
+    context = None
+    if files is not None:
+        context = ssl.create_default_context(cafile=str(files.ca))
+        context.check_hostname = False
+        context.set_alpn_protocols(["h2"])
+        context.load_cert_chain(files.cert, files.key)
+    opened = [0]
+
+    async def hold() -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", port, ssl=context, local_addr=(ELSEWHERE, 0)
+                )
+                opened[0] += 1
+                try:
+                    while await reader.read(4096):
+                        pass
+                finally:
+                    writer.transport.abort()
+            await asyncio.sleep(0.02)
+
+    tasks = [asyncio.get_running_loop().create_task(hold()) for _ in range(count)]
+    try:
+        yield opened
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def gets_in(port: int, certificates: Certificates) -> set[str]:
+    """What somebody lists who connects now."""
+    newcomer = Controller(port, certificates)
+    try:
+        return await listed(stub(newcomer))
+    finally:
+        await newcomer.close()
+
+
+@pytest.mark.parametrize("certified", [False, True], ids=["half-open", "with a certificate"])
+async def test_connections_on_which_nobody_calls_keep_no_other_address_out(
+    daemon: Process, certified: bool
+) -> None:
+    controller = await daemon.ready(daemon.start("prlimit", f"--nofile={FILES}:{FILES}"))
+    made = await submitted(stub(controller))
+    files = controller.certificates.files["user/ann"] if certified else None
+    async with flood(controller.port, 200, files) as opened:
+        await asyncio.sleep(3)
+        assert opened[0] > 128, "more than the port takes at once"
+        for _ in range(3):
+            assert await gets_in(controller.port, controller.certificates) == {made}
+        # Who called before is no stranger.
+        assert await listed(stub(controller)) == {made}
+    assert "connections.cut" in daemon.log
+    assert "Traceback" not in daemon.log
+    await controller.close()
+
+
+def opened(*addresses: str) -> list[tuple[str, str]]:
+    return [(f"{address} {port}", address) for port, address in enumerate(addresses)]
+
+
+def test_strangers_within_what_they_may_hold_are_left_alone() -> None:
+    assert crowding(opened(*["a"] * 100), 100) == []
+    assert crowding([], 1) == []
+
+
+def test_the_oldest_of_the_address_that_holds_most_are_cut() -> None:
+    found = crowding(opened(*["b"] * 5, *["a"] * 100, *["b"] * 5), 80)
+    assert found == [f"a {port}" for port in range(5, 5 + len(found))]
+    assert 100 + 10 - len(found) <= 60
+
+
+def test_of_an_address_with_few_none_is_cut() -> None:
+    many = [f"address-{number}" for number in range(1000)]
+    assert crowding(opened(*many * FEW), 10) == []
+    assert len(crowding(opened(*many * (FEW + 1)), 10)) == 1000
+
+
+def test_of_one_party_the_oldest_beyond_its_bound_are_cut() -> None:
+    held = [("1", "user/ann"), ("2", "user/bob"), ("3", "user/ann"), ("4", "user/ann")]
+    assert beyond(held, 2) == ["1"]
+
+
+@contextlib.contextmanager
+def served(family: socket.AddressFamily, address: str) -> Iterator[tuple[socket.socket, list[socket.socket]]]:
+    """A listening socket of this process, and both ends of twelve connections to it."""
+    with contextlib.ExitStack() as held:
+        listening = held.enter_context(socket.create_server((address, 0), family=family))
+        ends = []
+        for _ in range(12):
+            there = held.enter_context(socket.create_connection(listening.getsockname()[:2]))
+            ends += [there, held.enter_context(listening.accept()[0])]
+        yield listening, ends
+
+
+@pytest.mark.parametrize(
+    ("family", "address", "spelt"),
+    [(socket.AF_INET, "127.0.0.1", "ipv4:127.0.0.1:{}"), (socket.AF_INET6, "::1", "ipv6:%5B::1%5D:{}")],
+)
+def test_who_has_called_keeps_a_connection_and_who_is_gone_is_forgotten(
+    family: socket.AddressFamily, address: str, spelt: str
+) -> None:
+    with served(family, address) as (listening, ends):
+        there, here = ends[::2], ends[1::2]
+        ports = [each.getsockname()[1] for each in there]
+        callers = {spelt.format(port): "user/ann" for port in (*ports[:2], 1)}
+        watch = ConnectionBounds(callers, 4)
+        watch.port = listening.getsockname()[1]
+        watch.begun()
+        for each in here:
+            each.setblocking(False)
+        cut = {port for port, each in zip(ports, here, strict=True) if _is_shut(each)}
+        assert len(cut) == len(ports) - 2 - FEW and not cut & set(ports[:2])
+        assert list(callers) == [spelt.format(port) for port in ports[:2]]
+
+
+def _is_shut(end: socket.socket) -> bool:
+    try:
+        return end.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
+def test_a_party_with_more_connections_than_it_can_use_loses_its_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_bounds, "OF_ONE_PARTY", 5)
+    with served(socket.AF_INET, "127.0.0.1") as (listening, ends):
+        ports = [each.getsockname()[1] for each in ends[::2]]
+        watch = ConnectionBounds({f"ipv4:127.0.0.1:{port}": "user/ann" for port in ports}, 4)
+        watch.port = listening.getsockname()[1]
+        watch.begun()
+        for each in ends[1::2]:
+            each.setblocking(False)
+        assert [_is_shut(each) for each in ends[1::2]] == [True] * 7 + [False] * 5
+
+
+def test_a_look_is_for_many_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = itertools.count()
+    monkeypatch.setattr(connection_bounds, "_connections", lambda port: iter([]) if next(looks) >= 0 else None)
+    watch = ConnectionBounds({}, 4_000)
+    for _ in range(10_000):
+        watch.begun()
+    assert next(looks) == 10
+
+
+def test_a_process_that_may_not_look_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(_: str) -> list[str]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.listdir", denied)
+    watch = ConnectionBounds({}, 1)
+    watch.begun()
+    watch.begun()
