@@ -97,7 +97,7 @@ The log has three **trails**, so that no caller can push out entries of another 
 |---|---|---|
 | `admins` | admins of all projects | `audit-admins.jsonl` |
 | `users` | other users, and hosts | `audit.jsonl` |
-| `unknown` | callers without a certificate: joining and renewal | `audit-unknown.jsonl` |
+| `unknown` | callers without a certificate: joining, renewal, and browsers that sign in | `audit-unknown.jsonl` |
 
 What one caller may have written is limited, so that a user can't wash the log away. Of refusals the first 20 are
 written one by one, then one every 20 s; of other calls the first 1,000, then one every 10 s (of an admin's 5,000, then

@@ -15,6 +15,7 @@ from bench.attacks import Site, attack
 from holdfast import settings
 from holdfast._security import tls
 from holdfast._security.enrolment import tokens
+from holdfast.client import Client
 from holdfast.v1 import enrolment_pb2, enrolment_pb2_grpc
 
 CONNECTIONS = 2_000
@@ -92,7 +93,9 @@ async def guessed_codes(site: Site) -> None:
 async def guessed_tokens(site: Site) -> None:
     credentials = grpc.ssl_channel_credentials(site.files().ca.read_bytes())
     options = [("grpc.ssl_target_name_override", tls.SERVER_NAME), ("grpc.use_local_subchannel_pool", 1)]
-    enrolment = settings.load(site.directory / "client.toml").enrolment
+    async with Client(settings.load(site.directory / "client.toml")) as admin:
+        # Its address is no secret, and a port of its own choice here.
+        enrolment = (await admin.access.create_token(host="h1")).enrolment
 
     async def guess() -> None:
         channel = grpc.aio.secure_channel(enrolment, credentials, options)

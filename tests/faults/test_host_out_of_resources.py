@@ -208,6 +208,23 @@ def memory_of(pid: int) -> int:
     return int(fields[0]) * resource.getpagesize()
 
 
+async def test_a_shim_without_memory_ends_and_nothing_is_made_up(agent: Agent, controller: Controller) -> None:
+    """Under ``ulimit -v`` of its own: the exit that it could not keep is told as lost, and the host goes on."""
+    await controller.connected()
+    await launch(controller, waits(agent))
+    await controller.state("RUNNING")
+    (shim,) = agent.shim_pids()
+    limits = resource.prlimit(shim, resource.RLIMIT_AS)
+    resource.prlimit(shim, resource.RLIMIT_AS, (memory_of(shim), limits[1]))
+    (agent.root / "go").touch()
+    found = (await controller.exit()).exit
+    assert found.exit_code == 9 or (
+        found.reason == job_pb2.EXIT_REASON_LOST_SHIM_DIED and not found.HasField("exit_code")
+    )
+    await controller.state("EMPTY")
+    await check_well_again(controller)
+
+
 async def test_without_memory(agent: Agent, controller: Controller) -> None:
     """Under ``ulimit -v``: the agent goes on, or ends and is started again; what ran is reported either way."""
     await controller.connected()

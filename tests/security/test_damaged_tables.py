@@ -47,7 +47,7 @@ UNCHECKED = {
 
 def signed_in(store: Store) -> SignedIn:
     """Over a store alone."""
-    return SignedIn(cast("Driver", SimpleNamespace(store=store, cluster=Cluster())), "dev")
+    return SignedIn(cast("Driver", SimpleNamespace(store=store, cluster=Cluster())), "dev", cast("Any", None))
 
 
 def fill(path: Path) -> None:

@@ -313,11 +313,9 @@ class Guard(grpc.aio.ServerInterceptor):
                 cluster = self._driver.cluster
                 array = cluster.arrays.get(request.id)
                 job = cluster.jobs.get(request.id if array is None else array.first)
-                return (
-                    Target(request.id)
-                    if job is None or job.deleted
-                    else Target(request.id, job.gang.project, job.owner)
-                )
+                if job is None or job.deleted:
+                    return Target(request.id)
+                return Target(request.id, job.gang.project, job.owner)
             case Where.SECRET | Where.OWN:
                 everybodys = "*" if getattr(request, "all", False) else ""
                 return Target(

@@ -69,7 +69,7 @@ class Enrolling:
         config = self._config
         try:
             # Here all are silent: callers have no certificates.
-            bounds = ConnectionBounds({}, service.MAX_CONNECTIONS, share=0.5)
+            bounds = ConnectionBounds({}, service.MAX_CONNECTIONS)
             credentials = tls.server_credentials(config.tls, anyone=True, begun=bounds.begun)
             port = bounds.port = self._server.add_secure_port(config.enrolment_listen, credentials)
         except RuntimeError as error:

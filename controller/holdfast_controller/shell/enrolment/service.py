@@ -39,8 +39,13 @@ MAX_CALLS = 64
 DELAY_S = 1.0
 DELAYED_MOST = 32
 """Callers who try too often wait so long for their refusal, so many at once."""
-MAX_CONNECTIONS, CALLS_OF_ONE = 128, 32
-"""Calls of one connection. One without a message takes no other caller's place, and ends with its connection."""
+CALLS_BURST, CALLS_PER_S = 1_000, 100
+"""Calls of one address; further ones wait, ``WAIT_MOST_S`` at most."""
+WAIT_MOST_S = 10.0
+MAX_CONNECTIONS, CALLS_OF_ONE = 256, 8
+"""Calls of one connection. One without a message takes no other caller's place, and ends with its connection. All that
+wait together are few enough for their address to catch up: those of 128 connections in ``WAIT_MOST_S``.
+"""
 OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
@@ -79,6 +84,7 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
         """host:port of this service."""
         self._delayed = 0
         self._begun = 0
+        self._calls = Buckets(CALLS_BURST, CALLS_PER_S)
         self._failures = Buckets(burst=50, per_s=0.5)
         self._signing = Buckets(burst=500, per_s=50)
 
@@ -86,6 +92,7 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
     async def GetAuthority(
         self, request: enrolment_pb2.GetAuthorityRequest, context: Context
     ) -> enrolment_pb2.GetAuthorityResponse:
+        await self._take_turn(peer_of(context))
         return enrolment_pb2.GetAuthorityResponse(ca=self.authority.pem)
 
     @unary
@@ -133,6 +140,7 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
     async def GetProvider(
         self, request: enrolment_pb2.GetProviderRequest, context: Context
     ) -> enrolment_pb2.GetProviderResponse:
+        await self._take_turn(peer_of(context))
         provider = self._known_provider()
         config = provider.config
         return enrolment_pb2.GetProviderResponse(
@@ -172,8 +180,9 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
 
     async def _limited(self, call: str, who: str, context: Context, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work unless this address, or all of them, try too often; refusals are kept in the audit log."""
-        peer, mono = peer_of(context), time.monotonic()
-        network = network_of(peer)
+        peer = peer_of(context)
+        await self._take_turn(peer)
+        network, mono = network_of(peer), time.monotonic()
         if self._begun >= MAX_CALLS:
             raise Unavailable(f"{MAX_CALLS} calls are in progress.", fix="Try again in a moment.")
         limited = not self._failures.has(network, mono) or not self._signing.spend("", mono)
@@ -192,6 +201,13 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
             raise
         finally:
             self._begun -= 1
+
+    async def _take_turn(self, peer: str) -> None:
+        """Return when the next call of this address may be handled, whatever it asks."""
+        network, now = network_of(peer), time.monotonic()
+        self._calls.charge(network, 1, now)
+        if owed_s := self._calls.owed_s(network, now):
+            await asyncio.sleep(min(owed_s, WAIT_MOST_S))
 
     async def _delay(self) -> None:
         """Slow down callers who try too often, as long as that leaves enough calls to others."""

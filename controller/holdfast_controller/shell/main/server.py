@@ -159,7 +159,7 @@ async def serve(
             driver, metrics, dispatcher, config.cluster, shares_a_database=bool(config.database_url)
         )
         transfers = Transfers(series)
-        signed_in = SignedIn(driver, config.cluster)
+        signed_in = SignedIn(driver, config.cluster, audit)
         await signed_in.load()
         browsers = WebService(signed_in)
         server, health_servicer, jobs, services = _server(

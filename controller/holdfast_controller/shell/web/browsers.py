@@ -7,13 +7,16 @@ what else there is, the document and its files, is the same for everyone, and ma
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from holdfast._daemon.tls_door import network_of
 from holdfast.errors import Denied, Unauthenticated
+from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.shell.rest.calls import CallContext
 from holdfast_controller.shell.rest.errors import Refusal, answer
 from holdfast_controller.shell.rest.guards import check_host, patient_send
@@ -22,6 +25,8 @@ from holdfast_controller.shell.web.signed_in import SignedIn
 COOKIE = "__Host-holdfast"
 """The prefix binds it to this host name and to TLS: no neighbour under the same domain can set it."""
 PAGE_HEADER = "x-holdfast"
+OUTSIDERS_BURST, OUTSIDERS_PER_S = 200, 20
+"""Requests of one address that no session makes. Each beyond that is the last of its connection."""
 CALLS = ("/v1/", "/web/")
 """Addresses of calls; all others are the document's."""
 HEADERS = {
@@ -45,17 +50,18 @@ class Browsers:
         self._app = app
         self._names = names
         self._signed_in = signed_in
+        self._outsiders = Buckets(OUTSIDERS_BURST, OUTSIDERS_PER_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        patient = patient_send(scope, send)
         request = Request(scope)
+        session = self._signed_in.find(cookies(request))
+        patient = patient_send(scope, send if session is not None else self._paced(request, send))
         try:
             check_host(request, self._names())
             check_source(request, f"https://{request.headers['host']}")
             if not request.url.path.startswith("/v1/"):
                 await self._app(scope, receive, patient)
                 return
-            session = self._signed_in.find(cookies(request))
             if session is None:
                 raise Refusal(401, Unauthenticated("You are not signed in.", fix="Open the page by: holdfast web"))
         except Refusal as refusal:
@@ -66,6 +72,22 @@ class Browsers:
         scope["state"]["context"] = CallContext((str(caller.identity),), peer, "", abort, caller, session.id)
         with self._signed_in.request(session, abort):
             await self._app(scope, receive, patient)
+
+    def _paced(self, request: Request, send: Send) -> Send:
+        """``send`` for an outsider: one that asks too fast loses its connection, and waits for the next one's turn."""
+        address = network_of(request.client.host) if request.client else ""
+        return send if self._outsiders.spend(address, time.monotonic()) else _last(send)
+
+
+def _last(send: Send) -> Send:
+    """``send`` that ends the connection with this answer."""
+
+    async def last(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message)["Connection"] = "close"
+        await send(message)
+
+    return last
 
 
 def check_source(request: Request, own: str) -> None:

@@ -15,11 +15,15 @@ import sqlalchemy as sa
 
 from holdfast._base.identity import Identity, Kind
 from holdfast._base.printable import one_line
+from holdfast._base.rpc_status import code_name
 from holdfast._daemon import log
-from holdfast.errors import TooMany, Unauthenticated, WrongState
+from holdfast._daemon.tls_door import network_of
+from holdfast.errors import HoldfastError, TooMany, Unauthenticated, WrongState
+from holdfast_controller.core.access.audit import Entry, Trail
 from holdfast_controller.core.access.rules import Caller, is_void
 from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.core.model.accounts.web_sessions import Codes, Session, Sessions
+from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.store.records import as_written, with_checksum
 from holdfast_controller.shell.store.schema import web_sessions
@@ -29,6 +33,8 @@ SWEEP_S = 60.0
 """Between two looks at what has ended; last uses are written down then."""
 WRONG_BURST, WRONG_PER_S = 10.0, 0.2
 """Wrong codes from one address. They can't be guessed; this bounds what trying costs."""
+SIGN_IN = "WebService/SignIn"
+"""How the audit log calls it that a browser brings a code."""
 AGENT_CHARACTERS = 120
 
 Abort = Callable[[], object]
@@ -37,9 +43,10 @@ Abort = Callable[[], object]
 class SignedIn:
     """The sessions of one controller, in its store. Call ``load`` before the first request."""
 
-    def __init__(self, driver: Driver, cluster: str) -> None:
+    def __init__(self, driver: Driver, cluster: str, audit: Audit) -> None:
         self._driver = driver
         self._cluster = cluster
+        self._audit = audit
         self._codes = Codes()
         self._sessions = Sessions()
         self._wrong = Buckets(WRONG_BURST, WRONG_PER_S)
@@ -61,6 +68,17 @@ class SignedIn:
 
         Raises ``Unauthenticated``, ``TooMany``, ``StoreError``, or ``WrongState`` in another user's browser.
         """
+        try:
+            made, cookie = await self._signed_in(code, cookies, address, agent)
+        except HoldfastError as error:
+            entry = Entry(time.time(), "", address, SIGN_IN, "", code_name(error), error.message)
+            self._audit.refused(entry, Trail.UNKNOWN)
+            raise
+        party = f"user/{made.user}"
+        self._audit.write(Entry(time.time(), party, address, SIGN_IN, party), Trail.UNKNOWN)
+        return made, cookie
+
+    async def _signed_in(self, code: str, cookies: list[str], address: str, agent: str) -> tuple[Session, str]:
         user = self._codes.redeem(_digest(code), time.time())
         if not user:
             self._wrong_code(address)
@@ -79,7 +97,7 @@ class SignedIn:
 
     def _wrong_code(self, address: str) -> None:
         now = time.monotonic()
-        if not self._wrong.spend(address, now):
+        if not self._wrong.spend(network_of(address), now):
             raise TooMany(f"Too many wrong codes came from {address}.", fix="Wait a minute, then: holdfast web")
         raise Unauthenticated(
             "This code is not known: it was used before, is older than a minute, or was mistyped.",
