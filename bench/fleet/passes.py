@@ -44,8 +44,8 @@ EACH = 8
 class Queue:
     """A busy cluster, and jobs that wait for it."""
 
-    def __init__(self, backfill: Backfill, hosts: int, jobs: int, spot: float, quotas: bool, seed: int = 1) -> None:
-        self.dice, self.spot, self.at, self.count = random.Random(seed), spot, 1000.0, itertools.count()
+    def __init__(self, backfill: Backfill, hosts: int, jobs: int, spot: float, quotas: bool, shares: bool) -> None:
+        self.dice, self.spot, self.at, self.count = random.Random(1), spot, 1000.0, itertools.count()
         self.running: list[str] = []
         self.passes_ms: list[float] = []
         limits = {f"p{n}": Quota(gpus=hosts * EACH // 20, running_jobs=1000) for n in range(10)} if quotas else {}
@@ -56,6 +56,8 @@ class Queue:
         for number in range(hosts):
             gpus = tuple(Gpu(f"{number}-{i}", i, "NVIDIA H100", 80 * GIB) for i in range(EACH))
             self.feed(st.HostConnected(f"h{number:04}", 1, "10.0.0.1", "b", "1", Inventory(64, 512 * GIB, gpus)))
+        for number in range(10 if shares else 0):
+            self.feed(st.ShareAsked(0, "root", f"p{number}", 1.0 + number))
         while len(self.cluster.queue) < jobs:
             self.submit()
 
@@ -118,9 +120,9 @@ class Queue:
             yield
 
 
-def measure(backfill: Backfill, hosts: int, jobs: int, ends: int, spot: float, quotas: bool) -> str:
+def measure(backfill: Backfill, hosts: int, jobs: int, ends: int, spot: float, quotas: bool, shares: bool) -> str:
     """One row of the table."""
-    queue = Queue(backfill, hosts, jobs, spot, quotas)
+    queue = Queue(backfill, hosts, jobs, spot, quotas, shares)
     gc.collect()
     gc.freeze()
     with queue.timed():
@@ -130,7 +132,12 @@ def measure(backfill: Backfill, hosts: int, jobs: int, ends: int, spot: float, q
     found = queue.passes_ms
     cuts = statistics.quantiles(found, n=100, method="inclusive")
     figures = " | ".join(f"{value:.1f} ms" for value in (cuts[49], cuts[89], cuts[98], max(found)))
-    kind = f"`{backfill.value}`" + (f", {spot:.0%} SPOT" if spot else "") + (", quotas" if quotas else "")
+    kind = (
+        f"`{backfill.value}`"
+        + (f", {spot:.0%} SPOT" if spot else "")
+        + (", quotas" if quotas else "")
+        + (", shares" if shares else "")
+    )
     return f"| {kind} | {jobs:,} | {len(found)} | {figures} |"
 
 
@@ -142,13 +149,15 @@ def main() -> None:
     parser.add_argument("--ends", type=int, default=120, help="jobs that end")
     parser.add_argument("--spot", type=float, default=0.0, help="share of jobs that are SPOT, from 0 to 1")
     parser.add_argument("--quotas", action="store_true", help="half of the projects have one")
+    parser.add_argument("--shares", action="store_true", help="half of the projects have a weight")
     asked = parser.parse_args()
     with framed():
         print("\n| `backfill` | waiting | passes | p50 | p90 | p99 | largest |")
         print("| --- " * 7 + "|")
         for backfill in Backfill:
             progress(f"{asked.jobs:,} jobs wait for {asked.hosts:,} hosts, {backfill.value}")
-            print(measure(backfill, asked.hosts, asked.jobs, asked.ends, asked.spot, asked.quotas), flush=True)
+            given = asked.hosts, asked.jobs, asked.ends, asked.spot, asked.quotas, asked.shares
+            print(measure(backfill, *given), flush=True)
 
 
 if __name__ == "__main__":

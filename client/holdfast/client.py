@@ -148,6 +148,15 @@ class Client(HostCalls, HangCalls, ListCalls, ShellCalls, FaultCalls):
         request = cluster_pb2.GetMetricsRequest(accept=accept)
         return await self._unary(self._cluster.GetMetrics, request)
 
+    async def list_shares(self) -> cluster_pb2.ListSharesResponse:
+        """How the projects that the caller may see stand in fair share."""
+        return await self._unary(self._cluster.ListShares, cluster_pb2.ListSharesRequest())
+
+    async def set_share(self, project: str, weight: float | None) -> None:
+        """Give a project a weight in fair share, or none of its own. For admins."""
+        request = cluster_pb2.SetShareRequest(project=project, weight=weight)
+        await self._unary(self._cluster.SetShare, request)
+
     async def sum_goodput(
         self, by: str, since: float | None = None, until: float | None = None
     ) -> cluster_pb2.SumGoodputResponse:

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.messages.access import access_message
+from holdfast_controller.core.messages.shares import share_message
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.step import actions as act
@@ -61,6 +62,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return access_message(event)
         case ev.SecretSet() | ev.SecretRemoved() | ev.MotdSet():
             return access_message(event)
+        case ev.ShareSet() | ev.HalfLifeSet():
+            return share_message(event)
         case ev.JobSubmitted():
             return f"{event.job_id} submitted"
         case ev.JobQueued():

@@ -515,6 +515,7 @@ def durable(cluster: Cluster) -> tuple[Any, ...]:
         cluster.dependents,
         cluster.requests,
         cluster.holdings,
+        cluster.shares,
         *deleted,
     )
 

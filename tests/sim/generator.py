@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from tests.sim import faults
-from tests.sim.moves import ClockSet, Cut, Dies, Frozen, Move, OfHost, OfJob, PowerLoss, Submit, SwitchedOff
+from tests.sim.moves import ClockSet, Cut, Dies, Frozen, Move, OfHost, OfJob, PowerLoss, Submit, SwitchedOff, Weigh
 from tests.sim.plan import Plan
 
 from holdfast.hang.thresholds import Action, HangSettings
@@ -15,6 +15,7 @@ from holdfast_controller.core.model.gang import Gang, Pool, Retries, Scope, Stra
 
 LENGTHS_S = (100.0, 300.0, 600.0)
 DAY_S = 86400.0
+PROJECTS = ("default", "speech", "vision")
 
 
 def draw(seed: int) -> Plan:
@@ -47,6 +48,7 @@ def draw(seed: int) -> Plan:
     moves = _chained(moves, random.Random(f"after {seed}"))
     moves += _arrays(random.Random(f"array {seed}"), hosts, lasts_s, honest=honest)
     moves.sort(key=lambda move: move.at_s)
+    moves = _shared(moves, random.Random(f"projects of {seed}"), lasts_s)
     return Plan(
         seed,
         dice.getrandbits(64),
@@ -127,6 +129,21 @@ def _arrays(dice: random.Random, hosts: int, lasts_s: float, *, honest: bool) ->
         verb = dice.choice(["cancel", "cancel all", "pause", "resume", "restart"])
         moves.append(OfJob(at_s + dice.random() * lasts_s * 0.5, verb, "array"))
     return moves
+
+
+def _shared(moves: list[Move], dice: random.Random, lasts_s: float) -> list[Move]:
+    """In a third of the worlds jobs are of several projects, which are given weights and lose them."""
+    if dice.random() > 0.35:
+        return moves
+    found: list[Move] = []
+    for move in moves:
+        if isinstance(move, Submit):
+            move = replace(move, gang=replace(move.gang, project=dice.choice(PROJECTS)))
+        found.append(move)
+    for _ in range(dice.choice([1, 2, 5])):
+        weight = None if dice.random() < 0.3 else dice.choice([0.5, 1.0, 4.0])
+        found.append(Weigh(dice.random() * lasts_s * 0.8, dice.choice(PROJECTS), weight))
+    return sorted(found, key=lambda move: move.at_s)
 
 
 def _stalls(dice: random.Random, names: list[str], lasts_s: float) -> list[Move]:

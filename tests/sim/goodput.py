@@ -215,6 +215,7 @@ def from_snapshot(cluster: Cluster) -> Cluster:
         kept.jobs[job.id] = codec.load_entity("job", codec.dump_entity(job))
     for host in cluster.hosts.values():
         kept.hosts[host.name] = codec.load_entity("host", codec.dump_entity(host))
+    kept.shares = codec.load_entity("shares", codec.dump_entity(cluster.shares))
     kept.people = codec.load_entity("people", codec.dump_entity(cluster.people))
     kept.draining = {host.name for host in kept.hosts.values() if host.draining}
     kept.requests = {(job.owner, job.request_id): job.id for job in kept.jobs.values() if job.request_id}

@@ -48,6 +48,15 @@ class OfHost:
 
 
 @dataclass(frozen=True)
+class Weigh:
+    """An admin gives a project a weight, or none."""
+
+    at_s: float
+    project: str
+    weight: float | None
+
+
+@dataclass(frozen=True)
 class Cut:
     """Messages of a host, or to it, don't get through for a while.
 
@@ -108,7 +117,7 @@ class ClockSet:
     by_s: float
 
 
-Move = Submit | OfJob | OfHost | Cut | Dies | PowerLoss | SwitchedOff | Frozen | ClockSet
+Move = Submit | OfJob | OfHost | Weigh | Cut | Dies | PowerLoss | SwitchedOff | Frozen | ClockSet
 
 
 def make(world: World, move: Move) -> None:
@@ -120,6 +129,8 @@ def make(world: World, move: Move) -> None:
             world.users.of_job(verb, job, *args)
         case OfHost(_, verb, host, args):
             world.users.of_host(verb, host, *args)
+        case Weigh(_, project, weight):
+            world.users.weigh(project, weight)
         case Cut(_, hosts, up, down, for_s, peers):
             _cut(world, hosts, (up, down), peers=peers)
             world.engine.after(for_s, lambda: _cut(world, hosts, (False, False), peers=peers))
@@ -199,6 +210,8 @@ def words(move: Move) -> str:
             return f"a user asks: {verb} {job}{' ' + str(args) if args else ''}"
         case OfHost(_, verb, host, args):
             return f"an admin asks: {verb} {host}{' ' + str(args) if args else ''}"
+        case Weigh(_, project, weight):
+            return f"an admin gives {project} {'no weight' if weight is None else f'the weight {weight:g}'}"
         case Cut(_, hosts, up, down, for_s, peers):
             way = "both ways" if up and down else "towards the controller" if up else "from the controller"
             others = ", and the other hosts" if peers else ""

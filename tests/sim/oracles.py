@@ -13,6 +13,7 @@ from tests.sim.cluster.processes import Process
 from tests.sim.engine import Violation
 from tests.sim.goodput import GoodputOracle
 from tests.sim.ledger import JobAccount, Ledger
+from tests.sim.shares import SharesOracle
 
 from holdfast._session.reports import Exit, ExitReason, WorkerId, WorkerReport
 from holdfast_agent.core.worker import events as agent_ev
@@ -44,6 +45,7 @@ class Oracles:
         self.world = world
         self.ledger = Ledger()
         self.goodput = GoodputOracle(check)
+        self.shares = SharesOracle(check)
         self.spawned: set[tuple[str, int, int]] = set()
         self.statuses: dict[tuple[str, int, int], int] = {}
         self.prepared: set[tuple[str, WorkerId, int]] = set()
@@ -70,6 +72,7 @@ class Oracles:
             self.logged.append((self.world.engine.now, record.words))
             self.ledger.take(record, check)
             self.goodput.take(record.event)
+            self.shares.take(record.event, self.goodput.cluster, self.goodput.restarted)
             match record.event:
                 case ev.GangLaunched(job_id=job_id, at=_, generation=generation, rendezvous=rendezvous):
                     self._all_prepared(job_id, generation, rendezvous.ports)

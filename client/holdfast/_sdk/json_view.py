@@ -175,6 +175,11 @@ def status(message: cluster_pb2.GetStatusResponse) -> Json:
     return {key: value for key, value in _printed(message).items() if key != "stored"}
 
 
+def shares(message: cluster_pb2.ListSharesResponse) -> Json:
+    """How projects stand in fair share."""
+    return _printed(message)
+
+
 def goodput(job_id: str, message: job_pb2.GetGoodputResponse) -> Json:
     """Use of a job's GPU time; ``lines`` add up to ``totalMs``."""
     return {

@@ -15,6 +15,7 @@ from holdfast.cli.cluster.dev import dev
 from holdfast.cli.cluster.doctor import doctor
 from holdfast.cli.cluster.motd import motd
 from holdfast.cli.cluster.secrets import secret
+from holdfast.cli.cluster.shares import share, shares
 from holdfast.cli.cluster.status import status
 from holdfast.cli.cluster.usage import usage
 from holdfast.cli.cluster.users import login, user, whoami
@@ -112,6 +113,8 @@ for _command in (
     top,
     usage,
     goodput,
+    shares,
+    share,
     job,
     host,
     hang,

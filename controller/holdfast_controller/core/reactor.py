@@ -30,23 +30,24 @@ from holdfast_controller.core.lifecycle import (
     warning_signal,
 )
 from holdfast_controller.core.lifecycle.arrays import let_in
-from holdfast_controller.core.lifecycle.launch import end_backoff, launch, on_prepared, on_preparing, on_running
-from holdfast_controller.core.lifecycle.stop import on_cancel, on_empty, on_timeout, restartable
+from holdfast_controller.core.lifecycle.launch import launch, on_prepared, on_preparing, on_running
+from holdfast_controller.core.lifecycle.restart_request import on_restart_asked
+from holdfast_controller.core.lifecycle.stop import on_cancel, on_empty, on_timeout
 from holdfast_controller.core.model.clock import Mono, Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.scheduling.expiry import on_expired
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.schedule import place_queue, schedulable_hosts
 from holdfast_controller.core.scheduling.shared_queue_view import SharedQueueView
+from holdfast_controller.core.scheduling.shares import note_half_life, on_share
 from holdfast_controller.core.scheduling.submit import on_submission
 from holdfast_controller.core.step import commands
-from holdfast_controller.core.step.actions import Assign, Note, Reply
+from holdfast_controller.core.step.actions import Assign, Note
 from holdfast_controller.core.step.assignment import holds, released
 from holdfast_controller.core.step.commands import Input
 from holdfast_controller.core.step.idempotency import on_once
@@ -81,6 +82,7 @@ class Reactor:
         """Apply one input to the state; returns the entries to make durable and the actions to perform after."""
         step = Step(self.cluster, self.policies, self.timers, now)
         self._dispatch(step, incoming)
+        note_half_life(step)
         freed = let_in(step)
         if step.capacity_freed:
             place_queue(step)
@@ -101,7 +103,7 @@ class Reactor:
             case commands.CancelAsked():
                 on_cancel(step, incoming)
             case commands.RestartAsked():
-                self._on_restart_asked(step, incoming)
+                on_restart_asked(step, incoming)
             case commands.PauseAsked():
                 attempts.on_pause(step, incoming)
             case commands.ResumeAsked():
@@ -144,6 +146,8 @@ class Reactor:
                 sign_in.on_allowance(step, incoming)
             case commands.MotdAsked():
                 motd.on_motd(step, incoming)
+            case commands.ShareAsked():
+                on_share(step, incoming)
             case commands.HostConnected():
                 sessions.on_connected(step, incoming)
                 for report in incoming.places:
@@ -305,20 +309,6 @@ class Reactor:
                 pass
             case _:
                 assert_never(report.state)
-
-    def _on_restart_asked(self, step: Step, asked: commands.RestartAsked) -> None:
-        job = restartable(step, asked)
-        if job is None:
-            return
-        if not end_backoff(step, job):
-            exits.restart_gang(
-                step,
-                job,
-                end_reason=EndReason.RESTART_REQUESTED,
-                related=Related(user=asked.by),
-                failed_at=step.now.wall,
-            )
-        step.do(Reply(asked.token, job.id))
 
     def _on_time(self, step: Step) -> None:
         first = self.timers.next_due()

@@ -375,7 +375,7 @@ class Driver:
         for name in self.cluster.dirty_hosts:
             host = self.cluster.hosts.get(name)
             entities.append((f"host/{name}", "" if host is None else codec.dump_entity(host)))
-        entities.append(("people", codec.dump_entity(self.cluster.people)))
+        entities += [(codec.name_of(e), codec.dump_entity(e)) for e in (self.cluster.people, self.cluster.shares)]
         self._dirty = set()
         self.cluster.dirty_hosts.clear()
         return sequence, entities

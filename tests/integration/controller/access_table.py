@@ -61,6 +61,8 @@ HostService/DismissWork                 -    -        D       U    D      D     
 HostService/CancelMaintenance           -    -        D       U    D      D         D     D     D    D      +
 ClusterService/GetStatus                -    -        D       U    +      +         +     +     D    D      +
 ClusterService/SumGoodput               -    -        D       U    +      +         +     +     D    D      +
+ClusterService/ListShares               -    -        D       U    +      +         +     +     D    D      +
+ClusterService/SetShare                 -    -        D       U    D      D         D     D     D    D      +
 ClusterService/WatchChanges             -    -        D       U    +      +         +     +     D    D      +
 ClusterService/GetMetrics               -    -        D       U    D      D         D     D     D    D      +
 BundleService/GetBundle                 -    -        D       U    D      D         +     +     D    D      +

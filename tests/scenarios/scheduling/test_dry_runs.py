@@ -14,6 +14,7 @@ from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.scheduling.dry_run import DryRun, dry_run
+from holdfast_controller.core.scheduling.turns import ahead_of
 from holdfast_controller.core.step.commands import JobSubmission
 
 
@@ -99,7 +100,7 @@ def test_a_submission_comes_to_what_the_dry_run_said(made: Callable[[], World], 
     if found.places:
         assert found.wait_reason == "" and not found.gives_way
     else:
-        assert world.cluster.queue.position("new") == found.ahead
+        assert ahead_of(world.cluster, world.cluster.jobs["new"]) == found.ahead
         reason = why(world, "new")
         assert found.wait_reason == reason or reason.startswith("behind ")
 

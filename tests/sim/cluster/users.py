@@ -136,6 +136,10 @@ class Users:
         }
         self.ask(f"{verb} {host}", makes[verb])
 
+    def weigh(self, project: str, weight: float | None) -> None:
+        """Give a project a weight in fair share, or none."""
+        self.ask(f"weight of {project}", lambda token: st.ShareAsked(token, "bob", project, weight))
+
     def fence_now(self, host: str, controller: Controller) -> None:
         """The admin stands beside the machine and calls once: it is off while this is answered."""
         make = lambda token: st.FenceAsked(token, "bob", host, "switched off")  # noqa: E731

@@ -369,6 +369,12 @@ PEOPLE_EVENTS: list[ev.PeopleEvent] = [
     ev.SignInEnded(at=Wall(0.9915), user="bob"),
     ev.MotdSet(at=Wall(0.992), text="no work on Friday", by="ann"),
 ]
+SHARE_EVENTS: list[ev.ClusterEvent] = [
+    ev.ShareSet(at=Wall(0.993), project="vision", weight=2.0, by="ann"),
+    ev.ShareSet(at=Wall(0.994), project="speech", weight=0.5, by="ann"),
+    ev.ShareSet(at=Wall(0.995), project="speech", weight=None, by="ann"),
+    ev.HalfLifeSet(at=Wall(0.996), half_life_s=86_400.0),
+]
 CLUSTER_EVENT = ev.CommonCauseNoticed(
     at=Wall(30.0), sentence="2 hosts wait for storage at /data", jobs=("a", "b"), mount="/data", hosts=("h1", "h2")
 )
@@ -448,7 +454,15 @@ DELETED: list[ev.JobEvent] = [
     ev.JobDeleted(job_id="z", at=Wall(68.3), by="holdfast", with_output=True, why="it ended more than 90 days ago"),
     ev.JobPurged(job_id="z", at=Wall(68.3)),
 ]
-EVENTS: list[ev.Event] = [*HOST_EVENTS, *PEOPLE_EVENTS, *JOB_EVENTS, CLUSTER_EVENT, *RESTORED, *DELETED]
+EVENTS: list[ev.Event] = [
+    *HOST_EVENTS,
+    *PEOPLE_EVENTS,
+    *JOB_EVENTS,
+    CLUSTER_EVENT,
+    *RESTORED,
+    *DELETED,
+    *SHARE_EVENTS,
+]
 
 
 def host(

@@ -71,6 +71,8 @@ from holdfast_controller.core.events.restore import OrphanFound as OrphanFound
 from holdfast_controller.core.events.restore import OrphanGone as OrphanGone
 from holdfast_controller.core.events.restore import OrphanStopRequested as OrphanStopRequested
 from holdfast_controller.core.events.restore import ReconciliationEnded as ReconciliationEnded
+from holdfast_controller.core.events.shares import HalfLifeSet as HalfLifeSet
+from holdfast_controller.core.events.shares import ShareSet as ShareSet
 from holdfast_controller.core.events.underuse import UnderuseNoticed as UnderuseNoticed
 from holdfast_controller.core.events.underuse import UnderuseOver as UnderuseOver
 from holdfast_controller.core.model.clock import NEVER, Wall
@@ -594,5 +596,7 @@ ClusterEvent = (
     | MostHostsSilent
     | ControllerCheckFailed
     | ControllerCheckPassed
+    | ShareSet
+    | HalfLifeSet
 )
 Event = JobEvent | HostEvent | OrphanEvent | PeopleEvent | ClusterEvent

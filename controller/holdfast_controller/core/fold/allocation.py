@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast_controller.core.fold.shares import charge
 from holdfast_controller.core.goodput.host_record import observe
 from holdfast_controller.core.goodput.shares import on_hold, on_let_go, on_upgrade
 from holdfast_controller.core.model.accounts.quota import Holdings
@@ -15,6 +16,7 @@ from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.queue import Queue
 from holdfast_controller.core.model.run_times import RunTimes, run_time_of
+from holdfast_controller.core.model.shares import Used
 
 
 def hold(cluster: Cluster, host: Host, key: str, share: Allocation, at: Wall) -> None:
@@ -23,6 +25,7 @@ def hold(cluster: Cluster, host: Host, key: str, share: Allocation, at: Wall) ->
     host.allocations[key] = share
     _note_change(cluster, host)
     job = _job(cluster, key)
+    charge(cluster, job.gang.project, at)
     cluster.holdings.take(job.owner, job.gang, job.id, len(share.gpus))
     on_hold(job, _index(key), host, share, at)
     observe(cluster, host, at)
@@ -34,6 +37,7 @@ def let_go(cluster: Cluster, host: Host, key: str, at: Wall) -> None:
     if share is not None:
         _note_change(cluster, host)
         job = _job(cluster, key)
+        charge(cluster, job.gang.project, at)
         cluster.holdings.give_back(job.owner, job.gang, job.id, len(share.gpus))
         on_let_go(cluster, job, _index(key), host, at)
         observe(cluster, host, at)
@@ -49,7 +53,7 @@ def recount(cluster: Cluster) -> None:
         cluster.dependents.add(job.id, job.unmet)
         cluster.arrays.note(job)
         if isinstance(job.phase, Queued) and job.vacating is not Leaving.PAUSE:
-            cluster.queue.add(job.id, job.turn, job.line)
+            cluster.queue.add(job.id, job.turn, job.line, job.gang.project)
     cluster.run_times = RunTimes()
     for job in sorted(cluster.jobs.values(), key=lambda job: (job.ended_at or 0.0, job.number)):
         learn_run_time(cluster, job)
@@ -58,6 +62,8 @@ def recount(cluster: Cluster) -> None:
         for key, share in host.allocations.items():
             job = _job(cluster, key)
             cluster.holdings.take(job.owner, job.gang, job.id, len(share.gpus))
+            # Not there where an older release wrote the snapshot: its use begins with the job's newest event.
+            cluster.shares.used.setdefault(job.gang.project, Used(0.0, job.updated_at))
             if key not in host.quarantined:
                 on_upgrade(job, _index(key), host, share)
 

@@ -62,7 +62,7 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
             job.phase = Queued(
                 since=event.at, placement_attempts=before.placement_attempts, excluded=before.excluded
             )
-            cluster.queue.add(job.id, job.turn, job.line)
+            cluster.queue.add(job.id, job.turn, job.line, job.gang.project)
         case _:
             assert_never(event)
 
@@ -96,7 +96,7 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
             reserved=frozenset(event.keep),
             excluded=frozenset(event.avoid),
         )
-        cluster.queue.add(job.id, job.turn, job.line)
+        cluster.queue.add(job.id, job.turn, job.line, job.gang.project)
     else:
         job.phase = Placed()
     if event.recover is not None:

@@ -29,7 +29,7 @@ def fold_dependency(cluster: Cluster, job: Job, event: ev.DependencyEnded) -> No
 def enter_queue(cluster: Cluster, job: Job, at: Wall) -> None:
     """The job waits for hosts, at its place in the queue."""
     job.phase = Queued(since=at)
-    cluster.queue.add(job.id, job.turn, job.line)
+    cluster.queue.add(job.id, job.turn, job.line, job.gang.project)
 
 
 def missed_in_words(job: Job, event: ev.DependencyEnded) -> str:

@@ -29,6 +29,7 @@ from holdfast_controller.core.fold.restore import (
     fold_job_reconciliation,
     fold_orphan,
 )
+from holdfast_controller.core.fold.shares import fold_shares
 from holdfast_controller.core.fold.underuse import close_underuse, fold_underuse
 from holdfast_controller.core.goodput import fold as goodput
 from holdfast_controller.core.goodput.host_record import on_rank_loss
@@ -47,6 +48,7 @@ from holdfast_controller.core.model.runtime import Runtime
 def fold(cluster: Cluster, event: ev.Event) -> None:
     """Apply ``event`` and count it."""
     cluster.sequence += 1
+    cluster.shares.at = event.at
     match event:
         case (
             ev.GpuCleared()
@@ -89,6 +91,8 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             fold_people(cluster.people, event)
         case ev.JobSubmitted():
             _submitted(cluster, event)
+        case ev.ShareSet() | ev.HalfLifeSet():
+            fold_shares(cluster, event)
         case ev.CommonCauseNoticed() | ev.CertificateEnding() | ev.MostHostsSilent():
             pass
         case ev.ControllerCheckFailed() | ev.ControllerCheckPassed():

@@ -18,6 +18,7 @@ from holdfast_controller.core.messages.restore import (
     job_reconciliation_message,
     orphan_message,
 )
+from holdfast_controller.core.messages.shares import share_message
 from holdfast_controller.core.model.exits import shown_raised
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
@@ -71,6 +72,8 @@ def message_of(event: ev.Event, job: Job | None) -> str:
             return cluster_reconciliation_message(event)
         case ev.OrphanFound() | ev.OrphanExited() | ev.OrphanStopRequested() | ev.OrphanGone():
             return orphan_message(event)
+        case ev.ShareSet() | ev.HalfLifeSet():
+            return share_message(event)
         case ev.CommonCauseNoticed():
             where = f" (shared hosts: {_listing(list(event.hosts))})" if event.hosts and not event.mount else ""
             return f"common cause of {_listing(list(event.jobs))}{where}: {event.sentence}"

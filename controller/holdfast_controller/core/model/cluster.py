@@ -24,6 +24,7 @@ from holdfast_controller.core.model.purged import PurgedJobs
 from holdfast_controller.core.model.queue import Queue
 from holdfast_controller.core.model.run_times import RunTimes
 from holdfast_controller.core.model.runtime import Runtime
+from holdfast_controller.core.model.shares import Shares
 
 if TYPE_CHECKING:
     from holdfast._session.reports import WorkerReport
@@ -59,6 +60,7 @@ class Cluster:
     promised: dict[str, Wall] = field(default_factory=dict)
     """By waiting job: its first projected start. Not in the log: a controller that starts projects again."""
     run_times: RunTimes = field(default_factory=RunTimes)
+    shares: Shares = field(default_factory=Shares)
     dirty_hosts: set[str] = field(default_factory=set)
     """Hosts that have changed since the last snapshot."""
     free_capacity: FreeCapacity = field(default_factory=FreeCapacity)

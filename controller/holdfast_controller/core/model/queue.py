@@ -3,6 +3,9 @@
 Kept sorted as jobs come and go, so that reading its head or a job's position needs no sorting: both
 take microseconds with ten thousand jobs waiting. Most of these want the same as others: they stand in one line, and a
 pass that finds nothing for one of them need not look at those behind it.
+
+Beside that order the queue knows the jobs of each class by their project: with fair share they are served by what the
+projects had so far, which changes all the time (see ``scheduling.turns``).
 """
 
 from __future__ import annotations
@@ -13,6 +16,10 @@ from dataclasses import dataclass, field
 
 Turn = tuple[bool, int, bool, int]
 """Sort key of the queue: jobs that ran before they failed, then by priority, not SPOT before SPOT, by submission."""
+Class = tuple[bool, int, bool]
+"""A turn but for the submission."""
+InLine = list[tuple[int, str]]
+"""Jobs by their submission."""
 
 PLACEMENT_TRIES = 3
 """Tries to place a job that doesn't wait."""
@@ -26,17 +33,21 @@ class Queue:
     _turns: dict[str, Turn] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
     """By job: its line, which is the same for all that wait alike; empty for one that is served by itself."""
+    _classes: dict[Class, dict[str, InLine]] = field(default_factory=dict)
+    """By project in it, which a job keeps too while it waits."""
+    _projects: dict[str, str] = field(default_factory=dict)
     spot: int = 0
     """SPOT jobs among them."""
     _known: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Equal lines are one object, which a pass over a long queue finds in the processor's cache."""
 
-    def add(self, job_id: str, turn: Turn, line: str = "") -> None:
+    def add(self, job_id: str, turn: Turn, line: str = "", project: str = "") -> None:
         """Take a job in at its turn; one that waits already stays where it is."""
         if job_id not in self._turns:
-            self._turns[job_id] = turn
+            self._turns[job_id], self._projects[job_id] = turn, project
             self.spot += turn[2]
             bisect.insort(self._order, (turn, job_id))
+            bisect.insort(self._classes.setdefault(turn[:3], {}).setdefault(project, []), (turn[3], job_id))
         self.put_in_line(job_id, line)
 
     def put_in_line(self, job_id: str, line: str) -> None:
@@ -54,10 +65,24 @@ class Queue:
             self.spot -= turn[2]
             del self.lines[job_id]
             del self._order[bisect.bisect_left(self._order, (turn, job_id))]
+            self._leave_project(job_id, turn)
 
-    def position(self, job_id: str) -> int:
-        """How many are ahead of a job that waits."""
-        return bisect.bisect_left(self._order, (self._turns[job_id], job_id))
+    def _leave_project(self, job_id: str, turn: Turn) -> None:
+        project, projects = self._projects.pop(job_id), self._classes[turn[:3]]
+        jobs = projects[project]
+        del jobs[bisect.bisect_left(jobs, (turn[3], job_id))]
+        if not jobs:
+            del projects[project]
+        if not projects:
+            del self._classes[turn[:3]]
+
+    def ahead_of(self, turn: Turn, job_id: str) -> int:
+        """How many are ahead of a job with this turn, by the queue's own order."""
+        return bisect.bisect_left(self._order, (turn, job_id))
+
+    def classes(self) -> list[tuple[Class, dict[str, InLine]]]:
+        """The jobs of each class by project, the first class first; not to be changed."""
+        return sorted(self._classes.items(), key=lambda each: each[0])
 
     def __iter__(self) -> Iterator[str]:
         """From the head on. Take a copy where the queue may change meanwhile."""

@@ -7,6 +7,7 @@ the new job what they wait for, as a scheduling pass does.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from holdfast_controller.core.access.accounts import account_for
 from holdfast_controller.core.lifecycle.dependencies import outcome_of, wait_for_ends
@@ -25,6 +26,7 @@ from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption
 from holdfast_controller.core.scheduling.schedule import PLANS_IN_VAIN, schedulable_hosts
 from holdfast_controller.core.scheduling.submit import refusal
+from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
 from holdfast_controller.core.step.commands import JobSubmission
 from holdfast_controller.core.step.step import Policies
 
@@ -54,8 +56,8 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
     if unmet:
         return DryRun(account, wait_reason=wait_for_ends(cluster, unmet))
     job = _job_of(asked, cluster, now)
-    hosts, queue = schedulable_hosts(cluster), list(cluster.queue)
-    before = [other for name in queue if (other := cluster.jobs[name]).turn < job.turn]
+    hosts = schedulable_hosts(cluster)
+    before = [cluster.jobs[name] for name in islice(in_turn(cluster), ahead_of(cluster, job))]
     reservations, waiting, quotas = Reservations(), Waiting(), policies.quotas
     reserved: set[str] = set()
     for other in before:

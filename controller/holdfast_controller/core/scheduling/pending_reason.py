@@ -15,8 +15,11 @@ from holdfast_controller.core.model.hosts.host import Host, Liveness
 from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason, Recover
+from holdfast_controller.core.model.shares import ShareState
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 from holdfast_controller.core.scheduling.projection import Start, forecast, start_in_words
+from holdfast_controller.core.scheduling.shares import project_shares
+from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class QueueView:
     @cached_property
     def starts(self) -> dict[str, Start]:
         """The projected starts of the first jobs that wait for free capacity."""
-        jobs = (self.cluster.jobs[name] for name in self.cluster.queue)
+        jobs = (self.cluster.jobs[name] for name in in_turn(self.cluster))
         waiting = (job for job in jobs if not self._is_held_up(job))
         if self.now is None:
             return {}
@@ -68,9 +71,21 @@ class QueueView:
         return f"; {words}" if words else ""
 
     @cached_property
+    def _share_states(self) -> dict[str, ShareState]:
+        return {each.project: each.state for each in project_shares(self.cluster, self.cluster.shares.at)}
+
+    def factors_in_words(self, job: Job, first: Job) -> str:
+        """Why a job's project comes after that of another job, with a semicolon; empty where shares don't say."""
+        mine, other = job.gang.project, first.gang.project
+        if not self.cluster.shares.weights or mine == other or job.turn[:3] != first.turn[:3]:
+            return ""
+        factor, better = self._share_states[mine].factor, self._share_states[other].factor
+        return f"; the share factor of {mine} is {factor:.2f}, that of {other} {better:.2f}"
+
+    @cached_property
     def head(self) -> Job | None:
         """The first job that waits for free capacity, and not for its quota, its own workers or its next try."""
-        jobs = (self.cluster.jobs[name] for name in self.cluster.queue)
+        jobs = (self.cluster.jobs[name] for name in in_turn(self.cluster))
         return next((job for job in jobs if not self._is_held_up(job)), None)
 
     @cached_property
@@ -94,7 +109,7 @@ class QueueView:
         """By queued job: why a quota keeps it from starting; empty when none does."""
         found: dict[str, str] = {}
         waiting, holdings = Waiting(), self.cluster.holdings
-        for job in map(self.cluster.jobs.__getitem__, self.cluster.queue):
+        for job in map(self.cluster.jobs.__getitem__, in_turn(self.cluster)):
             if job.awaited or job.unreconciled is not None:
                 continue
             found[job.id] = lack(self.quotas, holdings, job.id, job.owner, job.gang, waiting)
@@ -293,7 +308,7 @@ def _queued(job: Job, queue_view: QueueView) -> str:
     if job.placement_attempts:
         again = "no room so far; it doesn't wait for it and is tried again in a moment"
         return f"{again}: {queue_view.lack_of_room(job)}".removesuffix(": ")
-    ahead = queue_view.cluster.queue.position(job.id)
+    ahead = ahead_of(queue_view.cluster, job)
     if queue_view.schedulable_hosts and not may_have(job.gang, queue_view.schedulable_hosts):
         return queue_view.lack_of_room(job)
     head = queue_view.head
@@ -304,6 +319,7 @@ def _queued(job: Job, queue_view: QueueView) -> str:
         f"behind {head.id} in the queue" if ahead == 1 else f"behind {ahead} jobs in the queue, first {head.id}"
     )
     lacks = f", which {queue_view.head_lacks}" if queue_view.head_lacks.startswith("needs") else ""
+    lacks += queue_view.factors_in_words(job, head)
     return f"{behind}{lacks}{queue_view.start_in_words(job)}{_when_lent(job, queue_view)}"
 
 

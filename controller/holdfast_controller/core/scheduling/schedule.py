@@ -35,6 +35,7 @@ from holdfast_controller.core.scheduling.place import may_be_placed, place
 from holdfast_controller.core.scheduling.placement import ANYWHERE, Plan, Wait, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption, may_be_lent, may_claim
 from holdfast_controller.core.scheduling.projected_starts import ProjectedStarts, ends_at
+from holdfast_controller.core.scheduling.turns import in_turn
 from holdfast_controller.core.step.step import Step
 
 TRIALS_IN_VAIN = 20
@@ -57,7 +58,7 @@ def place_queue(step: Step) -> None:
         return
     look = _Look(step)
     jobs, lines, passed = step.cluster.jobs, step.cluster.queue.lines, look.passed
-    for name in list(step.cluster.queue):
+    for name in in_turn(step.cluster):
         if lines.get(name) in passed:
             continue
         job = jobs[name]

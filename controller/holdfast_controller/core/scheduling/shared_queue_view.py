@@ -10,6 +10,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.projection import MOST_FORECAST
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
+from holdfast_controller.core.scheduling.turns import in_turn
 from holdfast_controller.core.step.step import Policies
 
 RENEWED_S = 1.0
@@ -45,7 +46,7 @@ class SharedQueueView:
     def _renewed(self, cluster: Cluster, policies: Policies, now: Now, before: _Known | None) -> _Known:
         hosts = schedulable_hosts(cluster)
         view = QueueView(cluster, hosts, policies.quotas, now=now, loan_s=policies.loan_s)
-        first, until = tuple(itertools.islice(cluster.queue, MOST_FORECAST)), now.mono_in(RENEWED_S)
+        first, until = tuple(itertools.islice(in_turn(cluster), MOST_FORECAST)), now.mono_in(RENEWED_S)
         if before is not None and before.first == first and "starts" in vars(before.view):
             # Behind these jobs others come and go all the time.
             view.starts, until = before.view.starts, before.until

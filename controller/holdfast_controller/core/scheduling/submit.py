@@ -22,6 +22,7 @@ from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_r
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_in
 from holdfast_controller.core.scheduling.projected_starts import ends_at
 from holdfast_controller.core.scheduling.schedule import place_queue, schedulable_hosts
+from holdfast_controller.core.scheduling.turns import ahead_of
 from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.commands import JobSubmission
 from holdfast_controller.core.step.step import Policies, Step
@@ -109,7 +110,7 @@ def may_start_at_once(cluster: Cluster, job: Job, now: Now) -> bool:
 
     Of an array this is asked of the first element: the others wait alike, and behind it.
     """
-    behind = len(cluster.queue) - 1 - cluster.queue.position(job.id)
+    behind = len(cluster.queue) - 1 - ahead_of(cluster, job)
     is_last = behind < (job.gang.array.count if job.gang.array is not None else 1)
     shape = job.gang.shape
     no_room = shape in cluster.unplaceable

@@ -33,6 +33,7 @@ from holdfast_controller.core.step.host_commands import FenceFailed as FenceFail
 from holdfast_controller.core.step.host_commands import ShutdownAnnounced as ShutdownAnnounced
 from holdfast_controller.core.step.injection_commands import InjectionAsked as InjectionAsked
 from holdfast_controller.core.step.injection_commands import InjectionFailed as InjectionFailed
+from holdfast_controller.core.step.share_commands import ShareAsked as ShareAsked
 from holdfast_controller.core.step.step import Policies
 
 
@@ -391,6 +392,7 @@ Input = (
     | NotificationFailed
     | CertificateEnds
     | AccessCommand
+    | ShareAsked
     | TimePassed
     | StoodStill
     | PoliciesChanged

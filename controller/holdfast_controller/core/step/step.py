@@ -19,6 +19,7 @@ from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
+from holdfast_controller.core.model.shares import HALF_LIFE_S
 from holdfast_controller.core.step.actions import Action, Assign
 from holdfast_controller.core.step.assignment import desired
 from holdfast_controller.core.step.timers import Timers
@@ -50,6 +51,8 @@ class Policies:
     run_as: RunAs = RunAs.SERVICE
     backfill: Backfill = Backfill.STRICT
     """Of a core by itself; the settings of a controller have another default."""
+    usage_half_life_s: float = HALF_LIFE_S
+    """Seconds after which what a project has used of GPUs counts half."""
     loan_s: float = 3600.0
     """Seconds that a SPOT job which started out of turn runs before another SPOT job takes its GPUs back."""
     keep_jobs_s: float = 0.0

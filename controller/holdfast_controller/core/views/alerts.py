@@ -17,6 +17,7 @@ from holdfast_controller.core.model.hosts.health import ill, in_words
 from holdfast_controller.core.model.hosts.host import FailedCheck, Host
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
+from holdfast_controller.core.scheduling.turns import in_turn
 from holdfast_controller.core.views.job_summary import summary_of
 from holdfast_controller.core.views.overview import HostState, Overview, host_state
 
@@ -186,7 +187,7 @@ def _hangs(cluster: Cluster, found: Overview, sees: Callable[[str], bool], now: 
 
 def _waiting(cluster: Cluster, sees: Callable[[str], bool], quotas: Quotas, now: Now) -> Iterator[Alert]:
     """The first jobs in the queue's order that have waited long; others may have waited longer."""
-    jobs = (cluster.jobs[job_id] for job_id in cluster.queue)
+    jobs = (cluster.jobs[job_id] for job_id in in_turn(cluster))
     long = (
         job
         for job in jobs

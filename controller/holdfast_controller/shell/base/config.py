@@ -18,6 +18,7 @@ from holdfast.spec import DisconnectPolicy
 from holdfast_controller.core.model.accounts.quota import USER, Quota
 from holdfast_controller.core.model.accounts.users import RunAs, SignInPolicy
 from holdfast_controller.core.model.run_times import Backfill
+from holdfast_controller.core.model.shares import HALF_LIFE_S
 from holdfast_controller.shell.base import audit_syslog
 from holdfast_controller.shell.base.oidc_config import OidcConfig
 from holdfast_controller.shell.base.underuse_config import UnderuseConfig
@@ -199,6 +200,8 @@ class ControllerConfig:
     backfill: str = "projected"
     """Who may start ahead of a waiting job on hosts that it could use. "projected": one that by the expected run times
     doesn't delay it; "strict": none but SPOT jobs, which give way again."""
+    usage_half_life: float = HALF_LIFE_S
+    """What a project has used of GPUs counts half after it, where projects have weights."""
     hang_action: str = "NOTIFY"
     """What a confirmed hang leads to where the job doesn't say: NOTIFY, RESTART or OFF."""
     disconnect_policy: str = "REPLACE_IF_ISOLATED"
@@ -309,6 +312,9 @@ class ControllerConfig:
             )
         if self.backfill not in {choice.value for choice in Backfill}:
             raise ConfigError(f"backfill is {self.backfill!r}.", fix='Write "strict" or "projected".')
+        if not 60 <= self.usage_half_life <= 3660 * 86_400:
+            fix = 'Write a duration such as "7d": a minute at least, ten years at most.'
+            raise ConfigError(f"usage_half_life is {self.usage_half_life:g} s.", fix=fix)
         for key in ("max_jobs", "waiting_jobs_per_user"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} is {getattr(self, key)}.", fix="Write 1 or more.")

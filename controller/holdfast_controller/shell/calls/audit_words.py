@@ -58,7 +58,9 @@ class StreamWords:
 
 
 def detail(method: str, request: Any) -> str:
-    """The fault that a call asks for, which the audit log keeps beside its subject; empty for other calls."""
+    """A fault or a weight that a call asks for, kept in the audit log beside its subject; empty for other calls."""
+    if method.endswith("ClusterService/SetShare"):
+        return f"weight {request.weight:g}" if request.HasField("weight") else "no weight"
     if not method.endswith("JobService/InjectFault"):
         return ""
     known = request.fault in job_pb2.FaultKind.values()  # any number may be sent
@@ -99,6 +101,8 @@ def subject_of(method: str, request: Any) -> str:
     """Entity that a request names, as KIND/NAME."""
     service, _, call = method.rpartition("/")
     named = getattr(request, "id", "") or getattr(request, "name", "")
+    if call == "SetShare":
+        return f"project/{request.project}"
     if call == "CreateToken":
         kind = request.WhichOneof("subject") or "host"
         return f"{kind}/{getattr(request, kind) or '*'}"

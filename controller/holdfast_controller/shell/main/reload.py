@@ -51,6 +51,7 @@ LIVE = frozenset(
         "retention",
         "run_as",
         "underuse",
+        "usage_half_life",
         "user_quotas",
         "waiting_jobs_per_user",
     }
@@ -78,6 +79,7 @@ def policies_of(config: ControllerConfig, secret_key: bytes) -> Policies:
         cluster_name=config.cluster,
         quotas=config.limits,
         backfill=Backfill(config.backfill),
+        usage_half_life_s=config.usage_half_life,
         admins=frozenset(config.admins),
         injection_projects=frozenset(config.injection_projects),
         run_as=RunAs(config.run_as),

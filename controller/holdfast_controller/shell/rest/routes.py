@@ -67,6 +67,7 @@ def routes(calls: Calls) -> list[Route]:
         Route(f"{_CUSTOM_JOBS}/{{id}}", bounded(gate.delete), methods=["DELETE"]),
         Route("/metrics", bounded(gate.metrics), methods=["GET"]),
         Route("/v1/goodput", bounded(gate.goodput), methods=["GET"]),
+        Route("/v1/shares", bounded(gate.shares), methods=["GET"]),
         Route("/v1/status", bounded(gate.status), methods=["GET"]),
         Route("/v1/hosts", bounded(gate.list_hosts), methods=["GET"]),
         Route("/v1/hosts/{name}", bounded(gate.get_host), methods=["GET"]),
@@ -236,6 +237,11 @@ class Gate:
         body.parameters(request, ())
         found = await self._one(request, f"{CLUSTER}GetStatus", cluster_pb2.GetStatusRequest())
         return Json(json_view.status(found))
+
+    async def shares(self, request: Request) -> Response:
+        body.parameters(request, ())
+        found = await self._one(request, f"{CLUSTER}ListShares", cluster_pb2.ListSharesRequest())
+        return await _json(found, lambda: json_view.shares(found))
 
     async def list_hosts(self, request: Request) -> Response:
         given = body.parameters(request, ("pageSize", "pageToken"))

@@ -17,10 +17,13 @@ from holdfast.v1 import cluster_pb2, cluster_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.model.accounts.users import EVERY_PROJECT
 from holdfast_controller.core.model.clock import Mono, Now
+from holdfast_controller.core.scheduling.shares import project_shares
+from holdfast_controller.core.step.share_commands import ShareAsked
 from holdfast_controller.core.views.alerts import Alert, ControllerStatus, alerts
 from holdfast_controller.core.views.overview import Overview, overview
 from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
 from holdfast_controller.shell.convert.job_to_proto import motd_to_proto, timestamp
+from holdfast_controller.shell.convert.share_to_proto import share_to_proto
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
 from holdfast_controller.shell.services.goodput import sum_goodput
@@ -117,6 +120,27 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         cluster, policies = self._driver.cluster, self._driver.reactor.policies
         sees = Registry(self._name, cluster.people, policies.admins).sees(caller_name(context))
         return await sum_goodput(self._driver, request, sees)
+
+    @unary
+    async def ListShares(
+        self, request: cluster_pb2.ListSharesRequest, context: Context
+    ) -> cluster_pb2.ListSharesResponse:
+        cluster, policies = self._driver.cluster, self._driver.reactor.policies
+        sees = Registry(self._name, cluster.people, policies.admins).sees(caller_name(context))
+        found = [share_to_proto(each) for each in project_shares(cluster, now().wall) if sees(each.project)]
+        answer = cluster_pb2.ListSharesResponse(shares=found, ordered=bool(cluster.shares.weights))
+        answer.half_life.FromNanoseconds(round(cluster.shares.half_life_s * 1e9))
+        await self._driver.settled()
+        return answer
+
+    @unary
+    async def SetShare(
+        self, request: cluster_pb2.SetShareRequest, context: Context
+    ) -> cluster_pb2.SetShareResponse:
+        by, weight = caller_name(context), request.weight if request.HasField("weight") else None
+        name = await self._driver.ask(lambda token: ShareAsked(token, by, request.project, weight))
+        found = [each for each in project_shares(self._driver.cluster, now().wall) if each.project == name]
+        return cluster_pb2.SetShareResponse(share=share_to_proto(found[0]) if found else None)
 
     @streaming
     async def WatchChanges(

@@ -20,6 +20,7 @@ from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.shares import Shares
 from holdfast_controller.shell.store.release_0_1 import NEWER, as_released
 
 _STORED_NAMES: dict[type[Any], str] = {
@@ -47,10 +48,12 @@ Payload = dict[str, Any]
 UPCASTS: dict[tuple[str, int], Callable[[Payload], Payload]] = {(name, 1): newer for name, newer in NEWER.items()}
 """By (type, old version): the payload of the next version."""
 
+Entity = Job | Host | People | Shares
 _ENTITIES: dict[str, TypeAdapter[Any]] = {
     "job": TypeAdapter(Job),
     "host": TypeAdapter(Host),
     "people": TypeAdapter(People),
+    "shares": TypeAdapter(Shares),
 }
 
 
@@ -99,12 +102,12 @@ def payload_of_0_1(name: str, version: int, payload: str) -> Payload:
     return fields if version == 1 else as_released(name, fields)
 
 
-def dump_entity(entity: Job | Host | People) -> str:
-    """A job, a host or the people as JSON."""
+def dump_entity(entity: Entity) -> str:
+    """A job, a host, the people or the shares as JSON."""
     return _ENTITIES[type(entity).__name__.lower()].dump_json(entity).decode()
 
 
-def name_of(entity: Job | Host | People) -> str:
+def name_of(entity: Entity) -> str:
     """The entity's name in the log, as ``entity_of`` gives it for its events."""
     match entity:
         case Job():
@@ -113,6 +116,8 @@ def name_of(entity: Job | Host | People) -> str:
             return f"host/{entity.name}"
         case People():
             return "people"
+        case Shares():
+            return "shares"
 
 
 def dump_watch(kept: KeptWatch) -> str:
@@ -126,5 +131,5 @@ def load_watch(payload: str) -> KeptWatch:
 
 
 def load_entity(kind: str, payload: str) -> Any:
-    """The ``Job`` (kind ``job``), ``Host`` (kind ``host``) or ``People`` (kind ``people``) of a stored entity."""
+    """The ``Job`` (kind ``job``), ``Host`` (``host``), ``People`` (``people``) or ``Shares`` (``shares``) as stored."""
     return _ENTITIES[kind].validate_json(payload)

@@ -45,6 +45,7 @@ def load(database: sa.Connection, name: str) -> tuple[Cluster, int]:
     jobs = sorted((e for kind, e in entities if kind == "job"), key=lambda job: int(job.number))
     cluster.jobs = {job.id: job for job in jobs}
     cluster.people = next((e for kind, e in entities if kind == "people"), cluster.people)
+    cluster.shares = next((e for kind, e in entities if kind == "shares"), cluster.shares)
     cluster.draining = {host.name for host in cluster.hosts.values() if host.draining}
     cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
     cluster.answers = kept_rows.read_answers(database)

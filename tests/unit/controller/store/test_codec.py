@@ -322,6 +322,10 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "CANCELLED",
         "deleted: it ended more than 90 days ago",
         "nothing is left of it",
+        "weight of project vision set to 2 by ann",
+        "weight of project speech set to 0.5 by ann",
+        "weight of project speech cleared by ann",
+        "what projects have used counts half after 24 h from now on",
     ]
 
 

@@ -71,6 +71,11 @@ class Holdings:
     by_holder: dict[str, Use] = field(default_factory=dict)
     gpus_by_job: dict[str, int] = field(default_factory=dict)
 
+    def gpus_of(self, holder: str) -> int:
+        """The GPUs that a holder holds."""
+        use = self.by_holder.get(holder)
+        return use.gpus if use is not None else 0
+
     def take(self, owner: str, gang: Gang, job_id: str, gpus: int) -> None:
         """One share more is held."""
         for holder in holders(owner, gang):

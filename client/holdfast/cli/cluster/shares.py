@@ -1,0 +1,96 @@
+"""``holdfast shares`` and ``holdfast share``: how projects share the cluster, and their weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.kit.calls import with_client
+from holdfast.cli.kit.console import Console
+from holdfast.cli.kit.group import Commands
+from holdfast.cli.kit.output import dump, page_option
+from holdfast.cli.kit.table import Column, write
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.v1 import cluster_pb2
+
+
+@click.command()
+@page_option
+def shares(output: str) -> None:
+    """Show how projects share the cluster's GPUs.
+
+    USED is what a project has used, in GPU hours that count half after each half-life. FACTOR is 1 for a project that
+    has and had nothing, and 0.5 for one with just its share: among jobs of one priority the highest goes first, once
+    any project has a weight. You see your projects; admins see all.
+    """
+
+    async def work(client: Client) -> cluster_pb2.ListSharesResponse:
+        return await client.list_shares()
+
+    found = with_client(work)
+    if output != "table":
+        from holdfast._sdk import json_view
+
+        dump(json_view.shares(found), output)
+        return
+    columns = [Column("PROJECT", give=True)]
+    columns += [
+        Column(title, right=True) for title in ("WEIGHT", "SHARE", "USED", "GPUS", "FACTOR", "WAITING", "RUNNING")
+    ]
+    write(columns, [_row(each) for each in found.shares])
+    if not found.ordered:
+        fix = "holdfast share set PROJECT --weight 2"
+        Console().note(
+            f"no project has a weight, so the queue is first come, first served; an admin sets one: {fix}"
+        )
+
+
+def _row(each: cluster_pb2.ProjectShare) -> tuple[str, ...]:
+    return (
+        each.project,
+        f"{each.weight:g}" if each.HasField("weight") else "-",
+        f"{each.share:.1%}",
+        f"{each.used_gpu_hours:,.1f}",
+        str(each.gpus),
+        f"{each.factor:.2f}",
+        str(each.waiting),
+        str(each.running),
+    )
+
+
+@click.group(cls=Commands)
+def share() -> None:
+    """Set the weights by which projects share the cluster."""
+
+
+@share.command("set")
+@click.argument("project")
+@click.option("--weight", type=float, required=True, help="Projects without one count as 1.")
+def set_(project: str, weight: float) -> None:
+    """Give a project a weight. For admins.
+
+    The first weight of any project changes the order of the queue from first come, first served to fair share.
+    """
+    _set(project, weight)
+    Console().note(f"project {project} has weight {weight:g}")
+
+
+@share.command()
+@click.argument("project")
+def clear(project: str) -> None:
+    """Take a project's weight away: it counts as 1. For admins.
+
+    Without any weight left the queue is first come, first served again.
+    """
+    _set(project, None)
+    Console().note(f"project {project} has no weight of its own any more")
+
+
+def _set(project: str, weight: float | None) -> None:
+    async def work(client: Client) -> None:
+        await client.set_share(project, weight)
+
+    with_client(work)

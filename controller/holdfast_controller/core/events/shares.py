@@ -1,0 +1,28 @@
+"""Events of fair share; see ``events`` and ``model.shares``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast_controller.core.model.clock import Wall
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareSet:
+    """A project got a weight, in place of an earlier one; None: it has none of its own any more."""
+
+    at: Wall
+    project: str
+    weight: float | None
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfLifeSet:
+    """From now on what projects have used counts half after so many seconds."""
+
+    at: Wall
+    half_life_s: float
+
+
+ShareEvent = ShareSet | HalfLifeSet

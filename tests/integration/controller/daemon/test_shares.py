@@ -1,0 +1,65 @@
+"""Weights of projects by the command line: who may set them, what is refused, and that a killed controller has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.integration.controller.cluster import WITHIN_S
+from tests.integration.controller.daemon.test_motd import User
+from tests.integration.controller.process import Process, ended
+from tests.support.stubs import access_stub
+
+from holdfast.v1 import access_pb2
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_weights_are_seen_and_outlive_a_kill_of_the_controller(daemon: Process, tmp_path: Path) -> None:
+    process = daemon.start()
+    controller = await daemon.ready(process)
+    ann, bob = (User(name, controller, tmp_path / name) for name in ("ann", "bob"))
+    first = await ann.types("shares")
+    assert first.status == 0 and "no project has a weight" in first.err
+    assert (await ann.types("share", "set", "vision", "--weight", "2")).status == 0
+    assert (await ann.types("share", "set", "speech", "--weight", "1")).status == 0
+    assert (await bob.types("submit", "job.json")).status == 0
+
+    process.kill()
+    await ended(process)
+    ann.controller = bob.controller = await daemon.ready(daemon.start())
+    found = json.loads((await ann.types("shares", "-o", "json")).out)
+    assert found["ordered"] and found["halfLife"] == "604800s"
+    rows = {each["project"]: each for each in found["shares"]}
+    assert [rows["vision"]["weight"], rows["vision"]["share"], rows["vision"]["factor"]] == [2.0, 0.5, 1.0]
+    assert rows["default"]["waiting"] == 1 and "weight" not in rows["default"]
+    table = (await ann.types("shares")).out.splitlines()
+    assert table[0].split() == ["PROJECT", "WEIGHT", "SHARE", "USED", "GPUS", "FACTOR", "WAITING", "RUNNING"]
+    assert table[-1].split() == ["vision", "2", "50.0%", "0.0", "0", "1.00", "0", "0"]
+    assert (await ann.types("share", "clear", "vision")).status == 0
+    rows = {each["project"]: each for each in json.loads((await ann.types("shares", "-o", "json")).out)["shares"]}
+    assert set(rows) == {"default", "speech"}
+    await ann.controller.close()
+
+
+async def test_only_admins_set_a_weight_and_that_is_audited(daemon: Process, tmp_path: Path) -> None:
+    controller = await daemon.ready(daemon.start())
+    people = access_stub(controller.channel("user/ann"))
+    ann, bob = (User(name, controller, tmp_path / name) for name in ("ann", "bob"))
+    assert (await ann.types("share", "set", "vision", "--weight", "2")).status == 0
+    for weight in ("0", "nan", "-1"):
+        refused = await ann.types("share", "set", "vision", "--weight", weight)
+        assert refused.status == 2 and "weight" in refused.err and "use 0.001 to 1,000,000" in refused.err
+    assert "admin" in (await bob.types("share", "set", "vision", "--weight", "9")).err
+    found = await people.ReadAudit(access_pb2.ReadAuditRequest(who="user/ann"), timeout=WITHIN_S)
+    assert [(each.call, each.target, each.outcome) for each in found.entries][:2] == [
+        ("ClusterService/SetShare", "project/vision", "OK"),
+        ("ClusterService/SetShare", "project/vision", "INVALID_ARGUMENT"),
+    ]
+    await controller.close()

@@ -1,0 +1,346 @@
+"""Fair share: weights, what projects have used, and the order of the queue that follows."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import itertools
+import math
+import random
+from typing import Any
+
+import pytest
+from bench.fleet.reactor import QUIET
+from tests.scenarios.queue_stories import finish, job_of, placed, why
+from tests.scenarios.world import World, durable, gang
+
+from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
+from holdfast.errors import InvalidInput
+from holdfast_controller.core.events import job as ev
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.gang import Gang, Pool, Strategy, Task
+from holdfast_controller.core.model.hosts.host import Gpu, Inventory
+from holdfast_controller.core.model.shares import FORGOTTEN_GPU_S, HALF_LIFE_S, Shares
+from holdfast_controller.core.reactor import Reactor
+from holdfast_controller.core.scheduling.shares import LEAST, MOST, ProjectShare, project_shares
+from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
+from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.step import Policies
+from holdfast_controller.shell.store import codec
+
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+
+
+def weigh(world: World, project: str, weight: float | None) -> list[str]:
+    told = world.step(st.ShareAsked(1, "root", project, weight))
+    last = world.sent[-1]
+    if isinstance(last, act.Refuse):
+        assert isinstance(last.error, InvalidInput)
+        return [f"{each.path}: {each.problem}; {each.fix}" for each in last.error.violations]
+    return told
+
+
+def of(project: str, **rules: Any) -> Gang:
+    return gang(1, project=project, **rules)
+
+
+def order(world: World) -> list[str]:
+    return list(in_turn(world.cluster))
+
+
+def rows(world: World) -> dict[str, ProjectShare]:
+    return {each.project: each for each in project_shares(world.cluster, Wall(world.wall))}
+
+
+# --- Weights ------------------------------------------------------------------------------------------------------
+
+
+def test_a_weight_is_set_changed_and_cleared() -> None:
+    world = World(hosts=1)
+    assert weigh(world, "vision", 2.0) == ["weight of project vision set to 2 by root", "> reply vision"]
+    assert weigh(world, "vision", 0.5)[0] == "weight of project vision set to 0.5 by root"
+    assert weigh(world, "vision", 0.5) == ["> reply vision"], "what is so already is no event"
+    assert world.cluster.shares.weights == {"vision": 0.5}
+    assert weigh(world, "vision", None)[0] == "weight of project vision cleared by root"
+    assert weigh(world, "vision", None) == ["> reply vision"]
+    assert not world.cluster.shares.weights
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, math.nan, math.inf, -math.inf, LEAST / 2, MOST * 2])
+def test_a_weight_that_is_none_is_refused_with_the_field_and_the_fix(weight: float) -> None:
+    world = World(hosts=1)
+    [wrong] = weigh(world, "vision", weight)
+    assert wrong.startswith(f"weight: is {weight:g}; use 0.001 to 1,000,000")
+    assert not world.cluster.shares.weights
+
+
+@pytest.mark.parametrize("project", ["", "Vision", "a/b", "*", "user/ann", "x" * 64, "a\n"])
+def test_a_weight_of_what_can_be_no_project_is_refused(project: str) -> None:
+    world = World(hosts=1)
+    [wrong] = weigh(world, project, 2.0)
+    assert wrong.startswith("project: must be lower-case letters, digits and dashes")
+
+
+# --- Order --------------------------------------------------------------------------------------------------------
+
+
+def test_without_any_weight_the_queue_is_first_come_first_served() -> None:
+    world = World(hosts=1)
+    world.submit("running", of("a"))
+    for number in range(3):
+        world.submit(f"a{number}", of("a"))
+        world.submit(f"b{number}", of("b"))
+    assert order(world) == list(world.cluster.queue) == ["a0", "b0", "a1", "b1", "a2", "b2"]
+    weigh(world, "a", 2.0)
+    assert order(world) == ["b0", "b1", "b2", "a0", "a1", "a2"], "a holds all"
+    weigh(world, "a", None)
+    assert order(world) == list(world.cluster.queue)
+
+
+def test_who_had_least_for_its_weight_is_next_and_priority_goes_before() -> None:
+    world = World(hosts=1)
+    weigh(world, "a", 2.0)
+    world.submit("running", of("a"))
+    world.submit("a1", of("a"))
+    world.submit("spot", of("b", strategy=Strategy.SPOT))
+    world.submit("b1", of("b"))
+    world.submit("urgent", of("a", priority=3))
+    assert order(world) == ["urgent", "b1", "a1", "spot"]
+    assert [ahead_of(world.cluster, job_of(world, name)) for name in order(world)] == [0, 1, 2, 3]
+    assert placed(finish(world, "running")) == ["urgent placed g1 on host-0"]
+
+
+def test_one_pass_divides_all_that_is_free() -> None:
+    world = World(hosts=3)
+    weigh(world, "a", 2.0)
+    world.submit("whole", gang(3, project="old"))
+    for number in range(4):
+        world.submit(f"a{number}", of("a"))
+    for number in range(4):
+        world.submit(f"b{number}", of("b"))
+    world.cancel("whole")
+    told: list[str] = []
+    for index in range(3):
+        told += world.report("whole", index, "EMPTY")
+    assert [words.split()[0] for words in placed(told)] == ["a0", "b0", "a1"]
+
+
+def test_projects_that_never_had_anything_are_served_by_age() -> None:
+    world = World(hosts=1)
+    weigh(world, "a", 5.0)
+    world.cordon("host-0")
+    for number, project in enumerate(["c", "b", "b", "c", "a", "b"]):
+        world.submit(f"j{number}", of(project))
+    assert order(world) == [f"j{number}" for number in range(6)]
+    assert [ahead_of(world.cluster, job_of(world, name)) for name in order(world)] == list(range(6))
+
+
+def test_a_job_that_waits_behind_another_project_says_why() -> None:
+    world = World(hosts=1)
+    world.submit("running", of("a"))
+    world.submit("a1", of("a"))
+    world.submit("b1", of("b"))
+    assert "share factor" not in why(world, "b1")
+    weigh(world, "b", 1.0)
+    assert why(world, "a1") == (
+        "behind b1 in the queue, which needs 4 GPUs on one host (0 free on the best)"
+        "; the share factor of a is 0.25, that of b 1.00"
+    )
+    assert "share factor" not in why(world, "b1")
+
+
+def test_a_weight_lets_a_job_start_at_once_that_waited_behind_another() -> None:
+    world = World(hosts=2)
+    world.submit("a0", of("a"))
+    world.submit("a1", gang(2, project="a"))
+    assert not placed(world.submit("b1", of("b"))), "host-1 is kept for a1"
+    assert placed(weigh(world, "b", 1.0)) == ["b1 placed g1 on host-1"]
+
+
+# --- Use ----------------------------------------------------------------------------------------------------------
+
+
+def test_use_counts_half_after_each_half_life() -> None:
+    world = World(hosts=1)
+    world.submit("x", of("a"))
+    world.wait(HOUR_S)
+    row = rows(world)["a"]
+    assert row.state.used_s == pytest.approx(4 * HOUR_S, rel=0.01)
+    assert (row.weight, row.state.share, row.state.gpus, row.running) == (None, 1.0, 4, 1)
+    finish(world, "x")
+    whole = rows(world)["a"].state.used_s
+    assert whole == pytest.approx(4 * HOUR_S, rel=0.01)
+    [after] = project_shares(world.cluster, Wall(world.wall + HALF_LIFE_S))
+    assert after.state.used_s == pytest.approx(whole / 2)
+    assert (after.state.gpus, after.running, after.waiting) == (0, 0, 0)
+
+
+def test_a_changed_half_life_counts_from_then_on_and_is_in_the_log() -> None:
+    world = World(hosts=1)
+    world.submit("x", of("a"))
+    world.wait(HOUR_S)
+    before = rows(world)["a"].state.used_s
+    told = world.step(st.PoliciesChanged(dataclasses.replace(world.policies, usage_half_life_s=DAY_S)))
+    assert told == ["what projects have used counts half after 24 h from now on"]
+    assert rows(world)["a"].state.used_s == before, "what was used until then stays what it was"
+    finish(world, "x")
+    [after] = project_shares(world.cluster, Wall(world.wall + DAY_S))
+    assert after.state.used_s == pytest.approx(before / 2)
+
+
+def test_a_clock_that_is_set_back_adds_nothing_and_takes_nothing() -> None:
+    shares = Shares()
+    shares.charge("a", 0, Wall(1000.0))
+    shares.charge("a", 4, Wall(1100.0))
+    used = shares.used["a"].gpu_s
+    shares.charge("a", 4, Wall(50.0))
+    assert (shares.used["a"].gpu_s, shares.used["a"].as_of) == (used, 50.0)
+    assert shares.used_s("a", 4, Wall(150.0)) == pytest.approx(used + 400.0, rel=0.001)
+
+
+def test_projects_that_count_for_nothing_any_more_are_forgotten() -> None:
+    world = World(hosts=1)
+    for number in range(300):
+        world.cluster.shares.charge(f"p{number}", 0, Wall(world.wall))
+    shares = Shares(used=world.cluster.shares.used)
+    assert len(shares.used) == 300
+    assert all(each.gpu_s < FORGOTTEN_GPU_S for each in shares.used.values())
+
+
+# --- Whole plays --------------------------------------------------------------------------------------------------
+
+
+class Play:
+    """A cluster of equal hosts on which projects always have jobs that wait; each job runs as long as dice say."""
+
+    def __init__(self, seed: int, half_life_s: float = DAY_S, hosts: int = 4) -> None:
+        self.dice, self.at, self.count = random.Random(seed), 0.0, itertools.count()
+        self.log: list[ev.Event] = []
+        self.ends: list[tuple[float, str]] = []
+        self.reactor = Reactor(Cluster(epoch=1), Policies(QUIET, b"k", usage_half_life_s=half_life_s))
+        for number in range(hosts):
+            gpus = tuple(Gpu(f"{number}-{i}", i, "NVIDIA H100", 1 << 30) for i in range(8))
+            self.feed(st.HostConnected(f"h{number}", 1, "10.0.0.1", "b", "1", Inventory(64, 1 << 40, gpus)))
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.reactor.cluster
+
+    def feed(self, incoming: st.Input) -> None:
+        decision = self.reactor.step(incoming, Now(Mono(self.at), Wall(self.at + 1e6)))
+        self.log += [entry.event for entry in decision.entries]
+        for entry in decision.entries:
+            if isinstance(entry.event, ev.JobPlaced):
+                heapq.heappush(self.ends, (self.at + self.dice.uniform(600.0, 7200.0), entry.event.job_id))
+
+    def fill(self, *projects: str) -> None:
+        """Each of the projects has ten jobs waiting."""
+        waiting = [self.cluster.jobs[name].gang.project for name in self.cluster.queue]
+        for project in projects:
+            for _ in range(10 - waiting.count(project)):
+                name = f"{project}-{next(self.count)}"
+                what = Gang((Pool(1, Task(("x",)), gpus=self.dice.choice([1, 2, 4])),), project=project)
+                self.feed(st.JobSubmission(0, "ann", "", name, name, {}, what, "{}"))
+
+    def run(self, for_s: float, *projects: str) -> None:
+        until = self.at + for_s
+        self.fill(*projects)
+        while self.ends and self.ends[0][0] < until:
+            self.at, name = heapq.heappop(self.ends)
+            job = self.cluster.jobs[name]
+            self.feed(st.CancelAsked(0, "ann", name))
+            told = WorkerReport(
+                WorkerId(name, job.gang.members[0].name), job.attempt, job.generation, ReportedState.EMPTY, 0, 0
+            )
+            self.feed(st.WorkerReported(job.places[0].host, 1, told))
+            self.fill(*projects)
+        self.at = until
+
+    def held(self) -> dict[str, list[tuple[float, float, int]]]:
+        """By project, from the log alone: from when to when so many GPUs were held."""
+        since: dict[str, tuple[float, int]] = {}
+        found: dict[str, list[tuple[float, float, int]]] = {}
+        for event in self.log:
+            if isinstance(event, ev.JobPlaced):
+                since[event.job_id] = event.at, sum(len(place.gpus) for place in event.places)
+            elif isinstance(event, ev.WorkerEmptied):
+                begin, gpus = since.pop(event.job_id)
+                found.setdefault(event.job_id.partition("-")[0], []).append((begin, event.at, gpus))
+        for name, (begin, gpus) in since.items():
+            found.setdefault(name.partition("-")[0], []).append((begin, self.at + 1e6, gpus))
+        return found
+
+    def recounted_s(self, project: str, half_life_s: float) -> float:
+        """What the project has used, by a sum over its stretches."""
+        now, rate = self.at + 1e6, math.log(2) / half_life_s
+        return sum(
+            gpus * (math.exp((end - now) * rate) - math.exp((begin - now) * rate)) / rate
+            for begin, end, gpus in self.held().get(project, [])
+        )
+
+    def gpu_s(self, project: str, since: float) -> float:
+        """GPU time that it has held since then, undecayed."""
+        return sum(max(end - max(begin, since + 1e6), 0.0) * gpus for begin, end, gpus in self.held()[project])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_projects_converge_to_their_weights_within_three_half_lives(seed: int) -> None:
+    play = Play(seed)
+    play.feed(st.ShareAsked(0, "root", "a", 2.0))
+    play.run(DAY_S, "b")
+    play.run(3 * DAY_S, "a", "b")
+    found = {each.project: each for each in project_shares(play.cluster, Wall(play.at + 1e6))}
+    used = {name: each.state.used_s for name, each in found.items()}
+    assert used["a"] / (used["a"] + used["b"]) == pytest.approx(2 / 3, rel=0.02)
+    play.run(DAY_S, "a", "b")
+    held = {name: play.gpu_s(name, play.at - DAY_S) for name in "ab"}
+    assert held["a"] / held["b"] == pytest.approx(2.0, rel=0.02)
+
+
+def test_without_weights_the_same_jobs_start_as_they_came() -> None:
+    """Else the test above would prove nothing."""
+    play = Play(0)
+    play.run(DAY_S, "b")
+    play.run(3 * DAY_S, "a", "b")
+    used = {each.project: each.state.used_s for each in project_shares(play.cluster, Wall(play.at + 1e6))}
+    assert used["a"] / (used["a"] + used["b"]) < 0.6
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_use_equals_a_recount_from_the_log_and_is_the_same_after_a_restart(seed: int) -> None:
+    play = Play(seed)
+    play.feed(st.ShareAsked(0, "root", "a", 2.0))
+    snapshot = ""
+    for _ in range(6):
+        play.run(play.dice.uniform(HOUR_S, 8 * HOUR_S), *"abc"[: play.dice.randrange(1, 4)])
+        found = {each.project: each.state.used_s for each in project_shares(play.cluster, Wall(play.at + 1e6))}
+        for name, used_s in found.items():
+            assert used_s == pytest.approx(play.recounted_s(name, DAY_S), rel=1e-9, abs=1e-6)
+        folded = Cluster(epoch=1)
+        for event in play.log:
+            fold(folded, codec.load_event(*_stored(event)))
+        assert folded.shares == play.cluster.shares, "bit by bit"
+        snapshot = codec.dump_entity(play.cluster.shares)
+        assert codec.load_entity("shares", snapshot) == play.cluster.shares
+
+
+def _stored(event: ev.Event) -> tuple[str, int, str]:
+    name = codec.stored_name(type(event))
+    return name, codec.VERSIONS[name], codec.dump_event(event)
+
+
+def test_shares_survive_a_restart_of_the_controller_and_a_restore() -> None:
+    world = World(hosts=1)
+    weigh(world, "a", 2.0)
+    world.submit("x", of("a"))
+    world.submit("y", of("b"))
+    world.wait(HOUR_S)
+    finish(world, "x")
+    before, shares = durable(world.cluster), world.cluster.shares
+    world.restart_controller()
+    assert durable(world.cluster) == before
+    assert world.cluster.shares == shares
