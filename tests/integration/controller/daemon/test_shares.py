@@ -38,7 +38,7 @@ async def test_weights_are_seen_and_outlive_a_kill_of_the_controller(daemon: Pro
     assert found["ordered"] and found["halfLife"] == 604_800
     rows = {each["project"]: each for each in found["shares"]}
     assert [rows["vision"]["weight"], rows["vision"]["share"], rows["vision"]["factor"]] == [2.0, 0.5, 1.0]
-    assert rows["default"]["waiting"] == 1 and "weight" not in rows["default"]
+    assert rows["default"]["waiting"] == 1 and rows["default"]["weight"] is None
     table = (await ann.types("shares")).out.splitlines()
     assert table[0].split() == ["PROJECT", "WEIGHT", "SHARE", "USED", "GPUS", "FACTOR", "WAITING", "RUNNING"]
     assert table[-1].split() == ["vision", "2", "50.0%", "0.0", "0", "1.00", "0", "0"]
