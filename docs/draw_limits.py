@@ -138,7 +138,12 @@ JOBS: list[Row] = [
     ("a filter of a list, in characters", f"{C}.shell.calls.job_filter:MAX_CHARS", COUNT, "refused"),
     ("its terms", f"{C}.shell.calls.job_filter:MAX_TERMS", COUNT, "refused"),
     ("jobs of an array", f"{H}.spec.rules.arrays:ELEMENTS_MOST", COUNT, "refused"),
-    ("their specs together", f"{C}.core.scheduling.submit:MOST_ARRAY_CHARS", BYTES, "refused"),
+    (
+        "their specs, labels and annotations together",
+        f"{C}.core.scheduling.submit:MOST_ARRAY_CHARS",
+        BYTES,
+        "refused",
+    ),
     ("jobs that wait or run", f"{STEP}.max_jobs", COUNT, "refused; `max_jobs`"),
     (
         "jobs of one user that wait",

@@ -33,7 +33,7 @@ from holdfast_controller.core.lifecycle.arrays import let_in
 from holdfast_controller.core.lifecycle.launch import launch, on_prepared, on_preparing, on_running
 from holdfast_controller.core.lifecycle.restart_request import on_restart_asked
 from holdfast_controller.core.lifecycle.stop import on_cancel, on_empty, on_timeout
-from holdfast_controller.core.model.clock import Mono, Now
+from holdfast_controller.core.model.clock import BOOT, Mono, Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.hosts.host import place_key
@@ -54,6 +54,8 @@ from holdfast_controller.core.step.idempotency import on_once
 from holdfast_controller.core.step.step import Decision, Policies, Step
 from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer, Timers, UserTimer
 
+REORDERED_S = 60.0
+"""With fair share the order of the queue changes with time alone, which is looked at so often."""
 _ALIVE = frozenset({ReportedState.PREPARING, ReportedState.RUNNING, ReportedState.STOPPING, ReportedState.STUCK})
 
 
@@ -65,6 +67,7 @@ class Reactor:
         self.policies = policies
         self.timers = Timers()
         self._queue_view = SharedQueueView()
+        self._reordered_at = BOOT
 
     def resume(self, now: Now, kept: dict[str, KeptWatch] | None = None) -> None:
         """Arm all timers after a start: leases begin again. ``kept`` is what was learned of progress."""
@@ -83,6 +86,7 @@ class Reactor:
         step = Step(self.cluster, self.policies, self.timers, now)
         self._dispatch(step, incoming)
         note_half_life(step)
+        self._reorder(step)
         freed = let_in(step)
         if step.capacity_freed:
             place_queue(step)
@@ -95,6 +99,14 @@ class Reactor:
         step.send_orders()
         deletion.purge(step)
         return step.decision()
+
+    def _reorder(self, step: Step) -> None:
+        """Look again at a queue in which another job may be first by now, though nothing has happened."""
+        if not self.cluster.shares.weights or not len(self.cluster.queue) or step.now.mono < self._reordered_at:
+            return
+        self._reordered_at = step.now.mono_in(REORDERED_S)
+        self.cluster.shares.at = step.now.wall
+        step.capacity_freed = True
 
     def _dispatch(self, step: Step, incoming: Input) -> None:
         match incoming:

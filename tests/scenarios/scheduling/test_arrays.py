@@ -232,6 +232,14 @@ def test_what_all_elements_keep_is_bounded(world: World, monkeypatch: pytest.Mon
     assert "jobSpec.scheduling.array: each element keeps the whole spec" in str(refusal(world, (1, 2, 3)))
 
 
+@pytest.mark.parametrize("kept", [{"annotations": {"note": "x" * 65_536}}, {"labels": {"k": "x" * 65_536}}])
+def test_what_is_kept_beside_the_spec_counts_too(world: World, kept: dict[str, dict[str, str]]) -> None:
+    many = replace(asked(tuple(range(1, 1001))), **kept)  # type: ignore[arg-type]
+    assert submit.refusal(world.cluster, replace(many, indices=(1, 2)), world.policies) is None
+    found = str(submit.refusal(world.cluster, many, world.policies))
+    assert "labels and annotations: 62 MiB, and 32 are allowed" in found
+
+
 def test_ends_are_counted_for_each_element(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submit, "MOST_ENDS", 4)
     world.submit("prep")

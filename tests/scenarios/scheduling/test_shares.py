@@ -24,6 +24,8 @@ from holdfast_controller.core.model.gang import Gang, Pool, Strategy, Task
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.shares import FORGOTTEN_GPU_S, HALF_LIFE_S, Shares
 from holdfast_controller.core.reactor import Reactor
+from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.scheduling.shares import LEAST, MOST, ProjectShare, project_shares
 from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
 from holdfast_controller.core.step import actions as act
@@ -148,9 +150,19 @@ def test_a_job_that_waits_behind_another_project_says_why() -> None:
     weigh(world, "b", 1.0)
     assert why(world, "a1") == (
         "behind b1 in the queue, which needs 4 GPUs on one host (0 free on the best)"
-        "; the share factor of a is 0.25, that of b 1.00"
+        "; the share factor of a is 0.25, that of the project of b1 1.00"
     )
     assert "share factor" not in why(world, "b1")
+
+
+def test_the_reason_to_wait_names_no_other_project() -> None:
+    """Who reads it may have no role there."""
+    world = World(hosts=1)
+    world.submit("running", of("a"))
+    world.submit("a1", of("a"))
+    world.submit("b1", of("secret-merger"))
+    weigh(world, "a", 1.0)
+    assert "share factor of a is" in why(world, "a1") and "secret-merger" not in why(world, "a1")
 
 
 def test_a_weight_lets_a_job_start_at_once_that_waited_behind_another() -> None:
@@ -159,6 +171,24 @@ def test_a_weight_lets_a_job_start_at_once_that_waited_behind_another() -> None:
     world.submit("a1", gang(2, project="a"))
     assert not placed(world.submit("b1", of("b"))), "host-1 is kept for a1"
     assert placed(weigh(world, "b", 1.0)) == ["b1 placed g1 on host-1"]
+
+
+@pytest.mark.parametrize("weight", [None, 1.0])
+def test_a_loan_is_taken_back_by_an_older_job_behind_a_younger_one_of_its_kind(weight: float | None) -> None:
+    """Loans are taken back in the order of submission, whichever project is first in the queue."""
+    forever: Any = {"timeout_s": 1e12, "max_wait_s": 0.0}
+    world = World(hosts=3, policies=Policies(QUIET, b"k"))
+    world.submit("busy", of("a", **forever))
+    world.submit("ends", of("x", **forever))
+    large: Any = {"strategy": Strategy.SPOT, **forever}
+    world.submit("a1", gang(2, project="a", **large))
+    assert placed(world.submit("loan", of("c", **large))) == ["loan placed g1 on host-2"]
+    world.run("loan")
+    world.submit("b1", gang(2, project="b", **large))
+    weigh(world, "b", weight)
+    assert order(world) == (["a1", "b1"] if weight is None else ["b1", "a1"])
+    world.wait(3700)
+    assert "loan leaves to RETRY: PREEMPTED of job a1" in [*world.cancel("ends"), *world.report("ends", 0, "EMPTY")]
 
 
 # --- Use ----------------------------------------------------------------------------------------------------------
@@ -179,6 +209,23 @@ def test_use_counts_half_after_each_half_life() -> None:
     assert (after.state.gpus, after.running, after.waiting) == (0, 0, 0)
 
 
+def test_a_job_whose_turn_comes_with_time_alone_starts_though_nothing_has_happened() -> None:
+    forever: Any = {"timeout_s": 1e12, "max_wait_s": 0.0}
+    world = World(hosts=3, policies=Policies(QUIET, b"k"))
+    weigh(world, "a", 1.0)
+    world.submit("b0", gang(2, project="b", **forever))
+    world.wait(4 * DAY_S)
+    for worker in (0, 1):
+        world.cancel("b0")
+        world.report("b0", worker, "EMPTY")
+    world.submit("a0", of("a", **forever))
+    world.submit("a1", gang(3, project="a", **forever))
+    assert not placed(world.submit("b1", of("b", **forever))), "a has had less, and what is free is kept for a1"
+    world.wait(8 * DAY_S)
+    assert placed(world.beat("host-0")) == ["b1 placed g1 on host-1"]
+    assert order(world) == ["a1"]
+
+
 def test_a_changed_half_life_counts_from_then_on_and_is_in_the_log() -> None:
     world = World(hosts=1)
     world.submit("x", of("a"))
@@ -190,6 +237,27 @@ def test_a_changed_half_life_counts_from_then_on_and_is_in_the_log() -> None:
     finish(world, "x")
     [after] = project_shares(world.cluster, Wall(world.wall + DAY_S))
     assert after.state.used_s == pytest.approx(before / 2)
+
+
+def test_a_list_of_waiting_jobs_compares_the_projects_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(hosts=1)
+    world.submit("running", of("a"))
+    for number in range(40):
+        world.submit(f"j{number}", of(f"p{number % 20}"))
+    weigh(world, "p7", 2.0)
+    view = QueueView(world.cluster, schedulable_hosts(world.cluster), {})
+    looked: list[str] = []
+    level = Shares.level
+
+    def counted(self: Shares, name: str, gpus: int) -> float:
+        looked.append(name)
+        return level(self, name, gpus)
+
+    monkeypatch.setattr(Shares, "level", counted)
+    places = [view.ahead_of(job_of(world, name)) for name in world.cluster.queue]
+    assert len(looked) < 200, "and not each for each job"
+    monkeypatch.undo()
+    assert places == [ahead_of(world.cluster, job_of(world, name)) for name in world.cluster.queue]
 
 
 def test_a_clock_that_is_set_back_adds_nothing_and_takes_nothing() -> None:

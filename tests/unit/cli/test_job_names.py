@@ -39,8 +39,7 @@ class Jobs:
             if filter == f"array={job.array.id}":
                 yield job
 
-    async def newest_jobs(self, count: int, filter: str, *, one_per_array: bool) -> list[job_pb2.CustomJob]:
-        assert one_per_array
+    async def newest_jobs(self, count: int, filter: str, *, one_per_array: bool = False) -> list[job_pb2.CustomJob]:
         self.calls.append(filter)
         if self.old and filter.startswith("id"):
             raise InvalidInput([Violation("filter", "'id' can't be asked for")])
@@ -48,9 +47,11 @@ class Jobs:
             name = filter.removeprefix("name=")
             name = name[1:-1].replace("\\", "") if name.startswith('"') else name
             found = [job for job in self.jobs.values() if job.display_name == name]
+        elif filter.startswith("array="):
+            found = [job for job in self.jobs.values() if job.array.id == filter.removeprefix("array=")]
         else:
             found = [job for job in self.jobs.values() if job.id.startswith(filter[3:].rstrip("*"))]
-        return list({job.array.id or job.id: job for job in found}.values())[-count:]
+        return list({(one_per_array and job.array.id) or job.id: job for job in found}.values())[-count:]
 
 
 async def named(jobs: Any, word: str) -> str:
@@ -65,6 +66,25 @@ async def test_an_array_is_found_as_a_job_is_and_stands_for_all_its_jobs(word: s
     assert [job.id for job in await jobs_of(jobs, "eval")] == ["eval-abc"]
     asked = job_pb2.CustomJob()
     asked.job_spec.scheduling.after.add(job=word)
+    await name_dependencies(jobs, asked)
+    assert [each.job for each in asked.job_spec.scheduling.after] == ["sw-abc"]
+
+
+async def test_the_beginning_of_ids_of_several_elements_means_none_of_them() -> None:
+    """Of 0-19:2 there is no 1: what is to cancel that one must not cancel another."""
+    jobs: Any = Jobs(*((f"sw-abc-{n}", "sweep") for n in (10, 12, 20)))
+    with pytest.raises(NotFound, match="may mean any of 2 jobs") as refused:
+        await on_job(jobs, "sw-abc-1", jobs.get_job)
+    assert [line.split()[0] for line in refused.value.message.split("\n")[1:]] == ["sw-abc-12", "sw-abc-10"]
+    assert await named(jobs, "sw-abc-2") == "sw-abc-20"
+
+
+@pytest.mark.parametrize("other", [("eval-x", "sw-abc"), ("sw-abc-again-x", "sw-abc again")])
+async def test_the_whole_id_of_an_array_counts_before_names_and_longer_ids(other: tuple[str, str]) -> None:
+    jobs: Any = Jobs(("sw-abc-1", "sweep"), ("sw-abc-2", "sweep"), other)
+    assert [job.id for job in await jobs_of(jobs, "sw-abc")] == ["sw-abc-1", "sw-abc-2"]
+    asked = job_pb2.CustomJob()
+    asked.job_spec.scheduling.after.add(job="sw-abc")
     await name_dependencies(jobs, asked)
     assert [each.job for each in asked.job_spec.scheduling.after] == ["sw-abc"]
 

@@ -91,19 +91,37 @@ async def name_dependencies(client: Client, job: job_pb2.CustomJob) -> None:
 
 async def _meant(client: Client, word: str, unknown: NotFound) -> str:
     of_name = f"name={quoted(word)}"
+    if _ID.fullmatch(word) and await _is_array(client, word):
+        return word
     for filter in (of_name, f"id:{word}*") if _ID.fullmatch(word) else (of_name,):
         try:
             listed = await client.newest_jobs(SHOWN + 1, filter, one_per_array=True)
         except InvalidInput:
             break  # a controller that is older than filters by id
         found = [job for job in listed if job.display_name == word or job.id.startswith(word)]
+        if len(found) == 1 and found[0].array.id and _named(found[0], word) == found[0].id:
+            # It may be the beginning of the ids of several elements of one array.
+            listed = await client.newest_jobs(SHOWN + 1, filter)
+            found = [job for job in listed if job.id.startswith(word) or job.display_name == word]
         if len(found) == 1:
-            array = found[0].array.id
-            of_array = array and (found[0].display_name == word or array.startswith(word))
-            return array if of_array else found[0].id
+            return _named(found[0], word)
         if found:
             raise _several(word, found)
     raise unknown
+
+
+async def _is_array(client: Client, word: str) -> bool:
+    """Whether ``word`` is the whole id of an array: it counts before names and the beginnings of other ids."""
+    try:
+        return bool(await client.newest_jobs(1, f"array={quoted(word)}", one_per_array=True))
+    except InvalidInput:
+        return False  # a controller that knows no arrays
+
+
+def _named(job: job_pb2.CustomJob, word: str) -> str:
+    """What ``word`` names where it finds this job: its array, unless it goes on behind the array's id."""
+    of_array = job.array.id and (job.display_name == word or job.array.id.startswith(word))
+    return job.array.id if of_array else job.id
 
 
 def _several(word: str, found: list[job_pb2.CustomJob]) -> NotFound:
@@ -113,7 +131,7 @@ def _several(word: str, found: list[job_pb2.CustomJob]) -> NotFound:
 
     now = time.time()
     lines = [
-        f"{job.array.id or job.id}  {state_name(job_pb2.JobState.Name(job.state))},"
+        f"{_named(job, word)}  {state_name(job_pb2.JobState.Name(job.state))},"
         f" {age(now - job.create_time.seconds)} old: {job.display_name}"
         for job in reversed(found[-SHOWN:])
     ]

@@ -43,8 +43,8 @@ class Shares:
     weights: dict[str, float] = field(default_factory=dict)
     half_life_s: float = HALF_LIFE_S
     used: dict[str, Used] = field(default_factory=dict)
-    at: Wall = NEVER
-    """Time of the newest event: levels are as of then."""
+    at: Wall = field(default=NEVER, compare=False)
+    """Levels are as of then: the time of the newest event, or of a later look at the queue."""
 
     def weight(self, project: str) -> float:
         """The project's own weight, or that of those that were given none."""

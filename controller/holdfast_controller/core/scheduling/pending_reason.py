@@ -70,17 +70,31 @@ class QueueView:
         words = start_in_words(self.starts[job.id], self.now)
         return f"; {words}" if words else ""
 
+    def ahead_of(self, job: Job) -> int:
+        """How many jobs that wait are to be served before a job that waits too."""
+        found = self._positions.get(job.id)
+        return ahead_of(self.cluster, job) if found is None else found
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        """With fair share a place in the queue is a comparison of all projects: a list asks for each of its jobs."""
+        ordered = in_turn(self.cluster) if self.cluster.shares.weights else ()
+        return {name: place for place, name in enumerate(ordered)}
+
     @cached_property
     def _share_states(self) -> dict[str, ShareState]:
         return {each.project: each.state for each in project_shares(self.cluster, self.cluster.shares.at)}
 
     def factors_in_words(self, job: Job, first: Job) -> str:
-        """Why a job's project comes after that of another job, with a semicolon; empty where shares don't say."""
+        """Why a job's project comes after that of another job, with a semicolon; empty where shares don't say.
+
+        The other project goes unnamed: not all who read this may see it.
+        """
         mine, other = job.gang.project, first.gang.project
         if not self.cluster.shares.weights or mine == other or job.turn[:3] != first.turn[:3]:
             return ""
         factor, better = self._share_states[mine].factor, self._share_states[other].factor
-        return f"; the share factor of {mine} is {factor:.2f}, that of {other} {better:.2f}"
+        return f"; the share factor of {mine} is {factor:.2f}, that of the project of {first.id} {better:.2f}"
 
     @cached_property
     def head(self) -> Job | None:
@@ -308,7 +322,7 @@ def _queued(job: Job, queue_view: QueueView) -> str:
     if job.placement_attempts:
         again = "no room so far; it doesn't wait for it and is tried again in a moment"
         return f"{again}: {queue_view.lack_of_room(job)}".removesuffix(": ")
-    ahead = ahead_of(queue_view.cluster, job)
+    ahead = queue_view.ahead_of(job)
     if queue_view.schedulable_hosts and not may_have(job.gang, queue_view.schedulable_hosts):
         return queue_view.lack_of_room(job)
     head = queue_view.head

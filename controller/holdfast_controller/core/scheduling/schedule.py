@@ -28,6 +28,7 @@ from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, LeftCapacity
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.queue import Turn
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.expiry import note_wait, on_no_room
@@ -93,8 +94,8 @@ class _Look:
         """Hosts on which room is being made for a waiting job."""
         self.unlendable: set[str] = set()
         """Shapes of jobs for which not even loans are enough."""
-        self.no_room: set[str] = set()
-        """Shapes of SPOT jobs for which no loans can be taken back."""
+        self.no_room: dict[str, Turn] = {}
+        """By shape of SPOT jobs for which no loans can be taken back: the turn from which on; an older one may."""
         self.lendable: LeftCapacity | None = None
         self.with_gpus: list[Host] | None = None
         """Hosts with free GPUs, or with jobs that are being stopped."""
@@ -175,7 +176,10 @@ class _Look:
         if not (no_plans or (shape in self.unplaceable and shape in self.reserved)):
             return
         if job.gang.strategy is Strategy.SPOT:
-            if (shape in self.unlendable or self.loans_in_vain >= PLANS_IN_VAIN) and self._makes_no_room(job):
+            # Loans are taken back by the order of submission: with fair share an older one may be further back.
+            older = self.step.cluster.shares.weights and shape in self.no_room and self.preemption.serves_spot
+            no_loan = shape in self.unlendable or self.loans_in_vain >= PLANS_IN_VAIN
+            if no_loan and not older and self._makes_no_room(job):
                 self.settled.add(kind)
             return
         if shape not in self.reserved and not self._makes_no_room(job):
@@ -375,7 +379,7 @@ class _Look:
         if room is None:
             self.trials_in_vain += bool(hosts)
             if spot and not job.places:
-                self.no_room.add(job.gang.shape)
+                self.no_room[job.gang.shape] = job.turn
             return
         self.closed |= room.hosts
         self.with_gpus = None
@@ -386,7 +390,10 @@ class _Look:
         spot = job.gang.strategy is Strategy.SPOT
         if not self.preemption.has_spot or self.trials_in_vain >= (TRIALS_IN_VAIN if spot else PLANS_IN_VAIN):
             return True
-        return spot and (not self.preemption.serves_spot or job.gang.shape in self.no_room)
+        if not spot or not self.preemption.serves_spot:
+            return spot
+        since = self.no_room.get(job.gang.shape)
+        return since is not None and job.turn >= since
 
     def _open_to(self, job: Job) -> list[Host]:
         """The hosts that those ahead may leave something of to a job."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from holdfast.errors import AccountDenied, HoldfastError, InvalidInput, InvalidSpec, NeverFits, TooMany, Violation
@@ -32,7 +33,7 @@ MOST_SHAPES = 10_000
 MOST_ENDS = 20_000
 """Ends of other jobs that all waiting jobs of one user may wait for together: one step may have to tell of each."""
 MOST_ARRAY_CHARS = 32 << 20
-"""Of the specs of all elements of an array, which are kept with each of them: one commit takes them all."""
+"""Of specs, labels and annotations of all elements of an array, kept with each of them: one commit takes them all."""
 
 
 def on_submission(step: Step, asked: JobSubmission) -> None:
@@ -131,10 +132,9 @@ def refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> Holdf
         most = f"with {count_of(asked):,} more than {policies.max_jobs:,} jobs would wait or run"
         problem = most if asked.indices else f"{policies.max_jobs} jobs wait or run already"
         return InvalidInput([Violation("", problem, "try again later")])
-    if (chars := len(asked.spec_json) * len(asked.indices)) > MOST_ARRAY_CHARS:
-        problem = (
-            f"each element keeps the whole spec: {chars >> 20:,} MiB, and {MOST_ARRAY_CHARS >> 20} are allowed"
-        )
+    if asked.indices and (chars := _chars_of_each(asked) * len(asked.indices)) > MOST_ARRAY_CHARS:
+        kept = "the whole spec, labels and annotations"
+        problem = f"each element keeps {kept}: {chars >> 20:,} MiB, and {MOST_ARRAY_CHARS >> 20} are allowed"
         fix = "submit fewer elements at a time, or a shorter spec"
         return InvalidSpec([Violation("jobSpec.scheduling.array", problem, fix)])
     if unmet := never_met(cluster, asked.gang, asked.unseen):
@@ -156,6 +156,11 @@ def refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> Holdf
             [Violation("jobSpec.workerPoolSpecs", reason, "ask for less, or add hosts")], what="The job"
         )
     return None
+
+
+def _chars_of_each(asked: JobSubmission) -> int:
+    """What each element keeps of what its user wrote, in characters as they are stored."""
+    return len(asked.spec_json) + sum(len(json.dumps(each)) for each in (asked.labels, asked.annotations) if each)
 
 
 def _too_many_wait(cluster: Cluster, asked: JobSubmission, policies: Policies) -> TooMany | None:
