@@ -13,7 +13,13 @@ from typing import Any, Protocol
 import anyio.to_thread
 
 _REPLY_LIMIT_BYTES = 4 << 20
-COMMAND = (sys.executable, "-P", "-s", "-m", "holdfast_agent.gpu.helper")
+COMMAND = (
+    sys.executable,
+    "-P",
+    *(("-s",) if sys.flags.no_user_site else ()),  # a guard's Holdfast may be installed for its user alone
+    "-m",
+    "holdfast_agent.gpu.helper",
+)
 
 
 class ChildError(Exception):

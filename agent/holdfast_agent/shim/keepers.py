@@ -54,6 +54,8 @@ def begin(generation: Generation | None, number: int, order: Order, directory: i
                 problem = _refusal(generation, number) or order.fork(generation, connection.fileno())
         except OSError as error:
             problem = f"it can't be started: {os.strerror(error.errno or 0)}"
+        except ImportError:  # of another release, or gone: its modules are loaded only now
+            problem = "the agent was upgraded since these ranks began; it can be had from their next start on"
         if problem:
             connection.send(frame(b"p", problem.encode()))
     except OSError:

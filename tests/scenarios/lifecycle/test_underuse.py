@@ -16,7 +16,7 @@ from holdfast.hang.thresholds import Action
 from holdfast_controller.core.fold.underuse import unused_gpu_s
 from holdfast_controller.core.messages.notice import notice_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
-from holdfast_controller.core.model.gang import WarningSignal
+from holdfast_controller.core.model.gang import Success, WarningSignal
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.model.underuse import Underuse, UnderuseAction, UnderusePolicy, UnderuseShare
@@ -120,6 +120,20 @@ def test_a_host_that_is_not_heard_of_is_unknown() -> None:
     assert job.passes(TERM_S, hosts=(0,)) == ["a leaves 4 of 8 GPUs unused"]
 
 
+def test_a_host_that_is_silent_for_a_while_tells_and_counts_nothing_twice(job: Cards) -> None:
+    job.idle(*range(8))
+    began = job.world.mono
+    assert job.passes(TERM_S + LOOK_S) == ["a leaves 8 of 8 GPUs unused, NOTIFY"]
+    assert job.passes(2 * LOOK_S, hosts=(0,)) == []
+    assert job.passes(2 * LOOK_S) == []
+    assert job.passes(2 * LOOK_S, hosts=()) == []
+    assert job.passes(2 * LOOK_S) == []
+    spent = unused_gpu_s(job.world.cluster.jobs["a"], Wall(job.world.wall))
+    assert spent == pytest.approx(8 * (job.world.mono - began))
+    job.idle(1)
+    assert job.passes(2 * LOOK_S) == ["a leaves 1 of 8 GPUs unused"]
+
+
 def test_all_gpus_have_to_be_unused_before_work_ends_and_a_part_is_shown_meanwhile() -> None:
     job = cards(STOP)
     job.idle(*range(7))
@@ -131,6 +145,14 @@ def test_all_gpus_have_to_be_unused_before_work_ends_and_a_part_is_shown_meanwhi
     error = job.world.cluster.jobs["a"].error
     assert error is not None
     assert error.message == "The job left its GPUs below 5 % for 20 min, and was stopped by its underuse policy."
+
+
+def test_a_job_whose_primary_is_done_has_succeeded_and_is_not_stopped_in_its_end_grace() -> None:
+    job = cards(STOP, success=Success.PRIMARY, end_grace_s=3 * TERM_S)
+    job.world.exit("a", 0)
+    job.idle(*range(8))
+    assert job.passes(2 * TERM_S) == []
+    assert "a ending SUCCEEDED" in job.passes(TERM_S + LOOK_S)
 
 
 def test_a_paused_job_says_who_paused_it_and_begins_a_fresh_term_when_it_is_resumed() -> None:

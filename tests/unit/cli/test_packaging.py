@@ -128,6 +128,16 @@ def test_a_run_packs_its_folder_and_starts_in_it(folder: Path, packed: Packed) -
         assert list(pool.process_spec.packaged_code.requirements) == ["numpy"]
 
 
+def test_requirements_by_url_are_of_no_machine_and_pass(folder: Path) -> None:
+    wheel = "https://wheels.example/a-1-py3-none-any.whl"
+    (folder / "requirements.txt").write_text(f"{wheel}\n")
+    assert lines_of([f"{wheel}#sha256=1", "https://wheels.example/b-1.tar.gz"], folder) == [
+        wheel,
+        f"{wheel}#sha256=1",
+        "https://wheels.example/b-1.tar.gz",
+    ]
+
+
 def test_setup_py_is_installed_where_there_are_no_requirements(folder: Path, packed: Packed) -> None:
     (folder / "setup.py").write_text("")
     assert packed.code(CodeOptions(str(folder), script="train.py"))["packages"] == ["."]

@@ -1,7 +1,8 @@
 """Since when each of a worker's GPUs is idle, by every reading of it.
 
 A GPU is idle while each reading is below the bound of its job's policy. A reading that fails, or says nothing of its
-utilization, ends that: what isn't known is never idle. So does a new agent, which has seen nothing yet.
+utilization, ends that: what isn't known is never idle. So does a new agent, which has seen nothing yet, and so does a
+time without looks, such as while a file of the worker's can't be read: no one saw the readings meanwhile.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ class IdleGpus:
     def __init__(self, below_pct: float) -> None:
         self._below_pct = below_pct
         self._since: dict[str, float] = {}
+        self._looked_s = 0.0
 
     def look(self, uuids: Sequence[str], host: HostGpus, now_s: float) -> tuple[GpuUse, ...]:
         """Whether each of these GPUs is used, as of the host's newest reading."""
+        if now_s - self._looked_s > STALE_S:
+            self._since.clear()
+        self._looked_s = now_s
         fresh = bool(host.reading) and now_s - host.at_s <= STALE_S
         return tuple(self._look(uuid, host, now_s, fresh=fresh) for uuid in uuids)
 

@@ -12,7 +12,7 @@ FILES_DEEP = 10
 _COMMENT = re.compile(r"(^|\s)#.*$")
 _INCLUDE = re.compile(r"(?:-r|--requirement)[=\s]\s*(\S.*)")
 _NEEDS_FILES = re.compile(r"(-e|--editable|-c|--constraint)\b")
-_LOCAL = re.compile(r"\.{0,2}/|[^\s@;]+\.(whl|zip|tar\.gz)$")
+_LOCAL = re.compile(r"\.{0,2}/|(?!\w+://)[^\s@;]+\.(whl|zip|tar\.gz)$")
 
 
 def lines_of(given: Sequence[str], folder: Path) -> list[str]:

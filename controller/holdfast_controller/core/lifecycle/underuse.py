@@ -46,15 +46,15 @@ def note_gpus(step: Step, job: Job, index: int) -> None:
 def on_underuse_look(step: Step, job: Job) -> None:
     """Compare what is known of the job's GPUs with its policy."""
     policy = job.gang.underuse
-    if policy is None or not job.launched or job.stopping:
-        return
-    idle, unknown = _idle_since(step, job, policy)
+    if policy is None or not job.launched or job.stopping or job.launch.primary_done_at is not None:
+        return  # A gang whose primary is done may stand still: it has succeeded.
+    idle, unknown, seen = _idle_since(step, job, policy)
     found, now = job.underuse, step.now
     if not idle:
         if found is not None:
             step.emit(ev.UnderuseOver(job_id=job.id, at=now.wall, generation=job.generation))
         return
-    action = _action(step, job, policy, len(idle))
+    action = _action(step, job, policy, seen)
     if action is None and found is not None and (found.idle, found.unknown) == (len(idle), unknown):
         return
     new = idle[found.idle :] if found is not None else idle
@@ -74,25 +74,33 @@ def on_underuse_look(step: Step, job: Job) -> None:
     _act(step, job, policy, action)
 
 
-def _idle_since(step: Step, job: Job, policy: UnderusePolicy) -> tuple[list[Mono], int]:
-    """Since when each GPU is idle that has been for the policy's time, the longest first; and how many are unknown."""
+def _idle_since(step: Step, job: Job, policy: UnderusePolicy) -> tuple[list[Mono], int, int]:
+    """Since when each GPU is idle that has been for the policy's time, the longest first; then two numbers.
+
+    They say how many GPUs are unknown, and how many of the idle ones are seen to be. Those of a host that has fallen
+    silent stay in a finding that they were in: else it would be told, and its time counted, once more at each return.
+    """
     now = step.now.mono
     idle: list[Mono] = []
-    known = 0
+    known = seen = 0
     for vector in step.cluster.runtime_of(job.id).features.values():
-        if now - vector.at_s > _STALE_S:
+        silent = now - vector.at_s > _STALE_S
+        if silent and job.underuse is None:
             continue
-        known += sum(gpu.known for gpu in vector.gpus)
-        since = (Mono(gpu.idle_since_s) for gpu in vector.gpus if gpu.known and gpu.idle_since_s is not None)
-        idle += [each for each in since if now - each >= policy.duration_s]
-    return sorted(idle), max(job.gang.gpus - known, 0)
+        until = vector.at_s if silent else now
+        times = (Mono(gpu.idle_since_s) for gpu in vector.gpus if gpu.known and gpu.idle_since_s is not None)
+        since = [each for each in times if until - each >= policy.duration_s]
+        idle += since
+        known += len(since) if silent else sum(gpu.known for gpu in vector.gpus)
+        seen += 0 if silent else len(since)
+    return sorted(idle), max(job.gang.gpus - known, 0), seen
 
 
-def _action(step: Step, job: Job, policy: UnderusePolicy, idle: int) -> UnderuseAction | None:
+def _action(step: Step, job: Job, policy: UnderusePolicy, seen: int) -> UnderuseAction | None:
     """The policy's action, if it is due. A person who holds the job for a look, or pauses it, goes first."""
     found = job.underuse
     held = job.held_until is not None and step.now.wall < job.held_until
-    enough = policy.of is UnderuseShare.ANY or idle >= job.gang.gpus
+    enough = (policy.of is UnderuseShare.ANY and seen > 0) or seen >= job.gang.gpus
     if not enough or held or job.pause_due is not None or (found is not None and found.acted):
         return None
     return policy.action

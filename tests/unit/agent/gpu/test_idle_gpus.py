@@ -66,6 +66,16 @@ def test_one_missed_reading_is_no_gap_and_more_of_them_are() -> None:
     assert card.reads(IDLE, 5) == GpuUse(known=True)
 
 
+def test_readings_that_nobody_looked_at_end_it_as_missed_ones_do() -> None:
+    card = Card()
+    card.reads(IDLE, 600)
+    for at_s in range(700, 1300, 5):  # the worker's samples fail meanwhile
+        card.host.take(Signals((USED,)), float(at_s))
+    card.at_s = 1300.0
+    assert card.reads(IDLE, 60) == GpuUse(known=True)
+    assert card.reads(IDLE, 5).idle_since_s == 1300.0
+
+
 def test_gpu_that_is_lost_reset_or_says_nothing_of_its_use_is_unknown() -> None:
     for reading in (replace(IDLE, lost=True), GpuSignals(A, problem="reset"), GpuSignals(A, energy_mj=5)):
         card = Card()
@@ -78,7 +88,9 @@ def test_each_gpu_has_its_own_time_in_the_order_of_the_launch() -> None:
     idle, host = IdleGpus(5), HostGpus()
     host.take(Signals((IDLE, GpuSignals(B, util_pct=90))), 100.0)
     assert idle.look([B, A, "GPU-c"], host, 100.0) == (GpuUse(known=True), GpuUse(known=True), UNKNOWN)
-    host.take(Signals((IDLE, GpuSignals(B, util_pct=90))), 160.0)
+    for at_s in (110.0, 120.0, 130.0, 140.0, 150.0, 160.0):
+        host.take(Signals((IDLE, GpuSignals(B, util_pct=90))), at_s)
+        idle.look([A], host, at_s)
     assert idle.look([B, A, "GPU-c"], host, 160.0) == (GpuUse(known=True), GpuUse(True, 100.0), UNKNOWN)
 
 
