@@ -181,12 +181,23 @@ def test_a_party_with_more_connections_than_it_can_use_loses_its_oldest(monkeypa
     monkeypatch.setattr(connection_bounds, "OF_ONE_PARTY", 5)
     with served(socket.AF_INET, "127.0.0.1") as (listening, ends):
         ports = [each.getsockname()[1] for each in ends[::2]]
-        watch = ConnectionBounds({f"ipv4:127.0.0.1:{port}": "user/ann" for port in ports}, 4)
+        watch = ConnectionBounds({f"ipv4:127.0.0.1:{port}": "user/ann" for port in ports}, 40, 1 / 40)
         watch.port = listening.getsockname()[1]
         watch.begun()
         for each in ends[1::2]:
             each.setblocking(False)
         assert [_is_shut(each) for each in ends[1::2]] == [True] * 7 + [False] * 5
+
+
+def test_one_party_keeps_half_of_a_small_port_at_most() -> None:
+    with served(socket.AF_INET, "127.0.0.1") as (listening, ends):
+        ports = [each.getsockname()[1] for each in ends[::2]]
+        watch = ConnectionBounds({f"ipv4:127.0.0.1:{port}": "user/ann" for port in ports}, 12, 1 / 12)
+        watch.port = listening.getsockname()[1]
+        watch.begun()
+        for each in ends[1::2]:
+            each.setblocking(False)
+        assert [_is_shut(each) for each in ends[1::2]] == [True] * 6 + [False] * 6
 
 
 def test_a_look_is_for_many_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:

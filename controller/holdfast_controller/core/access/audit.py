@@ -72,9 +72,12 @@ class AuditLimits:
         # Admins run automation, and are trusted not to hide in it.
         self._done = Buckets(5_000, 1.0) if self.trail is Trail.ADMINS else Buckets(1_000, 0.1)
 
-    def admit(self, entry: Entry, now: float, *, refused: bool) -> bool:
-        """Whether the entry is to be written; otherwise it is counted for a summary."""
-        party = entry.who or entry.peer
+    def admit(self, entry: Entry, now: float, *, refused: bool, origin: str = "") -> bool:
+        """Whether the entry is to be written; otherwise it is counted for a summary.
+
+        ``origin`` is the network that its address belongs to, where one caller may have all of that.
+        """
+        party = entry.who or origin or entry.peer
         if refused:
             admitted = self._refused.spend(party, now) and self._all_refused.spend("", now)
         else:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
+from holdfast._daemon.tls_door import network_of
 from holdfast_controller.core.access.audit import SUMMARY_S, AuditLimits, Entry, Trail
 from holdfast_controller.shell.base.audit_files import Retention, TrailFiles
 from holdfast_controller.shell.base.audit_syslog import SyslogCopy
@@ -52,7 +53,8 @@ class Audit:
         self._admit(entry, trail, refused=True)
 
     def _admit(self, entry: Entry, trail: Trail, *, refused: bool) -> None:
-        if not self._limits[trail].admit(entry, time.monotonic(), refused=refused):
+        origin = network_of(entry.peer)
+        if not self._limits[trail].admit(entry, time.monotonic(), refused=refused, origin=origin):
             self.only_counted += 1
         elif len(self._pending) >= MAX_PENDING:
             self.only_counted += 1

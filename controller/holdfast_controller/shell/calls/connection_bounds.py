@@ -26,7 +26,7 @@ SHARE = 0.25
 FEW = 8
 """An address keeps so many silent ones, however many others hold: agents of one address connect together."""
 OF_ONE_PARTY = 1_024
-"""Connections of one user or host: more than it may have calls and streams in progress."""
+"""Connections of one user or host: more than it may have calls and streams in progress. At most half of a port's."""
 TOLD_EVERY_S = 60.0
 CALM = 0.75
 """Silent ones are brought down to this part of their share, so that one look is for many handshakes."""
@@ -39,6 +39,7 @@ class ConnectionBounds:
         """``callers``: by peer, as gRPC names it, the party that called; those that are gone are taken out here."""
         self._callers = callers
         self._may_hold = max(int(most * share), 1)
+        self._of_one_party = min(OF_ONE_PARTY, max(most // 2, 1))
         self.port = 0
         """Set once it is open."""
         self._begun = 0
@@ -68,7 +69,7 @@ class ConnectionBounds:
                 self._callers.pop(peer, None)
         silent = [(peer, network_of(_host(peer))) for peer in self._since if peer not in parties]
         of_parties = [(peer, party) for peer, party in parties.items() if peer in connected]
-        excess = [*crowding(silent, self._may_hold), *beyond(of_parties, OF_ONE_PARTY)]
+        excess = [*crowding(silent, self._may_hold), *beyond(of_parties, self._of_one_party)]
         for peer in excess:
             _cut(connected[peer], peer)
         if excess and time.monotonic() > self._told + TOLD_EVERY_S:

@@ -205,7 +205,8 @@ class Enrolment(enrolment_pb2_grpc.EnrolmentServiceServicer):
     async def _take_turn(self, peer: str) -> None:
         """Return when the next call of this address may be handled, whatever it asks."""
         network, now = network_of(peer), time.monotonic()
-        self._calls.charge(network, 1, now)
+        if self._calls.owed_s(network, now) < WAIT_MOST_S:  # those given up before their turn pile up no debt
+            self._calls.charge(network, 1, now)
         if owed_s := self._calls.owed_s(network, now):
             await asyncio.sleep(min(owed_s, WAIT_MOST_S))
 

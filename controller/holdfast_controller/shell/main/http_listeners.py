@@ -76,9 +76,13 @@ async def listen_web(
     return listener
 
 
-async def listen_as_standby(config: ControllerConfig, leader: Callable[[], str]) -> dict[str, Listener]:
-    """Say at each address of HTTP, by its setting, that the controller on ``leader`` leads. Raises ``ConfigError``."""
-    listeners: dict[str, Listener] = {}
+async def listen_as_standby(
+    config: ControllerConfig, leader: Callable[[], str], listeners: dict[str, Listener]
+) -> None:
+    """Say at each address of HTTP that the controller on ``leader`` leads. Raises ``ConfigError``.
+
+    Each goes into ``listeners``, by its setting, as it is opened: those are to be closed whatever becomes of the rest.
+    """
     if config.http_port is not None:
         from holdfast_controller.shell.rest.health import StandsBy
         from holdfast_controller.shell.rest.listener import listen
@@ -90,4 +94,3 @@ async def listen_as_standby(config: ControllerConfig, leader: Callable[[], str])
         from holdfast_controller.shell.web import page_listener
 
         listeners["web_port"] = await page_listener.listen(config, StandsBy(leader))
-    return listeners

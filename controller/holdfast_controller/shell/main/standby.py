@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from holdfast._daemon import log
 from holdfast._daemon.sd_notify import Supervisor
@@ -10,6 +11,9 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.main import http_listeners
 from holdfast_controller.shell.store.store import Store
+
+if TYPE_CHECKING:
+    from holdfast_controller.shell.rest.listener import Listener
 
 
 class Standby:
@@ -52,10 +56,11 @@ class Standby:
     async def _answer(self) -> None:
         """Once another one leads, say so at the addresses of HTTP, until cancelled."""
         await self._told.wait()
-        listeners = await http_listeners.listen_as_standby(self._config, lambda: self._leader)
-        if listeners:
-            log.info("controller.refers", **{key: listener.port for key, listener in listeners.items()})
+        listeners: dict[str, Listener] = {}
         try:
+            await http_listeners.listen_as_standby(self._config, lambda: self._leader, listeners)
+            if listeners:
+                log.info("controller.refers", **{key: listener.port for key, listener in listeners.items()})
             await asyncio.Event().wait()
         finally:
             for listener in listeners.values():

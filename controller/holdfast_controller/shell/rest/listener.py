@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from holdfast._daemon import log
-from holdfast._daemon.tls_door import TlsDoor, open_door
+from holdfast._daemon.tls_door import TlsDoor, network_of, open_door
 from holdfast._security import server_names
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import AddressUnavailable, ConfigError
@@ -112,12 +112,15 @@ class ServedNames:
 class _Protocol(H11Protocol):
     """One connection; knows whose it is, and gives up on one that brings no request."""
 
+    network = ""
+    """The addresses that its caller may have: of IPv6 a whole network."""
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         most, most_of_one = self.app_state["bounds"]
         address = (transport.get_extra_info("peername") or ("",))[0]
-        of_one = sum((getattr(each, "client", None) or ("",))[0] == address for each in self.connections)
+        self.network = network_of(address)
+        of_one = sum(getattr(each, "network", "") == self.network for each in self.connections)
         if len(self.connections) >= most or of_one >= most_of_one:
             log.warning("http.connection_refused", open=len(self.connections), address=address)
             transport.abort()

@@ -70,6 +70,8 @@ class Follower:
             load.fold_the_rest(database, followed, self._name)
         except Damaged:
             return False  # events were dropped that the snapshots contain
+        if followed.sequence < load.snapshot_sequence(database):
+            return False  # as were the newest ones, so that nothing in the log comes after the gap
         if followed.sequence != before:
             self._end = _end(database, followed.sequence)
         return True

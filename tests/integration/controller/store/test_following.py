@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 from tests.integration.controller.store.places import InPostgres
 from tests.integration.controller.store.test_store import commit, folded, record, records
+from tests.integration.controller.store.test_sweep import deleted, life
 from tests.scenarios.world import durable
 from tests.sim import generator
 from tests.sim.run import attempt
@@ -25,7 +26,7 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Answer, Cluster
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.step.actions import KeepAnswer
+from holdfast_controller.core.step.actions import ForgetJob, KeepAnswer
 from holdfast_controller.shell.store import codec, meta_rows
 from holdfast_controller.shell.store import load as load_module
 from holdfast_controller.shell.store.following import Follower
@@ -64,6 +65,7 @@ class Pair:
         state = self.state
         whole: list[Job | Host | People] = [*state.jobs.values(), *state.hosts.values(), state.people]
         entities = [(codec.name_of(each), codec.dump_entity(each)) for each in whole]
+        entities.append((codec.name_of(state.shares), codec.dump_entity(state.shares)))
         self.store.call(self.store.snapshot, state.sequence, entities).result()
 
     def look(self) -> None:
@@ -135,6 +137,22 @@ def test_what_was_committed_since_the_last_look_is_there_with_its_answers(pair: 
     assert warm is not None and durable(warm[0]) == durable(folded(EVENTS))
     assert warm[0].answers == {("ann", "r1"): Answer("d", "job-1")}
     assert pair.taken() is None, "it is given away once"
+
+
+def test_the_end_of_the_log_that_was_dropped_before_a_look_is_not_missing(pair: Pair) -> None:
+    pair.commit(records([*life("a", 1.0), *life("b", 1.0)]))
+    pair.look()
+    end = records(deleted("a", 2.0), pair.state.sequence + 1)
+    pair.commit(end)
+    forgotten = [ForgetJob("a", purged=False), ForgetJob("a", purged=True)]
+    pair.store.call(pair.store.commit, [], forgotten).result()
+    pair.snapshot()
+    while pair.store.call(pair.store.sweep, 0.0).result():
+        pass
+    assert pair.cold()[0].sequence == pair.state.sequence
+    assert pair.taken() is None, "taking over loads it"
+    pair.look()
+    assert pair.same_as_cold()
 
 
 def cut(made: InPostgres) -> None:

@@ -1,0 +1,55 @@
+"""A controller that stands by, at the moment when it leads."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast._daemon.sd_notify import Supervisor
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.shell.main import http_listeners
+from holdfast_controller.shell.main.standby import Standby
+from holdfast_controller.shell.rest import listener
+from holdfast_controller.shell.web import page_listener
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_a_takeover_while_the_page_is_being_opened_leaves_http_port_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opens, closed = asyncio.Event(), asyncio.Event()
+
+    async def close(grace_s: float) -> None:
+        closed.set()
+
+    async def at_once(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(port=1, close=close)
+
+    async def never(*_: Any) -> Any:
+        opens.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(http_listeners, "server_context", lambda _: None)
+    monkeypatch.setattr(listener, "listen", at_once)
+    monkeypatch.setattr(page_listener, "listen", never)
+    config: Any = SimpleNamespace(http_port=1, host="", tls=None, web=SimpleNamespace(listen="127.0.0.1:2"))
+    opening: Future[Cluster] = Future()
+    store: Any = SimpleNamespace(open=None, call=lambda _: opening, give_up=lambda: None)
+    standby = Standby(config, Supervisor())
+    opened = asyncio.get_running_loop().create_task(standby.opened(store))
+    standby.on_stand_by("other")
+    async with asyncio.timeout(10):
+        await opens.wait()
+        opening.set_result(Cluster())
+        await opened
+    assert closed.is_set()
