@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import heapq
-import itertools
 import math
-import random
 from typing import Any
 
 import pytest
 from bench.fleet.reactor import QUIET
 from tests.scenarios.queue_stories import finish, job_of, placed, why
+from tests.scenarios.scheduling.endless_work import Play
 from tests.scenarios.world import World, durable, gang
 
-from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast.errors import InvalidInput
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
-from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Gang, Pool, Strategy, Task
-from holdfast_controller.core.model.hosts.host import Gpu, Inventory
+from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.shares import FORGOTTEN_GPU_S, HALF_LIFE_S, Shares
-from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.scheduling.shares import LEAST, MOST, ProjectShare, project_shares
@@ -280,79 +275,6 @@ def test_projects_that_count_for_nothing_any_more_are_forgotten() -> None:
 
 
 # --- Whole plays --------------------------------------------------------------------------------------------------
-
-
-class Play:
-    """A cluster of equal hosts on which projects always have jobs that wait; each job runs as long as dice say."""
-
-    def __init__(self, seed: int, half_life_s: float = DAY_S, hosts: int = 4) -> None:
-        self.dice, self.at, self.count = random.Random(seed), 0.0, itertools.count()
-        self.log: list[ev.Event] = []
-        self.ends: list[tuple[float, str]] = []
-        self.reactor = Reactor(Cluster(epoch=1), Policies(QUIET, b"k", usage_half_life_s=half_life_s))
-        for number in range(hosts):
-            gpus = tuple(Gpu(f"{number}-{i}", i, "NVIDIA H100", 1 << 30) for i in range(8))
-            self.feed(st.HostConnected(f"h{number}", 1, "10.0.0.1", "b", "1", Inventory(64, 1 << 40, gpus)))
-
-    @property
-    def cluster(self) -> Cluster:
-        return self.reactor.cluster
-
-    def feed(self, incoming: st.Input) -> None:
-        decision = self.reactor.step(incoming, Now(Mono(self.at), Wall(self.at + 1e6)))
-        self.log += [entry.event for entry in decision.entries]
-        for entry in decision.entries:
-            if isinstance(entry.event, ev.JobPlaced):
-                heapq.heappush(self.ends, (self.at + self.dice.uniform(600.0, 7200.0), entry.event.job_id))
-
-    def fill(self, *projects: str) -> None:
-        """Each of the projects has ten jobs waiting."""
-        waiting = [self.cluster.jobs[name].gang.project for name in self.cluster.queue]
-        for project in projects:
-            for _ in range(10 - waiting.count(project)):
-                name = f"{project}-{next(self.count)}"
-                what = Gang((Pool(1, Task(("x",)), gpus=self.dice.choice([1, 2, 4])),), project=project)
-                self.feed(st.JobSubmission(0, "ann", "", name, name, {}, what, "{}"))
-
-    def run(self, for_s: float, *projects: str) -> None:
-        until = self.at + for_s
-        self.fill(*projects)
-        while self.ends and self.ends[0][0] < until:
-            self.at, name = heapq.heappop(self.ends)
-            job = self.cluster.jobs[name]
-            self.feed(st.CancelAsked(0, "ann", name))
-            told = WorkerReport(
-                WorkerId(name, job.gang.members[0].name), job.attempt, job.generation, ReportedState.EMPTY, 0, 0
-            )
-            self.feed(st.WorkerReported(job.places[0].host, 1, told))
-            self.fill(*projects)
-        self.at = until
-
-    def held(self) -> dict[str, list[tuple[float, float, int]]]:
-        """By project, from the log alone: from when to when so many GPUs were held."""
-        since: dict[str, tuple[float, int]] = {}
-        found: dict[str, list[tuple[float, float, int]]] = {}
-        for event in self.log:
-            if isinstance(event, ev.JobPlaced):
-                since[event.job_id] = event.at, sum(len(place.gpus) for place in event.places)
-            elif isinstance(event, ev.WorkerEmptied):
-                begin, gpus = since.pop(event.job_id)
-                found.setdefault(event.job_id.partition("-")[0], []).append((begin, event.at, gpus))
-        for name, (begin, gpus) in since.items():
-            found.setdefault(name.partition("-")[0], []).append((begin, self.at + 1e6, gpus))
-        return found
-
-    def recounted_s(self, project: str, half_life_s: float) -> float:
-        """What the project has used, by a sum over its stretches."""
-        now, rate = self.at + 1e6, math.log(2) / half_life_s
-        return sum(
-            gpus * (math.exp((end - now) * rate) - math.exp((begin - now) * rate)) / rate
-            for begin, end, gpus in self.held().get(project, [])
-        )
-
-    def gpu_s(self, project: str, since: float) -> float:
-        """GPU time that it has held since then, undecayed."""
-        return sum(max(end - max(begin, since + 1e6), 0.0) * gpus for begin, end, gpus in self.held()[project])
 
 
 @pytest.mark.parametrize("seed", range(3))

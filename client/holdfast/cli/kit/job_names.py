@@ -119,7 +119,7 @@ async def _is_array(client: Client, word: str) -> bool:
 
 
 def _named(job: job_pb2.CustomJob, word: str) -> str:
-    """What ``word`` names where it finds this job: its array, unless it goes on behind the array's id."""
+    """The id that ``word`` means where it finds this job: its array's, unless it goes on behind that."""
     of_array = job.array.id and (job.display_name == word or job.array.id.startswith(word))
     return job.array.id if of_array else job.id
 

@@ -78,7 +78,7 @@ def _idle_since(step: Step, job: Job, policy: UnderusePolicy) -> tuple[list[Mono
     """Since when each GPU is idle that has been for the policy's time, the longest first; then two numbers.
 
     They say how many GPUs are unknown, and how many of the idle ones are seen to be. Those of a host that has fallen
-    silent stay in a finding that they were in: else it would be told, and its time counted, once more at each return.
+    silent stay in a finding that they were in: else it would be notified and counted once more at each return.
     """
     now = step.now.mono
     idle: list[Mono] = []

@@ -84,7 +84,6 @@ class _Look:
         self.waiting = Waiting()
         """Of the jobs that were served so far."""
         self.in_vain = 0
-        """Failed plans so far."""
         self.left: LeftCapacity | None = None
         self.narrower = False
         """Less is free by now than ``left`` says."""
@@ -95,18 +94,15 @@ class _Look:
         self.unlendable: set[str] = set()
         """Shapes of jobs for which not even loans are enough."""
         self.no_room: dict[str, Turn] = {}
-        """By shape of SPOT jobs for which no loans can be taken back: the turn from which on; an older one may."""
+        """By shape of SPOT jobs for which no loans can be taken back: from which turn on: one behind may be older."""
         self.lendable: LeftCapacity | None = None
         self.with_gpus: list[Host] | None = None
         """Hosts with free GPUs, or with jobs that are being stopped."""
         self.open: list[Host] | None = None
         """Hosts of which nothing is reserved."""
         self.preemption = Preemption(step.cluster, step.now)
-        self.trials_in_vain = 0
-        self.loans_in_vain = 0
+        self.trials_in_vain = self.loans_in_vain = self.backfills_in_vain = 0
         self.too_long: dict[str, Wall] = {}
-        """See ``Cluster``."""
-        self.backfills_in_vain = 0
         self.passed: set[str] = set()
         """Lines of which no job further back has to be looked at."""
         self.settled: set[str] = set()
@@ -176,7 +172,6 @@ class _Look:
         if not (no_plans or (shape in self.unplaceable and shape in self.reserved)):
             return
         if job.gang.strategy is Strategy.SPOT:
-            # Loans are taken back by the order of submission: with fair share an older one may be further back.
             older = self.step.cluster.shares.weights and shape in self.no_room and self.preemption.serves_spot
             no_loan = shape in self.unlendable or self.loans_in_vain >= PLANS_IN_VAIN
             if no_loan and not older and self._makes_no_room(job):
@@ -390,10 +385,8 @@ class _Look:
         spot = job.gang.strategy is Strategy.SPOT
         if not self.preemption.has_spot or self.trials_in_vain >= (TRIALS_IN_VAIN if spot else PLANS_IN_VAIN):
             return True
-        if not spot or not self.preemption.serves_spot:
-            return spot
         since = self.no_room.get(job.gang.shape)
-        return since is not None and job.turn >= since
+        return spot and (not self.preemption.serves_spot or (since is not None and job.turn >= since))
 
     def _open_to(self, job: Job) -> list[Host]:
         """The hosts that those ahead may leave something of to a job."""

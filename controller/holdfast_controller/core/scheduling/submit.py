@@ -159,7 +159,7 @@ def refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> Holdf
 
 
 def _chars_of_each(asked: JobSubmission) -> int:
-    """What each element keeps of what its user wrote, in characters as they are stored."""
+    """Characters that each element stores of what its user wrote."""
     return len(asked.spec_json) + sum(len(json.dumps(each)) for each in (asked.labels, asked.annotations) if each)
 
 
