@@ -128,13 +128,17 @@ class DevCluster:
         until(there, timeout, f"for {job_id} to be {states}")
         return job
 
-    def make_idle(self) -> None:
-        """All daemons alive, no host cordoned, no job left."""
+    def make_idle(self, since: float = 0) -> None:
+        """All daemons alive, no host cordoned, and no job left that was made after ``since`` (Unix time)."""
         self.restart()
         for host in self.ask(Client.list_hosts):
             if host.cordoned or host.draining:
                 self.holdfast("host", "uncordon", host.name)
-        left = [job.id for job in self.ask(lambda client: client.newest_jobs(20)) if job.state not in TERMINAL]
+        left = [
+            job.id
+            for job in self.ask(lambda client: client.newest_jobs(20))
+            if job.state not in TERMINAL and job.create_time.ToMicroseconds() > since * 1e6
+        ]
         self.end(*left)
 
     def end(self, *jobs: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -66,12 +67,17 @@ def idle(trio: DevCluster) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def afresh(request: pytest.FixtureRequest) -> None:
-    """A test that is run again meets its shared cluster as the first time: whole and idle."""
+    """A test that is run again meets its shared cluster as the first time: whole, with the jobs of its module alone."""
+    began = request.node.stash.setdefault(_BEGAN, time.time())
     if getattr(request.node, "execution_count", 1) > 1:
         for name in {"cluster", "trio"} & set(request.fixturenames):
             shared = request.getfixturevalue(name)
             if isinstance(shared, DevCluster):
-                shared.make_idle()
+                shared.make_idle(since=began)
+
+
+_BEGAN = pytest.StashKey[float]()
+"""When a test was first begun, as Unix time."""
 
 
 @pytest.fixture

@@ -32,11 +32,6 @@ __all__ = ["certificates", "config", "controller"]
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def exported(controller: Controller) -> dict[str, list[bytes]]:
     """The lines of each trail, as an admin gets them."""
     found: dict[str, list[bytes]] = {}

@@ -30,11 +30,6 @@ LATE = timestamp_pb2.Timestamp(seconds=253_402_300_800)
 AGES = duration_pb2.Duration(seconds=2**61)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def absurd(channel: grpc.aio.Channel) -> list[tuple[Any, Any, str]]:
     """A call, its request, and the field that its refusal names."""
     jobs, hosts, access = job_stub(channel), host_stub(channel), access_stub(channel)

@@ -27,11 +27,6 @@ HOST = "hooks.example"
 REBINDING = Path(__file__).with_name("rebinding.py")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Receiver:
     port: int = 0

@@ -24,11 +24,6 @@ HANDSHAKE_S = 2.0
 WITHIN_S = 20.0
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Echo(asyncio.Protocol):
     """Says back what it hears."""
 

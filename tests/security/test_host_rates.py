@@ -31,11 +31,6 @@ KIB = 1 << 10
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """64 KiB an hour of each kind; ask for it before the controller."""
     for kind in MessageKind:

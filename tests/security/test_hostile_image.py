@@ -26,11 +26,6 @@ LABEL holdfast.job=another
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def view(tmp_path: Path) -> Iterator[PodmanView]:
     with podman_view(tmp_path) as made:
         yield made

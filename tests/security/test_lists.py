@@ -21,11 +21,6 @@ __all__ = ["certificates", "config", "controller"]
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def wide(name: str) -> job_pb2.CustomJob:
     """A job of 80 KB that waits."""
     made = job(name)

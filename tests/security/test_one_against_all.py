@@ -28,11 +28,6 @@ __all__ = ["certificates", "config", "controller", "jobs"]
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 # A user
 
 

@@ -29,11 +29,6 @@ ELSEWHERE = "127.0.0.2"
 TRIED_S = 30.0
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @contextlib.asynccontextmanager
 async def flood(port: int, count: int, files: TlsFiles | None = None) -> AsyncIterator[list[int]]:
     """So many connections from another address, each opened again as soon as it is closed; counts those opened.

@@ -30,11 +30,6 @@ __all__ = ["certificates", "config", "daemon"]
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def submitted(jobs: Any) -> str:
     answer = await jobs.CreateJob(job_pb2.CreateJobRequest(job=job()), timeout=WITHIN_S)
     return str(answer.job.id)

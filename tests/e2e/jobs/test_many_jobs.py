@@ -18,7 +18,7 @@ SLEEP = ("--", "sleep", "600")
 def sweep(cluster: DevCluster) -> dict[str, str]:
     """Three jobs of a sweep that run, by the value that they try."""
     return {
-        lr: cluster.detach("--name", f"sweep {lr}", "--label", "sweep=a", "--label", f"lr={lr}", *SLEEP)
+        lr: cluster.detach("--name", f"tuning {lr}", "--label", "sweep=a", "--label", f"lr={lr}", *SLEEP)
         for lr in ("0.1", "0.2", "0.3")
     }
 
@@ -34,8 +34,8 @@ def test_jobs_are_found_by_label_name_state_and_age(cluster: DevCluster, sweep: 
         cluster.reach(job, "RUNNING")
     assert names(cluster, "--label", "sweep=a") == ids
     assert names(cluster, "--label", "sweep=a", "--label", "lr=0.2") == [sweep["0.2"]]
-    assert names(cluster, "--name", "sweep *", "--since", "1h") == ids
-    assert names(cluster, "--name", "p 0.3", "--label", "sweep=a") == [sweep["0.3"]]
+    assert names(cluster, "--name", "tuning *", "--since", "1h") == ids
+    assert names(cluster, "--name", "g 0.3", "--label", "sweep=a") == [sweep["0.3"]]
     assert names(cluster, "--label", "sweep=a", "--state", "running", "--state", "failed") == ids
     assert names(cluster, "--label", "sweep=a", "--since", "2099-01-01T00:00:00Z") == []
     assert names(cluster, "--label", "sweep=a", "--mine") == ids
@@ -65,12 +65,12 @@ def test_every_command_takes_a_name_or_the_beginning_of_an_id(cluster: DevCluste
     job = sweep["0.1"]
     cluster.reach(job, "RUNNING")
     for line in ("job show", "job events", "job recoveries", "job hangs", "logs", "job restart"):
-        cluster.holdfast(*line.split(), "sweep 0.1")
-    cluster.holdfast("job", "hang-action", "sweep 0.1", "off", "--for", "1h")
+        cluster.holdfast(*line.split(), "tuning 0.1")
+    cluster.holdfast("job", "hang-action", "tuning 0.1", "off", "--for", "1h")
     assert cluster.holdfast("job", "show", job[:-1], "-o", "name").stdout.strip() == job
-    refused = cluster.holdfast("job", "show", "sweep", check=False)
+    refused = cluster.holdfast("job", "show", "tuning", check=False)
     assert refused.returncode == 125
-    assert "'sweep' may mean any of 3 jobs" in refused.stderr and all(
+    assert "'tuning' may mean any of 3 jobs" in refused.stderr and all(
         job in refused.stderr for job in sweep.values()
     )
 

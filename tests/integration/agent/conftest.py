@@ -29,11 +29,6 @@ HOST = f"host-{os.environ.get('PYTEST_XDIST_WORKER', 'gw0').removeprefix('gw')}"
 """Of its own for each process of tests: an agent clears away what carries its host's name, job and worker."""
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + "}"

@@ -4,11 +4,6 @@ import pytest
 from tests.integration.client.fake_controller import FakeController, Pki
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="session")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     return Pki.make(tmp_path_factory.mktemp("pki"))

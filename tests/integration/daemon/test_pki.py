@@ -28,11 +28,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def ca(tmp_path: Path) -> Path:
     directory = tmp_path / "pki"
     directory.mkdir()

@@ -13,11 +13,6 @@ from holdfast_controller.shell.rest.listener import _Protocol
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Connection:
     """A transport of asyncio's, from ``address``."""
 

@@ -16,11 +16,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def manager(tmp_path: Path) -> Iterator[socket.socket]:
     """The service manager's end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:

@@ -26,11 +26,6 @@ PYTHON = os.path.realpath(sys.executable)
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def links(tmp_path: Path) -> Path:
     made = tmp_path / "links"
     wheels.wheel(made, "tiny")

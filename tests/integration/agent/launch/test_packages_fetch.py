@@ -50,11 +50,6 @@ class Source(bundle_pb2_grpc.BundleServiceServicer):
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def source() -> Source:
     return Source()  # type: ignore[abstract]  # agents call nothing else
 

@@ -27,11 +27,6 @@ LOGIN = f"{USER}:{quote(PASSWORD, safe='')}@"
 TINY = Wanted(("tiny",))
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Wheels in ``old`` (1.0), ``new`` (2.0) and ``links`` (0.5); the authority's certificate in ``ca.pem``."""

@@ -36,11 +36,6 @@ ROLES = {
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def config(config: ControllerConfig, certificates: Certificates) -> ControllerConfig:
     directory = certificates.directory
     for name in (*USERS.values(), "root"):

@@ -17,11 +17,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def config(config: ControllerConfig) -> ControllerConfig:
     return dataclasses.replace(config, admins=("ann",))
 

@@ -21,11 +21,6 @@ JOB = '{"jobSpec": {"workerPoolSpecs": [{"replicaCount": 1, "processSpec": {"com
 HEAD = "message of the day, from ann, "
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Said:
     status: int

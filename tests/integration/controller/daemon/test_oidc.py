@@ -38,11 +38,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def provider(tmp_path: Path) -> Iterator[IdentityProvider]:
     made = IdentityProvider(tmp_path)
     yield made

@@ -16,11 +16,6 @@ from holdfast.v1 import access_pb2
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_weights_are_seen_and_outlive_a_kill_of_the_controller(daemon: Process, tmp_path: Path) -> None:
     process = daemon.start()
     controller = await daemon.ready(process)

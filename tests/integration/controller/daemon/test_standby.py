@@ -19,11 +19,6 @@ from holdfast_controller.shell.web import page_listener
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_a_takeover_while_the_page_is_being_opened_leaves_http_port_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

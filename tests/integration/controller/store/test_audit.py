@@ -21,11 +21,6 @@ from holdfast_controller.shell.base.audit_files import Retention
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def entry(number: int, **more: str) -> Entry:
     said: dict[str, Any] = {"who": "user/ann", "peer": "10.0.0.1", "call": "JobService/CreateJob", **more}
     return Entry(float(number), **said)

@@ -21,11 +21,6 @@ pytestmark = pytest.mark.anyio
 SCOPE = "holdfast.slice/holdfast-job-1-workerpool0-0.scope"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 NONE = Bounds()
 
 
