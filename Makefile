@@ -11,10 +11,11 @@ setup: $(STAMP)
 
 # The versions of uv.lock. What else is installed in .venv (torch, say) stays; the stubs are made anew each time.
 $(STAMP): pyproject.toml uv.lock $(shell find proto build_hooks -type f)
-	test -x $(PY) || python3 -m venv .venv
-	test -x .venv/bin/uv || $(PY) -m pip install --quiet --disable-pip-version-check uv
-	.venv/bin/uv sync --quiet --locked --inexact --all-extras --compile-bytecode --reinstall-package holdfast
-	touch $@
+	@echo "Installing Holdfast and what it needs into .venv; the first time takes a minute."
+	@test -x $(PY) || python3 -m venv .venv
+	@test -x .venv/bin/uv || $(PY) -m pip install --quiet --disable-pip-version-check uv
+	@.venv/bin/uv sync --quiet --locked --inexact --all-extras --compile-bytecode --reinstall-package holdfast
+	@touch $@
 
 # After a change of the dependencies in pyproject.toml; make lock UPGRADE=--upgrade takes the newest of all.
 lock:

@@ -297,13 +297,15 @@ class Client(HostCalls, HangCalls, ListCalls, ShellCalls, FaultCalls):
             except HoldfastError as error:
                 await self._wait(outage, error)
 
-    async def write_terminal(self, job_id: str, data: bytes, *, rows: int = 0, columns: int = 0) -> int:
-        """Type into the terminal of a job's rank 0, and say how large the window is; the bytes that were taken.
+    async def write_terminal(
+        self, job_id: str, data: bytes, *, rank: int = 0, rows: int = 0, columns: int = 0
+    ) -> int:
+        """Type into the terminal of a rank, and say how large the window is; the bytes that were taken.
 
         At most 4,000 bytes; none is taken while the program does not read what it was given before. Raises
         ``WrongState`` where nothing runs that has a terminal, and ``Denied`` for another user's job.
         """
-        request = job_pb2.WriteTerminalRequest(id=job_id, data=data, rows=rows, columns=columns)
+        request = job_pb2.WriteTerminalRequest(id=job_id, rank=rank, data=data, rows=rows, columns=columns)
         return (await self._unary(self._jobs.WriteTerminal, request)).taken
 
     async def stream_logs(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast._base.printable import one_line
+from holdfast._base.printable import one_line, spaced_line
 from holdfast._sdk import json_view
 from holdfast.cli.kit import exit_status
 from holdfast.errors import JobFailed
@@ -201,7 +201,7 @@ def failure_of(job: job_pb2.CustomJob) -> Failure | None:
         rank=error.rank if error.HasField("rank") else None,
         exit_code=error.exit_code if error.HasField("exit_code") else None,
         exception=one_line(error.raised),
-        details=tuple(map(one_line, error.details)),
+        details=tuple(spaced_line(line.rstrip()) for line in error.details),
     )
 
 

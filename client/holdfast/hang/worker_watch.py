@@ -16,7 +16,7 @@ from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, Worker
 from holdfast.hang.pipeline.learned_step import LearnedStep
 from holdfast.hang.pipeline.log_progress import COUNT_S, LineReader, WorkCount
 from holdfast.hang.pipeline.rank_baseline import Baseline, begin, observe
-from holdfast.hang.pipeline.step_count import LineCounts, StepCount
+from holdfast.hang.pipeline.step_count import LineCounts, Shown, StepCount
 from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
 from holdfast.hang.thresholds import Tuning
 
@@ -63,7 +63,7 @@ class WorkerWatch:
             self.last_progress_s = grown
         said = sample.progress
         self._note_work(sample)
-        shown, total = self._shown()
+        shown = self._shown()
         output = OutputFeatures(
             last_progress_s=self.last_progress_s,
             step=self.step,
@@ -71,25 +71,26 @@ class WorkerWatch:
             checkpoint_open=sample.files.checkpoint_open,
             reported=self.reported,
             began_work=self._work.began,
-            step_total=total,
+            step_total=shown.total,
             step_fell=self.count.fell_from is not None,
             phase=_phase(said),
             saved_step=_highest(one.saved for one in said),
             resumed_step=_highest(one.resumed for one in said),
-            bar_step=shown,
+            bar_step=shown.done,
+            bar_is_step=shown.is_step,
             step_s=self.step_s,
         )
         return WorkerFeatures(
             sample.worker, self.host, sample.at_s, self._ranks, output, sample.idle_reason, sample.own_world
         )
 
-    def _shown(self) -> tuple[float | None, float | None]:
+    def _shown(self) -> Shown:
         """The step read from lines, where the program reports none; and the total, from either."""
         if self.step is not None:
-            return None, self.count.total_beside(self.step)
+            return Shown(None, self.count.total_beside(self.step), is_step=False)
         if self.learned.chosen is not None:
-            return self.learned.step, None
-        return self.counts.shown() or (None, None)
+            return Shown(self.learned.step, None, is_step=True)
+        return self.counts.shown() or Shown(None, None, is_step=False)
 
     def is_news(self, vector: WorkerFeatures) -> bool:
         """Whether the features should be sent now."""

@@ -150,12 +150,12 @@ def test_it_outlives_the_agent_and_the_controller(cluster: DevCluster) -> None:
     assert "bob has 41" in typist.said
 
 
-def test_only_rank_0_has_a_terminal_and_only_a_job_that_asked(cluster: DevCluster) -> None:
+def test_each_rank_has_a_terminal_and_only_of_a_job_that_asked(cluster: DevCluster) -> None:
     show = "import os, sys; print('tty', os.environ['RANK'], os.isatty(0), os.isatty(1), flush=True)"
     job = cluster.detach("--pty", "--replicas", "2", "--", sys.executable, "-c", show)
     cluster.reach(job, "SUCCEEDED")
     said = cluster.holdfast("logs", job).stdout
-    assert "tty 0 True True" in said and "tty 1 False False" in said
+    assert "tty 0 True True" in said and "tty 1 True True" in said
     plain = cluster.detach("--", "sleep", "600")
     cluster.reach(plain, "RUNNING")
     with pytest.raises(WrongState, match="has no terminal"):
@@ -195,3 +195,23 @@ def test_a_job_that_waits_at_its_terminal_is_stopped_as_others_are(cluster: DevC
         cluster.holdfast("cancel", job_of(typist.said))
         assert typist.ends() == 130
     assert cluster.ranks(job_of(typist.said)) == {}
+
+
+def test_a_breakpoint_on_another_rank_waits_at_its_own_terminal(cluster: DevCluster) -> None:
+    asks = "import os; rank = os.environ['RANK']; rank == '1' and breakpoint()\nprint('rank', rank, 'goes on')"
+    with run(cluster, "run", "--pty", "--replicas", "2", "--", sys.executable, "-c", asks) as typist:
+        typist.sees("holdfast job attach ")
+        job = job_of(typist.said)
+        with run(cluster, "job", "attach", job, "--rank", "1") as other:
+            other.sees("(Pdb) ")
+            other.types("c\r")
+            assert other.ends() == 0
+        assert typist.ends() == 0
+    assert "rank 1 goes on" in other.said and "rank 0 goes on" in typist.said
+    with run(cluster, "job", "attach", job, "--rank", "2") as wrong:
+        wrong.sees("--rank: 2 is no rank of this job")
+
+
+def test_a_breakpoint_without_a_terminal_says_how_to_have_one(cluster: DevCluster) -> None:
+    told = cluster.holdfast("run", "--", sys.executable, "-c", "breakpoint()\n1", check=False).stderr
+    assert "breakpoint() takes a terminal, which each rank has by: holdfast run --pty" in told

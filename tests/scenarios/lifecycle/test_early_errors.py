@@ -102,7 +102,7 @@ def test_the_lines_of_a_program_that_an_older_agent_runs_count_as_before() -> No
 @pytest.mark.parametrize(
     ("said", "advice"),
     [
-        ("bdb.BdbQuit", "breakpoint() takes a terminal, which rank 0 has by holdfast run --pty"),
+        ("bdb.BdbQuit", "breakpoint() takes a terminal, which each rank has by holdfast run --pty"),
         ("ModuleNotFoundError: No module named 'torch'", "nothing of your own environment unless COMMAND is"),
     ],
 )

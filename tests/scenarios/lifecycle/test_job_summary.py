@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.scenarios.hang_stories import hangs_until_restart
@@ -38,13 +39,13 @@ def running(hosts: int = 3, **rules: object) -> World:
     return world
 
 
-def steps(world: World, step: float | None = 48_120.0, total: float | None = None, phase: str = "") -> None:
+def steps(world: World, step: float | None = 48_120.0, total: float | None = None, **output: Any) -> None:
     """Both workers report progress."""
     job = world.cluster.jobs["a"]
     for member, place in zip(job.gang.members, job.places, strict=True):
         ranks = tuple(RankFeatures(rank, Motion.WORKING, world.mono) for rank in member.ranks)
-        output = OutputFeatures(world.mono, step, step_total=total, phase=phase)
-        world.features("a", WorkerFeatures(member.name, place.host, world.mono, ranks, output))
+        features = OutputFeatures(world.mono, step, step_total=total, **output)
+        world.features("a", WorkerFeatures(member.name, place.host, world.mono, ranks, features))
     world.wait(1, beating=list(world.sessions))
 
 
@@ -95,6 +96,12 @@ def starting() -> World:
 def trains() -> World:
     world = running()
     steps(world, total=120_000.0)
+    return world
+
+
+def counts_epochs() -> World:
+    world = running()
+    steps(world, None, total=200.0, bar_step=40.0)
     return world
 
 
@@ -379,6 +386,14 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         trains,
         Condition.WORKS,
         "Trains: step 48,120 of 120,000",
+        "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
+        "Nothing had to be done",
+        "Nothing",
+    ),
+    (
+        counts_epochs,
+        Condition.WORKS,
+        "Trains: 40 of 200",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
         "Nothing had to be done",
         "Nothing",

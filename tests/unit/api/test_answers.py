@@ -47,6 +47,16 @@ def test_exit_codes_are_those_of_the_last_launch_as_a_shell_says_them() -> None:
     assert result.error is not None and result.error.exception == "ValueError: x"
 
 
+def test_the_lines_of_a_traceback_keep_their_indentation() -> None:
+    job = failed()
+    job.error.details.extend(
+        ["Traceback (most recent call last):", '  File "x\x1b.py", line 3\n', "    raise ValueError"]
+    )
+    error = result_of(job).error
+    assert error is not None
+    assert error.details == ("Traceback (most recent call last):", '  File "x?.py", line 3', "    raise ValueError")
+
+
 def test_a_checked_failure_holds_the_result() -> None:
     with pytest.raises(JobFailed, match="Job j-1 FAILED: rank 2 failed See: holdfast job show j-1") as raised:
         result_of(failed()).check()

@@ -140,7 +140,7 @@ def test_a_command_like_no_other_is_not_guessed() -> None:
         (["job", "rerun", "j1", "--gres", "gpu:8"], "--gpus N"),
         (["run", "--wait", "--", "true"], "It waits for the job unless --detach"),
         (["run", "-N", "2", "--", "true"], "Workers are --replicas N"),
-        (["run", "-it", "--", "bash"], "A terminal for rank 0 is --pty."),
+        (["run", "-it", "--", "bash"], "A terminal for each rank is --pty."),
         (["ps", "-u", "ann"], "Your jobs are --mine"),
         (["logs", "j1", "-n", "5"], "--tail LINES"),
         (["job", "logs", "j1", "--previous"], "Earlier launches are --generation N"),

@@ -68,11 +68,11 @@ def test_a_pool_of_several_workers_stays_one_pool() -> None:
     assert pool.replica_count == 6
 
 
-def test_only_the_first_of_more_workers_has_the_terminal() -> None:
+def test_more_workers_have_terminals_too() -> None:
     old = of_run()
     old.job_spec.worker_pool_specs[0].process_spec.terminal = True
     pools = again(old, Changes(replicas=2), {}).job_spec.worker_pool_specs
-    assert [pool.process_spec.terminal for pool in pools] == [True, False]
+    assert [pool.process_spec.terminal for pool in pools] == [True, True]
 
 
 def test_workers_that_differ_keep_their_numbers() -> None:

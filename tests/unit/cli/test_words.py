@@ -38,7 +38,19 @@ def test_an_age_has_one_unit(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.84, "0.8s"), (42, "42s"), (192, "3m 12s"), (7500, "2h 5m"), (7200, "2h"), (273_600, "3d 4h"), (60, "1m")],
+    [
+        (0.071, "71ms"),
+        (0.84, "840ms"),
+        (0.9996, "1.0s"),
+        (4.24, "4.2s"),
+        (0, "0ms"),
+        (42, "42s"),
+        (192, "3m 12s"),
+        (7500, "2h 5m"),
+        (7200, "2h"),
+        (273_600, "3d 4h"),
+        (60, "1m"),
+    ],
 )
 def test_a_span_has_two_units(seconds: float, text: str) -> None:
     assert span(seconds) == text

@@ -71,6 +71,7 @@ vectors = st.builds(
         saved_step=maybe,
         resumed_step=maybe,
         bar_step=maybe,
+        bar_is_step=st.booleans(),
         step_s=maybe,
     ),
     declared_idle=words,

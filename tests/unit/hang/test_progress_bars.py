@@ -15,7 +15,8 @@ def shown(*lines: str) -> tuple[float, float] | None:
     bars = LineCounts()
     for line in lines:
         bars.take(0, line)
-    return bars.shown()
+    found = bars.shown()
+    return (found.done or 0.0, found.total or 0.0) if found is not None else None
 
 
 def test_the_newest_state_of_a_bar_is_shown_until_after_its_end() -> None:
@@ -56,7 +57,7 @@ def test_ranks_have_bars_of_their_own() -> None:
     bars = LineCounts()
     for rank, done in ((0, 5), (1, 4), (0, 6), (1, 5)):
         bars.take(rank, bar(done, 10))
-    assert bars.shown() == (6.0, 10.0)
+    assert bars.shown() == (6.0, 10.0, False)
 
 
 def test_ever_new_bars_take_no_more_memory() -> None:
@@ -86,6 +87,32 @@ def test_ever_new_bars_take_no_more_memory() -> None:
 )
 def test_counts_of_steps_and_epochs_are_read(line: str, count: tuple[float, float]) -> None:
     assert shown(line) == count
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ([f"step={44 * epoch} epoch={epoch}/200 loss=0.14" for epoch in (20, 40)], (1760.0, 8800.0, True)),
+        ([f"Epoch [{epoch}/10], global_step: {50 * epoch}" for epoch in (1, 2, 2, 3)], (150.0, 500.0, True)),
+        (["step=880 epoch=20/200"], None),
+        ([f"step={10 * n} epoch={1 + n // 5}/3" for n in range(1, 8)], (2.0, 3.0, False)),
+        (
+            [f"step={step} epoch={epoch}/3" for step, epoch in ((0, 0), (44, 1), (88, 2), (90, 2))],
+            (2.0, 3.0, False),
+        ),
+        (["epoch=20/200", "epoch=40/200"], (40.0, 200.0, False)),
+        (["epoch=20/200 loss=2", "epoch=40/200 step=7"], (40.0, 200.0, False)),
+        (["step 120/5000"], (120.0, 5000.0, True)),
+        ([bar(50, 1000)], (50.0, 1000.0, False)),
+    ],
+)
+def test_a_step_beside_an_epoch_goes_before_it_and_no_epoch_is_called_a_step(
+    lines: list[str], found: tuple[float, float, bool] | None
+) -> None:
+    bars = LineCounts()
+    for line in lines:
+        bars.take(0, line)
+    assert bars.shown() == found
 
 
 @pytest.mark.parametrize(

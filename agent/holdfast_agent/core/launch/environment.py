@@ -141,8 +141,7 @@ def plan_ranks(
         if container is not None:
             argv = image_argv(container, launch, argv)
         stdout, stderr = log_paths(facts, assignment.key, assignment.generation, rank)
-        terminal = launch.task.terminal and rank == 0
-        planned.append(RankLaunch(rank, argv, env, cwd, stdout, stderr, secrets, terminal))
+        planned.append(RankLaunch(rank, argv, env, cwd, stdout, stderr, secrets, launch.task.terminal))
     return tuple(planned)
 
 

@@ -37,24 +37,29 @@ LAST_WORDS_S = 5.0
 
 
 async def follow(
-    client: Client, job: job_pb2.CustomJob, console: Console, *, show_all: bool = False, terminal: bool = False
+    client: Client,
+    job: job_pb2.CustomJob,
+    console: Console,
+    *,
+    show_all: bool = False,
+    terminal: int | None = None,
 ) -> int:
     """Tell a job's story from its beginning on; the exit status once it has ended, or 0 when the user has left.
 
-    ``terminal``: what the user types goes to rank 0 while it runs, and what it prints comes as it is.
+    ``terminal``: what the user types goes to this rank while it runs, and what it prints comes as it is.
     """
     return await _Follower(client, job, console, show_all=show_all, terminal=terminal).run()
 
 
 class _Follower:
     def __init__(
-        self, client: Client, job: job_pb2.CustomJob, console: Console, *, show_all: bool, terminal: bool
+        self, client: Client, job: job_pb2.CustomJob, console: Console, *, show_all: bool, terminal: int | None
     ) -> None:
         world = ranks_of(job.job_spec)
         self._client = client
         self._job = job
         self._console = console
-        self._ranks: tuple[int, ...] = () if show_all else (0,)
+        self._ranks: tuple[int, ...] = () if show_all else (terminal or 0,)
         self._output = RankOutput(console, many=show_all and len(world) > 1)
         self._on_link = console.on_link()
         self._failures: dict[int, list[job_pb2.WatchJobResponse]] = {}
@@ -73,11 +78,11 @@ class _Follower:
         last: job_pb2.CustomJob | None = None
         complete, waited_s = False, 0.0
         async with anyio.create_task_group() as tasks:
-            back = "job attach" if self._terminal else "logs -f"
+            back = "job attach" if self._terminal is not None else "logs -f"
             with _Detached(self._job.id, self._console, tasks.cancel_scope, back) as detached:
                 self._leave = detached.leave
                 tasks.start_soon(self._keep_bars_current)
-                if not self._terminal:
+                if self._terminal is None:
                     tasks.start_soon(self._note_silence)
                 self._read(tasks, self._ranks)
                 await self._watch(tasks)
@@ -111,8 +116,8 @@ class _Follower:
         events = self._client.watch_job(self._job.id, on_link=self._on_link)
         async with contextlib.aclosing(events):
             async for event in events:
-                if self._terminal and event.state == job_pb2.JOB_STATE_RUNNING and not self._typing:
-                    await self._type(tasks)
+                if self._terminal is not None and event.state == job_pb2.JOB_STATE_RUNNING and not self._typing:
+                    await self._type(tasks, self._terminal)
                 if event_lines.is_failure(event):
                     self._note_failure(event)
                 if (rank := event_lines.blamed_rank(event)) is not None:
@@ -146,7 +151,7 @@ class _Follower:
         with anyio.move_on_after(LAST_WORDS_S), contextlib.suppress(HoldfastError, OutputClosed):
             if in_view:
                 await self._shown_to_its_end(rank, exit_.generation)
-            elif not self._terminal:
+            elif self._terminal is None:
                 await self._show_last_words(rank, exit_.generation)
         self._console.note(failure.message)
 
@@ -180,17 +185,21 @@ class _Follower:
             self._job.id, ranks=(rank,), generation=generation, tail_lines=lines, on_link=self._on_link
         )
 
-    async def _type(self, tasks: anyio.abc.TaskGroup) -> None:
+    async def _type(self, tasks: anyio.abc.TaskGroup, rank: int) -> None:
         from holdfast.cli.jobs.terminal import Keyboard
 
         self._typing = True
 
         async def write(keys: bytes, rows: int, columns: int) -> int:
-            return await self._client.write_terminal(self._job.id, keys, rows=rows, columns=columns)
+            return await self._client.write_terminal(self._job.id, keys, rank=rank, rows=rows, columns=columns)
 
         # Before anything says so: what is typed upon that must not be taken for a line of the user's own terminal.
         await tasks.start(Keyboard(write, self._leave).run)
-        self._console.note("its terminal is yours; to leave it running, type Enter ~ .")
+        self._console.note(f"the terminal of rank {rank} is yours; to leave it running, type Enter ~ .")
+        if rank == 0 and len(ranks_of(self._job.job_spec)) > 1:
+            self._console.note(
+                f"a breakpoint of another rank waits at: holdfast job attach {self._job.id} --rank R"
+            )
 
     def _read(self, tasks: anyio.abc.TaskGroup, ranks: tuple[int, ...]) -> None:
         async def read() -> None:

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     help="With --package: wheels, archives or folders of your own to install there, with commas.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Show the output of all ranks.")
-@click.option("--pty", is_flag=True, help="Give rank 0 a terminal, joined to yours: for breakpoint() and input().")
+@click.option("--pty", is_flag=True, help="Give each rank a terminal, rank 0's joined to yours: for breakpoint().")
 @click.option("--detach", is_flag=True, help="Print the job's id and return.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
@@ -109,8 +109,8 @@ def run(
     With --array it runs once for each index, and a line is printed for each as it ends.
 
     Shows the output of rank 0, and the last lines of the rank that fails first; --all shows that of every rank. With
-    --pty Ctrl-C goes to the program, Enter ~ . leaves it running, and a program that fails is not restarted unless
-    --max-restarts says so.
+    --pty Ctrl-C goes to rank 0, Enter ~ . leaves it running, `job attach JOB --rank R` joins the terminal of another
+    rank, and a program that fails is not restarted unless --max-restarts says so.
     """
     for option, given in (("--requirements", requirements), ("--extra-packages", extra_packages)):
         if given and package is None:
@@ -155,8 +155,9 @@ def run(
 
 @click.command()
 @job_argument()
-def attach(word: str) -> None:
-    """Join your terminal to that of a job.
+@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Global rank to type to.")
+def attach(word: str, rank: int) -> None:
+    """Join your terminal to that of a rank.
 
     For jobs of `run --pty`. Shows the output from the start, and gives the program what you type. Enter ~ . leaves it
     running.
@@ -164,14 +165,16 @@ def attach(word: str) -> None:
 
     async def work(client: Client) -> int:
         from holdfast.cli.jobs.following import follow
+        from holdfast.cli.pages import gang
 
         job = await job_of(client, word)
-        if not any(pool.process_spec.terminal for pool in job.job_spec.worker_pool_specs[:1]):
+        gang.chosen(gang.ranks_of(job.job_spec), (), (rank,))
+        if not any(pool.process_spec.terminal for pool in job.job_spec.worker_pool_specs):
             problem = f"Job {job.id} has no terminal."
             raise HoldfastError(problem, fix=f"See what it prints: holdfast logs -f {job.id}")
         with contextlib.suppress(WrongState):  # it isn't running yet, or has ended
-            await client.write_terminal(job.id, b"")  # another user's job may not drive this terminal
-        return await follow(client, job, Console(raw=True), terminal=True)
+            await client.write_terminal(job.id, b"", rank=rank)  # another user's job may not drive this terminal
+        return await follow(client, job, Console(raw=True), terminal=rank)
 
     check_terminal()
     sys.exit(with_client(work))
@@ -204,6 +207,6 @@ def _running(
             console.note(f"array {created.array.id}: {created.display_name}")
             return await array_ended(client, created)
         console.note(f"job {created.id}: {created.display_name}")
-        return await follow(client, created, console, show_all=show_all, terminal=pty)
+        return await follow(client, created, console, show_all=show_all, terminal=0 if pty else None)
 
     return work

@@ -17,8 +17,10 @@ def age(seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """``0.8s``, ``42s``, ``3m 12s``, ``2h 5m``, ``3d 4h``: two units, for sentences."""
+    """``71ms``, ``4.2s``, ``42s``, ``3m 12s``, ``2h 5m``, ``3d 4h``: two units, for sentences."""
     seconds = max(0.0, seconds)
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.0f}ms"
     if seconds < 10:
         return f"{seconds:.1f}s"
     whole = int(seconds)

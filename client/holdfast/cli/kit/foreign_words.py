@@ -140,7 +140,7 @@ _NEW_JOB = {
     "requeue": "It is restarted by itself: --max-restarts N in place, --max-retries N on other hosts.",
     "rm": "Nothing of it is left on the hosts; holdfast job delete JOB removes its record.",
     "time": "The longest run time is --timeout 2h.",
-    "tty": "A terminal for rank 0 is --pty.",
+    "tty": "A terminal for each rank is --pty.",
     "volume": "Folders of the hosts are there as they are; for containers a job file names volumes.",
     "wait": "It waits for the job unless --detach is given.",
 }

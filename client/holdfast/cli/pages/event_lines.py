@@ -143,6 +143,9 @@ def farewell(job: job_pb2.CustomJob, waited_s: float) -> list[str]:
     lines = [f"{state} {after}" + (f": {problem}" if (problem := end_of(job)) else "")]
     if job.error.why_final:
         lines.append(f"  {job.error.why_final}")
+    pools = job.job_spec.worker_pool_specs
+    if job.error.raised.endswith("BdbQuit") and not any(pool.process_spec.terminal for pool in pools):
+        lines.append("  breakpoint() takes a terminal, which each rank has by: holdfast run --pty")
     if job.state != job_pb2.JOB_STATE_CANCELLED:
         lines.append(f"  more:  holdfast job show {job.id}")
     return lines

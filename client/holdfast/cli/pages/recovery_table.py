@@ -65,7 +65,7 @@ def row(recovery: job_pb2.Recovery, now: float) -> Row:
         str(recovery.attempt),
         str(recovery.generation),
         clock(recovery.started_at.seconds, now),
-        _short(recovery.lost) if over else Cell("going on", "33"),
+        span(seconds(recovery.lost)) if over else Cell("going on", "33"),
         recovery.end_reason or "-",
         (recovery.end_related_task or "-") + " (injected)" * recovery.injected,
         ANSWERS.get(recovery.end_recover, recovery.end_recover or "-") + _how(recovery),
@@ -87,7 +87,7 @@ def summary(job: job_pb2.CustomJob) -> str:
     more = "" if len(over) == count else f" so far, {count - len(over)} of them going on"
     lost = Duration()
     lost.FromNanoseconds(sum(each.lost.ToNanoseconds() for each in job.recoveries))
-    return f"{recoveries}, {_short(lost)} lost{more}"
+    return f"{recoveries}, {span(seconds(lost))} lost{more}"
 
 
 def _phases_in_words(phases: job_pb2.RecoveryPhases) -> str:
@@ -99,10 +99,4 @@ def _phases_in_words(phases: job_pb2.RecoveryPhases) -> str:
         ("start", phases.start),
         ("catch up", phases.catch_up),
     )
-    return ", ".join(f"{name} {_short(spent)}" for name, spent in each if spent.ToNanoseconds() >= 500_000)
-
-
-def _short(duration: Duration) -> str:
-    """``110ms``, ``2.9s``, ``3m 12s``."""
-    spent_s = seconds(duration)
-    return f"{spent_s * 1000:.0f}ms" if spent_s < 1 else span(spent_s)
+    return ", ".join(f"{name} {span(seconds(spent))}" for name, spent in each if spent.ToNanoseconds() >= 500_000)

@@ -81,7 +81,8 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
     if request.hang_timeout_s is not None:
         set_seconds(spec.fault_tolerance.hang_detection.timeout, request.hang_timeout_s)
     if request.terminal:
-        spec.worker_pool_specs[0].process_spec.terminal = True
+        for pool in spec.worker_pool_specs:
+            pool.process_spec.terminal = True
         if request.max_restarts is None:
             spec.fault_tolerance.max_worker_restarts = 0  # a debugger that was quit is no failure to repair
     return job_pb2.CustomJob(display_name=request.name or name_of(request.command), job_spec=spec)

@@ -142,8 +142,6 @@ def _give_replicas(spec: spec_pb2.CustomJobSpec, replicas: int) -> None:
         kind = spec_pb2.WorkerPoolSpec()
         kind.CopyFrom(pool)
         kind.ClearField("replica_count")
-        if kind.HasField("process_spec"):
-            kind.process_spec.ClearField("terminal")
         kinds.append(kind)
     first = kinds[0]
     if any(kind != first for kind in kinds) or len(pools) > 2 or (len(pools) == 2 and pools[0].replica_count != 1):

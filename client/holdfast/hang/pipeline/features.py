@@ -162,6 +162,8 @@ class OutputFeatures:
     # Read from a count in the output (a bar, ``Epoch 3/10``) or learned from its lines, where the program reports no
     # step.
     bar_step: float | None = None
+    # The output calls that a step; else it counts something else, such as epochs.
+    bar_is_step: bool = False
     # When the program reported its newest step; None where it reports none.
     step_s: float | None = None
 

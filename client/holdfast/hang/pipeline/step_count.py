@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from holdfast.hang.pipeline.log_progress import PREPARES, PREPARING, STEP_WORD, TRAINS, normalised
 
@@ -23,6 +24,14 @@ _COUNT = re.compile(
 _BAR_AFTER = re.compile(r" \[\d{1,9}:\d\d|\s{0,2}\[?[━╸╺█=>#.-]{3}")
 _BAR_BEFORE = re.compile(r"[━╸╺█▉▊▋▌▍▎▏]{2}\s{0,3}\Z")
 _WORD_BEFORE = re.compile(STEP_WORD + r"[\s:=\[(#,'\"-]{0,12}\Z", re.IGNORECASE)
+_STEP_BEFORE = re.compile(
+    r"(?<![a-z])(?:steps?|iters?|iterations?|it|updates?)[\s:=\[(#,'\"-]{0,12}\Z", re.IGNORECASE
+)
+_EPOCH_BEFORE = re.compile(r"(?<![a-z])epochs?[\s:=\[(#,'\"-]{0,12}\Z", re.IGNORECASE)
+_STEP_BESIDE = re.compile(
+    r"(?<![a-z])(?:steps?|iters?|iterations?)[\s:=#'\"-]{0,4}(\d{1,15})(?![\d/]|[.,:]\d|\s{0,6}/|\s{1,6}(?:out )?of\s)",
+    re.IGNORECASE,
+)
 _BRACKET_BEFORE = re.compile(r"\[\s{0,12}\Z")
 _OF_EACH = re.compile(
     r"(?<![a-z])(?:ep(?:och)?|fold|stage|trial|part|file|chunk|shard|run)s?\W{0,4}#", re.IGNORECASE
@@ -68,6 +77,14 @@ class StepCount:
         return self.total if math.isfinite(self.total) and self.total >= max(step, 1.0) else None
 
 
+class Shown(NamedTuple):
+    """How far the output is, where that is known; ``is_step`` where it calls that a step."""
+
+    done: float | None
+    total: float | None
+    is_step: bool
+
+
 @dataclass
 class Counted:
     """A count with its total, and the words before it."""
@@ -78,11 +95,37 @@ class Counted:
     total: float
     # Its total is that of an epoch, say, and not the job's.
     of_each: bool = False
+    is_step: bool = False
+    # Beside a count of epochs: the step in the same line, and whether all epochs have equally many; None until a
+    # second epoch tells.
+    step: float | None = None
+    even: bool | None = None
 
     @property
     def counts_on(self) -> bool:
         """Whether it is the job's, and not full."""
         return not self.of_each and self.done < self.total
+
+    @property
+    def shown(self) -> Shown | None:
+        """What is shown of it: the step beside a count of epochs where that has a total too, else the count."""
+        if self.done <= 0 or (self.step is not None and self.even is None):
+            return None
+        if self.step is not None and self.even:
+            return Shown(self.step, round(self.total * self.step / self.done), is_step=True)
+        return Shown(self.done, self.total, self.is_step)
+
+    def go_on(self, new: Counted) -> None:
+        """Take in the same count in a later line."""
+        self.of_each |= new.done < self.done or new.done > self.total
+        if self.even is not False and (new.done, new.step) != (self.done, self.step):
+            self.even = (
+                self.step is not None
+                and new.step is not None
+                and new.done > self.done
+                and new.step * self.done == self.step * new.done
+            )
+        self.done, self.step = new.done, new.step
 
 
 @dataclass
@@ -91,7 +134,8 @@ class LineCounts:
 
     Of those that aren't full, the one that began first tells most of the job: an inner loop's count begins after the
     outer one's, and an evaluation's after the training's. One that starts over, or that names what it is of
-    (``Epoch 3``), is of each epoch: its total isn't the job's. Nor are counts of loading and of evaluating.
+    (``Epoch 3``), is of each epoch: its total isn't the job's. Nor are counts of loading and of evaluating. Of
+    ``step=1760 epoch=40/200`` the step is shown, of 8800, once a second epoch has had equally many.
     """
 
     counts: tuple[Counted, ...] = ()
@@ -104,20 +148,24 @@ class LineCounts:
         for found in _COUNT.finditer(line):
             label, of_each = _label(line, found)
             if label is not None:
-                self._note(Counted(rank, label[:MAX_LABEL], float(found[1]), float(found[2]), of_each))
+                count = Counted(rank, label[:MAX_LABEL], float(found[1]), float(found[2]), of_each)
+                before = line[: found.start()]
+                count.is_step = _STEP_BEFORE.search(before) is not None
+                if _EPOCH_BEFORE.search(before) and (beside := _STEP_BESIDE.search(line)):
+                    count.step = float(beside[1])
+                self._note(count)
 
-    def shown(self) -> tuple[float, float] | None:
-        """(Steps done, total) of the count that tells most of the job; None where none does."""
+    def shown(self) -> Shown | None:
+        """The count that tells most of the job; None where none does."""
         whole = [count for count in self.counts if not count.of_each]
         best = next((count for count in whole if count.counts_on), whole[-1] if whole else None)
-        return (best.done, best.total) if best and best.done > 0 else None
+        return best.shown if best else None
 
     def _note(self, new: Counted) -> None:
         alike = [count for count in self.counts if (count.rank, count.label) == (new.rank, new.label)]
         known = next((count for count in alike if count.total == new.total), None)
         if known is not None:
-            known.of_each |= new.done < known.done or new.done > known.total
-            known.done = new.done
+            known.go_on(new)
             return
         if not 0 <= new.done <= new.total or new.total < 2:
             return

@@ -77,7 +77,7 @@ class ProcessSpec(Model):
     secret_env: SecretEnv = ()
     """Environment variables whose values come from the controller's store of secrets or from files on the hosts."""
     terminal: Annotated[bool, Flag()] = False
-    """Rank 0 of the job, where it is of this pool, has a terminal to be typed into: see holdfast run --pty."""
+    """Each rank of this pool has a terminal to be typed into: see holdfast run --pty."""
 
 
 class ContainerSpec(Model):

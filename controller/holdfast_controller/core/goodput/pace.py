@@ -31,11 +31,12 @@ def note_pace(watch: ProgressWatch, reached: Reached) -> None:
 
 
 def pace_in_words(watch: ProgressWatch | None) -> str:
-    """Such as ``1.42 s a step, as usual``; empty until there are ten minutes of steps."""
+    """Such as ``1.42 s a step, as usual``, ``12.00 s each`` of epochs; empty until there are ten minutes of steps."""
     if watch is None or len(watch.pace) <= RECENT:
         return ""
     recent_ms = _step_ms(watch.pace[-(RECENT + 1) :])
-    words = f"{duration(recent_ms)} a step"
+    is_step = watch.last is None or watch.last.of is None
+    words = f"{duration(recent_ms)} {'a step' if is_step else 'each'}"
     if not watch.best_hour_ms:
         return words
     slower = recent_ms / watch.best_hour_ms

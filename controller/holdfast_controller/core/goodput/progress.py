@@ -126,7 +126,8 @@ def _note_step(watch: ProgressWatch, vector: WorkerFeatures, at: int, now: Now) 
             watch.stepless = at
         return False
     when = moved if output.step_s is None or output.step is None else min(_ms(output.step_s, now), at)
-    reached = Reached(when if watch.last is None else max(when, watch.last.at), step)
+    of = None if output.step is not None or output.bar_is_step else output.step_total
+    reached = Reached(when if watch.last is None else max(when, watch.last.at), step, of)
     if watch.first is None:
         watch.first = watch.last = reached
         note_stretch(watch, reached)

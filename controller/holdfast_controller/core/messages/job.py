@@ -163,7 +163,7 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
             return f"generation {event.generation} is back at step {event.step:g}"
         case ev.ProgressRecorded():
             last = event.progress.last
-            reached = f"had reached step {last.step:g}" if last is not None else "reported no step"
+            reached = f"had reached {last.in_words}" if last is not None else "reported no step"
             return f"generation {event.generation} {reached}"
         case ev.PrimaryCompleted():
             grace_s = job.gang.end_grace_s

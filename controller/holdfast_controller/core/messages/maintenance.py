@@ -37,7 +37,9 @@ def maintenance_ahead(event: MaintenanceAhead) -> str:
 
 
 def span(seconds: float) -> str:
-    """A duration in words, such as ``45 s``, ``20 min``, ``6 h`` or ``3 days``."""
+    """A duration in words, such as ``71 ms``, ``45 s``, ``20 min``, ``6 h`` or ``3 days``."""
+    if 0 < seconds < 0.9995:
+        return f"{max(1000 * seconds, 1):.0f} ms"
     for size, unit in ((172_800.0, "days"), (7200.0, "h"), (120.0, "min")):
         if seconds >= size:
             return f"{seconds / _UNITS[unit]:.0f} {unit}"

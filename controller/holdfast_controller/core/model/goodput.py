@@ -97,6 +97,13 @@ class Reached:
 
     at: int
     step: float
+    of: float | None = None
+    """What it counts up to where the output doesn't call it a step; None for a step."""
+
+    @property
+    def in_words(self) -> str:
+        """Such as ``step 1760``, or ``40 of 200`` for what isn't called a step."""
+        return f"step {self.step:g}" if self.of is None else f"{self.step:g} of {self.of:g}"
 
 
 @dataclass(frozen=True, slots=True)

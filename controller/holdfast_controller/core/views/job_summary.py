@@ -84,7 +84,7 @@ def _condition(cluster: Cluster, job: Job, queue_view: QueueView, now: Now) -> S
     return found
 
 
-_NO_TERMINAL = ("bdb.BdbQuit", "BdbQuit")
+_DEBUGGER_QUIT = ("bdb.BdbQuit", "BdbQuit")
 
 
 def _ended(job: Job) -> Summary:
@@ -111,9 +111,9 @@ def _ended(job: Job) -> Summary:
             advice, command = "See what it wrote last", f"holdfast logs {job.id}{rank} --tail 100"
             if error is None or error.rank is None:
                 advice, command = "See what led to it", f"holdfast job events {job.id}"
-            elif error.raised.startswith(_NO_TERMINAL):
+            elif error.raised.startswith(_DEBUGGER_QUIT) and not any(pool.task.terminal for pool in job.gang.pools):
                 advice = (
-                    "breakpoint() takes a terminal, which rank 0 has by holdfast run --pty; see what it wrote by"
+                    "breakpoint() takes a terminal, which each rank has by holdfast run --pty; see what it wrote by"
                 )
             elif error.raised.startswith("ModuleNotFoundError"):
                 advice = (
@@ -229,7 +229,8 @@ def _training(known: Training, detector: str, pace: str) -> str:
         return f"Runs: {detector}" if detector else "Runs; nothing is known of its progress yet"
     verb = {"evaluate": "Evaluates", "save": "Saves a checkpoint"}.get(known.phase, "Trains")
     total = f" of {known.total:,.0f}" if known.total is not None else ""
-    return ", ".join(filter(None, (f"{verb}: step {known.step:,.0f}{total}", pace)))
+    step = "step " if known.is_step else ""
+    return ", ".join(filter(None, (f"{verb}: {step}{known.step:,.0f}{total}", pace)))
 
 
 def _hanging(job: Job, hang: Hang, now: Now) -> Summary:

@@ -21,6 +21,8 @@ class Training:
     saved_step: float | None = None
     reported: bool = False
     """The program reports the step, or a pattern of the job finds it; else it is read from counts in its output."""
+    is_step: bool = True
+    """False for what the output counts, with its total, and doesn't call a step: epochs, say."""
 
 
 UNKNOWN = Training()
@@ -44,6 +46,7 @@ def training_of(cluster: Cluster, job: Job) -> Training:
         total=total if step is not None and total is not None and total >= step else None,
         phase=next((phase for phase in _PHASES if any(output.phase == phase for output in outputs)), ""),
         reported=bool(reported),
+        is_step=bool(reported) or all(output.bar_is_step or output.step_total is None for output in counted),
         saved_step=max((output.saved_step for output in outputs if output.saved_step is not None), default=None),
     )
 

@@ -122,7 +122,7 @@ def event_to_proto(event: ev.JobEvent, gang: Gang) -> job_pb2.JobEvent:
             return _Event(caught_up=_Event.CaughtUp(generation=event.generation, step=event.step))
         case ev.ProgressRecorded():
             last = event.progress.last
-            step = last.step if last is not None else None
+            step = last.step if last is not None and last.of is None else None
             recorded = _Event.ProgressRecorded(generation=event.generation, last_step=step)
             return _Event(progress_recorded=recorded)
         case ev.PrimaryCompleted():

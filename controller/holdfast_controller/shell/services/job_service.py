@@ -237,7 +237,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     ) -> job_pb2.WriteTerminalResponse:
         job = find_job(self._driver, request.id)
         member = next((each for each in job.gang.members if request.rank in each.ranks), None)
-        if member is None or request.rank or not job.gang.pool_of(member).task.terminal:
+        if member is None or not job.gang.pool_of(member).task.terminal:
             problem = f"Rank {request.rank} of the job {job.id} has no terminal."
             raise WrongState(problem, fix="Start a job that has one: holdfast run --pty -- COMMAND")
         if job.terminal or not job.launched:

@@ -69,7 +69,8 @@ def test_the_program_goes_before_the_job_file_and_an_implausible_total_is_unknow
 
 def test_a_bar_counts_only_where_no_worker_reports_a_step() -> None:
     bar = OutputFeatures(bar_step=70.0, step_total=100.0)
-    assert shown(bar) == Training(70.0, 100.0)
+    assert shown(bar) == Training(70.0, 100.0, is_step=False)
+    assert shown(dataclasses.replace(bar, bar_is_step=True)) == Training(70.0, 100.0)
     assert shown(bar, OutputFeatures(step=3.0)) == Training(3.0, None, reported=True)
 
 
