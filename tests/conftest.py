@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextvars import Context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVarTuple
 
 import pytest
 from tests.support import leftovers, machine_parts, reruns, stalls
@@ -86,6 +86,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest.skip(lacks)
 
 
+_Args = TypeVarTuple("_Args")
+
+
 class _Loop(asyncio.SelectorEventLoop):
     """The event loop of one test; what comes for it once it is closed is dropped.
 
@@ -94,16 +97,23 @@ class _Loop(asyncio.SelectorEventLoop):
     """
 
     def call_soon_threadsafe(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, callback: Callable[[*_Args], object], *args: *_Args, context: Context | None = None
     ) -> asyncio.Handle:
         if self.is_closed():
             return asyncio.Handle(callback, args, self, context)
         return super().call_soon_threadsafe(callback, *args, context=context)
 
 
+def _current_loop() -> _Loop:
+    """A new loop, which channels that a synchronous fixture makes find, too."""
+    loop = _Loop()
+    asyncio.set_event_loop(loop)
+    return loop
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {"loop_factory": _Loop}
+    return "asyncio", {"loop_factory": _current_loop}
 
 
 @pytest.fixture(scope="session")

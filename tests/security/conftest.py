@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.integration.agent.conftest import agent, anyio_backend, controller, settings
+from tests.integration.agent.conftest import agent, controller, settings
 
-__all__ = ["agent", "anyio_backend", "controller", "settings"]
+__all__ = ["agent", "controller", "settings"]

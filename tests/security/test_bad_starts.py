@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.integration.agent.conftest import Agent, agent, anyio_backend, controller
+from tests.integration.agent.conftest import Agent, agent, controller
 from tests.integration.agent.controller import Controller, assignment
 
 from holdfast._base import config
@@ -20,7 +20,7 @@ from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.users import trusted_dirs
 from holdfast_controller.shell.base.config import ControllerConfig
 
-__all__ = ["agent", "anyio_backend", "controller"]
+__all__ = ["agent", "controller"]
 NOBODY = 65534
 
 

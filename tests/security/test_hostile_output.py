@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.integration.agent.conftest import Agent, agent, anyio_backend, controller, settings
+from tests.integration.agent.conftest import Agent, agent, controller, settings
 from tests.integration.agent.controller import Controller
 from tests.integration.agent.daemon.test_logs import finished
 from tests.integration.agent.launch.test_launch import launch
@@ -29,7 +29,7 @@ from holdfast_agent.shell.output.log_reader import TAIL_MOST_BYTES, LogFile, Wan
 from holdfast_agent.shim import error_file
 from holdfast_agent.shim.generation import tail
 
-__all__ = ["agent", "anyio_backend", "controller", "settings"]
+__all__ = ["agent", "controller", "settings"]
 
 HUGE = 8 << 40
 ME = WorkerUser("me", "/", "/bin/sh")

@@ -11,10 +11,10 @@ import sys
 from typing import Any
 
 import pytest
-from tests.integration.agent.conftest import Agent, agent, anyio_backend, controller
+from tests.integration.agent.conftest import Agent, agent, controller
 from tests.integration.agent.controller import Controller, assignment
 
-__all__ = ["agent", "anyio_backend", "controller"]
+__all__ = ["agent", "controller"]
 
 pytestmark = [pytest.mark.anyio, pytest.mark.require("root")]
 

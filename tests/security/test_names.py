@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.integration.agent.conftest import Agent, agent, anyio_backend, controller
+from tests.integration.agent.conftest import Agent, agent, controller
 from tests.integration.agent.controller import Controller
 from tests.integration.agent.launch.test_launch import launch
 from tests.support.machine_parts import cgroup_mount
@@ -19,7 +19,7 @@ from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.shell.base import programs
 from holdfast_agent.shell.base.programs import Program
 
-__all__ = ["agent", "anyio_backend", "controller"]
+__all__ = ["agent", "controller"]
 
 pytestmark = [pytest.mark.anyio, pytest.mark.require("root")]
 

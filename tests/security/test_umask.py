@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.agent.conftest import Agent, agent, anyio_backend, controller, settings
+from tests.integration.agent.conftest import Agent, agent, controller, settings
 from tests.integration.agent.controller import Controller, assignment
 from tests.integration.agent.launch.test_launch import launch
 
 from holdfast._security.enrolment import files
 
-__all__ = ["agent", "anyio_backend", "controller", "settings"]
+__all__ = ["agent", "controller", "settings"]
 
 HOLDFAST = [sys.executable, "-m", "holdfast"]
 
