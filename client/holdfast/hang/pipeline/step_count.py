@@ -108,7 +108,7 @@ class Counted:
 
     @property
     def shown(self) -> Shown | None:
-        """What is shown of it: the step beside a count of epochs where that has a total too, else the count."""
+        """The step beside a count of epochs where that has a total too, else the count itself; None for not yet."""
         if self.done <= 0 or (self.step is not None and self.even is None):
             return None
         if self.step is not None and self.even:
