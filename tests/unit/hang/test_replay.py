@@ -118,7 +118,7 @@ def file(tmp_path: Path) -> Path:
 def test_the_command_prints_the_story(file: Path) -> None:
     result = CliRunner().invoke(root, ["hang", "replay", str(file)])
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[0].split()[:2] == ["0.0s", "generation"]
+    assert result.stdout.splitlines()[0].split()[:2] == ["0ms", "generation"]
     assert "noticed    GPUS_IDLE: no rank of 1 has moved" in result.stdout
 
 
