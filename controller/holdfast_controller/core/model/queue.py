@@ -85,8 +85,8 @@ class Queue:
         return sorted(self._classes.items(), key=lambda each: each[0])
 
     def __iter__(self) -> Iterator[str]:
-        """From the head on. Take a copy where the queue may change meanwhile."""
-        return (job_id for _, job_id in self._order)
+        """From the head on, as they wait now: the queue may change meanwhile."""
+        return (job_id for _, job_id in self._order.copy())
 
     def __len__(self) -> int:
         return len(self._order)

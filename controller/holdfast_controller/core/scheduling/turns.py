@@ -21,7 +21,7 @@ from holdfast_controller.core.model.queue import InLine
 def in_turn(cluster: Cluster) -> Iterator[str]:
     """Jobs that wait, from the first to be served on; those that come meanwhile are left out."""
     if not cluster.shares.weights:
-        yield from list(cluster.queue)
+        yield from cluster.queue
         return
     waiting = [{project: list(jobs) for project, jobs in each.items()} for _, each in cluster.queue.classes()]
     for each in waiting:

@@ -16,6 +16,7 @@ from holdfast._base import rpc_status
 from holdfast._security import tls
 from holdfast.errors import HoldfastError
 from holdfast_controller.core.step.commands import Command, Once
+from holdfast_controller.shell.calls.slices import TURNS
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
@@ -30,14 +31,14 @@ def caller_name(context: Context) -> str:
 
 
 def unary(
-    handler: Callable[[Any, Req, Context], Awaitable[Res]],
+    handler: Callable[[Any, Req, Context], Coroutine[Any, Any, Res]],
 ) -> Callable[[Any, Req, Context], Awaitable[Res]]:
-    """A unary handler whose ``HoldfastError`` becomes the call's status."""
+    """A unary handler that waits for its caller's turn, and whose ``HoldfastError`` becomes the call's status."""
 
     @functools.wraps(handler)
     async def guarded(self: Any, request: Req, context: Context) -> Res:
         try:
-            return await handler(self, request, context)
+            return await TURNS.answer(functools.partial(handler, self, request, context))
         except HoldfastError as error:
             await context.abort_with_status(rpc_status.to_status(error))
             raise AssertionError("abort raises") from error

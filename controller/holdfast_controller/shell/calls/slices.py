@@ -5,6 +5,9 @@ makes a pause, and of all answers to callers who ask for much one at a time has 
 be cut, such as the text of one large job, goes to the one thread of ``apart``: several would take the interpreter
 from the loop more often.
 
+Many short calls are as much as a long one: while others call too, all calls of one party together have
+``SHORT_SHARE`` of the time, and alone as much as there is.
+
 A list ends a page early when its next entry would take it beyond ``PAGE_BYTES``.
 """
 
@@ -13,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import bisect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import ParamSpec, Protocol, TypeVar
+from functools import partial
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
@@ -27,6 +31,8 @@ SLICE_S = 0.002
 SHORT_S, SHORT_SHARE = 0.025, 0.25
 """So much work of one caller at once, and that share of the time from then on, is none that takes long: it lets others
 go on, and waits for no turn. Many short answers, one after the other, are as much as a long one."""
+OTHERS_S = 0.25
+"""So long after a call its party counts as one that calls."""
 PAUSES = 2
 """So many times as long as a slice is the pause after it."""
 STARVED = 20
@@ -61,10 +67,61 @@ class Turns:
     def __init__(self) -> None:
         self._one = asyncio.Lock()
         self._short = Buckets(SHORT_S, SHORT_SHARE)
+        self._calls = Buckets(SHORT_S, SHORT_SHARE)
+        self._called: dict[str, float] = {}
+        """The last two parties that called, and when."""
+
+    async def answer(self, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """The answer to a call of ``ASKED_BY``, which waits while its party has had its share and others call too."""
+        party, now = ASKED_BY.get(), time.monotonic()
+        self._called.pop(party, None)
+        self._called[party] = now
+        if len(self._called) > 2:
+            del self._called[next(iter(self._called))]
+        if all(each == party or now - at > OTHERS_S for each, at in self._called.items()):
+            return await call()
+        self._calls.charge(
+            party, SLICE_S, now
+        )  # what it takes is known once it is done, and many may begin at once
+        if owed_s := self._calls.owed_s(party, now):
+            await asyncio.sleep(owed_s)
+        work = _Metered(call())
+        try:
+            return await work
+        finally:
+            self._calls.charge(party, work.cpu_s - SLICE_S, time.monotonic())
 
     def begin(self) -> Slices:
         """The slices of one answer to ``ASKED_BY``, whose first begins now."""
         return Slices(self._one, self._short, ASKED_BY.get())
+
+
+class _Metered(Generic[R]):
+    """Await it once, for the result of ``work``."""
+
+    def __init__(self, work: Coroutine[Any, Any, R]) -> None:
+        self._work = work
+        self.cpu_s = 0.0
+        """Of the processor's time, spent in this thread on the work so far and not on others meanwhile."""
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        step: Callable[[], Any] = partial(self._work.send, None)
+        while True:
+            began = time.thread_time()
+            try:
+                awaited = step()
+            except StopIteration as done:
+                result: R = done.value
+                return result
+            finally:
+                self.cpu_s += time.thread_time() - began
+            try:
+                step = partial(self._work.send, (yield awaited))
+            except GeneratorExit:
+                self._work.close()
+                raise
+            except BaseException as error:  # noqa: BLE001  # the work is told whatever it is
+                step = partial(self._work.throw, error)
 
 
 class Slices:
