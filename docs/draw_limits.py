@@ -40,7 +40,7 @@ CALLS: list[Row] = [
     ("calls that a refused one counts as", f"{C}.shell.calls.caller_limits:REFUSED_COSTS", COUNT, "wait"),
     ("calls that a stream counts as", f"{C}.shell.calls.caller_limits:STREAM_COSTS", COUNT, "wait"),
     ("calls of one user that wait", f"{C}.shell.calls.caller_limits:DELAYED_MOST", COUNT, "refused"),
-    ("calls of one party, while others call, of the time", f"{C}.shell.calls.slices:SHORT_SHARE", SHARE, "wait"),
+    ("the time for calls of one party while others call", f"{C}.shell.calls.slices:SHORT_SHARE", SHARE, "wait"),
     ("messages of one host a second", f"{C}.shell.services.host_pacing:MESSAGES_PER_S", COUNT, "wait on the host"),
     ("bytes of one host a second", f"{C}.shell.services.host_pacing:BYTES_PER_S", BYTES, "wait on the host"),
     (
