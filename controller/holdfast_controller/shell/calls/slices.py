@@ -120,7 +120,7 @@ class _Metered(Generic[R]):
             except GeneratorExit:
                 self._work.close()
                 raise
-            except BaseException as error:  # noqa: BLE001  # the work is told whatever it is
+            except BaseException as error:  # noqa: BLE001  # the work sees it
                 step = partial(self._work.throw, error)
 
 
