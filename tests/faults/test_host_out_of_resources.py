@@ -16,11 +16,12 @@ from tests.e2e.cli_cluster import until
 from tests.integration.agent.conftest import Agent
 from tests.integration.agent.controller import Controller, assignment
 from tests.integration.agent.launch.test_launch import SLEEP, launch
+from tests.support import machine_parts
 
 from holdfast.v1 import job_pb2
 
 PYTHON = sys.executable
-PIDS = Path("/sys/fs/cgroup/pids")
+PIDS = machine_parts.pids_tree()
 # A rank that waits for a file, then exits with 9.
 WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]):\n    time.sleep(0.05)\nsys.exit(9)"
 

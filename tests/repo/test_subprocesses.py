@@ -18,6 +18,7 @@ FOR_JOBS = {
     "shell/base/programs.py": "the one function: by a reaper",
     "shim/program_reaper.py": "the reaper's own child",
     "shim/launch.py": "ranks, in the walls of their shim",
+    "shim/cgroup.py": "the same ranks, forked into their cgroup",
     "shim/namespaces.py": "a child of the shim that makes namespaces, and ends; it runs nothing of the job's",
     "shim/keepers.py": "keepers of users' shells and injected faults; they run nothing of the job's themselves",
     "shim/shells/shell_keeper.py": "a user's shell, in the walls of its rank",

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -21,6 +20,7 @@ import pytest
 from tests.integration.controller.cluster import WITHIN_S, Controller, job
 from tests.integration.controller.conftest import certificates, config, daemon
 from tests.integration.controller.process import Process, ended, stub
+from tests.support import machine_parts
 
 from holdfast._daemon import limits
 from holdfast.errors import HoldfastError
@@ -101,7 +101,7 @@ async def test_a_controller_out_of_memory_acknowledges_nothing_that_it_does_not_
 
 
 MODULES = {"holdfast-controller": "holdfast_controller", "holdfast-agent": "holdfast_agent"}
-PIDS = Path("/sys/fs/cgroup/pids")
+PIDS = machine_parts.pids_tree()
 
 
 def start_of(daemon: str, *before: str) -> tuple[int, str]:

@@ -88,10 +88,19 @@ def _memcg() -> bool:
     return _cgroup() and "memory" in controllers.read_text().split()
 
 
+def pids_tree() -> Path:
+    """Where cgroups can be made that count and bound processes: of the first version, or of the second."""
+    first = Path("/sys/fs/cgroup/pids")
+    return first if first.is_dir() else Path(cgroup_mount() or os.devnull)
+
+
 def _pids() -> bool:
-    """Whether processes can be counted and bounded by a cgroup of the first version."""
-    probe = Path(f"/sys/fs/cgroup/pids/holdfast-probe-{os.getpid()}")
+    """Whether processes can be counted and bounded by a cgroup."""
+    tree = pids_tree()
+    probe = tree / f"holdfast-probe-{os.getpid()}"
     try:
+        if (tree / "cgroup.subtree_control").exists():
+            (tree / "cgroup.subtree_control").write_text("+pids")
         probe.mkdir()
         found = (probe / "pids.max").exists()
         probe.rmdir()

@@ -1,14 +1,16 @@
 """A generation's cgroup (v2): bounds it, kills it whole, proves it empty, counts what lack of memory has killed.
 
 The agent names the worker's directory; each generation has `g<N>` in it, made before the first fork and removed
-once nothing is left; an installation has one beside them. Ranks are moved into it right after their start, and
-whatever they start stays in. The limits are written where the kernel offers them; a host without cgroups, or without
-some controller, does without.
+once nothing is left; an installation has one beside them. Ranks are forked into it, and whatever they start stays in.
+The limits are written where the kernel offers them; a host without cgroups, or without some controller, does without.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
+import signal
 
 from holdfast_agent.shim.processes import Process, read_small
 
@@ -17,6 +19,10 @@ CONTROLLERS = (b"+memory", b"+pids")
 SHELLS = "-shells"  # ends the path of the cgroup of shells beside a generation's
 SHELL_PIDS = 4096
 SPARE_BYTES = 64 << 20  # for the shim, which is counted with its worker
+CLONE3, CLONE_INTO_CGROUP = 435, 1 << 33  # a system call of this number on every architecture
+
+_python = ctypes.PyDLL(None, use_errno=True)  # it holds on to the interpreter, of which a child gets a copy
+_python.syscall.restype = ctypes.c_long
 
 
 class Cgroup:
@@ -30,6 +36,8 @@ class Cgroup:
         except FileExistsError:
             pass  # of a shim that died before its intent
         self._limit_bytes = memory_bytes if memory_bytes and self._offer("memory.max", memory_bytes) else 0
+        if self._limit_bytes:
+            self._offer("memory.swap.max", 0)  # swap is memory, too, and slow for all
         self._pids = pids
         if pids:
             self._offer("pids.max", pids)
@@ -52,12 +60,26 @@ class Cgroup:
         """Takes in this process. Raises OSError."""
         os.write(self._procs, b"0")
 
+    def fork(self) -> int:
+        """Fork as ``os.fork`` does, with the child in it from its first instruction: nothing is ever done unbounded.
+
+        Where the kernel or a container's filter doesn't allow that, the child begins in ours: see ``gather``. Raises
+        OSError where the bounds, or the host, allow no further process.
+        """
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            pid = _clone_into(fd)
+        finally:
+            os.close(fd)
+        return os.fork() if pid is None else pid
+
     def gather(self) -> None:
         """Takes in every descendant of this process; what they start from then on is in it by itself.
 
-        A move waits for every processor, some milliseconds: too long for a rank to begin with, so it is moved
-        while it starts. Parents go before their children are looked for; a child whose parent ends meanwhile
-        becomes ours, so it is found in the next round. What starts processes faster than that is left to waitpid.
+        For ranks that were started before their launch, and where ``fork`` can't begin there. A move waits for every
+        processor, some milliseconds: too long for a rank to begin with, so it is moved while it runs. Parents go
+        before their children are looked for; a child whose parent ends meanwhile becomes ours, so it is found in the
+        next round. What starts processes faster than that is left to waitpid.
         """
         for _ in range(ROUNDS):
             if not self._gather_once():
@@ -145,6 +167,22 @@ class Cgroup:
         except (OSError, ValueError):
             return 0
         return int(counts.get(b"oom_kill", 0))
+
+
+def _clone_into(cgroup: int) -> int | None:
+    """Fork into a cgroup that is open: 0 in the child, None where that can't be. Raises OSError where it is full."""
+    # struct clone_args: flags, three addresses, the signal of its end, stack, tls, set_tid, and the cgroup at last
+    how = (ctypes.c_uint64 * 11)(CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, cgroup)
+    _python.PyOS_BeforeFork()
+    pid: int = _python.syscall(ctypes.c_long(CLONE3), how, ctypes.c_size_t(ctypes.sizeof(how)))
+    if pid == 0:
+        _python.PyOS_AfterFork_Child()
+        return 0
+    problem = ctypes.get_errno()
+    _python.PyOS_AfterFork_Parent()
+    if pid < 0 and problem in (errno.EAGAIN, errno.ENOMEM):
+        raise OSError(problem, os.strerror(problem))
+    return pid if pid > 0 else None
 
 
 def _children(pid: int) -> list[int]:

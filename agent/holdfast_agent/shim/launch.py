@@ -122,7 +122,7 @@ def spawn(plan: Plan, identity: Identity, generation: Generation, null: int, fai
 
     SIGTERM is to be blocked: one that comes before the child can die of it waits for it there.
     """
-    pid = os.fork()
+    pid = generation.cgroup.fork() if generation.cgroup else os.fork()
     if pid == 0:
         become(plan, identity, generation, null, failures)
     if plan.terminal:

@@ -408,9 +408,9 @@ class Shim:
             release.go()
         self.tell(generation.number, generation.reported)
         hit("shim.started.after")
-        self.commit(generation)  # lest a disk that fails from now on leave the intent alone, as if nothing had run
         if generation.cgroup:
-            generation.cgroup.gather()
+            generation.cgroup.gather()  # before a disk that is slow
+        self.commit(generation)  # lest a disk that fails from now on leave the intent alone, as if nothing had run
         if release and self.warm:
             release.close()
             self.warm.started(generation, release)
