@@ -648,10 +648,9 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
     (
         expired,
         Condition.ENDED,
-        "Expired: the job waited 600s for hosts, as long as its maxWaitDuration lets it: needs 4 GPUs "
+        "Expired: the job waited 10 min for hosts, as long as it may: needs 4 GPUs "
         "on one host (0 free on the best)",
-        "The job waited 600s for hosts, as long as its maxWaitDuration lets it: needs 4 GPUs on one "
-        "host (0 free on the best)",
+        "The job waited 10 min for hosts, as long as it may: needs 4 GPUs on one host (0 free on the best)",
         "Nothing had to be done",
         "Submit it again and let it wait for as long as it takes: holdfast job rerun a --max-wait 0",
     ),

@@ -24,6 +24,7 @@ from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_r
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
+from holdfast_controller.core.views.job_summary import summary_of
 
 HOUR_S = 3600.0
 QUIET = dataclasses.replace(STRICT, backfill=Backfill.PROJECTED)
@@ -219,6 +220,53 @@ def test_words_say_when_a_job_is_expected_to_start_and_on_what_basis() -> None:
         "needs 4 GPUs on one host (0 free on the best); 1 of 2 workers would fit now;"
         f" expected to start about {at} UTC, from declared durations of 1 job"
     )
+
+
+def test_words_say_how_short_a_run_would_start_now_and_such_a_run_does() -> None:
+    world = waits_for_both()
+    began = job_of(world, "busy").placement.running_since
+    assert began is not None
+    end = time_of_day(Wall(began + 2 * HOUR_S))[:5]
+    world.submit("long", gang(1, max_wait_s=0.0))
+    world.submit("longer", gang(1, max_wait_s=0.0))
+    assert why(world, "long").endswith(f"; a run that ends by {end} UTC would start now: --timeout 119m")
+    assert "would start now" not in why(world, "longer"), "it is not told what holds behind the other alone"
+    assert "would start now" not in why(world, "large"), "the first needs what is held"
+    assert placed(world.submit("short", gang(1, timeout_s=119 * 60.0))) == ["short placed g1 on host-1"]
+    assert "would start now" not in why(world, "long"), "no other would any more"
+
+
+def test_words_promise_no_start_to_shorter_runs_where_none_would() -> None:
+    strict = waits_for_both(STRICT)
+    strict.submit("long", gang(1))
+    assert "would start now" not in why(strict, "long")
+    world = waits_for_both()
+    world.submit("long", gang(1, max_wait_s=0.0))
+    world.wait(2 * HOUR_S - 100, beating=list(world.sessions))
+    assert "would start now" not in why(world, "long"), "an option takes a minute to type"
+
+
+def test_words_say_which_comes_first_the_start_or_the_end_of_the_longest_wait() -> None:
+    world = World(hosts=1, policies=QUIET)
+    world.submit("busy", lasting(2))
+    world.run("busy")
+    world.submit("hasty", gang(1, max_wait_s=HOUR_S))
+    world.submit("patient", gang(1, max_wait_s=30 * HOUR_S, expected_s=HOUR_S))
+    up = time_of_day(Wall(job_of(world, "hasty").created_at + HOUR_S))[:5]
+    assert why(world, "hasty").endswith(f"; given up before that, at {up} UTC, unless --max-wait is longer")
+    hosts, now = schedulable_hosts(world.cluster), Now(Mono(world.mono), Wall(world.wall))
+    view = QueueView(world.cluster, hosts, {}, now)
+    assert summary_of(world.cluster, job_of(world, "hasty"), view, now).advice == (
+        "It is given up before it is expected to start; to wait for as long as it takes, submit it by: "
+        "holdfast job rerun hasty --max-wait 0"
+    )
+    world.cancel("hasty")
+    assert "given up" not in why(world, "patient")
+    untold = World(hosts=1, policies=QUIET)
+    untold.submit("busy", gang(1))
+    untold.run("busy")
+    untold.submit("hasty", gang(1, max_wait_s=HOUR_S))
+    assert why(untold, "hasty").endswith("UTC if that comes first (--max-wait)"), "a timeout is only a bound"
 
 
 def test_words_of_a_job_behind_count_those_ahead_of_it_too() -> None:

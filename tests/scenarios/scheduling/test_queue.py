@@ -187,8 +187,7 @@ def test_job_that_waits_too_long_expires_and_says_what_it_waited_for() -> None:
     assert error is not None
     assert error.code == 4
     assert error.message == (
-        "The job waited 600s for hosts, as long as its maxWaitDuration lets it:"
-        " needs 4 GPUs on one host (0 free on the best)."
+        "The job waited 10 min for hosts, as long as it may: needs 4 GPUs on one host (0 free on the best)."
     )
 
 

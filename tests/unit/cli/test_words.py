@@ -188,9 +188,13 @@ def test_who_waits_reads_what_matters() -> None:
 
 def test_a_queued_job_says_until_when_it_waits_and_what_ends_it() -> None:
     job = job_pb2.CustomJob(id="j1")
-    assert while_queued(job).endswith("or is given up after 1d (--max-wait); end it now by: holdfast cancel j1")
+    assert while_queued(job)[0].endswith("or is given up after 1d (--max-wait); end it now by: holdfast cancel j1")
     job.job_spec.scheduling.max_wait_duration.FromSeconds(0)
-    assert while_queued(job) == "  it starts by itself; end it now by: holdfast cancel j1"
+    assert while_queued(job) == ["  it starts by itself; end it now by: holdfast cancel j1"]
+    job.state, job.wait_reason = job_pb2.JOB_STATE_QUEUED, "behind j0; expected to start about 14:20 UTC"
+    assert while_queued(job, "queued: behind j0")[0] == "  expected to start about 14:20 UTC"
+    assert while_queued(job, "queued: needs a host")[0] == f"  {job.wait_reason}"
+    assert len(while_queued(job, f"queued: {job.wait_reason}")) == 1
 
 
 def test_a_silent_job_says_what_it_waits_for_and_what_acts_now() -> None:

@@ -127,7 +127,14 @@ class _Follower:
                     self._output.wake()
                     if event_lines.kind_of(event) == "queued" and not self._queued:
                         self._queued = True
-                        self._console.note(event_lines.while_queued(self._job))
+                        for line in event_lines.while_queued(await self._as_it_is(), sentence):
+                            self._console.note(line)
+
+    async def _as_it_is(self) -> job_pb2.CustomJob:
+        """The job with what is expected of it now; as it was submitted where that can't be had."""
+        with contextlib.suppress(HoldfastError):
+            return await self._client.get_job(self._job.id)
+        return self._job
 
     def _note_failure(self, event: job_pb2.WatchJobResponse) -> None:
         """Keep how a rank failed; ends of an older generation may be reported after those of a newer one."""

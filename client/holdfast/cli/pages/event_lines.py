@@ -103,12 +103,14 @@ def nothing_ran(job: job_pb2.CustomJob) -> bool:
     return bool(ended) and ended == never_started(job)
 
 
-def while_queued(job: job_pb2.CustomJob) -> str:
-    """When a queued job starts or is given up by itself, and the command that ends it now."""
+def while_queued(job: job_pb2.CustomJob, said: str = "") -> list[str]:
+    """When a queued job starts or is given up by itself, beyond what was said, and the command that ends it now."""
+    more = job.wait_reason.removeprefix(said.removeprefix("queued: ")).lstrip("; ")
+    lines = [f"  {more}"] if more and job.state == job_pb2.JOB_STATE_QUEUED else []
     scheduling = job.job_spec.scheduling
     longest_s = seconds(scheduling.max_wait_duration) if scheduling.HasField("max_wait_duration") else MAX_WAIT_S
     given_up = f", or is given up after {span(longest_s)} (--max-wait)" if longest_s else ""
-    return f"  it starts by itself{given_up}; end it now by: holdfast cancel {job.id}"
+    return [*lines, f"  it starts by itself{given_up}; end it now by: holdfast cancel {job.id}"]
 
 
 def while_silent(job: job_pb2.CustomJob, silent_s: float) -> list[str]:

@@ -152,7 +152,8 @@ _OPTIONS = (
         "--array",
         type=indices,
         metavar="INDICES[%N]",
-        help="A job for each of these indices, such as 0-99, 1,3,7 or 1-20:2; with %4, four at once.",
+        help="A job for each of these indices, such as 0-99, 1,3,7 or 1-20:2, which finds its own in "
+        "HOLDFAST_ARRAY_INDEX; with %4, four at once.",
     ),
     click.option("--timeout", "timeout_s", type=duration, help="Longest run time, such as 2h.  [default: 7d]"),
     click.option(
@@ -199,7 +200,10 @@ def job_options(command: C) -> C:
 
     @functools.wraps(command)
     def gathered(**words: Any) -> object:
-        return command(options=JobOptions(**{name: words.pop(name) for name in _NAMES}), **words)
+        from holdfast.cli.submission.typed_options import as_typed
+
+        with as_typed():
+            return command(options=JobOptions(**{name: words.pop(name) for name in _NAMES}), **words)
 
     for option in reversed(_OPTIONS):
         gathered = option(gathered)

@@ -177,6 +177,12 @@ class Job:
         return self.phase.since if self.phase.quota_since is None else self.phase.quota_since
 
     @property
+    def given_up_at(self) -> Wall | None:
+        """When its longest wait for hosts is over; None where it has none, or its quota keeps it."""
+        since = self.lacks_hosts_since
+        return Wall(since + self.gang.max_wait_s) if since is not None and self.gang.max_wait_s else None
+
+    @property
     def placement_attempts(self) -> int:
         """Placements that failed so far, of a job that doesn't wait for capacity."""
         return self.phase.placement_attempts if isinstance(self.phase, Queued) else 0

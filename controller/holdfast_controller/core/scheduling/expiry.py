@@ -6,6 +6,7 @@ from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.attempts import await_hosts
 from holdfast_controller.core.lifecycle.error_report import RESOURCE_EXHAUSTED
 from holdfast_controller.core.lifecycle.stop import DEADLINE_EXCEEDED, end
+from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
@@ -36,7 +37,7 @@ def on_expired(step: Step, job: Job, hosts: list[Host]) -> None:
     if job.state is not JobState.QUEUED or job.outcome is not None or job.over_quota:
         return
     reason = wait_reason(step.cluster, job, hosts, QueueView(step.cluster, hosts, step.policies.quotas))
-    waited = f"The job waited {job.gang.max_wait_s:g}s for hosts, as long as its maxWaitDuration lets it"
+    waited = f"The job waited {span(job.gang.max_wait_s)} for hosts, as long as it may"
     end(step, job, JobState.EXPIRED, JobError(DEADLINE_EXCEEDED, f"{waited}: {reason}."))
     step.capacity_freed = True
 

@@ -17,8 +17,9 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason, Recover
 from holdfast_controller.core.model.shares import ShareState
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
-from holdfast_controller.core.scheduling.projection import Start, forecast, start_in_words
+from holdfast_controller.core.scheduling.projection import Start, forecast
 from holdfast_controller.core.scheduling.shares import project_shares
+from holdfast_controller.core.scheduling.start_words import expected_start, is_given_up_before, shorter_run
 from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
 
 
@@ -64,11 +65,25 @@ class QueueView:
         return forecast(self.cluster, waiting, self.schedulable_hosts, self.now, self.loan_s)
 
     def start_in_words(self, job: Job) -> str:
-        """When a waiting job is expected to start and why then, with a semicolon before it; else empty."""
-        if self.now is None or job.id not in self.starts:
+        """When a waiting job is expected to start, and what would start it now, after semicolons; else empty."""
+        if self.now is None:
             return ""
-        words = start_in_words(self.starts[job.id], self.now)
-        return f"; {words}" if words else ""
+        start = self.starts.get(job.id)
+        words = [expected_start(start, job, self.now) if start is not None else ""]
+        shape = job.gang.shape
+        if shape in self.cluster.too_long and self._first_of_shape[shape] == job.id and not self.lack_of_room(job):
+            words.append(shorter_run(self.cluster, job, self.now))
+        return "".join(f"; {each}" for each in words if each)
+
+    def is_given_up_first(self, job: Job) -> bool:
+        """Whether a waiting job is given up before it is expected to start."""
+        start = self.starts.get(job.id)
+        return start is not None and is_given_up_before(start, job)
+
+    @cached_property
+    def _first_of_shape(self) -> dict[str, str]:
+        waiting = (self.cluster.jobs[name] for name in reversed(list(in_turn(self.cluster))))
+        return {job.gang.shape: job.id for job in waiting if not self._is_held_up(job)}
 
     def ahead_of(self, job: Job) -> int:
         """How many jobs that wait are to be served before a job that waits too."""

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast_controller.core.model.clock import Now, Wall, minute
+from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Strategy
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
@@ -297,21 +297,3 @@ def forecast(
             until = start.at + max(estimate.seconds - job.ran_s, 0.0)
             outlook.book(job.gang, start.places, until, estimate.basis)
     return found
-
-
-_OF = {Basis.DECLARED: "declared durations", Basis.LEARNED: "past runs like those", Basis.TIMEOUT: "timeouts"}
-
-
-def start_in_words(start: Start, now: Now) -> str:
-    """Such as "expected to start about 14:20 UTC, from declared durations of 3 jobs"; empty for a start now.
-
-    A timeout says when a job ends at the latest, and so does what rests on one.
-    """
-    if not start.waits_for:
-        return ""
-    if any(basis is Basis.TIMEOUT for basis, _ in start.waits_for):
-        when = f"by {minute(start.at, now)} at the latest"
-    else:
-        when = f"about {minute(start.at, now)}"
-    parts = [f"{_OF[basis]} of {count} job{'s' if count > 1 else ''}" for basis, count in start.waits_for]
-    return f"expected to start {when}, from {' and '.join(parts)}"

@@ -78,7 +78,7 @@ def _condition(cluster: Cluster, job: Job, queue_view: QueueView, now: Now) -> S
     if job.terminal:
         return _ended(job)
     waits = pending(cluster, job, queue_view)
-    found = _waiting(job, waits, now) if waits is not None else _running(cluster, job, now)
+    found = _waiting(job, waits, queue_view, now) if waits is not None else _running(cluster, job, now)
     if found.condition in (Condition.WORKS, Condition.RECOVERS) and (again := _repeats(job)) is not None:
         return replace(again, health=f"{found.health}; {again.health}")
     return found
@@ -130,7 +130,7 @@ def _after(job: Job) -> str:
     return f" after {span(job.ended_at - job.started_at)}"
 
 
-def _waiting(job: Job, waits: Pending, now: Now) -> Summary:
+def _waiting(job: Job, waits: Pending, queue_view: QueueView, now: Now) -> Summary:
     health = _capital(str(waits))
     if job.state is JobState.PAUSED:
         if job.missed:
@@ -152,6 +152,9 @@ def _waiting(job: Job, waits: Pending, now: Now) -> Summary:
     if waits.command:
         return Summary(condition, health, "Nothing: it goes on by itself; now by", waits.command)
     if job.state is JobState.QUEUED and not job.awaited:
+        if queue_view.is_given_up_first(job):
+            advice = "It is given up before it is expected to start; to wait for as long as it takes, submit it by"
+            return Summary(condition, health, advice, f"holdfast job rerun {job.id} --max-wait 0")
         advice = f"Nothing: it starts by itself{_given_up(job, now)}; end it now by"
         return Summary(condition, health, advice, f"holdfast cancel {job.id}")
     return Summary(condition, health, "Nothing: it goes on by itself")
@@ -163,11 +166,7 @@ def _capital(text: str) -> str:
 
 
 def _given_up(job: Job, now: Now) -> str:
-    since = job.lacks_hosts_since
-    if not job.gang.max_wait_s or since is None:
-        return ""
-    at = now.wall_in(since + job.gang.max_wait_s - now.wall)
-    return f", or is given up at {moment(at, now)} (--max-wait)"
+    return f", or is given up at {moment(job.given_up_at, now)} (--max-wait)" if job.given_up_at is not None else ""
 
 
 def _running(cluster: Cluster, job: Job, now: Now) -> Summary:

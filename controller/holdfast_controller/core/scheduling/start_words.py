@@ -1,0 +1,58 @@
+"""The start of a waiting job in words: when it is expected, whether the job is given up first, what would start it now.
+
+A run that is short enough starts ahead of its turn on hosts that are free until another's projected start. Up to when
+it would have to end is known from the last pass over the queue (``Cluster.too_long``).
+"""
+
+from __future__ import annotations
+
+from holdfast_controller.core.model.clock import Now, minute
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.gang import Strategy
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.run_times import Basis
+from holdfast_controller.core.scheduling.projected_starts import ends_at
+from holdfast_controller.core.scheduling.projection import Start
+
+TYPING_S = 60.0
+"""The option says so much less than there is time for: it has to be typed."""
+_OF = {Basis.DECLARED: "declared durations", Basis.LEARNED: "past runs like those", Basis.TIMEOUT: "timeouts"}
+
+
+def expected_start(start: Start, job: Job, now: Now) -> str:
+    """Such as "expected to start about 14:20 UTC, from declared durations of 3 jobs"; empty for a start now.
+
+    A timeout says when a job ends at the latest, and so does what rests on one.
+    """
+    if not start.waits_for:
+        return ""
+    when = f"by {minute(start.at, now)} at the latest" if _is_bound(start) else f"about {minute(start.at, now)}"
+    parts = [f"{_OF[basis]} of {count} job{'s' if count > 1 else ''}" for basis, count in start.waits_for]
+    words = f"expected to start {when}, from {' and '.join(parts)}"
+    if job.given_up_at is None or job.given_up_at >= start.at:
+        return words
+    at = minute(job.given_up_at, now)
+    if _is_bound(start):
+        return f"{words}; given up at {at} if that comes first (--max-wait)"
+    return f"{words}; given up before that, at {at}, unless --max-wait is longer"
+
+
+def is_given_up_before(start: Start, job: Job) -> bool:
+    """Whether a job's longest wait is over before it is expected to start."""
+    return job.given_up_at is not None and job.given_up_at < start.at and not _is_bound(start)
+
+
+def _is_bound(start: Start) -> bool:
+    return any(basis is Basis.TIMEOUT for basis, _ in start.waits_for)
+
+
+def shorter_run(cluster: Cluster, job: Job, now: Now) -> str:
+    """Such as "a run that ends by 14:20 UTC would start now: --timeout 35m"; empty where none would.
+
+    For the first of its shape that waits: what it would take is kept from others of that shape.
+    """
+    end = cluster.too_long.get(job.gang.shape)
+    if end is None or job.places or job.gang.strategy is Strategy.SPOT or ends_at(cluster, job, now) <= end:
+        return ""
+    minutes = int((end - now.wall - TYPING_S) // 60)
+    return f"a run that ends by {minute(end, now)} would start now: --timeout {minutes}m" if minutes > 0 else ""
