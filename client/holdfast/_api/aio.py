@@ -19,7 +19,7 @@ from holdfast import settings
 from holdfast._api.job_view import JobView
 from holdfast._api.log_lines import LogLines
 from holdfast._api.results import Event, Host, LogLine, Result, event_of, host_of, result_of
-from holdfast._api.submission import Arguments, Duration, JobSource, guessing, job_from, seconds_of
+from holdfast._api.submission import Arguments, Duration, JobSource, guessing, job_from, refused, seconds_of
 from holdfast._base.proto_time import timestamp
 from holdfast._sdk import json_view
 from holdfast._sdk.reconnect import Outage, is_away
@@ -104,7 +104,10 @@ class AsyncClient:
             message = await asyncio.to_thread(job_from, job, asked, packed)
             for bundle in packed.bundles:
                 await calls.upload_bundle(bundle)
-        return await calls.create_job(message, request_id=asked.get("request_id"), on_warning=on_warning)
+        try:
+            return await calls.create_job(message, request_id=asked.get("request_id"), on_warning=on_warning)
+        except InvalidInput as error:
+            raise refused(error, job, asked) from None
 
     async def job(self, job: str | JobView) -> AsyncJob:
         """The job as it is now, with its workers. Raises ``NotFound`` for none, and for a name of several."""

@@ -18,6 +18,7 @@ from holdfast._base import config
 from holdfast.cli.submission.job_options import JobOptions, dependency_of
 from holdfast.cli.submission.packaging import CodeOptions, Packed, bring_code
 from holdfast.cli.submission.run_spec import RunRequest, job_of
+from holdfast.cli.submission.typed_options import WORKERS, in_words_of
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import job_pb2
 
@@ -237,6 +238,18 @@ def _names_of_arguments() -> Iterator[None]:
         yield
     except InvalidInput as error:
         raise InvalidInput(map(_as_arguments, error.violations), what=WHAT) from None
+
+
+def refused(error: InvalidInput, job: JobSource | None, asked: Arguments) -> InvalidInput:
+    """The controller's refusal in the names of the arguments that have set the fields; those of a job file stay."""
+
+    def argument(parameter: str) -> str | None:
+        name = parameter.removesuffix("_s")
+        if asked.get(name) is not None:
+            return name
+        return "" if parameter == WORKERS and job is None else None
+
+    return in_words_of(error, argument, WHAT)
 
 
 def _as_arguments(violation: Violation) -> Violation:

@@ -17,6 +17,7 @@ SLEEP = ("--", "sleep", "600")
 WHOLE = ("--replicas", "2", "--gpus", "2", "--processes-per-worker", "1")
 EXPECTED = re.compile(
     r"expected to start (by .+ at the latest, from timeouts|about .+, from past runs like those) of 1 job"
+    r"(; given up at .+ if that comes first \(--max-wait\))?"
 )
 MEGABYTES_10 = 10 * (1 << 20)
 

@@ -8,8 +8,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from holdfast._api.submission import refused as refused_by
 from holdfast.cli.app import root
-from holdfast.cli.submission.typed_options import _PARAMETERS, as_typed
+from holdfast.cli.submission.typed_options import _PARAMETERS, WORKERS, as_typed
 from holdfast.errors import InvalidInput, InvalidSpec, NeverFits, Violation
 
 FILE = "jobSpec: {workerPoolSpecs: [{replicaCount: 1, processSpec: {command: [x]}}], scheduling: {timeout: 1h}}\n"
@@ -69,11 +70,20 @@ def test_of_a_file_with_options_each_field_has_the_name_that_was_typed(
 
 def test_each_parameter_is_one_of_run() -> None:
     found = {parameter.name for parameter in root.commands["run"].params}
-    assert {name for _, name in _PARAMETERS} <= found
+    assert {name for _, name in _PARAMETERS} <= {*found, WORKERS}
 
 
 def test_an_error_that_names_no_field_of_an_option_is_left_as_it_is() -> None:
     error = InvalidInput([Violation("", "the job id x is taken")])
     with click.Context(click.Command("run")), pytest.raises(InvalidInput) as raised, as_typed():
         raise error
-    assert raised.value is error
+    assert str(raised.value) == str(error)
+
+
+def test_what_a_program_asks_for_is_refused_by_the_name_of_its_argument() -> None:
+    wrong = [Violation(path, "p") for path in ("jobSpec.scheduling.maxWaitDuration", "jobSpec.workerPoolSpecs")]
+    of_command = refused_by(NeverFits(wrong), None, {"command": "x", "max_wait": "9999d"})
+    assert isinstance(of_command, NeverFits)
+    assert str(of_command) == "The call of submit has 2 problems:\n  max_wait: p\n  p"
+    of_file = refused_by(InvalidSpec(wrong), "job.yaml", {"max_wait": "9999d", "timeout": None})
+    assert str(of_file) == "The job spec has 2 problems:\n  max_wait: p\n  jobSpec.workerPoolSpecs: p"

@@ -148,6 +148,8 @@ def farewell(job: job_pb2.CustomJob, waited_s: float) -> list[str]:
     pools = job.job_spec.worker_pool_specs
     if job.error.raised.endswith("BdbQuit") and not any(pool.process_spec.terminal for pool in pools):
         lines.append("  breakpoint() takes a terminal, which each rank has by: holdfast run --pty")
+    elif job.error.raised.startswith("ModuleNotFoundError"):
+        lines.append("  send along what it imports by: --package DIR --requirements LIST --extra-packages ./mine")
     if job.state != job_pb2.JOB_STATE_CANCELLED:
         lines.append(f"  more:  holdfast job show {job.id}")
     return lines

@@ -1,17 +1,19 @@
-"""Errors about a job in the words of the command line: a field that an option set is named by that option."""
+"""Errors about a job in the words in which it was asked for: a field that an option has set is named by the option."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import click
 from click.core import ParameterSource
 
 from holdfast.errors import InvalidInput, Violation
 
+WORKERS = "workers"
+"""Stands for all options together that say how many workers there are, and of what size."""
 _POOL = r"jobSpec\.workerPoolSpecs\[\d+\]"
 _TASK = rf"{_POOL}\.\w+Spec"
 _SCHEDULING, _FAULTS = r"jobSpec\.scheduling", r"jobSpec\.faultTolerance"
@@ -37,6 +39,7 @@ _PARAMETERS = tuple(
         (rf"{_FAULTS}\.maxWorkerRestarts", "max_restarts"),
         (rf"{_FAULTS}\.hangDetection\.timeout", "hang_timeout"),
         (rf"{_FAULTS}\.hangDetection\.action", "restart_on_hang"),
+        (r"jobSpec\.workerPoolSpecs\Z", WORKERS),
         (rf"{_POOL}\.replicaCount", "replicas"),
         (rf"{_POOL}\.processesPerWorker", "processes_per_worker"),
         (rf"{_POOL}\.machineSpec\.acceleratorCount", "gpus"),
@@ -62,30 +65,42 @@ def as_typed() -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        found = click.get_current_context()
-        named = [_named(violation, found) for violation in error.violations]
-        if named == list(error.violations):
-            raise
-        every = all(each.path != before.path for each, before in zip(named, error.violations, strict=True))
-        what = "The command line" if every else error.message.partition(" has ")[0]
-        raise type(error)(named, what=what) from None
+        raise in_words_of(error, _Options(click.get_current_context()).word_for, "The command line") from None
 
 
-def _named(violation: Violation, context: click.Context) -> Violation:
-    # Nothing else describes the job of ``run``: its name, say, is made of its command.
-    typed_whole = context.command.name == "run"
-    if typed_whole and violation.path == "jobSpec.workerPoolSpecs":
-        return replace(violation, path="")
-    name = next((name for field, name in _PARAMETERS if field.match(violation.path)), "")
-    for parameter in context.command.params:
-        if parameter.name == name and (typed_whole or _replaced(context, name)):
-            return replace(violation, path=_shown(parameter))
-    return violation
+def in_words_of(error: InvalidInput, word_for: Callable[[str], str | None], what: str) -> InvalidInput:
+    """The error with a word in place of each field that a parameter has set, where ``word_for`` has one.
+
+    It is an error of ``what`` once all are; an empty word leaves the problem alone.
+    """
+    named = [_named(violation, word_for) for violation in error.violations]
+    if any(after is before for after, before in zip(named, error.violations, strict=True)):
+        what = error.message.partition(" has ")[0]
+    return type(error)(named, what=what)
 
 
-def _replaced(context: click.Context, name: str) -> bool:
-    """Whether an option took the place of what a file or an earlier job says."""
-    return name not in _ADDED and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+def _named(violation: Violation, word_for: Callable[[str], str | None]) -> Violation:
+    name = next((name for field, name in _PARAMETERS if field.match(violation.path)), None)
+    word = word_for(name) if name is not None else None
+    return violation if word is None else replace(violation, path=word)
+
+
+@dataclass(frozen=True)
+class _Options:
+    context: click.Context
+
+    def word_for(self, name: str) -> str | None:
+        """The option or argument of that name; None where a file or an earlier job may have set the field."""
+        # Nothing else describes the job of ``run``: its name, say, is made of its command.
+        if self.context.command.name != "run" and (name in _ADDED or not self._is_given(name)):
+            return None
+        if name == WORKERS:
+            return ""
+        shown = (each for each in self.context.command.params if each.name == name)
+        return next((_shown(each) for each in shown), None)
+
+    def _is_given(self, name: str) -> bool:
+        return self.context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _shown(parameter: click.Parameter) -> str:
