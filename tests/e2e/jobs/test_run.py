@@ -363,7 +363,7 @@ def test_a_job_runs_as_the_account_that_its_user_is_mapped_to(cluster: DevCluste
     """Root's own, as nobody else may enter a dev cluster's folder."""
     refused = cluster.holdfast("run", "--run-as", "root", "--", "id", check=False)
     assert refused.returncode == 2
-    assert "jobSpec.runAs: admin is mapped to no account" in refused.stderr
+    assert "--run-as: admin is mapped to no account" in refused.stderr
     cluster.holdfast("user", "set", "admin", "--run-as", "games", "--run-as", "root")
     try:
         assert "games, root" in cluster.holdfast("user", "list").stdout

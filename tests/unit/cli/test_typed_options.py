@@ -41,6 +41,8 @@ def typed(*words: str) -> int:
         ("jobSpec.workerPoolSpecs[0].processSpec.env[1].name", [], "--env: p"),
         ("jobSpec.faultTolerance.hangDetection.timeout", [], "--hang-timeout: p"),
         ("displayName", [], "--name: p"),
+        ("labels[team]", [], "--label: p"),
+        ("jobSpec.workerPoolSpecs[0].image", [], "jobSpec.workerPoolSpecs[0].image: p"),
         ("jobSpec.workerPoolSpecs", [], "p"),
     ],
 )
@@ -49,7 +51,8 @@ def test_a_run_is_refused_in_the_words_of_its_command_line(
 ) -> None:
     refused.append(InvalidSpec([Violation(path, "p", "do")]))
     assert typed("run", *words, "--", "x") == 2
-    assert capfd.readouterr().err == f"error: The command line has 1 problem:\n  {shown} (do)\n"
+    what = "The job spec" if shown.startswith("job") else "The command line"
+    assert capfd.readouterr().err == f"error: {what} has 1 problem:\n  {shown} (do)\n"
 
 
 def test_of_a_file_with_options_each_field_has_the_name_that_was_typed(
@@ -70,7 +73,7 @@ def test_of_a_file_with_options_each_field_has_the_name_that_was_typed(
 
 def test_each_parameter_is_one_of_run() -> None:
     found = {parameter.name for parameter in root.commands["run"].params}
-    assert {name for _, name in _PARAMETERS} <= {*found, WORKERS}
+    assert set(_PARAMETERS.values()) <= {*found, WORKERS}
 
 
 def test_an_error_that_names_no_field_of_an_option_is_left_as_it_is() -> None:

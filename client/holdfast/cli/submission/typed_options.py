@@ -14,47 +14,44 @@ from holdfast.errors import InvalidInput, Violation
 
 WORKERS = "workers"
 """Stands for all options together that say how many workers there are, and of what size."""
-_POOL = r"jobSpec\.workerPoolSpecs\[\d+\]"
-_TASK = rf"{_POOL}\.\w+Spec"
-_SCHEDULING, _FAULTS = r"jobSpec\.scheduling", r"jobSpec\.faultTolerance"
-_PARAMETERS = tuple(
-    (re.compile(rf"{field}(?![A-Za-z])"), parameter)
-    for field, parameter in (
-        ("displayName", "name"),
-        ("labels", "labels"),
-        ("project", "project"),
-        (r"jobSpec\.runAs", "run_as"),
-        (r"jobSpec\.enableWebAccess", "enable_web_access"),
-        (rf"{_SCHEDULING}\.priority", "priority"),
-        (rf"{_SCHEDULING}\.after", "after"),
-        (rf"{_SCHEDULING}\.pauseIfUnmet", "pause_if_unmet"),
-        (rf"{_SCHEDULING}\.array", "array"),
-        (rf"{_SCHEDULING}\.timeout", "timeout_s"),
-        (rf"{_SCHEDULING}\.maxWaitDuration", "max_wait_s"),
-        (rf"{_SCHEDULING}\.gracePeriod", "grace"),
-        (rf"{_SCHEDULING}\.hostSelector\.hosts", "on_hosts"),
-        (rf"{_SCHEDULING}\.hostSelector\.avoidHosts", "avoid_hosts"),
-        (rf"{_SCHEDULING}\.hostSelector\.labels", "host_labels"),
-        (rf"{_FAULTS}\.maxJobRetries", "max_retries"),
-        (rf"{_FAULTS}\.maxWorkerRestarts", "max_restarts"),
-        (rf"{_FAULTS}\.hangDetection\.timeout", "hang_timeout"),
-        (rf"{_FAULTS}\.hangDetection\.action", "restart_on_hang"),
-        (r"jobSpec\.workerPoolSpecs\Z", WORKERS),
-        (rf"{_POOL}\.replicaCount", "replicas"),
-        (rf"{_POOL}\.processesPerWorker", "processes_per_worker"),
-        (rf"{_POOL}\.machineSpec\.acceleratorCount", "gpus"),
-        (rf"{_POOL}\.machineSpec\.cpuCount", "cpus"),
-        (rf"{_POOL}\.machineSpec\.memoryMb", "memory_mb"),
-        (rf"{_TASK}\.(?:command|args)", "command"),
-        (rf"{_TASK}\.env", "env"),
-        (rf"{_TASK}\.secretEnv", "secrets"),
-        (rf"{_TASK}\.workingDirectory", "workdir"),
-        (rf"{_TASK}\.packagedCode\.requirements", "requirements"),
-        (rf"{_TASK}\.packagedCode\.packages", "extra_packages"),
-        (rf"{_TASK}\.packagedCode", "package"),
-    )
-)
-"""Fields of the job file, and the parameter of a command that sets each."""
+_INDEX = re.compile(r"\[[^\[\]]*\]")
+_TASK = re.compile(r"\b(?:process|container|pythonPackage)Spec\b")
+_PARAMETERS = {
+    "displayName": "name",
+    "labels": "labels",
+    "project": "project",
+    "jobSpec.runAs": "run_as",
+    "jobSpec.enableWebAccess": "enable_web_access",
+    "jobSpec.scheduling.priority": "priority",
+    "jobSpec.scheduling.after": "after",
+    "jobSpec.scheduling.pauseIfUnmet": "pause_if_unmet",
+    "jobSpec.scheduling.array": "array",
+    "jobSpec.scheduling.timeout": "timeout_s",
+    "jobSpec.scheduling.maxWaitDuration": "max_wait_s",
+    "jobSpec.scheduling.gracePeriod": "grace",
+    "jobSpec.scheduling.hostSelector.hosts": "on_hosts",
+    "jobSpec.scheduling.hostSelector.avoidHosts": "avoid_hosts",
+    "jobSpec.scheduling.hostSelector.labels": "host_labels",
+    "jobSpec.faultTolerance.maxJobRetries": "max_retries",
+    "jobSpec.faultTolerance.maxWorkerRestarts": "max_restarts",
+    "jobSpec.faultTolerance.hangDetection.timeout": "hang_timeout",
+    "jobSpec.faultTolerance.hangDetection.action": "restart_on_hang",
+    "jobSpec.workerPoolSpecs": WORKERS,
+    "jobSpec.workerPoolSpecs.replicaCount": "replicas",
+    "jobSpec.workerPoolSpecs.processesPerWorker": "processes_per_worker",
+    "jobSpec.workerPoolSpecs.machineSpec.acceleratorCount": "gpus",
+    "jobSpec.workerPoolSpecs.machineSpec.cpuCount": "cpus",
+    "jobSpec.workerPoolSpecs.machineSpec.memoryMb": "memory_mb",
+    "jobSpec.workerPoolSpecs.task.command": "command",
+    "jobSpec.workerPoolSpecs.task.args": "command",
+    "jobSpec.workerPoolSpecs.task.env": "env",
+    "jobSpec.workerPoolSpecs.task.secretEnv": "secrets",
+    "jobSpec.workerPoolSpecs.task.workingDirectory": "workdir",
+    "jobSpec.workerPoolSpecs.task.packagedCode": "package",
+    "jobSpec.workerPoolSpecs.task.packagedCode.requirements": "requirements",
+    "jobSpec.workerPoolSpecs.task.packagedCode.packages": "extra_packages",
+}
+"""Fields of the job file, those of every kind of task as of ``task``, and the parameter of a command that sets each."""
 _ADDED = frozenset({"labels", "host_labels", "secrets", "env"})
 """Beside those of a file, which may be the wrong ones."""
 
@@ -80,8 +77,12 @@ def in_words_of(error: InvalidInput, word_for: Callable[[str], str | None], what
 
 
 def _named(violation: Violation, word_for: Callable[[str], str | None]) -> Violation:
-    name = next((name for field, name in _PARAMETERS if field.match(violation.path)), None)
-    word = word_for(name) if name is not None else None
+    field = _TASK.sub("task", _INDEX.sub("", violation.path))
+    while field not in _PARAMETERS and "." in field:
+        field = field.rpartition(".")[0]
+    # Of all workers together something is said of them, and of one of them of a field that no parameter sets.
+    is_inside = _PARAMETERS.get(field) == WORKERS and field != violation.path
+    word = word_for(_PARAMETERS[field]) if field in _PARAMETERS and not is_inside else None
     return violation if word is None else replace(violation, path=word)
 
 
