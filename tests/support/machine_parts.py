@@ -11,10 +11,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from tests.support import postgres, slurm_cluster, ssh_hosts
+from tests.support import bmc, postgres, slurm_cluster, ssh_hosts
 from tests.support.podman_view import has_podman
 
 ROOT = Path(__file__).parents[2]
+OIDC = ROOT / "tests/support/oidc"
+"""A provider of OpenID Connect, and what npm fetches for it."""
 
 
 def _works(*command: str) -> bool:
@@ -166,6 +168,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "frameworks": _frameworks("frameworks"),
     "freeze": _freeze,
     "git": lambda: _works("git", "--version"),
+    "ipmi": lambda: not bmc.missing(),
     "iptables": _iptables,
     "lintian": lambda: _works("lintian", "--version"),
     "loop": _loop,
@@ -173,6 +176,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "mount": _mount,
     "netns": _netns,
     "node": _node,
+    "oidc": lambda: (OIDC / "node_modules/oidc-provider").is_dir() and _works("node", "--version"),
     "openmpi": _frameworks("openmpi"),
     "pids": _pids,
     "podman": has_podman,
@@ -180,6 +184,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "prometheus": lambda: _works("prometheus", "--version"),
     "promtool": lambda: _works("promtool", "--version"),
     "ptrace": _ptrace,
+    "redfish": lambda: _works(bmc.EMULATOR, "--help"),
     "root": lambda: os.geteuid() == 0,
     "slurm": lambda: not slurm_cluster.missing(),
     "sshd": lambda: not ssh_hosts.missing(),
