@@ -256,7 +256,8 @@ def _uv(*words: str) -> None:
 
 
 def _file(source: Path | str, target: str) -> dict[str, Any]:
-    return {"src": str(source), "dst": target, "file_info": {"mode": 0o644}}
+    mode = 0o755 if os.access(source, os.X_OK) else 0o644
+    return {"src": str(source), "dst": target, "file_info": {"mode": mode}}
 
 
 def _version() -> str:

@@ -32,6 +32,7 @@ PACKAGES = (
     "systemd,systemd-sysv,dbus,python3,iproute2,procps,"
     "python3-numpy,"  # the example training needs it
     "openssh-server,python3-apt,"  # Ansible needs them
+    "ipmitool,"  # a fence command needs it
     "rpm"  # to look at our own
 )
 TOOLS = ("debootstrap", "systemd-nspawn", "nsenter", "dpkg-deb", "setpriv")
@@ -77,7 +78,7 @@ class Machine:
         self.name = name
         self.upper = root / "upper"
         self._console = root / "console.log"
-        self._group = Path(cgroup_mount(), group)
+        self.group = Path(cgroup_mount(), group)  # all of its processes
         self._nspawn = nspawn
 
     @functools.cached_property
@@ -149,7 +150,7 @@ class Machine:
             # The session's, for sh before it has become nspawn; a first process takes all others with it.
             os.killpg(self._nspawn.pid, signal.SIGKILL)
             self._nspawn.wait(timeout=PATIENCE_S)
-        _remove(self._group)
+        _remove(self.group)
 
 
 def start(lower: Path, root: Path, name: str, network: str = "", binds: Iterable[str] = ()) -> Machine:

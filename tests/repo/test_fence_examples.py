@@ -12,7 +12,9 @@ IPMITOOL = """#!/bin/sh
 echo "$* $IPMI_PASSWORD" >> {folder}/calls
 case "$*" in
 *"power off") rm -f {folder}/stays; exit "$OFF_ENDS" ;;
-*"power status") [ "$ANSWERS" = yes ] || exit 1; read left < {folder}/left; echo $((left - 1)) > {folder}/left
+*"power status")
+    [ "$ANSWERS" = yes ] || {{ echo "Error: Unable to establish a session" >&2; exit 1; }}
+    read left < {folder}/left; echo $((left - 1)) > {folder}/left
     [ "$left" -gt 0 ] && echo "Chassis Power is on" || echo "Chassis Power is off" ;;
 esac
 """
@@ -71,7 +73,10 @@ def test_power_that_stays_on_is_no_proof(example: str, tmp_path: Path) -> None:
 
 @every_example
 def test_a_bmc_that_does_not_answer_is_no_proof(example: str, tmp_path: Path) -> None:
-    assert ran(example, tmp_path, left=0, answers="no").returncode != 0
+    done = ran(example, tmp_path, left=0, answers="no")
+    assert done.returncode != 0
+    last = (done.stdout or done.stderr).splitlines()[-1]
+    assert "Unable to establish a session" in last or "timed out" in last, "not that the power is on"
 
 
 def test_a_host_that_is_off_already_is_proven_off(tmp_path: Path) -> None:

@@ -62,6 +62,8 @@ def test_what_a_package_brings_is_for_root_to_change(part: str) -> None:
     modes = {
         entry["dst"]: entry["file_info"]["mode"] for entry in described(part)["contents"] if "file_info" in entry
     }
+    programs = {name for name in modes if "/fence/" in name}
+    assert {modes.pop(name) for name in programs} <= {0o755}, "to be called, or copied to where they are"
     assert set(modes.values()) <= {0o644}
 
 

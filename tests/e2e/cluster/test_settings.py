@@ -124,12 +124,15 @@ def test_a_check_reads_what_the_settings_name(site: Site, tmp_path: Path) -> Non
     (tmp_path / "other.key").write_text("no key")
     text = text.replace(f'key = "{state}/controller.key"', f'key = "{tmp_path}/other.key"')
     text = text.replace(f'ca_directory = "{state}/ca"', f'ca_directory = "{tmp_path}/ca"')
+    (tmp_path / "fence").write_text("#!/bin/sh\n")
+    text += f'[fence]\ncommand = ["{tmp_path}/fence"]\n'
     file.write_text(f'{text}[[notifications]]\nname = "ops"\nurl = "https://h.example/x"\nevents = ["ENDED"]\n')
     code, said = controller(site, "--config", str(file), "--check")
     lines = said.splitlines()
-    assert code == 2 and len(lines) == 3
+    assert code == 2 and len(lines) == 4
     assert "no event is called 'ENDED'" in lines[0] and f"{file}:{line_of(file, '[[notif')}: " in lines[0]
     assert f"{tmp_path}/other.key" in lines[1] and f"{tmp_path}/ca/ca.pem" in lines[2]
+    assert f"fence.command: {tmp_path}/fence is no program" in lines[3] and "chmod 755" in lines[3]
 
 
 def test_an_agents_check_reads_certificates_and_hooks(site: Site, tmp_path: Path) -> None:

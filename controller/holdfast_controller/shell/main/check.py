@@ -45,6 +45,7 @@ def problems(file: Path) -> list[str]:
         _check_provider,
         _check_folders,
         _check_secrets_key,
+        _check_fence,
     )
     found = []
     for check in checks:
@@ -107,3 +108,10 @@ def _check_folders(settings: ControllerConfig) -> None:
 def _check_secrets_key(settings: ControllerConfig) -> None:
     if settings.secrets_key.exists():
         read_keys(settings.secrets_key)
+
+
+def _check_fence(settings: ControllerConfig) -> None:
+    for program in settings.fence.command[:1]:
+        if not os.path.isfile(program) or not os.access(program, os.X_OK):
+            problem = f"fence.command: {program} is no program that can be started."
+            raise ConfigError(problem, fix=f"Correct the path, or: chmod 755 {program}")
