@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -148,18 +149,25 @@ def test_a_backup_on_another_machine_goes_on_with_a_training_that_never_stopped(
     tell("restored on another machine: the same ranks train, and Prometheus is back by itself")
 
     tell("the power of the whole site is cut")
+    cut_at = time.monotonic()
     for name in cluster.names:
         cluster.cut_power(name)
     (cluster.shared / "pace").write_text("0")
     for name in cluster.names:
         cluster.network.plug(name)
     cluster.switch_on(*cluster.names)
+    dark_s = time.monotonic() - cut_at
     called(cluster, "new")
     cluster.until(job, "job list --state SUCCEEDED", within_s=2 * PATIENCE_S)
     shown = cluster.job(job)
     exits = [(found["generation"], found["reason"]) for worker in shown["workers"] for found in worker["exits"]]
     assert exits == [(1, "LOST_REBOOT"), (2, "COMPLETED")], exits
     assert "resumed from step" in cluster.holdfast(f"logs {job}")
+    print(cluster.holdfast(f"job recoveries {job}"))
+    (lost_s,) = [each["lostSeconds"] for each in shown["recoveries"] if each["endReason"] == "LOST_REBOOT"]
+    tell(f"dark for {dark_s:.0f} s, of which {lost_s:.0f} s are told as lost")
+    assert lost_s > dark_s - 5, "from the last word of the host, and not from its return"
+    assert "gpu has booted again" in cluster.holdfast("host events gpu")
     scraped(cluster)
     assert "NAME" in cluster["mon"].run("runuser", "-l", "prometheus", "-c", "holdfast host list")
     tell("everything has come back by itself")
