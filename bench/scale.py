@@ -1,8 +1,9 @@
 """A thousand hosts: what the controller does with them, each figure beside its aim.
 
-Hosts are hollow: the agent's own core, link and wire code with a connection and a certificate for each, above ranks
-that exist only in memory. The controller is a real one in a process of its own; it and all hollow hosts share this
-machine, so CPU seconds stand beside wall-clock times.
+Hosts are hollow: the agent's own core, links and wire code with connections and a certificate for each, above ranks
+that exist only in memory and seem to train. With ``--bare`` hosts tell nothing of that, neither features nor minutes.
+The controller is a real one in a process of its own; it and all hollow hosts share this machine, so CPU seconds stand
+beside wall-clock times.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def hollow_rows(options: argparse.Namespace) -> dict[str, Row]:
     runs = options.runs
     return {
         "steady": lambda site: scale_rows.steady(site, options.seconds / 3),
+        "work": lambda site: scale_rows.at_work(site, options.seconds),
         "gang": lambda site: scale_rows.gangs(site, 2 * runs),
         "exits": lambda site: scale_rows.exits(site, runs),
         "restart": lambda site: scale_rows.restarts(site, runs),
@@ -43,7 +45,10 @@ async def measure(options: argparse.Namespace, directory: Path, figures: Figures
     if mine := {name: row for name, row in hollow.items() if name in wanted}:
         place = directory / "hollow"
         place.mkdir()
-        async with hollow_cluster(place, options.hosts, fleets=options.fleets) as (cluster, client):
+        async with hollow_cluster(place, options.hosts, fleets=options.fleets, bare=options.bare) as (
+            cluster,
+            client,
+        ):
             progress(f"{options.hosts:,} hollow hosts are connected")
             for name, row in mine.items():
                 await row(Site(cluster, client, figures))
@@ -68,7 +73,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10_000, help="in the store at a start (%(default)s)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of submitting jobs (%(default)s)")
     parser.add_argument("--runs", type=int, default=5, help="of each row; gangs twice as often (%(default)s)")
-    names = ("steady", "gang", "exits", "restart", "storm", "jobs", *CORE)
+    parser.add_argument("--bare", action="store_true", help="hosts tell nothing of what their ranks do")
+    names = ("steady", "work", "gang", "exits", "restart", "storm", "jobs", *CORE)
     parser.add_argument("--only", metavar="ROW", action="append", choices=names, help=f"one of {', '.join(names)}")
     options = parser.parse_args()
     figures = Figures()

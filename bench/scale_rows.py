@@ -112,6 +112,24 @@ async def steady(site: Site, seconds: float) -> None:
     await await_end(site.client, job_id)
 
 
+async def at_work(site: Site, seconds: float) -> None:
+    """The largest gang trains: what its features and minutes cost the controller."""
+    spent = dict[str, float]()
+    async with running_gang(site):
+        await asyncio.sleep(10.0)
+        before = await site.cluster.tally()
+        with site.cpu(spent):
+            await asyncio.sleep(seconds)
+        after = await site.cluster.tally()
+    told = {name: after[name] - before[name] for name in ("features", "minutes")}
+    site.figures.add(
+        f"{site.name} with {site.cluster.hosts * RANKS_PER_HOST:,} ranks at work: controller's CPU",
+        "% of a core",
+        [spent["controller"] / spent["wall"] * 100],
+        cost=f"{told['features'] / spent['wall']:.0f} features a second, {told['minutes']:,} minutes of workers",
+    )
+
+
 async def storm(site: Site, runs: int) -> None:
     """The controller is killed and comes back; every agent finds it again, and no worker has noticed."""
     took: list[float] = []

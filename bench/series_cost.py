@@ -14,50 +14,33 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bench.support.training import GPU_LOOKS, RankCounters
+
 from holdfast._series.block import pack
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample
 from holdfast.hang.records.recording import WorkerSample
 from holdfast_agent.core.series.worker import WorkerSeries
 from holdfast_controller.shell.store.series_file import DAY, HOUR, LATE_S, Limits, Piece, SeriesFile
 
-RANKS, LOOK_S, GPU_LOOKS = 8, 2, (0, 4, 10)
-"""GPUs are read every five seconds: at these seconds of ten, as looks fall."""
+RANKS, LOOK_S = 8, 2
 HOSTS = 1_000
 KINDS = 10
 """Of hours: how much of its last page each one fills is chance."""
 START = 1_790_000_000 // DAY * DAY
-GIB = 1 << 30
 
 
 def samples(dice: random.Random) -> Iterator[tuple[int, WorkerSample]]:
     """(seconds, sample) of one worker for an hour."""
-    energy = [0.0] * RANKS
-    pcie, nvlink, cpu = [0.0] * RANKS, [0.0] * RANKS, [0.0] * RANKS
+    counters = [RankCounters(dice, rank) for rank in range(RANKS)]
     seen: list[GpuSample | None] = [None] * RANKS
     for at in range(0, HOUR + LOOK_S, LOOK_S):
         saves = at % 600 < 20
         ranks = []
-        for rank in range(RANKS):
-            power = dice.gauss(180 if saves else 640, 25)
-            energy[rank] += LOOK_S * power
-            pcie[rank] += LOOK_S * dice.lognormvariate(21, 0.5)
-            nvlink[rank] += LOOK_S * dice.lognormvariate(25, 0.3)
-            cpu[rank] += LOOK_S * dice.uniform(0.9, 1.4)
+        for rank, counted in enumerate(counters):
+            counted.go_on(LOOK_S, saves=saves)
             if at % 10 in GPU_LOOKS:
-                seen[rank] = GpuSample(
-                    float(at),
-                    energy[rank],
-                    util_pct=max(0.0, min(100.0, dice.gauss(20 if saves else 96, 3))),
-                    memory_util_pct=max(0.0, min(100.0, dice.gauss(55, 6))),
-                    sm_pct=max(0.0, min(100.0, dice.gauss(70, 5))),
-                    memory_used_bytes=round(dice.gauss(71 * GIB, GIB / 4)),
-                    temperature_c=round(dice.gauss(64 + rank, 1.5)),
-                    sm_clock_mhz=round(dice.gauss(1710, 40)),
-                    throttle=4 if dice.random() < 0.1 else 0,
-                    pcie_bytes=pcie[rank],
-                    nvlink_bytes=nvlink[rank],
-                )
-            ranks.append(RankSample(float(at), rank, ProcessSample(cpu_s=cpu[rank]), gpu=seen[rank]))
+                seen[rank] = counted.gpu(float(at), saves=saves)
+            ranks.append(RankSample(float(at), rank, ProcessSample(cpu_s=counted.cpu_s), gpu=seen[rank]))
         yield at, WorkerSample("bench", "workerpool0-0", 1, float(at), tuple(ranks))
 
 

@@ -30,9 +30,11 @@ READY_S = 120.0
 class HollowCluster:
     """Made by ``hollow_cluster``. Everything lies in ``directory``."""
 
-    def __init__(self, directory: Path, hosts: int, fleets: int, gpus: int) -> None:
+    def __init__(self, directory: Path, hosts: int, fleets: int, gpus: int, *, bare: bool = False) -> None:
         self.directory = directory
         self.hosts = hosts
+        self.bare = bare
+        """Whether hosts tell nothing of what their ranks do."""
         self._gpus = gpus
         self.shares = [hosts // fleets + (number < hosts % fleets) for number in range(fleets)]
         # Outside the range of outgoing connections, so that it is still free when the controller comes back.
@@ -132,6 +134,7 @@ class HollowCluster:
         for count in self.shares:
             arguments = ["--controller", f"127.0.0.1:{self._port}", "--pki", str(self.pki)]
             arguments += ["--first", str(first), "--count", str(count), "--gpus", str(self._gpus)]
+            arguments += ["--bare"] if self.bare else []
             self._fleets.append(
                 await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "bench.hollow.fleet", *arguments),
@@ -198,10 +201,10 @@ class HollowCluster:
 
 @contextlib.asynccontextmanager
 async def hollow_cluster(
-    directory: Path, hosts: int, *, fleets: int = 1, gpus: int = 8
+    directory: Path, hosts: int, *, fleets: int = 1, gpus: int = 8, bare: bool = False
 ) -> AsyncIterator[tuple[HollowCluster, Client]]:
     """A controller, so many hosts that have a session with it, and a client. All processes end with the block."""
-    cluster = HollowCluster(directory, hosts, fleets, gpus)
+    cluster = HollowCluster(directory, hosts, fleets, gpus, bare=bare)
     try:
         await asyncio.to_thread(cluster.prepare)
         cluster.start_controller()

@@ -28,12 +28,13 @@ from holdfast._security.tls import TlsFiles
 
 SPREAD_S = 2.0
 """The hosts of a fleet start within so long, as those of a data centre never start in the same millisecond."""
+_COUNTED = ("launched", "stopped", "ended", "acked", "sessions", "features", "minutes")
 
 
 class Fleet:
     """Hosts FIRST … FIRST+COUNT-1 of a cluster whose certificates lie in ``pki``."""
 
-    def __init__(self, controller: str, pki: Path, first: int, count: int, gpus: int) -> None:
+    def __init__(self, controller: str, pki: Path, first: int, count: int, gpus: int, *, bare: bool) -> None:
         self._changed = asyncio.Event()
         names = [f"hollow-{number}" for number in range(first, first + count)]
         self.hosts = [
@@ -43,6 +44,7 @@ class Fleet:
                 TlsFiles(pki / "ca.pem", pki / f"{name}.pem", pki / f"{name}.key"),
                 gpus,
                 self._changed.set,
+                bare=bare,
             )
             for name in names
         ]
@@ -57,7 +59,7 @@ class Fleet:
 
     async def _live(self, host: HollowHost) -> None:
         await asyncio.sleep(random.uniform(0, SPREAD_S))
-        await host.link.run()
+        await host.run()
 
     async def _obey(self) -> None:
         reader = asyncio.StreamReader()
@@ -100,7 +102,7 @@ class Fleet:
             "living": sum(host.living for host in self.hosts),
             "running": sum(host.running for host in self.hosts),
             "unacked": sum(host.unacked for host in self.hosts),
-            **{name: counts[name] for name in ("launched", "stopped", "ended", "acked", "sessions")},
+            **{name: counts[name] for name in _COUNTED},
             "notes": {name: count for name, count in counts.items() if name.startswith("note ")},
         }
 
@@ -113,11 +115,13 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--bare", action="store_true", help="tell nothing of what ranks do")
     options = parser.parse_args()
     log.configure("warning")
 
     async def live() -> None:
-        await Fleet(options.controller, options.pki, options.first, options.count, options.gpus).run()
+        given = options.controller, options.pki, options.first, options.count, options.gpus
+        await Fleet(*given, bare=options.bare).run()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(live())

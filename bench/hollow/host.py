@@ -2,7 +2,8 @@
 
 What the core decides is done as a healthy host would do it, at once: places are prepared, ranks are started and
 stopped, and whatever an agent keeps on its disk is kept in memory, as long as the fleet lives. A rank runs the
-"program" that its command names: ``hold`` until it is told to end, or ``exit`` at once.
+"program" that its command names: ``hold`` until it is told to end, or ``exit`` at once. Those that hold seem to train,
+and the host tells of it what an agent tells (``bench.hollow.telemetry``), unless it is a bare one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, assert_never
+
+from bench.hollow.telemetry import Telemetry
 
 from holdfast._base.addresses import Addresses
 from holdfast._security.tls import TlsFiles
@@ -37,15 +40,29 @@ _SIGTERM = 15
 class HollowHost:
     """A host of so many simulated GPUs; see ``link.Listener`` for who calls it. ``counts`` is of its whole life."""
 
-    def __init__(self, name: str, controller: str, tls: TlsFiles, gpus: int, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        controller: str,
+        tls: TlsFiles,
+        gpus: int,
+        on_change: Callable[[], None],
+        *,
+        bare: bool = False,
+    ) -> None:
         user = WorkerUser("hollow", "/", "/bin/sh")
         self.name = name
         self.counts: Counter[str] = Counter()
-        """launched, stopped and ended ranks; sessions."""
+        """launched, stopped and ended ranks; sessions; features and minutes that were told."""
         self.epoch = 0
         """Of the controller that this host has a session with; 0 while it has none."""
         self.link = Link(Addresses(controller), tls, self)
-        self._reactor = Reactor(HostFacts(name, "/nowhere", "/nowhere", user, 64))
+        facts = HostFacts(name, "/nowhere", "/nowhere", user, 64)
+        self._reactor = Reactor(facts)
+        self._bare = bare
+        self._telemetry = Telemetry(
+            controller, tls, facts, lambda: self._reactor.epoch, self.link.send, self.counts
+        )
         self._gpus = [f"GPU-{name}-{index}" for index in range(gpus)]
         self._on_change = on_change
         self._events: deque[ev.Event] = deque()
@@ -55,6 +72,13 @@ class HollowHost:
         self._ports = itertools.cycle(range(FIRST_PORT, 32_000))
         self._pids = itertools.count(1000)
         self._hello = agent_pb2.Hello()
+
+    async def run(self) -> None:
+        """Live until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.link.run())
+            if not self._bare:
+                tasks.create_task(self._telemetry.run())
 
     @property
     def unacked(self) -> int:
@@ -159,6 +183,7 @@ class HollowHost:
                 usage = tuple(GpuUsage(uuid, 0, ()) for uuid in self._gpus)
                 self.feed(ev.GpusRead(usage, key, generation))
             case ev.Forget(key):
+                self._telemetry.forget(key)
                 self.feed(ev.WorkerForgotten(key))
             case ev.RemoveOutput(job):
                 self.feed(ev.OutputRemoved(job))
@@ -206,7 +231,10 @@ class HollowHost:
         self.counts["launched"] += len(ranks)
         for rank in list(ranks):
             self.feed(ev.RankStarted(action.key, action.generation, rank, next(self._pids)))
-        if EXIT in action.ranks[0].argv:
+        if EXIT not in action.ranks[0].argv:
+            if not self._bare:
+                self._telemetry.on_launch(action.key, action.generation, ranks)
+        else:
             # As soon as the start was told, in a turn of its own as a process's end would come.
             end: Callable[..., Any] = self._end
             asyncio.get_running_loop().call_soon(end, action.key, action.generation, list(ranks), 0)
@@ -231,7 +259,10 @@ class HollowHost:
                 ranks.remove(rank)
                 self.counts["ended"] += 1
                 end = Exit(0, generation, rank, reason, *decode_status(status), reason.name, time.time())
+                if reason is ExitReason.NONZERO_EXIT:
+                    self._telemetry.on_failure(key, end)
                 self.feed(ev.RankExited(key, end))
         if not ranks:
             del self._running[key]
+            self._telemetry.on_empty(key)
             self.feed(ev.WorkerEmptied(key, generation))

@@ -5,8 +5,10 @@ Nothing is asserted of times: these are the rows' stories, once each, over gRPC 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,48 @@ async def _a_small_job_ends(site: Site) -> None:
     held = (await site.client.create_job(job([HOLD]))).id
     await site.client.cancel_job(held)
     assert (await await_end(site.client, held)).state == job_pb2.JOB_STATE_CANCELLED
+
+
+async def test_hollow_hosts_tell_of_their_ranks_what_agents_tell(tmp_path: Path) -> None:
+    async with hollow_cluster(tmp_path, 3) as (cluster, client):
+        async with scale_rows.running_gang(Site(cluster, client, Figures())) as (job_id, _):
+
+            async def known(figure: str) -> set[int]:
+                pages = [page async for page in client.series(job_id, figures=[figure])]
+                return {one.rank for page in pages for one in page.series}
+
+            async def steps() -> bool:
+                return (await client.goodput(job_id)).level in ("A", "B")
+
+            await _until(steps)
+            await client.restart_job(job_id)  # a minute ends with its generation
+
+            async def complete() -> bool:
+                return await known("gpu_util") == set(range(3 * RANKS_PER_HOST))
+
+            await _until(complete)
+            assert await known("step")
+            ledger = await client.goodput(job_id, verify=True)
+        told = await cluster.tally()
+    assert ledger.verified == ""
+    assert told["minutes"] >= 3
+    assert told["notes"] == {}
+
+
+async def test_bare_hollow_hosts_tell_nothing_of_their_ranks(tmp_path: Path) -> None:
+    async with hollow_cluster(tmp_path, 2, bare=True) as (cluster, client):
+        async with scale_rows.running_gang(Site(cluster, client, Figures())) as (job_id, _):
+            await client.restart_job(job_id)
+            ledger = await client.goodput(job_id)
+        tally = await cluster.tally()
+    assert tally["features"] == tally["minutes"] == 0
+    assert ledger.level == "D"
+
+
+async def _until(reached: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(90):
+        while not await reached():  # noqa: ASYNC110
+            await asyncio.sleep(0.3)
 
 
 async def test_the_controllers_share_of_a_relaunch_and_its_start_are_measured(tmp_path: Path) -> None:
