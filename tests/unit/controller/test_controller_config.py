@@ -92,6 +92,24 @@ def test_what_makes_no_sense_is_refused_as_the_settings_are_read(changes: dict[s
         made(**changes)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"quotas": {"Team.A": QuotaConfig(gpus=1)}},
+        {"underuse": {"ml_team": UnderuseConfig()}},
+        {"injection_projects": ("x" * 64,)},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_settings_for_a_project_that_no_job_can_be_in_are_refused(changes: dict[str, Any]) -> None:
+    """They would bound nobody."""
+    with pytest.raises(ConfigError, match=rf"{next(iter(changes))}: no job can be in a project") as refused:
+        made(**changes)
+    with pytest.raises(ConfigError, match=r"oidc.grants: no job can be in a project 'A'"):
+        OidcGrantConfig("lab", project="A")
+    assert refused.value.fix == 'A project must be lower-case letters, digits and dashes, or "*" for all of them.'
+
+
 FILE = """# listen = 1
 max_jobs = 1
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, model_validator
 
+from holdfast._base import projects
 from holdfast._base.accounts import NAME_PATTERN, NAME_RULE
 from holdfast._base.expand import MAX_BYTES
 from holdfast.spec.models.base import RULES_FOLLOW, Model, both_spellings
@@ -280,10 +281,10 @@ class JobFile(Model):
     project: Annotated[
         str,
         Text(
-            max_chars=63,
+            max_chars=projects.MOST_CHARS,
             empty=False,
-            pattern="[a-z0-9][a-z0-9-]*",
-            must="be lower-case letters, digits and dashes",
+            pattern=projects.PATTERN,
+            must=projects.MUST,
         ),
     ] = "default"
     """Project that the job's resources are counted for."""

@@ -24,9 +24,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from holdfast._base.identity import Identity, Kind
+from holdfast._base.projects import EVERY_PROJECT
 from holdfast.errors import Denied, HoldfastError, InvalidInput, Unauthenticated, Violation
 from holdfast_controller.core.access.audit import Trail
-from holdfast_controller.core.model.accounts.users import EVERY_PROJECT, People, Role, role_in
+from holdfast_controller.core.model.accounts.users import People, Role, role_in
 from holdfast_controller.core.step.lookup import unknown_job
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from holdfast._base.identity import NAME_RULE, Kind, is_name
+from holdfast._base.projects import EVERY_PROJECT, MUST, is_project
 from holdfast.errors import Denied, HoldfastError, InvalidInput, NotFound, Violation, WrongState
 from holdfast_controller.core.access.accounts import bad_accounts, map_user
 from holdfast_controller.core.access.sign_in import by_provider
 from holdfast_controller.core.events import access as ev
-from holdfast_controller.core.model.accounts.users import EVERY_PROJECT, Token
+from holdfast_controller.core.model.accounts.users import Token
 from holdfast_controller.core.step.access_commands import EnrolAsked, RoleAsked, TokenAsked, UserRemovalAsked
 from holdfast_controller.core.step.actions import AccessChanged, Refuse, Reply
 from holdfast_controller.core.step.step import Step
@@ -19,7 +18,6 @@ CLOCK_STEP_S = 60.0
 """A wall clock that is set back by more ends the tokens from before: it would make them last longer."""
 MAX_TOKENS = 10_000
 MAX_USERS = 10_000
-_PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 def on_role(step: Step, asked: RoleAsked) -> None:
@@ -149,10 +147,10 @@ def _bad_name(name: str) -> InvalidInput | None:
 
 
 def _bad_project(project: str) -> InvalidInput | None:
-    if project == EVERY_PROJECT or _PROJECT.fullmatch(project):
+    if project == EVERY_PROJECT or is_project(project):
         return None
-    rule = "letters, digits, . _ and - between them; at most 63; or * for all"
-    return InvalidInput([Violation("project", f"{project!r} is no project", rule)])
+    fix = f"or {EVERY_PROJECT} for all"
+    return InvalidInput([Violation("project", f"{project!r} is no project: it must {MUST}", fix)])
 
 
 _ANOTHER = "Have another one made: holdfast host token create, or holdfast user token NAME"

@@ -6,6 +6,7 @@ that follows is decided as if it had come by itself, except that no host is susp
 
 from __future__ import annotations
 
+from holdfast._base.projects import EVERY_PROJECT
 from holdfast.errors import Denied, HoldfastError, InvalidInput, Violation, WrongState
 from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.root_cause import member_of
@@ -14,9 +15,6 @@ from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.commands import InjectionAsked, InjectionFailed
 from holdfast_controller.core.step.lookup import find_job
 from holdfast_controller.core.step.step import Step
-
-ALL = "*"
-"""In ``injection_projects``: every project."""
 
 
 def on_injection(step: Step, asked: InjectionAsked | InjectionFailed) -> None:
@@ -64,7 +62,7 @@ def _note_failed(step: Step, job: Job, asked: InjectionFailed) -> None:
 
 def _refusal(step: Step, job: Job, asked: InjectionAsked) -> HoldfastError | None:
     allowed = step.policies.injection_projects
-    if not allowed & {ALL, job.gang.project}:
+    if not allowed & {EVERY_PROJECT, job.gang.project}:
         problem = f"No faults may be injected into jobs of the project {job.gang.project!r}."
         return Denied(problem, fix="An admin allows it by injection_projects in controller.toml.")
     if not 0 <= asked.rank < job.gang.rank_count:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from holdfast._base.projects import EVERY_PROJECT
 from holdfast_controller.core.events import access as ev
 from holdfast_controller.core.events.access import holder_in_words
-from holdfast_controller.core.model.accounts.users import EVERY_PROJECT
 
 
 def access_message(event: ev.PeopleEvent) -> str:

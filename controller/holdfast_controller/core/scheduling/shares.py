@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from dataclasses import dataclass
 
+from holdfast._base import projects
 from holdfast.errors import InvalidInput, Violation
 from holdfast_controller.core.events.shares import HalfLifeSet, ShareSet
 from holdfast_controller.core.model.accounts.quota import USER
@@ -20,7 +20,6 @@ from holdfast_controller.core.step.step import Step
 LEAST, MOST = 0.001, 1_000_000.0
 """Weights beyond these are slips of the hand."""
 MOST_WEIGHTS = 10_000
-_PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +46,8 @@ def on_share(step: Step, asked: ShareAsked) -> None:
 
 
 def _violation(asked: ShareAsked, weights: dict[str, float]) -> Violation | None:
-    if not _PROJECT.fullmatch(asked.project):
-        return Violation("project", "must be lower-case letters, digits and dashes", "such as vision")
+    if not projects.is_project(asked.project):
+        return Violation("project", f"must {projects.MUST}", "such as vision")
     if asked.weight is None:
         return None
     if math.isnan(asked.weight) or not LEAST <= asked.weight <= MOST:

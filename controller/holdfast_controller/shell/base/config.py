@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast._base import extras
+from holdfast._base import extras, projects
 from holdfast._base.identity import NAME_RULE, is_name
 from holdfast._daemon import log
 from holdfast._daemon.metrics import listener
@@ -303,6 +303,12 @@ class ControllerConfig:
                 quota.check(f"{key}.{name}")
         for name, table in self.underuse.items():
             table.check(f"underuse.{name}")
+        for project in self.quotas:
+            projects.check_setting("quotas", project)
+        for project in self.underuse:
+            projects.check_setting("underuse", project)
+        for project in self.injection_projects:
+            projects.check_setting("injection_projects", project)
         log.check_level(self.log_level)
         if self.log_file_mb < 1:
             raise ConfigError(f"log_file_mb is {self.log_file_mb}.", fix="Write 1 or more.")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from holdfast._base import projects
 from holdfast.errors import ConfigError
 from holdfast_controller.core.model.accounts.users import GroupGrant, Role, SignInPolicy
 
@@ -22,10 +23,11 @@ class OidcGrantConfig:
     """The project, or "*" for all of them."""
 
     def __post_init__(self) -> None:
-        """Raises ``ConfigError`` for a role that is none."""
+        """Raises ``ConfigError`` for a role or a project that is none."""
         if self.role.upper() not in Role.__members__:
             fix = f"Write {', '.join(role.name.lower() for role in Role)}."
             raise ConfigError(f"oidc.grants: the role {self.role!r} is none.", fix=fix)
+        projects.check_setting("oidc.grants", self.project)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast._base.projects import EVERY_PROJECT
 from holdfast.hang.thresholds import Action
 from holdfast.spec import DisconnectPolicy, Underuse
 from holdfast_controller.core.model.underuse import UnderuseAction, UnderusePolicy, UnderuseShare
 from holdfast_controller.shell.base.config import ControllerConfig
-
-EVERY_PROJECT = "*"
 
 
 @dataclass(frozen=True)

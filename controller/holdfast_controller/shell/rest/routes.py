@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from holdfast._base import projects
 from holdfast._sdk import json_view
 from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
 from holdfast.v1 import cluster_pb2, host_pb2, job_pb2
@@ -39,7 +39,6 @@ _VERBS: dict[str, tuple[str, type[Message]]] = {
 _GOODPUT_BY = {
     name.removeprefix("GOODPUT_BY_").lower(): number for name, number in cluster_pb2.GoodputBy.items() if number
 }
-_PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -331,9 +330,9 @@ def context_of(request: Request) -> CallContext:
 def _project(request: Request) -> str:
     """The project that the address names, empty for the short addresses. Raises ``InvalidInput``."""
     project: str = request.path_params.get("project", "")
-    if project and project != ANY and not _PROJECT.fullmatch(project):
+    if project and project != ANY and not projects.is_project(project):
         fix = f"or {ANY} for any"
-        raise InvalidInput([Violation("project", "must be lower-case letters, digits and dashes", fix)])
+        raise InvalidInput([Violation("project", f"must {projects.MUST}", fix)])
     return project
 
 

@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from holdfast._base.identity import Kind
+from holdfast._base.projects import EVERY_PROJECT
 from holdfast._base.proto_time import seconds
 from holdfast._security.enrolment import tokens
 from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast.v1 import access_pb2, access_pb2_grpc
 from holdfast_controller.core.access.audit import Trail
-from holdfast_controller.core.model.accounts.users import EVERY_PROJECT, Role
+from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.step.commands import (
     AccountsAsked,
     HostRemovalAsked,

@@ -11,11 +11,11 @@ from typing import Any
 
 from grpc_health.v1 import health, health_pb2
 
+from holdfast._base.projects import EVERY_PROJECT
 from holdfast._base.version import __version__
 from holdfast.doctor.reach import TIME_KEY
 from holdfast.v1 import cluster_pb2, cluster_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
-from holdfast_controller.core.model.accounts.users import EVERY_PROJECT
 from holdfast_controller.core.model.clock import Mono, Now
 from holdfast_controller.core.scheduling.shares import project_shares
 from holdfast_controller.core.step.share_commands import ShareAsked

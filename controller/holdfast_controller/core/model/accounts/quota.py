@@ -11,10 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from holdfast._base.projects import EVERY_PROJECT
 from holdfast_controller.core.model.gang import Gang
 
-ANY = "*"
-"""The quota of projects that have none of their own, and with ``USER`` before it that of users."""
 USER = "user/"
 """Begins the key of a user's quota; no project has such a name."""
 
@@ -44,7 +43,7 @@ def holders(owner: str, gang: Gang) -> tuple[str, str]:
 
 def quota_of(quotas: Quotas, holder: str) -> Quota | None:
     """The limits of a holder, its own or everybody's; None where it has none."""
-    return quotas.get(holder) or quotas.get(USER + ANY if holder.startswith(USER) else ANY)
+    return quotas.get(holder) or quotas.get(USER + EVERY_PROJECT if holder.startswith(USER) else EVERY_PROJECT)
 
 
 def _limits(quotas: Quotas, owner: str, gang: Gang) -> Iterator[tuple[str, str, Quota]]:

@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast._base.identity import Kind
+from holdfast._base.projects import EVERY_PROJECT
 from holdfast_controller.core.model.clock import Wall
-
-EVERY_PROJECT = "*"
-"""In the place of a project's name: all of them, and the cluster itself."""
 
 
 class Role(enum.Enum):
