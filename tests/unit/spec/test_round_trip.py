@@ -39,7 +39,7 @@ env = st.lists(
     max_size=4,
     unique_by=lambda variable: variable["name"],
 )
-command = st.lists(text, max_size=3).map(lambda rest: ["python", *rest])
+command = st.lists(text, max_size=3).map(lambda rest: ["train", *rest])  # what Python is to run could be a launcher
 process = st.fixed_dictionaries(
     {"command": command},
     optional={
