@@ -21,7 +21,7 @@ def is_project(name: str) -> bool:
 
 
 def check_setting(key: str, name: str) -> None:
-    """Raises ``ConfigError`` where the setting ``key`` names a project that no job can be in: it would bound nobody."""
+    """Raises ``ConfigError`` where the setting ``key`` names a project that no job can be in."""
     if name != EVERY_PROJECT and not is_project(name):
         fix = f'A project must {MUST}, or "{EVERY_PROJECT}" for all of them.'
         raise ConfigError(f"{key}: no job can be in a project {name!r}.", fix=fix)
