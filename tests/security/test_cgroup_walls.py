@@ -33,7 +33,7 @@ TOP = Path(machine_parts.cgroup_mount() or os.devnull)
 def place() -> Iterator[Path]:
     """Where a worker's cgroups are made; below it lies whatever a test has made."""
     own = TOP / f"holdfast-test-{os.getpid()}"
-    cgroup.enable(str(TOP))
+    cgroup.enable(str(TOP), turns=True)
     yield own / "w0"
     wait_until(lambda: _gone(own))
 
@@ -51,6 +51,10 @@ def below(shim: Shim) -> set[int]:
 
 def members(place: Path) -> set[int]:
     return {int(pid) for pid in (place / "cgroup.procs").read_text().split()}
+
+
+def events(file: Path) -> dict[str, int]:
+    return {name: int(count) for name, count in (line.split() for line in file.read_text().splitlines())}
 
 
 def ends(shim: Shim) -> None:
@@ -100,6 +104,23 @@ def test_no_rank_is_forked_beyond_the_bound_of_processes(shim: Shim, place: Path
     assert (refused["rank"], refused["reason"]) == (3, "CANNOT_START")
     assert refused["message"] == "cannot fork: Resource temporarily unavailable"
     assert len(members(place / "g1")) == 3
+    ends(shim)
+
+
+@pytest.mark.require("memcg")
+def test_a_fork_bomb_gets_no_further_than_its_bound(shim: Shim, place: Path) -> None:
+    """One that needs no interpreter, so that it bursts while the shim still writes its journal.
+
+    The shim, which is not in it, has its turns on the processors beside all of these.
+    """
+    shim.launch(1, shim.sh("b() { b | b & }; b; exec sleep 600"), cgroup=str(place), pids=150)
+    shim.until("started")
+    bomb = place / "g1"
+    wait_until(lambda: events(bomb / "pids.events")["max"] > 0)
+    for _ in range(5):
+        assert int((bomb / "pids.current").read_text()) <= 150
+        outside = {pid for pid in below(shim) - members(bomb) if process_exists(pid)}
+        assert outside == set()
     ends(shim)
 
 
