@@ -16,16 +16,20 @@ from pathlib import Path
 
 from bench.support.training import GPU_LOOKS, RankCounters
 
-from holdfast._series.block import pack
+from holdfast._series.block import Block, pack, unpack
+from holdfast._series.figures import Figure
+from holdfast._series.joining import Joining, bands, joined, outliers
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample
 from holdfast.hang.records.recording import WorkerSample
 from holdfast_agent.core.series.worker import WorkerSeries
-from holdfast_controller.shell.store.series_file import DAY, HOUR, LATE_S, Limits, Piece, SeriesFile
+from holdfast_controller.shell.services.series import POINTS
+from holdfast_controller.shell.store.series_file import DAY, HOUR, LATE_S, MINUTE, Limits, Piece, SeriesFile
 
 RANKS, LOOK_S = 8, 2
 HOSTS = 1_000
 KINDS = 10
 """Of hours: how much of its last page each one fills is chance."""
+ON_PAGE = (Figure.STEP, Figure.GPU_UTIL, Figure.MEMORY_USED, Figure.POWER, Figure.CPU)
 START = 1_790_000_000 // DAY * DAY
 
 
@@ -72,6 +76,26 @@ def stored(folder: Path, workers: int, made: Sequence[list[tuple[int, bytes]]]) 
     return before, after, spent_s
 
 
+def asked(made: Sequence[list[tuple[int, bytes]]]) -> float:
+    """CPU seconds of the page's question for a day of 64 ranks: five figures as bands."""
+    day: list[bytes] = []
+    for start in range(START, START + DAY, HOUR):
+        for worker in range(64 // RANKS):
+            found = [unpack(data) for at, data in made[worker % len(made)] if at < START + HOUR]
+            hour = joined(found, START, MINUTE, HOUR // MINUTE)
+            own = {(worker * RANKS + rank, figure): track for (rank, figure), track in hour.tracks.items()}
+            day.append(pack(Block(start, MINUTE, HOUR // MINUTE, own)))
+    began = time.thread_time()
+    joining = Joining(START, -(-DAY // POINTS // MINUTE) * MINUTE, POINTS)
+    for data in day:
+        joining.add(unpack(data, {*ON_PAGE, Figure.SAMPLES}))
+    block = joining.block()
+    for figure in ON_PAGE:
+        bands(block, figure)
+        outliers(block, figure)
+    return time.thread_time() - began
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser()
@@ -86,11 +110,13 @@ def main() -> None:
     print(f"a minute as it is sent: {size / len(made):.0f} bytes of {RANKS} ranks")
     with tempfile.TemporaryDirectory() as folder:
         before, after, fold_s = stored(Path(folder), workers, [found for found, _ in hours])
+    query_s = asked([found for found, _ in hours])
     rank_minutes = workers * RANKS * len(made)
     print(f"file: {before / rank_minutes:.1f} bytes a rank and minute while its hour lasts,", end=" ")
     print(f"{after / rank_minutes:.1f} after, {after / workers * 24 * HOSTS / 1e6:.0f} MB a day of {HOSTS:,} hosts")
     print(f"controller: {fold_s / workers * 1000:.0f} ms to put an hour of a worker together,", end=" ")
     print(f"{fold_s / workers * HOSTS / HOUR:.1%} of a core for {HOSTS:,} hosts")
+    print(f"controller: {query_s * 1000:.0f} ms for a day of 64 ranks and {len(ON_PAGE)} figures, as the page asks")
 
 
 if __name__ == "__main__":
