@@ -33,7 +33,7 @@ TOP = Path(machine_parts.cgroup_mount() or os.devnull)
 def place() -> Iterator[Path]:
     """Where a worker's cgroups are made; below it lies whatever a test has made."""
     own = TOP / f"holdfast-test-{os.getpid()}"
-    cgroup.enable(str(TOP), turns=True)
+    cgroup.enable(str(TOP))
     yield own / "w0"
     wait_until(lambda: _gone(own))
 
@@ -109,10 +109,7 @@ def test_no_rank_is_forked_beyond_the_bound_of_processes(shim: Shim, place: Path
 
 @pytest.mark.require("memcg")
 def test_a_fork_bomb_gets_no_further_than_its_bound(shim: Shim, place: Path) -> None:
-    """One that needs no interpreter, so that it bursts while the shim still writes its journal.
-
-    The shim, which is not in it, has its turns on the processors beside all of these.
-    """
+    """One that needs no interpreter, so that it bursts while the shim still writes its journal."""
     shim.launch(1, shim.sh("b() { b | b & }; b; exec sleep 600"), cgroup=str(place), pids=150)
     shim.until("started")
     bomb = place / "g1"

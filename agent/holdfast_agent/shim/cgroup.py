@@ -202,25 +202,21 @@ def remove(path: str) -> None:
             pass
 
 
-def enable(path: str, *, turns: bool = False) -> None:
-    """Offers memory and pids to the cgroups below this one, as far as it has them itself.
-
-    With ``turns`` these also take turns on the processors, however many processes are in one: so agents, jobs and
-    workers; but not what is below a worker, where the priorities of processes count.
-    """
-    for controller in (*CONTROLLERS, *((b"+cpu",) if turns else ())):
+def enable(path: str) -> None:
+    """Offers memory and pids to the cgroups below this one, as far as it has them itself."""
+    for controller in CONTROLLERS:
         try:
             _write(path + "/cgroup.subtree_control", controller)
         except OSError:
             pass
 
 
-def _make(path: str, *, turns: bool = False) -> None:
+def _make(path: str) -> None:
     """Make a cgroup and those above it that are missing. Raises OSError."""
     if not os.path.isdir(path):
-        _make(os.path.dirname(path), turns=True)
+        _make(os.path.dirname(path))
         os.mkdir(path, 0o755)
-        enable(path, turns=turns)
+        enable(path)
 
 
 def _write(path: str, data: bytes) -> None:

@@ -62,11 +62,11 @@ def find(settings: Config, mounts: Path = _MOUNTS) -> Cgroups:
     own = f"{settings.name}-{zlib.crc32(os.fsencode(settings.state_dir.resolve())):08x}"
     root = f"{above}/holdfast/{own}"
     try:
-        cgroup.enable(above, turns=True)
+        cgroup.enable(above)
         for path in (f"{above}/holdfast", root):
             if not os.path.isdir(path):
                 os.mkdir(path, 0o711)  # the names in it are those of jobs
-            cgroup.enable(path, turns=True)
+            cgroup.enable(path)
     except OSError as error:
         return Cgroups("", f"{root} can't be made: {error.strerror}")
     if not os.access(f"{root}/cgroup.kill", os.W_OK):
