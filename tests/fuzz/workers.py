@@ -121,7 +121,7 @@ def of_workers(folder: Path) -> Iterator[Target]:
 
     settings = b"[global]\nindex-url = https://u:p@x/simple\n[install]\nno-deps = yes\n"
     words = (b"[global]\n", b"https://", b"@", b"%(a)s", b"=", b"\n ")
-    yield Target("pip's settings", pip, (settings,), 1 << 16, (pip_config.PipConfigError,), words)
+    yield Target("pip's settings", pip, (settings,), 1 << 14, (pip_config.PipConfigError,), words)
     yield Target("names of processes", _parse_proc, (b"py thon", b") S 1 ("), 1 << 14, (), (b")", b"(", b" "))
 
     def an_environment(data: bytes) -> None:

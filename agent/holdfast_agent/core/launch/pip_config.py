@@ -10,11 +10,14 @@ from __future__ import annotations
 import configparser
 import json
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 NO_FILES = "/dev/null"
 """Value of PIP_CONFIG_FILE with which pip reads no file at all."""
+PROBLEM_CHARACTERS = 300
+"""Of a file whose every line is wrong, the first few are named."""
 SECRET_CHARACTERS = 4
 """Shorter passwords are hidden in URLs only: hidden everywhere, they would blank out other words."""
 
@@ -72,7 +75,7 @@ def options(files: Iterable[tuple[str, str]], environment: Mapping[str, str]) ->
         try:
             parser.read_string(text)
         except configparser.Error as error:
-            raise PipConfigError(path, " ".join(str(error).split())) from None
+            raise PipConfigError(path, textwrap.shorten(str(error), PROBLEM_CHARACTERS)) from None
         for section in sections:
             if parser.has_section(section):
                 sections[section].update(_named(parser.items(section)))

@@ -115,3 +115,9 @@ def test_nonsense_is_refused_by_name(variables: dict[str, str], problem: str) ->
         sources(**variables)
     with pytest.raises(PipConfigError, match=r"^a: .*section"):
         options([("a", "x = 1\n")], {})
+
+
+def test_of_a_file_whose_every_line_is_wrong_the_first_ones_are_named() -> None:
+    with pytest.raises(PipConfigError, match=r"\[line +2\]") as refused:
+        options([("a", "[global]\n" + "yes\n" * 4_000)], {})
+    assert len(str(refused.value)) < 400
