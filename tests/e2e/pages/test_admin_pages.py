@@ -55,7 +55,7 @@ def test_every_line_of_the_pages_for_admins(tmp_path: Path) -> None:
 
 
 def from_nothing_to_a_job(machine: Typist, page: Page) -> None:
-    _, controller, host, account, users, ann = page.blocks()["Ten bare machines"]
+    _, controller, host, account, users, _, ann = page.blocks()["Ten bare machines"]
     said = machine.type_all(page, controller[1:3])
     assert "export HOLDFAST_CONFIG=/etc/holdfast/admin/client.toml" in said, "the page and the command say the same"
     machine.type_all(page, controller[3:4])

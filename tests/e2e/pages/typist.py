@@ -58,15 +58,18 @@ class Page:
 
     name: str
     folder: str = "docs/admins"
+    languages: Sequence[str] = ("",)
+    """Languages of the blocks that are to be typed; most have none."""
     typed: set[str] = field(default_factory=set)
 
     def blocks(self) -> dict[str, list[list[str]]]:
-        """The fenced blocks without a language, which are to be typed, by the heading of their section."""
+        """The fenced blocks that are to be typed, by the heading of their section. A backslash continues a line."""
         found: dict[str, list[list[str]]] = {}
         for section in re.split(r"^## ", (ROOT / self.folder / f"{self.name}.md").read_text(), flags=re.M):
             heading, _, text = ("", "", section) if section.startswith("# ") else section.partition("\n")
             blocks = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.M | re.S)
-            found[heading] = [block.splitlines() for language, block in blocks if not language]
+            typed = [block.rstrip() for language, block in blocks if language in self.languages]
+            found[heading] = [re.split(r"(?<!\\)\n", block) for block in typed]
         return found
 
     def lines(self, heading: str) -> list[str]:
@@ -81,8 +84,9 @@ class Page:
 class Typist:
     """Types lines at a machine's shell, and reads what is printed."""
 
-    def __init__(self, shell: subprocess.Popen[bytes]) -> None:
+    def __init__(self, shell: subprocess.Popen[bytes], within_s: float = TYPED_WITHIN_S) -> None:
         self._shell = shell
+        self._within_s = within_s
         self._count = 0
 
     def type(self, line: str, *, ends: Sequence[int] = (0,)) -> str:
@@ -113,7 +117,7 @@ class Typist:
 
     def until(self, wanted: str, line: str) -> str:
         """What a line prints once that matches, a regular expression."""
-        deadline = time.monotonic() + TYPED_WITHIN_S
+        deadline = time.monotonic() + self._within_s
         while not re.search(wanted, said := self.type(line, ends=range(256))):
             assert time.monotonic() < deadline, f"{line} never says {wanted!r}, but:\n{said}"
             time.sleep(0.5)
@@ -121,7 +125,7 @@ class Typist:
 
     def _until(self, mark: re.Pattern[str], line: str) -> tuple[str, int]:
         assert self._shell.stdout is not None
-        said, deadline = b"", time.monotonic() + TYPED_WITHIN_S
+        said, deadline = b"", time.monotonic() + self._within_s
         while not (found := mark.search(said.decode(errors="replace"))):
             ready, _, _ = select.select([self._shell.stdout], [], [], max(0.0, deadline - time.monotonic()))
             piece = os.read(self._shell.stdout.fileno(), 1 << 16) if ready else b""
