@@ -243,6 +243,9 @@ class Generation:
         """Add a record that may be reported before it is durable; written at once if the disk takes it."""
         self.journal.add(record)
         self.reported.append(record)
+        self._write()
+
+    def _write(self) -> None:
         try:
             self.journal.write()
         except OSError:
@@ -252,6 +255,11 @@ class Generation:
         """Add a record that has to be durable before it is reported."""
         self.journal.add(record)
         self.unsynced.append(record)
+
+    def forking(self) -> None:
+        """Record that ranks are forked from now on: should the shim die meanwhile, who knows what has run."""
+        self.journal.add({"ev": "forking"})
+        self._write()
 
     def started(self, rank: Rank, *, warm: bool = False) -> None:
         """Record that a rank was forked, or released: should the shim die now, the journal names it."""

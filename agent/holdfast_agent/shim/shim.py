@@ -381,6 +381,7 @@ class Shim:
         release = self.prepared(generation, plans, identity, message)
         signal.pthread_sigmask(signal.SIG_SETMASK, (signal.SIGTERM,))
         pids: list[tuple[Plan, int]] = []
+        generation.forking()
 
         def start(plan: Plan, failures: int = failures) -> int | None:
             try:

@@ -13,10 +13,19 @@ from typing import Any
 import pytest
 
 from holdfast._session.reports import Exit
-from holdfast_agent.shell.shims.shim_files import Empty, Intent, Started, is_alive, read_shim_id
+from holdfast_agent.shell.shims.shim_files import (
+    Empty,
+    Forking,
+    Intent,
+    Started,
+    boot_id,
+    is_alive,
+    read_shim_id,
+)
 
 Shim = Any
 Eventually = Callable[[Callable[[], bool]], None]
+FAILPOINTS = "from holdfast_agent.shim import failpoints\nfailpoints._DIRECTORY = {folder!r}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
@@ -40,6 +49,21 @@ def test_killed_shim_leaves_a_readable_journal(shim: Shim, strays: list[int]) ->
     assert [r.rank for r in records if isinstance(r, Exit)] == [1]
     identity = read_shim_id(shim.directory / "shim.json")
     assert identity is not None and not is_alive(identity)
+
+
+def test_a_shim_that_dies_before_it_could_say_what_it_forked_has_said_that_it_would(
+    hasty: Callable[..., Shim], tmp_path: Path, strays: list[int], eventually: Eventually
+) -> None:
+    armed = tmp_path / "failpoints"
+    armed.mkdir()
+    (armed / "shim.fork.after").write_text("exit")
+    shim = hasty(FAILPOINTS.format(folder=str(armed)))
+    ran = shim.out / "ran"
+    shim.launch(1, shim.sh(f"echo $$ > {ran}; exec sleep 600"))
+    assert shim.wait() == -signal.SIGKILL
+    eventually(lambda: ran.exists() and ran.read_text().endswith("\n"))
+    strays.append(int(ran.read_text()))
+    assert shim.journal() == [Intent(1, (0,), boot_id(), ()), Forking()]
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 3))
@@ -156,14 +180,16 @@ def test_exit_that_cannot_be_written_is_told_only_once_it_is(
     assert stuck["message"] == "the journal can't be written: No space left on device" and stuck["pids"] == []
     with pytest.raises(TimeoutError):
         shim.receive(timeout_s=1.5)
-    assert [type(r) for r in shim.journal()] == [Intent, Started], "nothing half-written is taken for a record"
+    assert [type(r) for r in shim.journal()] == [Intent, Forking, Started], (
+        "nothing half-written is taken for a record"
+    )
     assert shim.connect()["phase"] == "running", "not yet empty for anyone to build on"
     shim.expect("started")
     shim.launch(2, shim.sh("exit 0", generation=2))
     shim.expect("refused")
     ballast.unlink()
     assert shim.until("empty", timeout_s=5)[-2]["status"] == 7 << 8
-    assert [type(r) for r in shim.journal()] == [Intent, Started, Exit, Empty]
+    assert [type(r) for r in shim.journal()] == [Intent, Forking, Started, Exit, Empty]
 
 
 def on_disk(start_shim: Callable[..., Shim], disk: Path) -> Shim:

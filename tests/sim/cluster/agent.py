@@ -110,6 +110,7 @@ class Agent:
             other_boot=intent[3] != self.host.boot_id,
             wrote_output=(key, generation) in self.host.outputs,
             gpus=intent[2],
+            forked=any(r[0] == "forking" for r in records),
         )
 
     # --- events -------------------------------------------------------------------------------------------------

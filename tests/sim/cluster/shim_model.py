@@ -150,6 +150,7 @@ class Shim:
         if not late:
             host.world.boundary("shim", "intent", self.life)
             host.disk.append(self.key, f"g{number}", intent, sync=True)
+            host.disk.append(self.key, f"g{number}", ("forking",))
         generation = self.generation = Generation(
             number, host.world.engine.now, asked=number, fence_s=order.fence_s
         )

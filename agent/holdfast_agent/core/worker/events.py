@@ -31,6 +31,8 @@ class Journal:
     """A rank has left output, so it ran, whatever the records say."""
     gpus: tuple[str, ...] = ()
     """UUIDs of the devices that the ranks were given."""
+    forked: bool = False
+    """Ranks were about to be forked, so some may have run; shims of release 0.1 don't say."""
 
 
 # --- events ----------------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ def _why(journal: Journal | None, found: int) -> tuple[ExitReason, str]:
         return ExitReason.NOT_STARTED, "never started: its shim was gone before it could launch anything"
     if journal.other_boot:
         return ExitReason.LOST_REBOOT, "the host rebooted before its end was recorded"
-    if not journal.started and not journal.exits and not journal.wrote_output and not found:
+    ran = journal.forked or journal.started or journal.exits or journal.wrote_output or found
+    if not ran:
         return ExitReason.NOT_STARTED, "never started: its shim died between the intent and the launch"
     return ExitReason.LOST_SHIM_DIED, "its shim died, so it is unknown how it ended"
 

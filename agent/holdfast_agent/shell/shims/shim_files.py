@@ -28,6 +28,11 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
+class Forking:
+    """Ranks are forked from here on, so some may have run."""
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """A rank was forked. `start_ticks` 0: could not be read."""
 
@@ -49,7 +54,7 @@ class Empty:
     """No process of the generation is left."""
 
 
-Record = Intent | Started | Stopping | Exit | Empty
+Record = Intent | Forking | Started | Stopping | Exit | Empty
 
 
 def record_from(fields: Mapping[str, Any]) -> Record | None:
@@ -61,6 +66,8 @@ def record_from(fields: Mapping[str, Any]) -> Record | None:
         case "intent":
             gpus = tuple(map(str, fields.get("gpus", ())))
             return Intent(int(fields["generation"]), tuple(map(int, fields["ranks"])), str(fields["boot_id"]), gpus)
+        case "forking":
+            return Forking()
         case "started":
             return Started(int(fields["rank"]), int(fields["pid"]), int(fields["start_ticks"]))
         case "stopping":

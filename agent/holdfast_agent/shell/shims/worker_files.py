@@ -64,6 +64,7 @@ class WorkerFiles:
         return Journal(
             generation=generation,
             launched=intent.ranks,
+            forked=any(isinstance(r, shim_files.Forking) for r in records),
             started=tuple((r.rank, r.pid) for r in records if isinstance(r, shim_files.Started)),
             exits=tuple(self.exit(r) for r in records if isinstance(r, Exit)),
             stopping=any(isinstance(r, shim_files.Stopping) for r in records),
