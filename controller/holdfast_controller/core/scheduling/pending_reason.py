@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -54,15 +55,14 @@ class QueueView:
         self.now, self.loan_s = now, loan_s
         """Without a time no start is projected."""
         self._reasons: dict[str, Pending] = {}
+        self._firsts: dict[str, str] = {}
 
     @cached_property
     def starts(self) -> dict[str, Start]:
         """The projected starts of the first jobs that wait for free capacity."""
-        jobs = (self.cluster.jobs[name] for name in in_turn(self.cluster))
-        waiting = (job for job in jobs if not self._is_held_up(job))
         if self.now is None:
             return {}
-        return forecast(self.cluster, waiting, self.schedulable_hosts, self.now, self.loan_s)
+        return forecast(self.cluster, self._waiting(), self.schedulable_hosts, self.now, self.loan_s)
 
     def start_in_words(self, job: Job) -> str:
         """When a waiting job is expected to start, and what would start it now, after semicolons; else empty."""
@@ -70,8 +70,7 @@ class QueueView:
             return ""
         start = self.starts.get(job.id)
         words = [expected_start(start, job, self.now) if start is not None else ""]
-        shape = job.gang.shape
-        if shape in self.cluster.too_long and self._first_of_shape[shape] == job.id and not self.lack_of_room(job):
+        if job.gang.shape in self.cluster.too_long and self._is_first_alike(job) and not self.lack_of_room(job):
             words.append(shorter_run(self.cluster, job, self.now))
         return "".join(f"; {each}" for each in words if each)
 
@@ -80,10 +79,10 @@ class QueueView:
         start = self.starts.get(job.id)
         return start is not None and is_given_up_before(start, job)
 
-    @cached_property
-    def _first_of_shape(self) -> dict[str, str]:
-        waiting = (self.cluster.jobs[name] for name in reversed(list(in_turn(self.cluster))))
-        return {job.gang.shape: job.id for job in waiting if not self._is_held_up(job)}
+    def _is_first_alike(self, job: Job) -> bool:
+        if (shape := job.gang.shape) not in self._firsts:
+            self._firsts[shape] = next((each.id for each in self._waiting() if each.gang.shape == shape), "")
+        return self._firsts[shape] == job.id
 
     def ahead_of(self, job: Job) -> int:
         """How many jobs that wait are to be served before a job that waits too."""
@@ -114,8 +113,7 @@ class QueueView:
     @cached_property
     def head(self) -> Job | None:
         """The first job that waits for free capacity, and not for its quota, its own workers or its next try."""
-        jobs = (self.cluster.jobs[name] for name in in_turn(self.cluster))
-        return next((job for job in jobs if not self._is_held_up(job)), None)
+        return next(self._waiting(), None)
 
     @cached_property
     def has_spot_work(self) -> bool:
@@ -124,6 +122,11 @@ class QueueView:
             self.cluster.jobs[key.partition("/")[0]] for host in self.schedulable_hosts for key in host.allocations
         )
         return any(job.gang.strategy is Strategy.SPOT for job in jobs)
+
+    def _waiting(self) -> Iterator[Job]:
+        """The jobs that wait for free capacity, and not for something of their own, from the first on."""
+        jobs = (self.cluster.jobs[name] for name in in_turn(self.cluster))
+        return (job for job in jobs if not self._is_held_up(job))
 
     def _is_held_up(self, job: Job) -> bool:
         return bool(job.awaited or job.placement_attempts or job.unreconciled is not None or self.quota_lack(job))
@@ -182,8 +185,7 @@ def wait_reason(
     cluster: Cluster, job: Job, schedulable_hosts: list[Host], queue_view: QueueView | None = None
 ) -> str:
     """Why ``job`` isn't running at present, in one line; empty when it is, or has ended. See ``pending``."""
-    found = pending(cluster, job, queue_view or QueueView(cluster, schedulable_hosts, {}))
-    return "" if found is None else str(found)
+    return str(pending(cluster, job, queue_view or QueueView(cluster, schedulable_hosts, {})) or "")
 
 
 def pending(cluster: Cluster, job: Job, queue_view: QueueView) -> Pending | None:
@@ -268,8 +270,7 @@ def _lost_before(cluster: Cluster, job: Job, reason: str) -> Pending:
     lost = next((host.name for host in known if host is not None and host.lost), None)
     if lost is None:
         return Pending(reason)
-    seen = cluster.presence_of(lost).last_seen_wall
-    since = f" since {time_of_day(seen)}" if seen else ""
+    since = f" since {time_of_day(seen)}" if (seen := cluster.presence_of(lost).last_seen_wall) else ""
     why = f"{reason}; {lost} is lost{since}, and what it held is free once it returns, or by"
     return Pending(why, f"holdfast host fence {lost}")
 
