@@ -76,7 +76,7 @@ async def test_a_file_for_each_worker_that_replays_with_the_jobs_own_wishes(
     assert b"workerpool1-0: host-1 is not connected" in done.stderr
     assert done.stdout.decode().splitlines() == [
         "workerpool0-0 on host-0: 3 samples over 4.0s, 1 KiB, hang-j1/workerpool0-0.jsonl.gz",
-        "workerpool1-0 on host-1: 1 sample over 0.0s, 1 KiB, hang-j1/workerpool1-0.jsonl.gz",
+        "workerpool1-0 on host-1: 1 sample over 0ms, 1 KiB, hang-j1/workerpool1-0.jsonl.gz",
         "Replay with: holdfast hang replay hang-j1/workerpool0-0.jsonl.gz hang-j1/workerpool1-0.jsonl.gz "
         "--timeout 60s --floor 5.5s --ceiling 60s --startup-timeout 60s --lone-work-timeout 60s "
         "--external-timeout 60s --step-pattern 'step=(\\d+)'",
