@@ -347,9 +347,7 @@ async def test_refusals_are_sentences_with_a_status(controller: FakeController, 
     controller.failures = [InvalidSpec([Violation("jobSpec.scheduling.timeout", "must be above 0")])]
     result = await holdfast("run", "--timeout", "0", "--", "x")
     assert result.code == 2
-    assert result.err.startswith(
-        "error: The job spec has 1 problem:\n  jobSpec.scheduling.timeout: must be above 0"
-    )
+    assert result.err.startswith("error: The command line has 1 problem:\n  --timeout: must be above 0")
 
 
 @pytest.mark.parametrize(
