@@ -22,7 +22,8 @@ def main() -> None:
         subprocess.Popen(["sleep", "600"], start_new_session=True)
     while True:
         if mood != "mute":
-            (home / "hello").write_text(str(os.getpid()))
+            (home / "hello.new").write_text(str(os.getpid()))
+            (home / "hello.new").replace(home / "hello")  # whole, whenever it is read
         time.sleep(0.05)
 
 
