@@ -41,7 +41,7 @@ def test_exit_while_no_agent_is_there_is_told_to_the_next(shim: Shim, eventually
     shim.launch(1, shim.sh("sleep 0.3; exit 7"))
     live = [shim.expect("started")]
     shim.hang_up()
-    eventually(lambda: len(shim.journal()) == 4)
+    eventually(lambda: len(shim.journal()) == 5)
     assert shim.connect()["phase"] == "empty"
     replay = shim.until("empty")
     assert replay[0] == live[0]

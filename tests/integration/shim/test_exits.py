@@ -14,7 +14,7 @@ import pytest
 from tests.integration.shim.conftest import wait_until
 
 from holdfast._session.reports import Exit, ExitReason
-from holdfast_agent.shell.shims.shim_files import Empty, Intent, Started
+from holdfast_agent.shell.shims.shim_files import Empty, Forking, Intent, Started
 
 Shim = Any
 
@@ -39,6 +39,7 @@ def test_exit_0_is_completed_and_the_journal_holds_the_whole_story(shim: Shim) -
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert shim.journal() == [
         Intent(1, (0,), boot_id),
+        Forking(),
         Started(0, started["pid"], started["start_ticks"]),
         Exit(0, 1, 0, ExitReason.COMPLETED, 0, message="exited with code 0", end_time=exited["end_time"]),
         Empty(),

@@ -100,7 +100,7 @@ def test_rank_that_obeys_is_stopped_at_once(shim: Shim) -> None:
     assert stopping == {"ev": "stopping", "generation": 1, "reason": "STOPPED", "grace_s": 30.0}
     assert exited["reason"] == "STOPPED" and os.WTERMSIG(exited["status"]) == signal.SIGTERM
     assert exited["message"] == "stopped as asked: killed by signal 15 (SIGTERM)"
-    assert isinstance(shim.journal()[2], Stopping)
+    assert isinstance(shim.journal()[3], Stopping)
 
 
 def test_code_of_a_stopped_rank_is_kept(shim: Shim) -> None:
@@ -214,7 +214,7 @@ def test_daemon_of_a_rank_that_is_gone_gets_its_two_seconds(shim: Shim, running:
     shim.expect("empty")
     assert 1.5 < time.monotonic() - began < 3
     assert not running(daemon)
-    end = shim.journal()[2]
+    end = shim.journal()[3]
     assert isinstance(end, Exit) and end.reason is ExitReason.COMPLETED
 
 

@@ -292,20 +292,6 @@ def test_shim_that_dies_before_its_intent_leaves_ranks_that_never_started() -> N
     assert record.launched == (0, 1)
 
 
-@pytest.mark.parametrize(("forked", "reason"), [(False, ExitReason.NOT_STARTED), (True, ExitReason.LOST_SHIM_DIED)])
-def test_of_ranks_that_were_about_to_be_forked_nobody_says_that_they_never_started(
-    forked: bool, reason: ExitReason
-) -> None:
-    """They may have run and ended without a word before their shim could record that they had started."""
-    agent = Agent()
-    agent.prepared()
-    agent.on(ev.Assigned(desired(Phase.RUN)))
-    agent.on(ev.ShimLost(KEY))
-    [record] = agent.on(ev.OrphansCleared(KEY, 1, ev.Journal(1, (0, 1), forked=forked), found=0))
-    assert isinstance(record, ev.RecordExits)
-    assert [(exit_.reason, exit_.exit_code) for exit_ in record.exits] == [(reason, None)] * 2
-
-
 def test_idle_shims_death_is_nobodys_business() -> None:
     agent = Agent()
     agent.prepared()
