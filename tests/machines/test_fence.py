@@ -45,7 +45,8 @@ def cluster(lower: Path, tmp_path: Path, packages: list[Path]) -> Iterator[Clust
 def bmc_of(cluster: Cluster, machine: Machine, folder: Path) -> AbstractContextManager[Bmc]:
     """A BMC that can tell whether the machine runs, and cut its power."""
     runs = f"grep -q 'populated 1' {machine.group}/cgroup.events"
-    return ipmi(folder, cluster.network.inside("admin"), runs=runs, off=f"echo 1 > {machine.group}/cgroup.kill")
+    off = f"echo 1 > {machine.group}/cgroup.kill"
+    return ipmi(folder, cluster.network, "admin", asks="ctl", runs=runs, off=off)
 
 
 def test_a_host_that_only_its_bmc_can_reach_is_switched_off_and_its_job_goes_on(

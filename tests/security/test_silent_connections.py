@@ -170,25 +170,6 @@ def test_who_has_called_keeps_a_connection_and_who_is_gone_is_forgotten(
         assert list(callers) == [spelt.format(port) for port in ports[:2]]
 
 
-def _begin(watch: ConnectionBounds, handshakes: int) -> None:
-    for _ in range(handshakes):
-        watch.begun()
-
-
-def test_those_in_excess_go_a_few_at_each_handshake() -> None:
-    """Many at once would be as much work for gRPC, between two calls of others."""
-    with served(socket.AF_INET, "127.0.0.1") as (listening, ends):
-        watch = ConnectionBounds({}, 4)
-        watch.port = listening.getsockname()[1]
-        for each in ends[1::2]:
-            each.setblocking(False)
-        shut = []
-        for _ in range(2):
-            watch.begun()
-            shut.append(sum(map(_is_shut, ends[1::2])))
-        assert shut == [connection_bounds.AT_ONCE, 2 * connection_bounds.AT_ONCE]
-
-
 def _is_shut(end: socket.socket) -> bool:
     try:
         return end.recv(1) == b""
@@ -202,7 +183,7 @@ def test_a_party_with_more_connections_than_it_can_use_loses_its_oldest(monkeypa
         ports = [each.getsockname()[1] for each in ends[::2]]
         watch = ConnectionBounds({f"ipv4:127.0.0.1:{port}": "user/ann" for port in ports}, 40, 1 / 40)
         watch.port = listening.getsockname()[1]
-        _begin(watch, 12)
+        watch.begun()
         for each in ends[1::2]:
             each.setblocking(False)
         assert [_is_shut(each) for each in ends[1::2]] == [True] * 7 + [False] * 5
@@ -213,7 +194,7 @@ def test_one_party_keeps_half_of_a_small_port_at_most() -> None:
         ports = [each.getsockname()[1] for each in ends[::2]]
         watch = ConnectionBounds({f"ipv4:127.0.0.1:{port}": "user/ann" for port in ports}, 12, 1 / 12)
         watch.port = listening.getsockname()[1]
-        _begin(watch, 12)
+        watch.begun()
         for each in ends[1::2]:
             each.setblocking(False)
         assert [_is_shut(each) for each in ends[1::2]] == [True] * 6 + [False] * 6

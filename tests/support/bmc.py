@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import trustme
+from tests.faults.network import Network
 
 USER, PASSWORD = "root", "calvin"
 SIMULATOR = "ipmi_sim"
@@ -72,15 +74,27 @@ class Bmc:
 
 
 @contextlib.contextmanager
-def ipmi(folder: Path, inside: Sequence[str], *, runs: str, off: str) -> Iterator[Bmc]:
-    """A BMC at port 623, started by the words ``inside``. ``runs`` and ``off`` are shell commands of its host's."""
+def ipmi(folder: Path, network: Network, where: str, *, asks: str, runs: str, off: str) -> Iterator[Bmc]:
+    """A BMC at port 623 of ``where``, which ``asks`` has had an answer from; no answer, no test.
+
+    ``runs`` and ``off`` are shell commands: whether its host runs, and what switches it off.
+    """
     (folder / "state").mkdir(parents=True)
     (folder / "power").write_text(_POWER.format(folder=folder, runs=runs, off=off))
     (folder / "power").chmod(0o755)
     (folder / "lan.conf").write_text(_LAN.format(power=folder / "power", user=USER, password=PASSWORD))
     (folder / "bmc.emu").write_text(_CONTROLLER)
     files = ("-c", str(folder / "lan.conf"), "-f", str(folder / "bmc.emu"), "-s", str(folder / "state"))
-    with _running(folder, [*inside, SIMULATOR, *files, "-n"]):
+    simulator = network.inside(where, SIMULATOR, *files, "-n")
+    options = ("-N", "1", "-R", "1", "-H", network.address(where), "-U", USER, "-P", PASSWORD)
+    asked = network.inside(asks, "ipmitool", "-I", "lanplus", *options, "chassis", "power", "status")
+    with _running(folder, simulator):
+        deadline = time.monotonic() + 60
+        while (found := subprocess.run(asked, capture_output=True, text=True)).returncode:
+            if time.monotonic() > deadline:
+                said = found.stdout + found.stderr + (folder / "log").read_text()
+                pytest.skip(f"{SIMULATOR} and ipmitool do not understand each other on this machine: {said!r}")
+            time.sleep(0.5)
         yield Bmc(folder)
 
 

@@ -14,7 +14,7 @@ import math
 import os
 import socket
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
@@ -30,8 +30,6 @@ OF_ONE_PARTY = 1_024
 TOLD_EVERY_S = 60.0
 CALM = 0.75
 """Silent ones are brought down to this part of their share, so that one look is for many handshakes."""
-AT_ONCE = 2
-"""Each handshake cuts so many: more than come, and so few that gRPC clears up after them between its calls."""
 
 
 class ConnectionBounds:
@@ -47,20 +45,15 @@ class ConnectionBounds:
         self._begun = 0
         self._next_look = self._may_hold
         self._told = -math.inf
-        self._excess: deque[tuple[int, str]] = deque()
-        """Connections to cut, by descriptor and peer, as the last look found them."""
         self._since: dict[str, None] = {}
         """Peers that were connected at the last look, the oldest first."""
 
     def begun(self) -> None:
-        """A handshake begins: look at the connections if this may be one too many, and cut some that are in excess."""
+        """A handshake begins: look at the connections if this may be one too many."""
         self._begun += 1
-        if self._begun >= self._next_look and not self._excess:
+        if self._begun >= self._next_look:
             self._begun = 0
             self._look()
-        with contextlib.suppress(IndexError):
-            for _ in range(AT_ONCE):
-                _cut(*self._excess.popleft())
 
     def _look(self) -> None:
         called = self._callers.copy()
@@ -77,7 +70,8 @@ class ConnectionBounds:
         silent = [(peer, network_of(_host(peer))) for peer in self._since if peer not in parties]
         of_parties = [(peer, party) for peer, party in parties.items() if peer in connected]
         excess = [*crowding(silent, self._may_hold), *beyond(of_parties, self._of_one_party)]
-        self._excess = deque((connected[peer], peer) for peer in excess)
+        for peer in excess:
+            _cut(connected[peer], peer)
         if excess and time.monotonic() > self._told + TOLD_EVERY_S:
             self._told = time.monotonic()
             log.warning("connections.cut", count=len(excess), silent=len(silent), port=self.port)

@@ -38,21 +38,18 @@ async def test_an_owner_whose_calls_hang_leaves_the_others_their_threads() -> No
 
 
 async def test_who_has_the_fewest_threads_is_next() -> None:
-    threads, gate, order = Threads(each=2, most=2), threading.Event(), list[str]()
-
-    def wait() -> None:
-        gate.wait()
-
-    async with anyio.create_task_group() as tasks:
-        for _ in range(6):
-            tasks.start_soon(threads.call, "a", 10, wait)
+    threads, gates, order = Threads(each=2, most=2), (threading.Event(), threading.Event()), list[str]()
+    async with anyio.create_task_group() as holding:
+        for gate in gates:
+            holding.start_soon(threads.call, "a", 60, gate.wait)
         await anyio.wait_all_tasks_blocked()
-        tasks.start_soon(threads.call, "b", 10, order.append, "b")
-        for _ in range(2):
-            tasks.start_soon(threads.call, "a", 10, order.append, "a")
-        await anyio.wait_all_tasks_blocked()
-        gate.set()
-    assert order[0] == "b"
+        async with anyio.create_task_group() as tasks:
+            for owner in ("a", "a", "b", "a"):
+                tasks.start_soon(threads.call, owner, 60, order.append, owner)
+            await anyio.wait_all_tasks_blocked()
+            gates[0].set()  # one thread for all four: they follow each other
+        gates[1].set()
+    assert order == ["b", "a", "a", "a"]
 
 
 async def test_a_call_raises_what_its_function_raises_and_a_cancelled_one_is_left_behind() -> None:

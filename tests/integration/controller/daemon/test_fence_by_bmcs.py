@@ -34,6 +34,7 @@ async def called(network: Network, folder: Path, example: str, pause_s: int = 1)
         .read_text()
         .replace("/etc/holdfast", str(folder))
         .replace("sleep 2", f"sleep {pause_s}")
+        .replace("-I lanplus", "-I lanplus -C 3")  # a simulator that is asked for its ciphers says nothing for 5 s
     )
     step = f"mount --bind {folder}/hosts /etc/hosts && exec sh {script}"
     return await run(network.inside("ctl", "unshare", "-m", "sh", "-c", step), ENV, 60.0)
@@ -49,11 +50,12 @@ def login(folder: Path, password: str) -> None:
 async def test_ipmi_proves_what_the_bmc_says(network: Network, tmp_path: Path, works: bool) -> None:
     folder = tmp_path / "its"
     on = folder / "on"
-    with bmc.ipmi(folder, network.inside("bmc"), runs=f"[ -e {on} ]", off=f"rm {on}" if works else ":") as there:
+    off = f"rm {on}" if works else ":"
+    with bmc.ipmi(folder, network, "bmc", asks="ctl", runs=f"[ -e {on} ]", off=off) as there:
         on.touch()
         login(tmp_path, bmc.PASSWORD)
         found = await called(network, tmp_path, "ipmi.sh")
-        assert "set power 0" in there.calls()
+        assert "set power 0" in there.calls(), found
     assert found.proven is works
     assert f"gpu-01-bmc: Chassis Power is {'off' if works else 'on'}" in found.said
 
