@@ -39,9 +39,13 @@ async def test_an_owner_whose_calls_hang_leaves_the_others_their_threads() -> No
 
 async def test_who_has_the_fewest_threads_is_next() -> None:
     threads, gates, order = Threads(each=2, most=2), (threading.Event(), threading.Event()), list[str]()
+
+    def hold(gate: threading.Event) -> None:
+        gate.wait()
+
     async with anyio.create_task_group() as holding:
         for gate in gates:
-            holding.start_soon(threads.call, "a", 60, gate.wait)
+            holding.start_soon(threads.call, "a", 60, hold, gate)
         await anyio.wait_all_tasks_blocked()
         async with anyio.create_task_group() as tasks:
             for owner in ("a", "a", "b", "a"):
