@@ -33,6 +33,7 @@ PACKAGES = (
     "python3-numpy,"  # the example training needs it
     "openssh-server,python3-apt,"  # Ansible needs them
     "ipmitool,"  # a fence command needs it
+    "rsyslog,python3-aiosmtpd,"  # servers of syslog and mail
     "rpm"  # to look at our own
 )
 TOOLS = ("debootstrap", "systemd-nspawn", "nsenter", "dpkg-deb", "setpriv")
