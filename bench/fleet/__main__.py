@@ -26,9 +26,10 @@ from holdfast_controller.core.model.run_times import Backfill
 OURS: dict[str, dict[str, Any]] = {
     "holdfast": {},
     "holdfast-strict": {"backfill": Backfill.STRICT},
+    "holdfast-loan": {"backfill": Backfill.LOAN},
     "holdfast-perfect": {"perfect": True},
 }
-"""The controller: as it is by default, with ``backfill = "strict"``, and with jobs that declare the truth."""
+"""The controller: as it is by default, with the other values of ``backfill``, and with jobs that declare the truth."""
 
 
 def _play(trace: Trace, hosts: int, each: int, *, perfect: bool = False, **options: Any) -> Account:

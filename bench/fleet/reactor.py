@@ -85,12 +85,13 @@ class Play:
     ) -> None:
         self.expects, self.reports = expects, itertools.count(1)
         self.trace, self.gpus_each, self.save_every_s = trace, gpus_each, save_every_s
+        self.backfill = backfill
         self.account = Account(trace, hosts * gpus_each, save_every_s)
         self.now = self.account.now
         self.ends: list[tuple[float, int, str]] = []
         """(when, the number of the job's start, job)."""
         self.saves: list[tuple[float, int, str]] = []
-        """The same for the next checkpoint of SPOT jobs: of others it would change nothing."""
+        """The same for the next checkpoint of jobs that may be stopped: of others it would change nothing."""
         self.starts: dict[str, int] = {}
         self.count = itertools.count(1)
         unbounded = 1 << 30
@@ -199,7 +200,8 @@ class Play:
                     left_s = self.account.started(name, gpus)
                     self.starts[name] = next(self.count)
                     heapq.heappush(self.ends, (self.now + left_s, self.starts[name], name))
-                    if self.account.requests[name].spot and math.isfinite(self.save_every_s):
+                    revocable = self.account.requests[name].spot or self.backfill is Backfill.LOAN
+                    if revocable and math.isfinite(self.save_every_s):
                         heapq.heappush(self.saves, (self.now + self.save_every_s, self.starts[name], name))
                     self._launch(name)
                 case ev.AttemptEnded(job_id=name, end_reason=EndReason.PREEMPTED):

@@ -42,6 +42,7 @@ from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.scheduling.expiry import on_expired
 from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.place import on_waited
 from holdfast_controller.core.scheduling.schedule import place_queue, schedulable_hosts
 from holdfast_controller.core.scheduling.shared_queue_view import SharedQueueView
 from holdfast_controller.core.scheduling.shares import note_half_life, on_share
@@ -381,15 +382,10 @@ class Reactor:
                 attempts.on_pause_due(step, job)
             case JobTimer.LEAVE:
                 attempts.leave(step, job)
-            case JobTimer.LOAN:
-                self.cluster.elapsed_loans[job.id] = job.attempt
-                step.capacity_freed = True
+            case JobTimer.LOAN | JobTimer.OVERDUE | JobTimer.RETRY:
+                on_waited(step, kind, job)
             case JobTimer.EXPIRE:
                 on_expired(step, job, schedulable_hosts(self.cluster))
-            case JobTimer.RETRY:
-                if job.not_before is not None:
-                    self.cluster.elapsed_backoffs[job.id] = job.not_before
-                step.capacity_freed = True
             case _:
                 assert_never(kind)
 

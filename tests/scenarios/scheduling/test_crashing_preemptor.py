@@ -42,7 +42,7 @@ def test_job_that_crashed_at_once_stops_no_other_until_a_while_has_passed() -> N
     until = time_of_day(Wall(world.wall + 600))
     assert not preempted(world.wait(61)), "its back-off is over"
     assert why(world, "b").endswith(
-        f"; it failed soon after its start, so no SPOT job is stopped for it before {until}"
+        f"; it failed soon after its start, so no other job is stopped for it before {until}"
     )
     assert not preempted(world.wait(530))
     assert preempted(world.wait(10)) == ["s leaves to RETRY: PREEMPTED of job b"]

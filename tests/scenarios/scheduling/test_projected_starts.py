@@ -292,20 +292,34 @@ def test_words_tell_of_no_time_where_none_is_projected() -> None:
 class Watched(Play):
     """A run in which each job that has become first starts no later than was projected then."""
 
-    def __init__(self, seed: int, sizes: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        sizes: tuple[int, ...],
+        backfill: Backfill = Backfill.PROJECTED,
+        late_s: float = 1e-3,
+        save_every_s: float = HOUR_S,
+    ) -> None:
         dice = random.Random(f"over {seed}")
         trace = drawn(seed, sizes=sizes, jobs=25)
         declared = {name: seconds * dice.choice((1.0, 1.3, 2.0, 5.0)) for name, seconds in trace.durations.items()}
         self.projected: dict[str, float] = {}
-        self.early = 0
-        super().__init__(trace, 4, 8, expects=lambda asked: declared[asked.name])
+        self.early, self.late_s = 0, late_s
+        super().__init__(
+            trace,
+            4,
+            8,
+            backfill=backfill,
+            save_every_s=save_every_s,
+            expects=lambda asked: declared[asked.name],
+        )
 
     def step(self, incoming: st.Input) -> None:
         super().step(incoming)
         for name, at in list(self.projected.items()):
             if self.cluster.jobs[name].places:
                 del self.projected[name]
-                assert self.now <= at + 1e-3, f"{name} starts at {self.now}, and {at} was projected"
+                assert self.now <= at + self.late_s, f"{name} starts at {self.now}, and {at} was projected"
                 self.early += self.now < at - 1e-3
         head = next(iter(self.cluster.queue), None)
         if head is None or head in self.projected:

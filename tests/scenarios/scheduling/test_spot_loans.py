@@ -290,10 +290,10 @@ def test_running_loan_says_to_whom_it_gives_way_while_that_one_waits() -> None:
 # --- No loops -----------------------------------------------------------------------------------------------------
 
 
-def churn(seed: int, hours: int = 40) -> list[list[str]]:
+def churn(seed: int, hours: int = 40, policies: Policies = QUIET) -> list[list[str]]:
     """Random jobs on random hosts: the preemptions of each hour after the last was submitted and three have ended."""
     dice = random.Random(seed)
-    world = World(hosts=dice.randrange(2, 5), policies=QUIET)
+    world = World(hosts=dice.randrange(2, 5), policies=policies)
     for number in range(dice.randrange(6, 14)):
         name = f"j{number}"
         pool = Pool(dice.choice([1, 1, 2, 3]), Task(("x",)), gpus=dice.choice([1, 2, 4]))
@@ -343,7 +343,7 @@ def test_preemption_comes_to_an_end_when_nothing_else_happens(seed: int) -> None
 def test_stories_preempt_and_a_planted_loop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the test above would prove nothing: without the order of the queue the same stories never come to rest."""
     assert sum(len(names) for seed in range(25) for names in churn(seed, hours=3)) > 5
-    monkeypatch.setattr(preempt, "gives_way_to", lambda cluster, victim, job: victim.loan is not None)
+    monkeypatch.setattr(preempt, "gives_way_to", lambda cluster, victim, job, now: victim.loan is not None)
 
     def rests(seed: int) -> bool:
         try:

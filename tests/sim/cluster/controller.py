@@ -26,7 +26,7 @@ from holdfast_controller.shell.store import codec
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
-POLICIES = Policies(secret_key=b"simulated", loan_s=30.0, backfill=Backfill.PROJECTED)
+POLICIES = Policies(secret_key=b"simulated", loan_s=30.0, backfill=Backfill.LOAN)
 CONFIRMS_WITHIN_S = POLICIES.leases.heartbeat_s / CONFIRMS_A_BEAT
 
 

@@ -179,7 +179,7 @@ class JobPlaced:
     generation: int
     places: tuple[Place, ...]
     loan_of: str = ""
-    """A SPOT job started out of turn: the first job that waits ahead of it, and may take the GPUs back."""
+    """It started out of turn: the first job that waits ahead of it, and may take the GPUs back."""
     ahead_of: str = ""
     """It started out of turn for good: the first job that waits ahead of it, and is not expected to start later."""
 

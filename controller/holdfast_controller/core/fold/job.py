@@ -35,7 +35,6 @@ from holdfast_controller.core.goodput import fold as goodput
 from holdfast_controller.core.goodput.host_record import on_rank_loss
 from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.hosts.host import Allocation, place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState, checked
@@ -292,7 +291,7 @@ def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
     cluster.runtime[job.id] = Runtime()
     for member, place in zip(job.gang.members, event.places, strict=True):
         pool = job.gang.pool_of(member)
-        share = Allocation(pool.cpus, pool.memory_mb, place.gpus, job.gang.strategy is Strategy.SPOT)
+        share = Allocation(pool.cpus, pool.memory_mb, place.gpus, job.revocable)
         hold(cluster, cluster.hosts[place.host], place_key(job.id, member.index), share, event.at)
 
 

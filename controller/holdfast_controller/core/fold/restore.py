@@ -9,7 +9,6 @@ from holdfast_controller.core.fold.allocation import hold, let_go
 from holdfast_controller.core.fold.attempt import leave_queue, release_reserved
 from holdfast_controller.core.goodput.fold import take_restore
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.hosts.host import Allocation, Orphan, place_key
 from holdfast_controller.core.model.job import Job, Unreconciled
 from holdfast_controller.core.model.job_state import JobState, checked
@@ -108,7 +107,7 @@ def _found(cluster: Cluster, job: Job, event: ev.JobFound) -> None:
     cluster.runtime[job.id] = Runtime()
     for member, place in zip(job.gang.members, event.places, strict=True):
         pool = job.gang.pool_of(member)
-        share = Allocation(pool.cpus, pool.memory_mb, place.gpus, job.gang.strategy is Strategy.SPOT)
+        share = Allocation(pool.cpus, pool.memory_mb, place.gpus, job.revocable)
         hold(cluster, cluster.hosts[place.host], place_key(job.id, member.index), share, event.at)
 
 

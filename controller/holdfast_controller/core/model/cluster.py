@@ -89,7 +89,7 @@ class Cluster:
     """Of the controller's own machine, by name."""
     clock_trust: ClockTrust = field(default_factory=ClockTrust)
     unlendable: set[str] = field(default_factory=set)
-    """Shapes of SPOT gangs for which not enough was free at the last pass, in turn or out of it."""
+    """Shapes of gangs that loans are for and for which not enough was free at the last pass, in turn or out of it."""
     elapsed_loans: dict[str, int] = field(default_factory=dict)
     """By job: the attempt whose loan, or after which its ``no_claim_before``, has lasted long enough."""
     elapsed_backoffs: dict[str, Wall] = field(default_factory=dict)

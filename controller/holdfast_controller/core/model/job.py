@@ -236,6 +236,11 @@ class Job:
         return self.phase.loan if isinstance(self.phase, Placed) else None
 
     @property
+    def revocable(self) -> bool:
+        """Whether a job ahead of it may have its GPUs: it is SPOT, or they are on loan."""
+        return self.gang.strategy is Strategy.SPOT or self.loan is not None
+
+    @property
     def no_claim_before(self) -> Wall | None:
         """Until then it starts only in turn and on free hosts, after it gave way or crashed soon after its start."""
         return self.phase.no_claim_before if isinstance(self.phase, Queued) else None

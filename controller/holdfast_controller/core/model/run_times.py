@@ -35,6 +35,8 @@ class Backfill(enum.Enum):
     """Never, unless it is SPOT: it gives way."""
     PROJECTED = "projected"
     """Where it delays no projected start, by the estimated run times."""
+    LOAN = "loan"
+    """The same, and on loan where it would: it gives way to those ahead of it."""
 
 
 class Basis(enum.Enum):

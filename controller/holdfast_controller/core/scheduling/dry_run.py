@@ -84,7 +84,7 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
         room = Preemption(cluster, now).find_room(job, hosts, reservations.limit)
         made = replace(made, gives_way=room.victims if room is not None else ())
     behind = plan_job(job, hosts) if reserved else found
-    if isinstance(behind, Plan) and job.gang.strategy is Strategy.SPOT:
+    if isinstance(behind, Plan) and policies.lends_to(job.gang):
         return replace(made, places=behind.places)
     if isinstance(behind, Plan):
         first = next(other.id for other in before if other.gang.shape in reserved)

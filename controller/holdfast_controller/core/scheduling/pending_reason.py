@@ -16,6 +16,7 @@ from holdfast_controller.core.model.hosts.host import Host, Liveness
 from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason, Recover
+from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.model.shares import ShareState
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 from holdfast_controller.core.scheduling.projection import Start, forecast
@@ -50,9 +51,10 @@ class QueueView:
         quotas: Quotas,
         now: Now | None = None,
         loan_s: float = 3600.0,
+        backfill: Backfill = Backfill.STRICT,
     ) -> None:
         self.cluster, self.schedulable_hosts, self.quotas = cluster, schedulable_hosts, quotas
-        self.now, self.loan_s = now, loan_s
+        self.now, self.loan_s, self.backfill = now, loan_s, backfill
         """Without a time no start is projected."""
         self._reasons: dict[str, Pending] = {}
         self._firsts: dict[str, str] = {}
@@ -116,12 +118,10 @@ class QueueView:
         return next(self._waiting(), None)
 
     @cached_property
-    def has_spot_work(self) -> bool:
-        """Whether a SPOT job holds any host, so that some could be stopped."""
-        jobs = (
-            self.cluster.jobs[key.partition("/")[0]] for host in self.schedulable_hosts for key in host.allocations
-        )
-        return any(job.gang.strategy is Strategy.SPOT for job in jobs)
+    def has_revocable_work(self) -> bool:
+        """Whether a revocable job holds any host, so that some could be stopped."""
+        names = (key.partition("/")[0] for host in self.schedulable_hosts for key in host.allocations)
+        return any(self.cluster.jobs[name].revocable for name in names)
 
     def _waiting(self) -> Iterator[Job]:
         """The jobs that wait for free capacity, and not for something of their own, from the first on."""
@@ -354,11 +354,12 @@ def _queued(job: Job, queue_view: QueueView) -> str:
 
 
 def _when_lent(job: Job, queue_view: QueueView) -> str:
-    """When a SPOT job may start out of turn, or SPOT jobs are stopped for it again; empty where nothing is to say."""
+    """When a job may start out of turn, or others are stopped for it again; empty where nothing is to say."""
     later = _when_it_claims(job, queue_view)
-    if later or job.gang.strategy is not Strategy.SPOT:
+    why = "being SPOT, " if job.gang.strategy is Strategy.SPOT else ""
+    if later or not (why or queue_view.backfill is Backfill.LOAN):
         return later
-    return "; being SPOT, it starts ahead of its turn, on loan, as soon as enough is free for it"
+    return f"; {why}it starts ahead of its turn, on loan, as soon as enough is free for it"
 
 
 def _when_it_claims(job: Job, queue_view: QueueView) -> str:
@@ -370,9 +371,8 @@ def _when_it_claims(job: Job, queue_view: QueueView) -> str:
         return f"; it gave way and may start ahead of its turn again from {again} on, after as long as it lost"
     if job.gang.strategy is Strategy.SPOT:
         return f"; it failed soon after its start and may start ahead of its turn again from {again} on"
-    if not queue_view.has_spot_work:
-        return ""
-    return f"; it failed soon after its start, so no SPOT job is stopped for it before {again}"
+    words = f"; it failed soon after its start, so no other job is stopped for it before {again}"
+    return words if queue_view.has_revocable_work else ""
 
 
 def _no_lack(job: Job) -> str:

@@ -25,6 +25,15 @@ def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
     return cluster.elapsed_backoffs.get(job.id) == job.not_before
 
 
+def on_waited(step: Step, kind: JobTimer, job: Job) -> None:
+    """Look at the queue again: a job has waited out its back-off or loan, or is overdue."""
+    if kind is JobTimer.LOAN:
+        step.cluster.elapsed_loans[job.id] = job.attempt
+    elif kind is JobTimer.RETRY and job.not_before is not None:
+        step.cluster.elapsed_backoffs[job.id] = job.not_before
+    step.capacity_freed = True
+
+
 def place(step: Step, job: Job, found: Plan, loan_of: str, ahead_of: str) -> None:
     """Place a job as planned; hosts that it has left are sent to forget it."""
     before = job.places

@@ -1,14 +1,15 @@
-"""Preemption: SPOT jobs give way to a job ahead of them that fits nowhere otherwise.
+"""Preemption: revocable jobs give way to a job ahead of them that fits nowhere otherwise.
 
-To a STANDARD job any SPOT job behind it gives way, at once; to a SPOT job those that have started out of turn (their
-GPUs are on loan), once they had time to get something done. Stopped are those of the lowest priority, of these the
-ones that lose least, then the youngest, and none that needn't be; a job that asked for a warning gets it first. They
-wait again, behind the one that they gave way to: only jobs that are served after it give way, so none can chase each
-other off a host.
+To a STANDARD job any SPOT job behind it gives way, at once. Other jobs that have started out of turn (their GPUs are on
+loan) give way once they had time to get something done, or as soon as the job ahead is overdue. Stopped are those of
+the lowest priority, of these the ones that lose least, then the youngest, and none that needn't be; a job that asked
+for a warning gets it first. They wait again, behind the one that they gave way to: only jobs that are served after it
+give way, so none can chase each other off a host.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,6 +26,8 @@ from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.scheduling.placement import Plan, Wait, may_have, plan_job
 from holdfast_controller.core.step.step import Step
 
+LATE_S = 300.0
+"""So long after the start that was first projected for it a job is overdue: nothing passes it for good any more."""
 _SINGLES = 64
 """Candidates of which each is tried alone."""
 
@@ -73,11 +76,11 @@ class Preemption:
         return Trial(job, may_have(job.gang, hosts), self.leaving, limit, self._jobs, self._capacities)
 
     def candidates(self, job: Job) -> list[Job]:
-        """SPOT jobs that may give way to ``job``, those first that are stopped first."""
-        return [other for other in self.by_cost if gives_way_to(self.cluster, other, job)]
+        """Jobs that may give way to ``job``, those first that are stopped first."""
+        return [other for other in self.by_cost if gives_way_to(self.cluster, other, job, self.now)]
 
     def stop(self, step: Step, job: Job, room: Room) -> None:
-        """Preempt the SPOT jobs that give way to ``job``."""
+        """Preempt the jobs that give way to ``job``."""
         for name in room.victims:
             victim = step.cluster.jobs[name]
             if not gives_notice(step, victim, EndReason.PREEMPTED, Related(job=job.id)):
@@ -92,10 +95,10 @@ class Preemption:
             self._capacities.pop(name, None)
 
     @cached_property
-    def has_spot(self) -> bool:
-        """Whether any SPOT job holds hosts or waits."""
-        running = (self.cluster.jobs[name].gang.strategy for name in self.cluster.holdings.gpus_by_job)
-        return bool(self.cluster.queue.spot) or Strategy.SPOT in running
+    def may_find_any(self) -> bool:
+        """Whether any job may give way in this pass: a revocable one runs, or a SPOT job waits."""
+        running = (self.cluster.jobs[name].revocable for name in self.cluster.holdings.gpus_by_job)
+        return bool(self.cluster.queue.spot) or any(running)
 
     @cached_property
     def leaving(self) -> frozenset[str]:
@@ -109,7 +112,7 @@ class Preemption:
 
     @cached_property
     def by_cost(self) -> list[Job]:
-        """SPOT jobs that could be stopped now, the cheapest first."""
+        """Jobs that could be stopped now, the cheapest first."""
         held = (self.cluster.jobs[name] for name in self.cluster.holdings.gpus_by_job)
         return sorted(filter(_may_give_way, held), key=self._cost)
 
@@ -133,7 +136,7 @@ def _hosts(plan: Plan) -> frozenset[str]:
 
 def _may_give_way(job: Job) -> bool:
     return (
-        job.gang.strategy is Strategy.SPOT
+        job.revocable
         and not job.stopping
         and job.pause_due is None
         and job.leave is None
@@ -142,26 +145,33 @@ def _may_give_way(job: Job) -> bool:
     )
 
 
-def gives_way_to(cluster: Cluster, victim: Job, job: Job) -> bool:
-    """Whether ``job`` is ahead of a SPOT job that runs, and may stop it now."""
+def gives_way_to(cluster: Cluster, victim: Job, job: Job, now: Now) -> bool:
+    """Whether ``job`` is ahead of a revocable job that runs, and may stop it now."""
     if not goes_before(job, victim):
         return False
-    return job.gang.strategy is not Strategy.SPOT or loan_is_due(cluster, victim)
+    return at_once(cluster, victim, job, now) or loan_is_due(cluster, victim)
 
 
 def goes_before(job: Job, victim: Job) -> bool:
-    """Whether ``job`` is ahead of a SPOT job, as that will wait when it has given way."""
-    return job.turn < (True, -victim.gang.priority, True, victim.number)
+    """Whether ``job`` is ahead of a revocable job, as that will wait when it has given way."""
+    return job.turn < (True, -victim.gang.priority, victim.gang.strategy is Strategy.SPOT, victim.number)
+
+
+def at_once(cluster: Cluster, victim: Job, job: Job, now: Now) -> bool:
+    """Whether ``job`` needn't give a revocable one any time: it is not SPOT as that is, or overdue."""
+    if job.gang.strategy is Strategy.SPOT:
+        return False
+    return victim.gang.strategy is Strategy.SPOT or now.wall > overdue_at(cluster, job)
+
+
+def overdue_at(cluster: Cluster, job: Job) -> float:
+    """When a waiting job is overdue, by the start that was first projected for it; infinite where none was."""
+    return cluster.promised.get(job.id, math.inf) + LATE_S
 
 
 def may_claim(cluster: Cluster, job: Job) -> bool:
     """Whether a waiting job may have more than what is free for it in its turn."""
     return job.no_claim_before is None or cluster.elapsed_loans.get(job.id) == job.attempt
-
-
-def may_be_lent(cluster: Cluster, job: Job) -> bool:
-    """Whether a waiting job may start out of turn: a SPOT job that has not just given way."""
-    return job.gang.strategy is Strategy.SPOT and may_claim(cluster, job)
 
 
 def loan_is_due(cluster: Cluster, job: Job) -> bool:

@@ -12,13 +12,14 @@ from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import Host, Place
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.placement import Plan, may_have
+from holdfast_controller.core.scheduling.preempt import LATE_S, overdue_at
 from holdfast_controller.core.scheduling.projection import Outlook, Start, ends_of
 from holdfast_controller.core.step.step import Step
+from holdfast_controller.core.step.timers import JobTimer
 
-LATE_S = 300.0
-"""So long after its first projected start nothing passes a job any more that has not started."""
 MOST_LOOKED_AT = 30_000
 """Hosts that one pass looks at for projected starts, each once for a plan; then what waits is kept whole."""
 MOST_STARTS = 8
@@ -116,8 +117,14 @@ class ProjectedStarts:
         return outlook
 
     def _is_overdue(self, job: Job, start: Start) -> bool:
-        first = self.step.cluster.promised.setdefault(job.id, start.at)
-        return self.step.now.wall > first + LATE_S
+        promised, now = self.step.cluster.promised, self.step.now
+        if job.id not in promised:
+            promised[job.id] = start.at
+            if self.step.policies.backfill is Backfill.LOAN:
+                # Just after, or it would not be overdue yet.
+                due = now.mono_due(Wall(start.at + LATE_S + 1.0))
+                self.step.timers.set((JobTimer.OVERDUE, job.id), due)
+        return now.wall > overdue_at(self.step.cluster, job)
 
     def delayed_by(self, job: Job, found: Plan, until: Wall) -> Wall | None:
         """The first start that a job delays which holds these places until then; None where it delays none.

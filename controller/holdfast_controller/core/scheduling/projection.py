@@ -1,8 +1,8 @@
 """Projection: when and where a waiting job will fit, by the estimated ends of what runs now.
 
-The estimates are those of ``model.run_times``; what is being stopped is as good as gone, and SPOT jobs are gone for a
-job that they give way to. The time that starting and stopping take is not in it. What no estimate says anything of,
-such as a host that is given back by hand, never comes free in a projection.
+The estimates are those of ``model.run_times``; what is being stopped is as good as gone, and revocable jobs are gone
+for a job that they give way to. The time that starting and stopping take is not in it. What no estimate says anything
+of, such as a host that is given back by hand, never comes free in a projection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast_controller.core.model.hosts.host import Allocation, Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Basis, Estimate, ran_so_far
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
-from holdfast_controller.core.scheduling.preempt import goes_before, loan_is_due
+from holdfast_controller.core.scheduling.preempt import at_once, goes_before, loan_is_due, overdue_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,14 @@ def _end_of(cluster: Cluster, job: Job, now: Now, loan_s: float, waiting: Job) -
 
 
 def _given_back_at(cluster: Cluster, job: Job, now: Now, loan_s: float, waiting: Job) -> float:
-    """When a SPOT job gives way to ``waiting`` at the latest, if that then fits."""
-    if job.gang.strategy is not Strategy.SPOT or job.unreconciled is not None or not goes_before(waiting, job):
+    """When a revocable job gives way to ``waiting`` at the latest, if that then fits."""
+    if not job.revocable or job.unreconciled is not None or not goes_before(waiting, job):
         return math.inf
-    if waiting.gang.strategy is Strategy.SPOT and not loan_is_due(cluster, job):
-        return math.inf if job.loan is None else max(job.loan.since + loan_s, now.wall)
+    if not at_once(cluster, job, waiting, now) and not loan_is_due(cluster, job):
+        if job.loan is None:
+            return math.inf
+        overdue = math.inf if waiting.gang.strategy is Strategy.SPOT else overdue_at(cluster, waiting)
+        return max(min(job.loan.since + loan_s, overdue), now.wall)
     claims_s = waiting.no_claim_before or now.wall
     return now.wall if cluster.elapsed_loans.get(waiting.id) == waiting.attempt else max(claims_s, now.wall)
 

@@ -8,8 +8,8 @@ With ``Backfill.PROJECTED`` a job may also start on what is kept for those ahead
 start later for it: the first of them for each part of the hosts has a projected start (see ``projection``), and a job
 that is expected to end before, or leaves what that start needs, delays nothing.
 
-A SPOT job that can't start in turn may take what is kept for those ahead of it, as a loan: it gives way again when one
-of them can start with what it holds (see ``preempt``). Hosts on which room is being made for a job are not lent.
+A job that can't start in turn, if it is SPOT or with ``Backfill.LOAN``, may take what is kept for those ahead of it, on
+loan: it gives way when one of them can start with that (see ``preempt``). Where room is being made nothing is lent.
 
 Many jobs ask for the same and stand in one line: where one waits for good, a pass looks at none behind it.
 """
@@ -34,7 +34,7 @@ from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.expiry import note_wait, on_no_room
 from holdfast_controller.core.scheduling.place import may_be_placed, place
 from holdfast_controller.core.scheduling.placement import ANYWHERE, Plan, Wait, plan_job
-from holdfast_controller.core.scheduling.preempt import Preemption, may_be_lent, may_claim
+from holdfast_controller.core.scheduling.preempt import Preemption, may_claim
 from holdfast_controller.core.scheduling.projected_starts import ProjectedStarts, ends_at
 from holdfast_controller.core.scheduling.turns import in_turn
 from holdfast_controller.core.step.step import Step
@@ -171,10 +171,11 @@ class _Look:
         no_plans = self.in_vain >= PLANS_IN_VAIN
         if not (no_plans or (shape in self.unplaceable and shape in self.reserved)):
             return
+        if self.step.policies.lends_to(job.gang) and not self._finds_no_loan(shape):
+            return
         if job.gang.strategy is Strategy.SPOT:
             older = self.step.cluster.shares.weights and shape in self.no_room and self.preemption.serves_spot
-            no_loan = shape in self.unlendable or self.loans_in_vain >= PLANS_IN_VAIN
-            if no_loan and not older and self._makes_no_room(job):
+            if not older and self._makes_no_room(job):
                 self.settled.add(kind)
             return
         if shape not in self.reserved and not self._makes_no_room(job):
@@ -321,11 +322,12 @@ class _Look:
     # --- Loans ------------------------------------------------------------------------------------------------------
 
     def _lend(self, job: Job) -> bool:
-        """Start a SPOT job on what is kept for those ahead of it."""
-        if not self.first or not may_be_lent(self.step.cluster, job) or self.loans_in_vain >= PLANS_IN_VAIN:
+        """Start a job on what is kept for those ahead of it, as a loan."""
+        may_be_lent = self.step.policies.lends_to(job.gang) and may_claim(self.step.cluster, job)
+        if not self.first or not may_be_lent or self._finds_no_loan(job.gang.shape):
             return False
-        if job.gang.shape in self.unlendable:
-            return False
+        if self.step.policies.backfill is Backfill.LOAN:
+            self.closed |= self.kept.project()
         found = self._plan_loan(job)
         if isinstance(found, Wait):
             if not job.places:
@@ -351,23 +353,21 @@ class _Look:
         self.loans_in_vain += isinstance(planned, Wait)
         return planned
 
+    def _finds_no_loan(self, shape: str) -> bool:
+        return shape in self.unlendable or self.loans_in_vain >= PLANS_IN_VAIN
+
     def _may_lend(self, host: Host) -> bool:
         return host.name not in self.closed and takes_work(self.step.cluster, host)
 
     def _make_room(self, job: Job) -> None:
         """Preempt for a waiting job if it then fits, and lend nothing of the hosts on which it will."""
-        cluster = self.step.cluster
         spot = job.gang.strategy is Strategy.SPOT
-        if self._makes_no_room(job):
+        if self._makes_no_room(job) or not may_claim(self.step.cluster, job):
             return
         if spot:
-            if not may_be_lent(cluster, job):
-                return
             hosts = [host for host in self.hosts if host.name not in self.closed]
             room = self.preemption.find_room(job, hosts)
         else:
-            if not may_claim(cluster, job):
-                return
             # What those of its shape ahead of it could use is closed to it.
             hosts = [] if job.gang.shape in self.reserved else self._open_to(job)
             room = self.preemption.find_room(job, hosts, self.reservations.limit) if hosts else None
@@ -383,7 +383,7 @@ class _Look:
     def _makes_no_room(self, job: Job) -> bool:
         """Whether no other job is stopped any more in this pass for one of this kind."""
         spot = job.gang.strategy is Strategy.SPOT
-        if not self.preemption.has_spot or self.trials_in_vain >= (TRIALS_IN_VAIN if spot else PLANS_IN_VAIN):
+        if not self.preemption.may_find_any or self.trials_in_vain >= (TRIALS_IN_VAIN if spot else PLANS_IN_VAIN):
             return True
         since = self.no_room.get(job.gang.shape)
         return spot and (not self.preemption.serves_spot or (since is not None and job.turn >= since))

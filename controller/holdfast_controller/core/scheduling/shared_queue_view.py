@@ -45,7 +45,8 @@ class SharedQueueView:
 
     def _renewed(self, cluster: Cluster, policies: Policies, now: Now, before: _Known | None) -> _Known:
         hosts = schedulable_hosts(cluster)
-        view = QueueView(cluster, hosts, policies.quotas, now=now, loan_s=policies.loan_s)
+        backfill = policies.backfill
+        view = QueueView(cluster, hosts, policies.quotas, now=now, loan_s=policies.loan_s, backfill=backfill)
         first, until = tuple(itertools.islice(in_turn(cluster), MOST_FORECAST)), now.mono_in(RENEWED_S)
         if before is not None and before.first == first and "starts" in vars(before.view):
             # Behind these jobs others come and go all the time.

@@ -14,7 +14,7 @@ from holdfast_controller.core.model.accounts.quota import USER, never, quota_of
 from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Gang, Strategy
+from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.hosts.capacity import capacity_of
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
@@ -55,7 +55,7 @@ def on_submission(step: Step, asked: JobSubmission) -> None:
     waiting = [job for job in jobs if job.id in cluster.queue]
     if not waiting:
         return
-    if may_start_at_once(cluster, waiting[0], step.now):
+    if may_start_at_once(cluster, step.policies, waiting[0], step.now):
         place_queue(step)
     first = next((job for job in waiting if not job.places), None)
     if first is not None and not first.placement_attempts and not first.over_quota:
@@ -106,7 +106,7 @@ def _submit(step: Step, asked: JobSubmission, job_id: str, gang: Gang) -> Job:
     return job
 
 
-def may_start_at_once(cluster: Cluster, job: Job, now: Now) -> bool:
+def may_start_at_once(cluster: Cluster, policies: Policies, job: Job, now: Now) -> bool:
     """Whether a pass may place a new job: not where it is last and one of the same shape did not fit.
 
     Of an array this is asked of the first element: the others wait alike, and behind it.
@@ -115,7 +115,7 @@ def may_start_at_once(cluster: Cluster, job: Job, now: Now) -> bool:
     is_last = behind < (job.gang.array.count if job.gang.array is not None else 1)
     shape = job.gang.shape
     no_room = shape in cluster.unplaceable
-    if job.gang.strategy is Strategy.SPOT:
+    if policies.lends_to(job.gang):
         no_room = no_room and shape in cluster.unlendable
     elif no_room and shape in cluster.too_long:
         no_room = ends_at(cluster, job, now) > cluster.too_long[shape]

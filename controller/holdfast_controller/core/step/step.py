@@ -13,6 +13,7 @@ from holdfast_controller.core.model.accounts.quota import Quotas
 from holdfast_controller.core.model.accounts.users import RunAs, SignInPolicy
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.hosts.lease import LeasePolicy
@@ -54,7 +55,7 @@ class Policies:
     usage_half_life_s: float = HALF_LIFE_S
     """Seconds after which what a project has used of GPUs counts half."""
     loan_s: float = 3600.0
-    """Seconds that a SPOT job which started out of turn runs before another SPOT job takes its GPUs back."""
+    """Seconds that a job on loan runs before one takes its GPUs back that can't at once, as STANDARD can from SPOT."""
     keep_jobs_s: float = 0.0
     """Seconds that a job is kept after its end; 0: for ever."""
     keep_jobs: int = 0
@@ -63,6 +64,10 @@ class Policies:
     """Share of the hosts that findings about hardware may keep from work at a time; 0: none."""
     sign_in: SignInPolicy = field(default_factory=SignInPolicy)
     """Rules for users of the site's identity provider."""
+
+    def lends_to(self, gang: Gang) -> bool:
+        """Whether a gang that can't start in turn may start on loan."""
+        return self.backfill is Backfill.LOAN or gang.strategy is Strategy.SPOT
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ class JobTimer(enum.StrEnum):
     """Ranks that were warned of a preemption or of a host's shutdown have had time to exit."""
     LOAN = "loan"
     """A start out of turn has lasted long enough to be taken back, or a job's ``no_claim_before`` has come."""
+    OVERDUE = "overdue"
+    """A waiting job should have started some minutes ago, and loans give way to it from now on."""
     UNDERUSE = "underuse"
     """The next look for GPUs that the job doesn't use is due."""
     EXPIRE = "expire"

@@ -199,7 +199,8 @@ class ControllerConfig:
     """Jobs of one user that may wait at once, unless ``user_quotas`` says otherwise."""
     backfill: str = "projected"
     """Who may start ahead of a waiting job on hosts that it could use. "projected": one that by the expected run times
-    doesn't delay it; "strict": none but SPOT jobs, which give way again."""
+    doesn't delay it; "loan": any other too, which after an hour, or once the waiting job is overdue, is stopped for it;
+    "strict": none but SPOT jobs, which give way again."""
     usage_half_life: float = HALF_LIFE_S
     """What a project has used of GPUs counts half after it, where projects have weights."""
     hang_action: str = "NOTIFY"
@@ -317,7 +318,7 @@ class ControllerConfig:
                 f"hang_action is {self.hang_action!r}.", fix=f"Write {' or '.join(Action.__members__)}."
             )
         if self.backfill not in {choice.value for choice in Backfill}:
-            raise ConfigError(f"backfill is {self.backfill!r}.", fix='Write "strict" or "projected".')
+            raise ConfigError(f"backfill is {self.backfill!r}.", fix='Write "strict", "projected" or "loan".')
         if not 60 <= self.usage_half_life <= 3660 * 86_400:
             fix = 'Write a duration such as "7d": a minute at least, ten years at most.'
             raise ConfigError(f"usage_half_life is {self.usage_half_life:g} s.", fix=fix)

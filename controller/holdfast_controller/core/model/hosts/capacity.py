@@ -31,13 +31,13 @@ class HostCapacity:
     no_accounts: str = ""
     """Why no work runs here as an account of its own."""
     gives_secrets: bool = False
-    spot_gpus: int = 0
-    """GPUs that SPOT jobs hold here."""
+    revocable_gpus: int = 0
+    """GPUs that revocable jobs hold here."""
 
     @property
     def fullness(self) -> tuple[int, str]:
-        """Sort key by which a worker with GPUs takes the host first that has least left when SPOT jobs are gone."""
-        return len(self.gpus) + self.spot_gpus, self.host
+        """Sort key by which a worker with GPUs takes the host first that has least left without revocable jobs."""
+        return len(self.gpus) + self.revocable_gpus, self.host
 
     @property
     def emptiness(self) -> tuple[int, int, str]:
@@ -76,7 +76,7 @@ class HostCapacity:
             self.no_containers,
             self.no_accounts,
             self.gives_secrets,
-            self.spot_gpus,
+            self.revocable_gpus,
         )
 
     def beside_gpus(self, cpus: int, memory_mb: int, slots: int) -> HostCapacity:
@@ -90,7 +90,7 @@ class HostCapacity:
             self.no_containers,
             self.no_accounts,
             self.gives_secrets,
-            self.spot_gpus,
+            self.revocable_gpus,
         )
 
     def take(self, pool: Pool) -> Place:
@@ -165,5 +165,5 @@ def capacity_of(host: Host, without: frozenset[str] = frozenset(), *, empty: boo
         no_containers=inventory.no_containers,
         no_accounts=inventory.no_accounts,
         gives_secrets=inventory.gives_secrets,
-        spot_gpus=sum(len(a.gpus) for a in held if a.spot),
+        revocable_gpus=sum(len(a.gpus) for a in held if a.revocable),
     )

@@ -73,8 +73,8 @@ class Allocation:
     cpus: int
     memory_mb: int
     gpus: tuple[str, ...]
-    spot: bool = False
-    """Of a SPOT job, which may be stopped to get it back."""
+    revocable: bool = False
+    """Of a job that may be stopped to get it back."""
 
 
 @dataclass(frozen=True)
