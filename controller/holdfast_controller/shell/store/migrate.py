@@ -33,8 +33,13 @@ def migrate(db: sa.Connection, path: Path, now: Callable[[], datetime] = lambda:
     """Have the tables of this version in the store at ``path``. A store that holds something is copied first.
 
     The copy is ``backups/NAME.schema-REVISION.TIME`` beside the store, time in UTC by ``now``; it is a whole store
-    by itself. Raises ``StoreError`` for a store of a newer version, and for a step that can't be done.
+    by itself. Raises ``StoreError`` for a newer version's, a file of something else, and a step that can't be done.
     """
+    if not sa.inspect(db).has_table("alembic_version"):
+        db.rollback()
+        with db.begin():
+            make_tables(db, f"store {path}")
+        return
     stored, newest = _stored(db), newest_revision()
     if stored == newest:
         return
@@ -112,9 +117,8 @@ def _upgrade(db: sa.Connection, name: str, stored: str | None) -> None:
 
 
 def _stored(db: sa.Connection) -> str | None:
-    """The store's revision; None for a new one."""
-    known = "alembic_version" in sa.inspect(db).get_table_names()
-    stored = _revision(db) if known else None
+    """The store's revision; None where its migrations never began."""
+    stored = _revision(db)
     db.rollback()
     return stored
 

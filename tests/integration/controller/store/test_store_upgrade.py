@@ -179,6 +179,30 @@ def test_a_store_of_a_newer_version_is_refused_and_neither_copied_nor_changed(
     assert (dump(path), copies(path)) == (before, kept)
 
 
+def test_a_new_store_has_the_tables_that_all_migrations_make(tmp_path: Path) -> None:
+    opened(tmp_path / "new.db")
+    with sa.create_engine(f"sqlite:///{tmp_path / 'migrated.db'}").connect() as database, database.begin():
+        migrate._upgrade(database, "migrated.db", None)
+    assert tables(tmp_path / "new.db") == tables(tmp_path / "migrated.db")
+
+
+def tables(path: Path) -> dict[str, str]:
+    """How each table and index was made, by its name; how Alembic words its own differs from version to version."""
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        made = database.execute("SELECT name, sql FROM sqlite_master WHERE tbl_name <> 'alembic_version'")
+        return {name: " ".join((sql or "").split()) for name, sql in made}
+
+
+def test_a_file_with_tables_of_something_else_is_refused_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE events (id INTEGER)")
+    before = dump(path)
+    with pytest.raises(StoreError, match=r"other\.db holds a table events that is not of a store"):
+        opened(path)
+    assert dump(path) == before
+
+
 @pytest.fixture
 def config(config: ControllerConfig) -> ControllerConfig:
     """Of a controller that finds the store that release 0.1 has left."""
