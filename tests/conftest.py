@@ -1,4 +1,4 @@
-"""What all tests share: the event loop, the markers ``require`` and ``races``, the scripted NVML."""
+"""What all tests share: the event loop, the markers ``require``, ``races`` and ``cold``, the scripted NVML."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any, TypeVarTuple
 import pytest
 from tests.support import leftovers, machine_parts, reruns, stalls
 from tests.support.fake_nvml.library import FakeNvml, build
+from tests.support.warm_start import starts
 
 pytest_plugins = ["pytester"]
 
@@ -37,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(reruns.Reruns())
     config.pluginmanager.register(leftovers.Leftovers())
     config.pluginmanager.register(stalls.Stalls())
+    starts.install()
 
 
 RACING = {
@@ -72,7 +74,13 @@ def _races(path: Path) -> str | None:
     return next((reason for folder, reason in RACING.items() if path.is_relative_to(here / folder)), None)
 
 
+WARM = ("e2e/cluster", "e2e/hangs", "e2e/hosts", "e2e/jobs", "integration/agent", "integration/controller")
+"""Folders whose tests start daemons and commands warm, but for those marked ``cold``, whose subject is the start."""
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    here = Path(__file__).parent
+    starts.on = item.get_closest_marker("cold") is None and any(item.path.is_relative_to(here / it) for it in WARM)
     parts = [part for marker in item.iter_markers("require") for part in marker.args]
     try:
         missing = machine_parts.missing(parts)

@@ -17,6 +17,8 @@ from tests.integration.agent.launch.test_launch import SLEEP, launch
 
 from holdfast import __version__
 
+pytestmark = pytest.mark.cold
+
 COMMAND = [sys.executable, "-m", "holdfast_agent"]
 
 
