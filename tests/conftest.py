@@ -74,7 +74,10 @@ def _races(path: Path) -> str | None:
     return next((reason for folder, reason in RACING.items() if path.is_relative_to(here / folder)), None)
 
 
-WARM = ("e2e/cluster", "e2e/hangs", "e2e/hosts", "e2e/jobs", "integration/agent", "integration/controller")
+WARM = (
+    *("e2e/cluster", "e2e/hangs", "e2e/hosts", "e2e/jobs"),
+    *("integration/agent", "integration/client", "integration/controller", "integration/dev"),
+)
 """Folders whose tests start daemons and commands warm, but for those marked ``cold``, whose subject is the start."""
 
 

@@ -12,6 +12,7 @@ turns it off. ``test_warm_start.py`` holds both kinds of start equal.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -79,7 +80,7 @@ class Command:
 
 
 class Starter:
-    """One program's; it ends when this process does."""
+    """One program's; it ends when this process does, however that ends."""
 
     def __init__(self, program: str) -> None:
         ours, theirs = socket.socketpair()
@@ -94,6 +95,13 @@ class Starter:
                 pass_fds=[theirs.fileno()],
             )
         self._door, self._lock = ours, threading.Lock()
+        atexit.register(self._end, os.getpid())
+
+    def _end(self, owner: int) -> None:
+        if os.getpid() == owner:  # and not a fork of it
+            self._process.kill()
+            self._process.wait()
+            self._door.close()
 
     def start(self, request: dict[str, Any], descriptors: Sequence[int]) -> int:
         """Fork what is asked for, with copies of our ``descriptors``; returns its pid."""
