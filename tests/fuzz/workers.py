@@ -27,7 +27,7 @@ from holdfast_agent.shell.packages import installer
 from holdfast_agent.shell.prepare import hooks
 from holdfast_agent.shell.shims import orphans, shim_files
 from holdfast_agent.shell.shims.shim_link import ShimLink
-from holdfast_agent.shim import error_file, shim
+from holdfast_agent.shim import error_file, shim, worker
 from holdfast_agent.shim.link import Link
 
 
@@ -163,7 +163,7 @@ def _read_log(path: Path) -> None:
 def _shim_orders() -> Target:
     """A shim's end of its socket: what an agent may send."""
     made = object.__new__(shim.Shim)
-    made.directory = -1
+    assigned = object.__new__(worker.Worker)
 
     def call(data: bytes) -> None:
         ours, theirs = socket.socketpair()
@@ -176,7 +176,7 @@ def _shim_orders() -> Target:
                     sent += theirs.send(data[sent : sent + (1 << 16)])
                 lines = link.receive() or []
                 for line in lines:
-                    for made.directory in (-1, 5):
+                    for made.worker in (None, assigned):
                         made.order(json.loads(line))
                 if sent >= len(data) and not lines:
                     return
@@ -189,7 +189,9 @@ def _shim_orders() -> Target:
         b'{"op":"stop","generation":1,"grace_s":3,"reason":"x"}\n',
         b'{"op":"signal","generation":1,"signal":"SIGTERM"}\n{"op":"renew","generation":1,"deadline":5}\n',
     )
-    return Target("shim: orders", call, seeds, 1 << 19, shim.BAD_ORDER, (b'"op":', b"\n", b"[[", b'"generation":'))
+    return Target(
+        "shim: orders", call, seeds, 1 << 19, worker.BAD_ORDER, (b'"op":', b"\n", b"[[", b'"generation":')
+    )
 
 
 def _blocked() -> Any:

@@ -71,8 +71,8 @@ WITHOUT_BOUND = {
         "main/daemon.py ._live",
         "sampling/gpu_signals.py .GpuSignalWatch.run",
         "gpu/nvml/readings.py .read",
-        "shim/shim.py .Shim.handle",
         "shim/shim.py .Shim.serve",
+        "shim/worker.py .Worker.hear",
     },
     "messages, of which the channel bounds each": {
         "session/link.py .Link._session",

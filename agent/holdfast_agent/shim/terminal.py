@@ -93,6 +93,14 @@ class Terminal:
             return {self.master: select.EPOLLIN | select.EPOLLOUT, self.input: 0}
         return {self.master: select.EPOLLIN, self.input: select.EPOLLIN}
 
+    def watch(self, epoll: select.epoll) -> None:
+        """Have the loop wait for what it can do something with; for nothing once it is closed."""
+        for fd, events in self.interest().items():
+            try:
+                epoll.modify(fd, events)
+            except FileNotFoundError:
+                epoll.register(fd, events)
+
     def serve(self) -> None:
         """Copies what is there, each way, without waiting; closes once nothing has the terminal open any more."""
         if self.copy_out(COPIED_AT_ONCE) is None:

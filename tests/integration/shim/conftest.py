@@ -200,19 +200,22 @@ def hasty(start_shim: Callable[..., Shim], tmp_path: Path) -> Callable[..., Shim
 
 
 @pytest.fixture
-def altered(tmp_path: Path) -> Callable[[str, str], str]:
-    """Makes a shim program with a fault in it: one piece of its text put in place of another."""
+def altered(tmp_path: Path) -> Callable[[str, str, str], str]:
+    """Makes a shim program with a fault in one of its files: one piece of its text put in place of another."""
 
-    def alter(text: str, replacement: str) -> str:
+    def alter(file: str, text: str, replacement: str) -> str:
         program = Path(shim_program.__file__)
-        source = program.read_text()
+        source = (program.parent / file).read_text()
         assert source.count(text) == 1
         package = tmp_path / "holdfast_agent" / "shim"
         package.mkdir(parents=True)
         for part in program.parent.iterdir():
             (package / part.name).symlink_to(part)
-        (package / program.name).unlink()
-        (package / program.name).write_text(source.replace(text, replacement))
+        (package / file).unlink()
+        (package / file).write_text(source.replace(text, replacement))
+        if file != program.name:
+            (package / program.name).unlink()  # through a link it would find the others where it lies
+            (package / program.name).write_text(program.read_text())
         return str(package / program.name)
 
     return alter

@@ -80,10 +80,10 @@ def test_journal_with_a_torn_tail_tells_what_came_before(shim: Shim, cut: int) -
 
 
 def test_fault_of_the_shim_itself_is_written_down(
-    start_shim: Callable[..., Shim], altered: Callable[[str, str], str]
+    start_shim: Callable[..., Shim], altered: Callable[[str, str, str], str]
 ) -> None:
     method = "def quit(self) -> None:\n"
-    shim = start_shim(program=altered(method, method + "        1 / 0\n"))
+    shim = start_shim(program=altered("shim.py", method, method + "        1 / 0\n"))
     shim.assign()
     shim.send(op="quit")
     assert shim.wait() == 1
@@ -91,13 +91,11 @@ def test_fault_of_the_shim_itself_is_written_down(
 
 
 def test_rank_that_cannot_be_forked_cannot_start(
-    start_shim: Callable[..., Shim], altered: Callable[[str, str], str]
+    start_shim: Callable[..., Shim], altered: Callable[[str, str, str], str]
 ) -> None:
-    fault = (
-        "if plan.rank == 1:\n                    raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
-    )
+    fault = "if plan.rank == 1:\n                raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
     call = "return spawn("
-    shim = start_shim(program=altered(call, f"{fault}                {call}"))
+    shim = start_shim(program=altered("fork.py", call, f"{fault}            {call}"))
     shim.assign()
     shim.launch(1, *[shim.sh(f"exit {n}", rank=n) for n in range(3)])
     messages = shim.until("empty")

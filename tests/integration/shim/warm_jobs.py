@@ -14,7 +14,7 @@ HOLD = "import os, time\nif os.environ['HOLDFAST_GENERATION'] == '1': time.sleep
 HASTY = """
 import sys
 sys.path.append({folder!r})
-from holdfast_agent.shim import shim
+from holdfast_agent.shim import shim, worker
 from holdfast_agent.shim.warm import imports, release, standby, warm_starts
 warm_starts.LOOK_EVERY_S = 0.05
 warm_starts.QUIET_S = imports.QUIET_S = 0.3
