@@ -21,7 +21,8 @@ from holdfast._session.reports import WorkerId
 from holdfast.hang.evidence.evidence import Evidence, diagnosis
 from holdfast.hang.evidence.evidence_json import encode
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
-from holdfast_agent.core.worker.worker import Running, Worker
+from holdfast_agent.core.worker.states import Running
+from holdfast_agent.core.worker.worker import Worker
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner, Limits
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast_agent.core.worker import worker
+from holdfast_agent.core.worker import states
 from holdfast_controller.core.model import job_state
 
 PAGE = Path(__file__).with_name("internals") / "states.md"
@@ -41,8 +41,8 @@ def page() -> str:
             "## Job (`controller/holdfast_controller/core/model/job_state.py`)",
             diagram(job_state.TRANSITIONS, job_state.JobState.QUEUED),
             "",
-            "## A worker on its host (`agent/holdfast_agent/core/worker/worker.py`)",
-            diagram(worker.TRANSITIONS, worker.StateKind.EMPTY),
+            "## A worker on its host (`agent/holdfast_agent/core/worker/states.py`)",
+            diagram(states.TRANSITIONS, states.StateKind.EMPTY),
             "",
         ]
     )

@@ -36,7 +36,8 @@ from holdfast.hang.records.recording import WorkerSample
 from holdfast.hang.thresholds import Action, HangSettings, Tuning
 from holdfast.hang.worker_watch import WorkerWatch
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
-from holdfast_agent.core.worker.worker import Running, Worker
+from holdfast_agent.core.worker.states import Running
+from holdfast_agent.core.worker.worker import Worker
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner
 from holdfast_agent.shell.hangs import stack_watch

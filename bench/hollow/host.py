@@ -24,9 +24,10 @@ from holdfast._session.reports import Exit, ExitReason, WorkerId, WorkerReport, 
 from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
 from holdfast_agent.core.model.gpus import GpuUsage
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
-from holdfast_agent.core.worker.worker import Running
+from holdfast_agent.core.worker.states import Running
 from holdfast_agent.shell.session.assignment_checks import checked_assignment
 from holdfast_agent.shell.session.link import Link
 
@@ -159,51 +160,53 @@ class HollowHost:
         finally:
             self._stepping = False
 
-    def _perform(self, action: ev.Action) -> None:
+    def _perform(self, action: act.Action) -> None:
         match action:
-            case ev.SendHello(epoch, reports):
+            case act.SendHello(epoch, reports):
                 self._hello = self._greeting(epoch, reports)
-            case ev.SendReport(report):
+            case act.SendReport(report):
                 self.link.send(agent_pb2.SessionRequest(worker_report=codec.worker_report_to_proto(report)))
                 self._on_change()
-            case ev.SendExit():
+            case act.SendExit():
                 self.link.send(agent_pb2.SessionRequest(exit_report=codec.exit_report_to_proto(action.report)))
-            case ev.Prepare(assignment, ports):
+            case act.Prepare(assignment, ports):
                 port, master_port = (*ports, 0, 0)[:2] if ports else (next(self._ports), next(self._ports))
                 master_port = master_port if assignment.launch and assignment.launch.first_rank == 0 else 0
                 ready = ev.WorkerPrepared(
                     assignment.key, assignment.generation, port, master_port, next(self._pids)
                 )
                 self.feed(ready)
-            case ev.LaunchRanks():
+            case act.LaunchRanks():
                 self._launch(action)
-            case ev.StopRanks(key, generation, _, reason):
+            case act.StopRanks(key, generation, _, reason):
                 self._stop(key, generation, reason)
-            case ev.ReadGpus(key, generation):
+            case act.ReadGpus(key, generation):
                 usage = tuple(GpuUsage(uuid, 0, ()) for uuid in self._gpus)
                 self.feed(ev.GpusRead(usage, key, generation))
-            case ev.Forget(key):
+            case act.Forget(key):
                 self._telemetry.forget(key)
                 self.feed(ev.WorkerForgotten(key))
-            case ev.RemoveOutput(job):
+            case act.RemoveOutput(job):
                 self.feed(ev.OutputRemoved(job))
-            case ev.SendOutputDeleted(job):
+            case act.SendOutputDeleted(job):
                 self.link.send(agent_pb2.SessionRequest(output_deleted=agent_pb2.OutputDeleted(job_id=job)))
-            case ev.ClearOrphans() | ev.RecordExits() | ev.RunEpilog() | ev.CloseSession() | ev.SendGoingDown():
+            case (
+                act.ClearOrphans() | act.RecordExits() | act.RunEpilog() | act.CloseSession() | act.SendGoingDown()
+            ):
                 raise AssertionError(f"a healthy hollow host never has to do {action}")
-            case ev.Note(event):
+            case act.Note(event):
                 self.counts[f"note {event}"] += 1
             case (
-                ev.PersistEpoch()
-                | ev.RememberAttempt()
-                | ev.RememberAck()
-                | ev.RememberFreed()
-                | ev.RememberClosed()
-                | ev.RememberUnused()
-                | ev.FreePorts()
-                | ev.RenewFence()
-                | ev.SignalRanks()
-                | ev.AbandonPreparation()
+                act.PersistEpoch()
+                | act.RememberAttempt()
+                | act.RememberAck()
+                | act.RememberFreed()
+                | act.RememberClosed()
+                | act.RememberUnused()
+                | act.FreePorts()
+                | act.RenewFence()
+                | act.SignalRanks()
+                | act.AbandonPreparation()
             ):
                 pass  # Nothing is left to do where there is no disk and no process.
             case _:
@@ -225,7 +228,7 @@ class HollowHost:
 
     # --- ranks ------------------------------------------------------------------------------------------------
 
-    def _launch(self, action: ev.LaunchRanks) -> None:
+    def _launch(self, action: act.LaunchRanks) -> None:
         ranks = [rank.rank for rank in action.ranks]
         self._running[action.key] = action.generation, ranks
         self.counts["launched"] += len(ranks)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from tests.sim.cluster.database import Record
 
 from holdfast._session.reports import WorkerId
-from holdfast_agent.core.worker.worker import TRANSITIONS as WORKER_TRANSITIONS
-from holdfast_agent.core.worker.worker import StateKind, Worker
+from holdfast_agent.core.worker.states import TRANSITIONS as WORKER_TRANSITIONS
+from holdfast_agent.core.worker.states import StateKind
+from holdfast_agent.core.worker.worker import Worker
 from holdfast_controller.core.model.job_state import TRANSITIONS as JOB_TRANSITIONS
 
 if TYPE_CHECKING:

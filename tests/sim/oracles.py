@@ -16,6 +16,7 @@ from tests.sim.ledger import JobAccount, Ledger
 from tests.sim.shares import SharesOracle
 
 from holdfast._session.reports import Exit, ExitReason, WorkerId, WorkerReport
+from holdfast_agent.core.worker import actions as agent_act
 from holdfast_agent.core.worker import events as agent_ev
 from holdfast_agent.shim.peers import PeerBook
 from holdfast_controller.core.events import job as ev
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from tests.sim.cluster.shim_model import Shim
     from tests.sim.cluster.world import World
 
-OBEYING = (agent_ev.Prepare, agent_ev.LaunchRanks, agent_ev.StopRanks, agent_ev.Forget, agent_ev.SignalRanks)
+OBEYING = (agent_act.Prepare, agent_act.LaunchRanks, agent_act.StopRanks, agent_act.Forget, agent_act.SignalRanks)
 LEASES = LeasePolicy()
 SLACK_S = 2.1
 """Between a decision and its commit, of which a slow one takes 2 s."""
@@ -308,13 +309,13 @@ class Oracles:
                 told = record[0] != "exited" or known
                 check(told, "5 one record", f"{host.name} forgets {key} with an exit that no log has")
 
-    def on_agent_step(self, host: Host, event: agent_ev.Event, actions: list[agent_ev.Action]) -> None:
+    def on_agent_step(self, host: Host, event: agent_ev.Event, actions: list[agent_act.Action]) -> None:
         """An agent has decided."""
         if not isinstance(event, agent_ev.Assigned):
             return
         epoch, seen = event.assignment.epoch, host.disk.epoch
         for action in actions:
-            if isinstance(action, agent_ev.PersistEpoch):
+            if isinstance(action, agent_act.PersistEpoch):
                 seen = action.epoch
             elif isinstance(action, OBEYING):
                 what = f"{host.name} obeys epoch {epoch}, having noted {seen}"

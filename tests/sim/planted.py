@@ -24,10 +24,12 @@ from tests.sim.engine import Violation
 from tests.sim.plan import Plan
 
 from holdfast._session.reports import ExitReason
+from holdfast_agent.core.worker import actions as agent_act
+from holdfast_agent.core.worker import ends, exit_reasons, starts
 from holdfast_agent.core.worker import events as agent_ev
-from holdfast_agent.core.worker import exit_reasons
-from holdfast_agent.core.worker import reactor as agent_reactor
-from holdfast_agent.core.worker import worker as agent_worker
+from holdfast_agent.core.worker import orders as agent_orders
+from holdfast_agent.core.worker import states as agent_states
+from holdfast_agent.core.worker.host_state import HostState
 from holdfast_agent.shim.peers import PeerBook
 from holdfast_controller.core import reactor as controller_reactor
 from holdfast_controller.core.events import job as ev
@@ -76,11 +78,11 @@ def run(bug: Planted, plan: Plan) -> Violation | None:
 
 
 def _epoch_not_noted() -> AbstractContextManager[Any]:
-    def raise_epoch(self: Any, epoch: int) -> Any:
-        self.epoch = max(self.epoch, epoch)
+    def raise_epoch(host: Any, epoch: int) -> Any:
+        host.epoch = max(host.epoch, epoch)
         return []
 
-    return patch.object(agent_reactor.Reactor, "_raise_epoch", raise_epoch)
+    return patch.object(agent_orders, "raise_epoch", raise_epoch)
 
 
 def _no_fence() -> AbstractContextManager[Any]:
@@ -162,14 +164,14 @@ def _cancels_what_has_ended() -> AbstractContextManager[Any]:
 
 
 def _sent_is_delivered() -> AbstractContextManager[Any]:
-    sound = agent_reactor.Reactor._keep
+    sound = HostState.keep
 
     def keep(self: Any, worker: Any, exit_: Any, *, port_taken: bool) -> Any:
         actions = sound(self, worker, exit_, port_taken=port_taken)
         self.outbox.pop((worker.key, exit_.generation, exit_.rank))
-        return [*actions, agent_ev.RememberAck(worker.key, exit_.generation, exit_.rank)]
+        return [*actions, agent_act.RememberAck(worker.key, exit_.generation, exit_.rank)]
 
-    return patch.object(agent_reactor.Reactor, "_keep", keep)
+    return patch.object(HostState, "keep", keep)
 
 
 def _acks_what_it_drops() -> AbstractContextManager[Any]:
@@ -203,17 +205,17 @@ def _does_not_wait_for_all() -> AbstractContextManager[Any]:
 
 
 def _ordered_to_stop_is_gone() -> AbstractContextManager[Any]:
-    sound = agent_reactor.Reactor.on_assigned
+    sound = agent_orders.on_assigned
 
     def on_assigned(self: Any, event: Any, now: float) -> Any:
         actions = sound(self, event, now)
         worker = self.workers.get(event.assignment.key)
-        if worker is not None and isinstance(worker.state, agent_worker.Stopping):
+        if worker is not None and isinstance(worker.state, agent_states.Stopping):
             gone = agent_ev.WorkerEmptied(worker.key, worker.state.generation)
-            actions += self.on_worker_emptied(gone, now)
+            actions += ends.on_worker_emptied(self, gone, now)
         return actions
 
-    return patch.object(agent_reactor.Reactor, "on_assigned", on_assigned)
+    return patch.object(agent_orders, "on_assigned", on_assigned)
 
 
 def _requests_are_forgotten() -> AbstractContextManager[Any]:
@@ -232,9 +234,9 @@ def _wall_clock_decides() -> AbstractContextManager[Any]:
 
 
 def _adopts_nothing() -> AbstractContextManager[Any]:
-    sound = agent_reactor.Reactor.on_worker_found
+    sound = starts.on_worker_found
     return patch.object(
-        agent_reactor.Reactor,
+        starts,
         "on_worker_found",
         lambda self, event, now: sound(self, replace(event, shim_pid=0), now),
     )
@@ -263,9 +265,9 @@ def _says_nothing_after_a_hello() -> AbstractContextManager[Any]:
 
 def _stuck_is_empty() -> AbstractContextManager[Any]:
     def on_worker_stuck(self: Any, event: Any, now: float) -> Any:
-        return self.on_worker_emptied(agent_ev.WorkerEmptied(event.key, event.generation), now)
+        return ends.on_worker_emptied(self, agent_ev.WorkerEmptied(event.key, event.generation), now)
 
-    return patch.object(agent_reactor.Reactor, "on_worker_stuck", on_worker_stuck)
+    return patch.object(ends, "on_worker_stuck", on_worker_stuck)
 
 
 def _hello_outranks_exits() -> AbstractContextManager[Any]:

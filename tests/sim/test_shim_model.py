@@ -17,6 +17,7 @@ from tests.sim.plan import Plan
 
 from holdfast._session.reports import ExitReason, WorkerId, decode_status
 from holdfast_agent.core.model.model import RankLaunch
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 
@@ -114,10 +115,10 @@ class Model:
         bad = 0 if status else None
         self.world.programs.scripts["job", generation] = Script(lasts, bad, status)
         rank = RankLaunch(0, ("x",), {}, "/", "/out", "/err")
-        self.shim.hear(ev.LaunchRanks(KEY, generation, (rank,), (), 0, *fence))
+        self.shim.hear(act.LaunchRanks(KEY, generation, (rank,), (), 0, *fence))
 
     def stop(self, generation: int) -> None:
-        self.shim.hear(ev.StopRanks(KEY, generation, 10.0, ExitReason.STOPPED))
+        self.shim.hear(act.StopRanks(KEY, generation, 10.0, ExitReason.STOPPED))
 
     def connect(self) -> None:
         self.shim.connect(self.heard)
@@ -217,4 +218,4 @@ def test_every_field_of_a_launch_order_is_known() -> None:
     known = {"key", "generation", "ranks", "gpus", "memory_mb", "container", "user"}
     known |= {"fence_s", "fence_deadline_s", "peers"}
     known |= {"warm"}  # any start may be cold, as all of the model's are
-    assert {field.name for field in dataclasses.fields(ev.LaunchRanks)} == known
+    assert {field.name for field in dataclasses.fields(act.LaunchRanks)} == known

@@ -14,6 +14,7 @@ from tests.sim.engine import Life
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
 from holdfast_agent.core.model.gpus import Blind, GpuUsage
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 
@@ -141,49 +142,49 @@ class Agent:
 
     # --- actions ------------------------------------------------------------------------------------------------
 
-    def _perform(self, action: ev.Action) -> None:
+    def _perform(self, action: act.Action) -> None:
         disk = self.host.disk
         match action:
-            case ev.SendReport() | ev.SendExit():
+            case act.SendReport() | act.SendExit():
                 self.link.send(action)
-            case ev.LaunchRanks(key):
+            case act.LaunchRanks(key):
                 self.ports.pop(key, None)
                 self._ensure(key)
                 self._order(key, action)
-            case ev.StopRanks(key) | ev.RenewFence(key) | ev.SignalRanks(key):
+            case act.StopRanks(key) | act.RenewFence(key) | act.SignalRanks(key):
                 self._order(key, action)
-            case ev.Prepare():
+            case act.Prepare():
                 self.later(PREPARE_S * (0.5 + self.host.world.dice.random()), lambda: self._prepare(action))
-            case ev.FreePorts(key):
+            case act.FreePorts(key):
                 self.ports.pop(key, None)
-            case ev.SendHello(_, reports):
+            case act.SendHello(_, reports):
                 self.link.hello(reports)
-            case ev.CloseSession():
+            case act.CloseSession():
                 self.link.refuse()
-            case ev.PersistEpoch(epoch):
+            case act.PersistEpoch(epoch):
                 disk.epoch = epoch
-            case ev.RememberAttempt(key, generation, attempt):
+            case act.RememberAttempt(key, generation, attempt):
                 disk.append(key, "attempts", (generation, attempt))
-            case ev.RememberAck(key, generation, rank):
+            case act.RememberAck(key, generation, rank):
                 self.host.world.oracles.on_dropped(self.host, key, generation, rank)
                 if key in disk.workers:
                     disk.append(key, "acked", (generation, rank))
-            case ev.RememberFreed(key, generation):
+            case act.RememberFreed(key, generation):
                 disk.append(key, "freed", generation)
-            case ev.RememberClosed(key, generation):
+            case act.RememberClosed(key, generation):
                 disk.append(key, "closed", generation)
-            case ev.RememberUnused(used):
+            case act.RememberUnused(used):
                 disk.unused = dict(used)
-            case ev.RunEpilog(key, generation):
+            case act.RunEpilog(key, generation):
                 self.later(0.1, lambda: self._ran_epilog(key, generation))
-            case ev.ReadGpus(key, generation, after_s):
+            case act.ReadGpus(key, generation, after_s):
                 delay_s = self.host.clock.true_s(after_s) + 0.001
                 self.later(delay_s, lambda: self.feed(ev.GpusRead(self._usage(), key, generation)))
-            case ev.ClearOrphans(key, generation):
+            case act.ClearOrphans(key, generation):
                 self.later(0.005, lambda: self._clear_orphans(key, generation, 0))
-            case ev.RecordExits():
+            case act.RecordExits():
                 self._record_exits(action)
-            case ev.Forget(key):
+            case act.Forget(key):
                 self._forget(key)
 
     def _hold(self, key: WorkerId, shim: Shim) -> None:
@@ -211,7 +212,7 @@ class Agent:
         if shim is not None:
             self.host.world.engine.after(2 * HOP_S, lambda: shim.hear(order), shim.life, shim.die)
 
-    def _prepare(self, action: ev.Prepare) -> None:
+    def _prepare(self, action: act.Prepare) -> None:
         world, key, desired = self.host.world, action.assignment.key, action.assignment
         if world.roll("host_unfit"):
             self.feed(ev.PreparationFailed(key, desired.generation, f"{self.host.name}: no room.", host_fault=True))
@@ -265,7 +266,7 @@ class Agent:
         journal = self.journal(key, generation)
         self.feed(ev.OrphansCleared(key, generation, journal, found))
 
-    def _record_exits(self, action: ev.RecordExits) -> None:
+    def _record_exits(self, action: act.RecordExits) -> None:
         key, generation, now = action.key, action.generation, self.host.clock.wall()
         exits = [replace(exit_, end_time=exit_.end_time or now) for exit_ in action.exits]
         if self.host.world.bugs.invents_codes:

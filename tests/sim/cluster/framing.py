@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast._session.reports import WorkerReport
 from holdfast.hang.pipeline.features import WorkerFeatures
-from holdfast_agent.core.worker import events as agent_ev
+from holdfast_agent.core.worker import actions as agent_act
 from holdfast_controller.core.model.hosts.host import Inventory
 from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.step import actions as act
@@ -62,9 +62,9 @@ def hello(host: str, session: int, message: Hello) -> st.HostConnected:
 def from_agent(host: str, session: int, message: Any) -> st.Input:
     """What a message of a session means to the controller."""
     match message:
-        case agent_ev.SendReport(report):
+        case agent_act.SendReport(report):
             return st.WorkerReported(host, session, report)
-        case agent_ev.SendExit(report):
+        case agent_act.SendExit(report):
             return st.ExitReported(host, session, report)
         case Vector(job_id, generation, sent_s, features):
             return st.FeaturesReported(host, session, job_id, generation, sent_s, features)

@@ -12,7 +12,7 @@ from holdfast.hang.evidence.evidence import Vector as Sample
 from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.samples import State
-from holdfast_agent.core.worker.worker import Running
+from holdfast_agent.core.worker.states import Running
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
 

@@ -10,6 +10,7 @@ from tests.sim.cluster.network import End, Stream
 
 from holdfast._session.assignment import Assignment
 from holdfast._session.reports import ReportedState, WorkerReport
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Link:
         """Lost where there is no session: a new one says everything anew."""
         if not self.open or self.stream is None:
             return
-        if isinstance(message, ev.SendReport) and message.report.state is ReportedState.PREPARED:
+        if isinstance(message, act.SendReport) and message.report.state is ReportedState.PREPARED:
             self.agent.host.world.oracles.on_prepared(self.agent.host, message.report)
         self.stream.to_controller(message)
 

@@ -14,6 +14,7 @@ from tests.sim.cluster.processes import KILL, TERM, Process
 from tests.sim.engine import Life
 
 from holdfast._session.reports import Exit, ExitReason, WorkerId, decode_status
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.shim.peers import PeerBook
 
@@ -98,13 +99,13 @@ class Shim:
     def hear(self, order: Any) -> None:
         """An order of the agent's."""
         match order:
-            case ev.LaunchRanks():
+            case act.LaunchRanks():
                 self.launch(order)
-            case ev.StopRanks(_, generation, grace_s, reason):
+            case act.StopRanks(_, generation, grace_s, reason):
                 self.stop(generation, grace_s, reason)
-            case ev.RenewFence(_, generation, deadline_s):
+            case act.RenewFence(_, generation, deadline_s):
                 self.renew(generation, deadline_s)
-            case ev.SignalRanks(_, generation, _):
+            case act.SignalRanks(_, generation, _):
                 self.warn(generation)
 
     def quit(self) -> bool:
@@ -131,7 +132,7 @@ class Shim:
 
     # --- launch -------------------------------------------------------------------------------------------------
 
-    def launch(self, order: ev.LaunchRanks) -> None:
+    def launch(self, order: act.LaunchRanks) -> None:
         """Start the ranks of a new generation, or refuse and have started nothing."""
         host, number, before = self.host, order.generation, self.generation
         if number <= self.highest:

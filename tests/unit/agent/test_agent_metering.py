@@ -12,17 +12,19 @@ from holdfast_agent.core.metrics import families as fam
 from holdfast_agent.core.metrics.metering import Meter, gauges
 from holdfast_agent.core.model.gpus import Blind, Gpu
 from holdfast_agent.core.model.model import RankLaunch
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
-from holdfast_agent.core.worker.worker import Running, Stuck, Worker
+from holdfast_agent.core.worker.states import Running, Stuck
+from holdfast_agent.core.worker.worker import Worker
 
 KEY = WorkerId("train-x", "workerpool0-0")
 FACTS = HostFacts("h1", "/logs", "/scratch", WorkerUser("w", "/", "/bin/sh"), 8)
 GPUS = (Gpu("GPU-1", 0, "H100", 80 << 30), Gpu("GPU-2", 1, "H100", 80 << 30, "fell off the bus"))
 
 
-def order(generation: int = 1) -> ev.LaunchRanks:
-    return ev.LaunchRanks(KEY, generation, tuple(RankLaunch(rank, (), {}, "", "", "") for rank in (0, 1)))
+def order(generation: int = 1) -> act.LaunchRanks:
+    return act.LaunchRanks(KEY, generation, tuple(RankLaunch(rank, (), {}, "", "", "") for rank in (0, 1)))
 
 
 def started(rank: int, generation: int = 1) -> ev.RankStarted:

@@ -10,9 +10,10 @@ from holdfast._session.reports import WorkerId
 from holdfast_agent.core.gpu.signals import STALE_S, HostGpus
 from holdfast_agent.core.metrics import families as fam
 from holdfast_agent.core.model.gpus import Gpu
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
-from holdfast_agent.core.worker.worker import StateKind
+from holdfast_agent.core.worker.states import StateKind
 
 _GONE = frozenset({StateKind.EMPTY, StateKind.FORGETTING, StateKind.FORGOTTEN})
 
@@ -30,7 +31,7 @@ class Meter:
         for fault in ("host", "program"):
             self.series.declare(fam.PREPARATION_FAILURES, fault)
 
-    def take(self, event: ev.Event, actions: Sequence[ev.Action], now: float) -> None:
+    def take(self, event: ev.Event, actions: Sequence[act.Action], now: float) -> None:
         """Count an event and what was decided about it. ``now`` is monotonic seconds."""
         match event:
             case ev.RankStarted(key, generation, rank):
@@ -48,7 +49,7 @@ class Meter:
             case ev.WorkerEmptied(key):
                 self._launching.pop(key, None)
         for action in actions:
-            if isinstance(action, ev.LaunchRanks):
+            if isinstance(action, act.LaunchRanks):
                 self._on_ordered(action, now)
 
     def sampled(self, took_s: float, *, late: bool) -> None:
@@ -57,7 +58,7 @@ class Meter:
         if late:
             self.series.add(fam.SAMPLING_LATE)
 
-    def _on_ordered(self, order: ev.LaunchRanks, now: float) -> None:
+    def _on_ordered(self, order: act.LaunchRanks, now: float) -> None:
         known = self._launching.get(order.key)
         if known is None or known[0] != order.generation:
             # An order that is repeated counts from the first time.

@@ -11,16 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast_agent.core.worker.worker import (
-    Closing,
-    Freeing,
-    Launching,
-    Lost,
-    Prepared,
-    Preparing,
-    Stopping,
-    Worker,
-)
+from holdfast_agent.core.worker.states import Closing, Freeing, Launching, Lost, Prepared, Preparing, Stopping
+from holdfast_agent.core.worker.worker import Worker
 
 
 def in_flight(worker: Worker, *, examined: bool) -> str:

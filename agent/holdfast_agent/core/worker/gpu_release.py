@@ -17,8 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from holdfast_agent.core.model.gpus import Blind, GpuUsage
-from holdfast_agent.core.worker.events import Action, FreePorts, GpusRead, ReadGpus, RememberFreed
-from holdfast_agent.core.worker.worker import Empty, Freeing, Quarantined, Worker
+from holdfast_agent.core.worker.actions import Action, FreePorts, ReadGpus, RememberFreed
+from holdfast_agent.core.worker.events import GpusRead
+from holdfast_agent.core.worker.states import Empty, Freeing, Quarantined
+from holdfast_agent.core.worker.worker import Worker
 
 MIB = 1 << 20
 SLACK_BYTES = 64 * MIB

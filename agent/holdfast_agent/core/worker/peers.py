@@ -7,7 +7,7 @@ number are often neighbours in a rack, and lose power or the network together; t
 from __future__ import annotations
 
 from holdfast._session.assignment import Assignment
-from holdfast_agent.core.worker.events import Peers
+from holdfast_agent.core.worker.actions import Peers
 
 
 def peers_of(desired: Assignment) -> Peers | None:

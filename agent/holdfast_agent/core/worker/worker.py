@@ -1,13 +1,11 @@
 """One worker on this host: its state, and the next step towards what the controller wants.
 
-Theory of operation. A worker has a *state* (one of the variants below, each with its own data) and, once the
+Theory of operation. A worker has a *state* (see `states`) and, once the
 controller has spoken, a *desired* state: the newest assignment. ``advance`` compares the two and takes the next step.
 It is called after everything that changes either, so the order in which assignments and events arrive doesn't matter,
 and an assignment that comes twice changes nothing. A generation is launched only from ``Prepared``, and that of a newer
 generation is reached only through ``Empty`` of the older: so two generations never run at once. Where ranks were
 given GPUs, ``Empty`` is reached only through ``Freeing`` (see ``core/worker/gpu_release``).
-
-Longer than 400 lines because the states, their table and the steps between them are read together.
 """
 
 from __future__ import annotations
@@ -18,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from holdfast._session.assignment import Assignment, Launch, Phase
-from holdfast._session.reports import Exit, ExitReason, ReportedState, WorkerId, WorkerReport
+from holdfast._session.reports import Exit, ExitReason, WorkerId, WorkerReport
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.core.model.model import Container, PreparedCode, RankLaunch
-from holdfast_agent.core.worker.events import (
+from holdfast_agent.core.worker.actions import (
     AbandonPreparation,
     Action,
     ClearOrphans,
@@ -36,236 +34,26 @@ from holdfast_agent.core.worker.events import (
     StopRanks,
 )
 from holdfast_agent.core.worker.peers import peers_of
-
-
-class StateKind(enum.Enum):
-    """Which state a worker is in, without its data."""
-
-    EMPTY = "EMPTY"
-    PREPARING = "PREPARING"
-    PREPARED = "PREPARED"
-    CANNOT_PREPARE = "CANNOT_PREPARE"
-    LAUNCHING = "LAUNCHING"
-    RUNNING = "RUNNING"
-    STOPPING = "STOPPING"
-    STUCK = "STUCK"
-    LOST = "LOST"
-    FREEING = "FREEING"
-    QUARANTINED = "WITHHELD"  # a public value: `status` and the metrics print it
-    CLOSING = "CLOSING"
-    FORGETTING = "FORGETTING"
-    FORGOTTEN = "FORGOTTEN"
-
-    @property
-    def reported(self) -> ReportedState:
-        """The state as reported to the controller, which distinguishes fewer."""
-        return _REPORTED.get(self) or ReportedState[self.name]
-
-
-_REPORTED = {
-    StateKind.LAUNCHING: ReportedState.PREPARED,
-    StateKind.LOST: ReportedState.STOPPING,
-    StateKind.FREEING: ReportedState.STOPPING,
-    StateKind.QUARANTINED: ReportedState.STUCK,
-    StateKind.CLOSING: ReportedState.STOPPING,
-    StateKind.FORGETTING: ReportedState.EMPTY,
-    StateKind.FORGOTTEN: ReportedState.EMPTY,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Empty:
-    """Nothing of this generation, or an older one, is left. ``message``: what the host failed in at its end."""
-
-    generation: int
-    message: str = ""
-    kind = StateKind.EMPTY
-
-    @property
-    def host_fault(self) -> bool:
-        """Its epilog has failed."""
-        return bool(self.message)
-
-
-@dataclass(frozen=True, slots=True)
-class Preparing:
-    """Checks and ports of this generation are under way."""
-
-    generation: int
-    kind = StateKind.PREPARING
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Everything is ready and nothing has been forked."""
-
-    generation: int
-    port: int
-    master_port: int
-    kind = StateKind.PREPARED
-
-
-@dataclass(frozen=True, slots=True)
-class CannotPrepare:
-    """This generation can't run here; ``message`` says why."""
-
-    generation: int
-    message: str
-    host_fault: bool = False
-    kind = StateKind.CANNOT_PREPARE
-
-
-@dataclass(frozen=True, slots=True)
-class Launching:
-    """The shim was ordered to start the ranks."""
-
-    generation: int
-    port: int
-    master_port: int
-    kind = StateKind.LAUNCHING
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """Ranks were started; some may have ended."""
-
-    generation: int
-    kind = StateKind.RUNNING
-
-
-@dataclass(frozen=True, slots=True)
-class Stopping:
-    """The shim was ordered to stop this generation, or stops processes that its ranks have left."""
-
-    generation: int
-    kind = StateKind.STOPPING
-
-
-@dataclass(frozen=True, slots=True)
-class Stuck:
-    """Processes outlive KILL."""
-
-    generation: int
-    message: str
-    kind = StateKind.STUCK
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The shim is gone; what it left is being killed."""
-
-    generation: int
-    message: str = ""
-    kind = StateKind.LOST
-
-
-@dataclass(frozen=True, slots=True)
-class Freeing:
-    """No process is left; whether its GPUs are free is being looked at. ``since_s`` is monotonic."""
-
-    generation: int
-    since_s: float
-    pause_s: float
-    message: str = ""
-    kind = StateKind.FREEING
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """No process is left, but its GPUs are still not free, or can't be read."""
-
-    generation: int
-    message: str
-    kind = StateKind.QUARANTINED
-
-
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """No process is left and the GPUs are free; the admin's epilog runs."""
-
-    generation: int
-    kind = StateKind.CLOSING
-
-
-@dataclass(frozen=True, slots=True)
-class Forgetting:
-    """The worker's files are being removed."""
-
-    generation: int
-    kind = StateKind.FORGETTING
-
-
-@dataclass(frozen=True, slots=True)
-class Forgotten:
-    """The end of the worker."""
-
-    generation: int
-    kind = StateKind.FORGOTTEN
-
-
-State = (
-    Empty
-    | Preparing
-    | Prepared
-    | CannotPrepare
-    | Launching
-    | Running
-    | Stopping
-    | Stuck
-    | Lost
-    | Freeing
-    | Quarantined
-    | Closing
-    | Forgetting
-    | Forgotten
+from holdfast_agent.core.worker.states import (
+    FOUND,
+    TRANSITIONS,
+    CannotPrepare,
+    Closing,
+    Empty,
+    Forgetting,
+    Forgotten,
+    Freeing,
+    IllegalTransition,
+    Launching,
+    Lost,
+    Prepared,
+    Preparing,
+    Quarantined,
+    Running,
+    State,
+    Stopping,
+    Stuck,
 )
-
-TRANSITIONS: dict[StateKind, frozenset[StateKind]] = {
-    StateKind.EMPTY: frozenset(
-        {
-            StateKind.EMPTY,
-            StateKind.STOPPING,
-            StateKind.PREPARING,
-            StateKind.CANNOT_PREPARE,
-            StateKind.RUNNING,
-            StateKind.CLOSING,
-            StateKind.FORGETTING,
-        }
-    ),
-    StateKind.PREPARING: frozenset({StateKind.PREPARED, StateKind.CANNOT_PREPARE}),
-    StateKind.PREPARED: frozenset({StateKind.LAUNCHING, StateKind.CANNOT_PREPARE, StateKind.EMPTY}),
-    StateKind.CANNOT_PREPARE: frozenset({StateKind.EMPTY}),
-    StateKind.LAUNCHING: frozenset(
-        {
-            StateKind.RUNNING,
-            StateKind.STOPPING,
-            StateKind.STUCK,
-            StateKind.LOST,
-            StateKind.FREEING,
-            StateKind.EMPTY,
-            StateKind.CANNOT_PREPARE,
-        }
-    ),
-    StateKind.RUNNING: frozenset(
-        {StateKind.STOPPING, StateKind.STUCK, StateKind.LOST, StateKind.FREEING, StateKind.EMPTY}
-    ),
-    StateKind.STOPPING: frozenset({StateKind.STUCK, StateKind.LOST, StateKind.FREEING, StateKind.EMPTY}),
-    StateKind.STUCK: frozenset({StateKind.STUCK, StateKind.LOST, StateKind.FREEING, StateKind.EMPTY}),
-    StateKind.LOST: frozenset({StateKind.LOST, StateKind.STUCK, StateKind.FREEING, StateKind.EMPTY}),
-    StateKind.FREEING: frozenset({StateKind.FREEING, StateKind.QUARANTINED, StateKind.EMPTY}),
-    StateKind.QUARANTINED: frozenset({StateKind.QUARANTINED, StateKind.EMPTY}),
-    StateKind.CLOSING: frozenset({StateKind.EMPTY}),
-    StateKind.FORGETTING: frozenset({StateKind.FORGOTTEN}),
-    StateKind.FORGOTTEN: frozenset(),
-}
-"""From which state to which a worker may go."""
-
-FOUND = frozenset({StateKind.EMPTY, StateKind.RUNNING, StateKind.STOPPING, StateKind.LOST, StateKind.FREEING})
-"""States in which a worker may be found when the agent starts."""
-
-
-class IllegalTransition(Exception):
-    """A step that the table doesn't have: a fault of ours."""
 
 
 @dataclass
@@ -576,3 +364,9 @@ def lose(worker: Worker) -> list[Action]:
             return [ClearOrphans(worker.key, generation)]
         case _:
             return []
+
+
+def forget_unused(worker: Worker) -> list[Action]:
+    """Forget a worker of an earlier run in which nothing was ever launched; an assignment creates it again."""
+    worker.move(Forgetting(0))
+    return [Forget(worker.key)]

@@ -29,7 +29,8 @@ from holdfast_agent.core.launch.environment import HostFacts
 from holdfast_agent.core.metrics.metering import Meter, gauges
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
-from holdfast_agent.core.worker.worker import Launching, Prepared, Preparing, Running, Worker
+from holdfast_agent.core.worker.states import Launching, Prepared, Preparing, Running
+from holdfast_agent.core.worker.worker import Worker
 from holdfast_agent.shell.driver.executor import Parts, Performer
 from holdfast_agent.shell.driver.last_looks import LastLooks
 from holdfast_agent.shell.prepare.launch_order import Means

@@ -25,9 +25,11 @@ from holdfast._session import codec, protocol
 from holdfast._session.reports import WorkerId, WorkerReport
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core.model.gpus import Blind
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
-from holdfast_agent.core.worker.worker import Launching, Worker
+from holdfast_agent.core.worker.states import Launching
+from holdfast_agent.core.worker.worker import Worker
 from holdfast_agent.shell.gpus.inventory import GpuWatch
 from holdfast_agent.shell.gpus.release import GpuFreeing
 from holdfast_agent.shell.hangs.feature_reporter import FeatureReporter
@@ -102,11 +104,11 @@ class Performer:
     def _worker(self, key: WorkerId) -> Worker | None:
         return self._reactor.workers.get(key)
 
-    def perform(self, action: ev.Action) -> None:
+    def perform(self, action: act.Action) -> None:
         """Do one thing. What takes long goes on in a task of its own; its result comes as an event."""
         parts = self._parts
         match action:
-            case ev.SendReport(report):
+            case act.SendReport(report):
                 # In order: what the controller has not heard of a generation by the time that its worker is ready
                 # for the next one, it takes for never started.
                 hit("agent.report.before")
@@ -118,9 +120,9 @@ class Performer:
                     state=report.state.name,
                     generation=report.generation,
                 )
-            case ev.SendGoingDown():
+            case act.SendGoingDown():
                 parts.link.send(agent_pb2.SessionRequest(going_down=agent_pb2.GoingDown()))
-            case ev.SendExit(report):
+            case act.SendExit(report):
                 hit("agent.exit.before")
                 parts.link.send(agent_pb2.SessionRequest(exit_report=codec.exit_report_to_proto(report)))
                 hit("agent.exit.after")
@@ -130,57 +132,57 @@ class Performer:
                     rank=report.exit.rank,
                     reason=report.exit.reason.name,
                 )
-            case ev.LaunchRanks():
+            case act.LaunchRanks():
                 self._launch(action)
-            case ev.StopRanks(key, generation, grace_s, reason, another):
+            case act.StopRanks(key, generation, grace_s, reason, another):
                 stop = {"op": "stop", "generation": generation, "grace_s": grace_s, "reason": reason.value}
                 if another:
                     stop["another_follows"] = True
                 hit("agent.stop.before")
                 parts.shims.send(key, stop)
                 hit("agent.stop.after")
-            case ev.RenewFence(key, generation, deadline_s):
+            case act.RenewFence(key, generation, deadline_s):
                 parts.shims.send(key, {"op": "renew", "generation": generation, "deadline": deadline_s})
-            case ev.SignalRanks(key, generation, number):
+            case act.SignalRanks(key, generation, number):
                 log.info("worker.warning_signal_sent", worker=str(key), generation=generation, signal=number)
                 parts.shims.send(key, {"op": "signal", "generation": generation, "signal": number})
-            case ev.Prepare():
+            case act.Prepare():
                 self._prepare(action)
-            case ev.AbandonPreparation(key):
+            case act.AbandonPreparation(key):
                 parts.preparation.abandon(key)
-            case ev.FreePorts(key):
+            case act.FreePorts(key):
                 parts.preparation.ports.free(key)
-            case ev.SendHello(epoch, reports):
+            case act.SendHello(epoch, reports):
                 self.hello = self._make_hello(epoch, reports)
-            case ev.CloseSession(message):
+            case act.CloseSession(message):
                 log.warning("session.refused", error=message)
                 self.session_over = True
-            case ev.PersistEpoch(epoch):
+            case act.PersistEpoch(epoch):
                 parts.epoch.write(epoch)
             case (
-                ev.RememberAttempt()
-                | ev.RememberAck()
-                | ev.RememberFreed()
-                | ev.RememberClosed()
-                | ev.RememberUnused()
+                act.RememberAttempt()
+                | act.RememberAck()
+                | act.RememberFreed()
+                | act.RememberClosed()
+                | act.RememberUnused()
             ):
                 self._remember(action)
-            case ev.RunEpilog():
+            case act.RunEpilog():
                 self._tasks.start_soon(self._run_epilog, action)
-            case ev.ReadGpus():
+            case act.ReadGpus():
                 self._tasks.start_soon(self.read_gpus, action)
-            case ev.ClearOrphans():
+            case act.ClearOrphans():
                 self._tasks.start_soon(self._clear_orphans, action)
-            case ev.RecordExits():
+            case act.RecordExits():
                 self._record_exits(action)
-            case ev.Forget(key):
+            case act.Forget(key):
                 self._tasks.start_soon(self._forget, key)
-            case ev.RemoveOutput(job):
+            case act.RemoveOutput(job):
                 self._tasks.start_soon(self._remove_output, job)
-            case ev.SendOutputDeleted(job, problem):
+            case act.SendOutputDeleted(job, problem):
                 gone = agent_pb2.OutputDeleted(job_id=job, problem=problem)
                 parts.link.send(agent_pb2.SessionRequest(output_deleted=gone))
-            case ev.Note(event, key, message):
+            case act.Note(event, key, message):
                 log.warning(event, worker=str(key), error=message)
             case _:
                 assert_never(action)
@@ -198,20 +200,20 @@ class Performer:
             shim_protocol=SHIM_PROTOCOL,
         )
 
-    def _prepare(self, action: ev.Prepare) -> None:
+    def _prepare(self, action: act.Prepare) -> None:
         answer = self._parts.preparation.now(action, self._reactor.facts)
         if answer is not None:
             self._feed(answer)
         else:
             self._tasks.start_soon(self._prepare_slowly, action)
 
-    async def _prepare_slowly(self, action: ev.Prepare) -> None:
+    async def _prepare_slowly(self, action: act.Prepare) -> None:
         answer = await self._parts.preparation.run(action, self._reactor.facts)
         if isinstance(answer, ev.PreparationFailed):
             log.warning("worker.prepare_failed", worker=str(answer.key), error=answer.message)
         self._feed(answer)
 
-    def _launch(self, action: ev.LaunchRanks) -> None:
+    def _launch(self, action: act.LaunchRanks) -> None:
         worker = self._worker(action.key)
         launched = worker.launched if worker else None
         unproven = self._parts.peers.unproven(launched.rendezvous if launched else None)
@@ -221,7 +223,7 @@ class Performer:
             self._resolving.add(action.key)
             self._tasks.start_soon(self._resolve, action, unproven)
 
-    async def _resolve(self, action: ev.LaunchRanks, names: list[str]) -> None:
+    async def _resolve(self, action: act.LaunchRanks, names: list[str]) -> None:
         """Launch once the peers' names mean something here, unless the launch was called off meanwhile."""
         problem = await self._parts.peers.problem(names)
         self._resolving.discard(action.key)
@@ -234,7 +236,7 @@ class Performer:
         else:
             self._launch_now(action)
 
-    def _launch_now(self, action: ev.LaunchRanks) -> None:
+    def _launch_now(self, action: act.LaunchRanks) -> None:
         parts = self._parts
         parts.preparation.ports.release(action.key)
         try:
@@ -261,33 +263,33 @@ class Performer:
             loop.call_later(PRUNE_AFTER_S, self._prune, action.key, action.generation)
         parts.sampler.watch(action.key, action.generation, [rank.rank for rank in action.ranks])
 
-    async def read_gpus(self, action: ev.ReadGpus | None = None) -> None:
+    async def read_gpus(self, action: act.ReadGpus | None = None) -> None:
         """Read what the GPUs hold, for an action or because there are others now."""
         read = await self._parts.freeing.read(action)
         if action is not None and isinstance(read.usage, Blind):
             log.debug("gpus.unreadable", worker=str(action.key), error=read.usage.reason)
         self._feed(read)
 
-    async def _run_epilog(self, action: ev.RunEpilog) -> None:
+    async def _run_epilog(self, action: act.RunEpilog) -> None:
         self._feed(await self._parts.preparation.run_epilog(action, self._reactor.facts))
 
     def _remember(
         self,
-        action: ev.RememberAttempt | ev.RememberAck | ev.RememberFreed | ev.RememberClosed | ev.RememberUnused,
+        action: act.RememberAttempt | act.RememberAck | act.RememberFreed | act.RememberClosed | act.RememberUnused,
     ) -> None:
         # Harmless to lose, so a full disk must not stop the exit of another worker.
         files = self._parts.files
         try:
             match action:
-                case ev.RememberUnused(used_bytes):
+                case act.RememberUnused(used_bytes):
                     self._parts.freeing.write(used_bytes)
-                case ev.RememberAttempt(key, generation, attempt):
+                case act.RememberAttempt(key, generation, attempt):
                     files.note_attempt(key, generation, attempt)
-                case ev.RememberAck(key, generation, rank) if files.directory(key).exists():
+                case act.RememberAck(key, generation, rank) if files.directory(key).exists():
                     files.note_ack(key, generation, rank)
-                case ev.RememberFreed(key, generation):
+                case act.RememberFreed(key, generation):
                     files.note_freed(key, generation)
-                case ev.RememberClosed(key, generation):
+                case act.RememberClosed(key, generation):
                     files.note_closed(key, generation)
         except OSError as error:
             log.warning("state_file.write_failed", what=type(action).__name__, error=str(error))
@@ -298,7 +300,7 @@ class Performer:
         except (OSError, ValueError) as error:
             log.warning("journals.remove_failed", worker=str(key), error=str(error))
 
-    async def _clear_orphans(self, action: ev.ClearOrphans) -> None:
+    async def _clear_orphans(self, action: act.ClearOrphans) -> None:
         files = self._parts.files
         try:
             known = shim_files.read_shim_id(files.directory(action.key) / "shim.json")
@@ -326,7 +328,7 @@ class Performer:
             return
         self._feed(ev.OrphansCleared(action.key, action.generation, journal, found))
 
-    def _record_exits(self, action: ev.RecordExits) -> None:
+    def _record_exits(self, action: act.RecordExits) -> None:
         exits = self._parts.files.record_exits(action.key, action.generation, action.exits, action.launched)
         for exit_ in exits:
             self._feed(ev.RankExited(action.key, exit_))

@@ -16,7 +16,8 @@ import anyio
 from holdfast._daemon import log
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.model.gpus import Blind
-from holdfast_agent.core.worker.events import GpusRead, ReadGpus
+from holdfast_agent.core.worker.actions import ReadGpus
+from holdfast_agent.core.worker.events import GpusRead
 from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell.shims import shim_files
 from holdfast_agent.shell.shims.worker_files import WorkerFiles

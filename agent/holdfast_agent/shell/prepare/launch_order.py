@@ -12,7 +12,7 @@ from holdfast._base.secret import Secret
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.core.model.model import RankLaunch
-from holdfast_agent.core.worker.events import LaunchRanks
+from holdfast_agent.core.worker.actions import LaunchRanks
 from holdfast_agent.shell.cgroups.cgroups import Cgroups, most_pids
 from holdfast_agent.shell.cgroups.scopes import Scopes
 from holdfast_agent.shell.config import Config

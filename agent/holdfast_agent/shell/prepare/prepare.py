@@ -19,7 +19,8 @@ from holdfast._session.assignment import Assignment, Launch
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, scratch_directory
 from holdfast_agent.core.model.model import Container, PreparedCode
-from holdfast_agent.core.worker.events import EpilogEnded, PreparationFailed, Prepare, RunEpilog, WorkerPrepared
+from holdfast_agent.core.worker.actions import Prepare, RunEpilog
+from holdfast_agent.core.worker.events import EpilogEnded, PreparationFailed, WorkerPrepared
 from holdfast_agent.shell.base.programs import Limits
 from holdfast_agent.shell.cgroups.cgroups import Cgroups, most_pids
 from holdfast_agent.shell.cgroups.scopes import Scopes

@@ -25,7 +25,8 @@ from holdfast.hang.evidence.evidence import Evidence, Movement, RankEvidence, di
 from holdfast.hang.evidence.evidence_json import decode, encode
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths
 from holdfast_agent.core.model.gpus import Blind
-from holdfast_agent.core.worker.worker import Running, Worker
+from holdfast_agent.core.worker.states import Running
+from holdfast_agent.core.worker.worker import Worker
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner, Limits
 from holdfast_agent.shell.evidence.tools import Tools

@@ -24,7 +24,8 @@ from holdfast._session.reports import WorkerId
 from holdfast.hang.evidence.evidence import diagnosis
 from holdfast.hang.evidence.flight_recorder import FlightRecord, blamed
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
-from holdfast_agent.core.worker.worker import Running, Worker
+from holdfast_agent.core.worker.states import Running
+from holdfast_agent.core.worker.worker import Worker
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner, Limits, flight_dump, records
 from holdfast_agent.shell.evidence.tools import Tools

@@ -19,7 +19,7 @@ from tests.support import machine_parts
 from holdfast._session.reports import WorkerId
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core.launch.environment import WorkerUser
-from holdfast_agent.core.worker.events import LaunchRanks
+from holdfast_agent.core.worker.actions import LaunchRanks
 from holdfast_agent.shell.cgroups.cgroups import Cgroups, find
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.prepare.launch_order import Means, launch_order

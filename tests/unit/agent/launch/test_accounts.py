@@ -15,6 +15,7 @@ from holdfast._session.assignment import Phase
 from holdfast.errors import ConfigError
 from holdfast_agent.core.launch.accounts import AccountRules, why_not
 from holdfast_agent.core.launch.environment import WorkerUser
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.shell import config
@@ -100,7 +101,7 @@ def test_the_account_gets_to_the_ranks_and_their_environment() -> None:
     made.step(ev.Assigned(desired(Phase.PREPARE, launch=launch)), 1)
     made.step(ev.WorkerPrepared(KEY, 1, 20000, 20001, 7, user=ANN), 2)
     run = desired(Phase.RUN, launch=replace(launch, rendezvous=RENDEZVOUS))
-    [order] = [a for a in made.step(ev.Assigned(run), 3) if isinstance(a, ev.LaunchRanks)]
+    [order] = [a for a in made.step(ev.Assigned(run), 3) if isinstance(a, act.LaunchRanks)]
     assert order.user == ANN
     env = order.ranks[0].env
     assert (env["HOME"], env["USER"], env["LOGNAME"], env["SHELL"]) == ("/home/ann", "ann", "ann", "/bin/zsh")

@@ -16,6 +16,7 @@ from holdfast.errors import ConfigError
 from holdfast_agent.core.launch.containers import container_name
 from holdfast_agent.core.launch.environment import plan_ranks
 from holdfast_agent.core.model.model import Container, RankLaunch
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.shell.containers import containers, mounts
@@ -91,7 +92,7 @@ def test_shim_is_told_of_the_container_that_the_preparation_found() -> None:
     reactor.step(ev.Assigned(desired(Phase.PREPARE, launch=launch)), 0.0)
     reactor.step(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77, BOX), 0.0)
     actions = reactor.step(ev.Assigned(desired(Phase.RUN, launch=IN_IMAGE)), 0.0)
-    (order,) = [launch_order(a, FACTS.user, Means()) for a in actions if isinstance(a, ev.LaunchRanks)]
+    (order,) = [launch_order(a, FACTS.user, Means()) for a in actions if isinstance(a, act.LaunchRanks)]
     assert order["container"] == {"pid": 4711, "start_ticks": 99}
     assert order["ranks"][0]["env"]["HOLDFAST_CONTAINER"] == "c0ffee"
 
@@ -104,7 +105,7 @@ def test_another_image_is_prepared_with_all_checks() -> None:
     def again(generation: int, image: str) -> bool:
         launch = replace(IN_IMAGE, rendezvous=None, task=Task((), image=image))
         actions = reactor.step(ev.Assigned(desired(Phase.PREPARE, generation, launch=launch)), 0.0)
-        (prepare,) = [action for action in actions if isinstance(action, ev.Prepare)]
+        (prepare,) = [action for action in actions if isinstance(action, act.Prepare)]
         return prepare.known_good
 
     assert again(2, IN_IMAGE.task.image)

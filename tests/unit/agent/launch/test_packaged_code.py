@@ -8,6 +8,7 @@ from holdfast._session.assignment import Assignment, Launch, PackagedCode, Phase
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, plan_ranks, search_path
 from holdfast_agent.core.model.model import PreparedCode
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 
@@ -54,8 +55,8 @@ def reactor() -> Reactor:
     return made
 
 
-def states(actions: list[ev.Action]) -> list[tuple[str, str]]:
-    return [(a.report.state.name, a.report.message) for a in actions if isinstance(a, ev.SendReport)]
+def states(actions: list[act.Action]) -> list[tuple[str, str]]:
+    return [(a.report.state.name, a.report.message) for a in actions if isinstance(a, act.SendReport)]
 
 
 def test_what_takes_long_is_reported_once() -> None:
@@ -70,7 +71,7 @@ def test_what_takes_long_is_reported_once() -> None:
     [launch] = [
         action
         for action in made.step(ev.Assigned(replace(WISH, phase=Phase.RUN)), 5)
-        if isinstance(action, ev.LaunchRanks)
+        if isinstance(action, act.LaunchRanks)
     ]
     assert launch.ranks[0].cwd == CODE.directory
 
@@ -80,7 +81,7 @@ def test_an_installation_is_called_off_when_the_job_is_to_stop() -> None:
     made.step(ev.Assigned(WISH), 1)
     made.step(ev.PreparationTakesLong(KEY, 1, "installing requirements"), 2)
     stopped = made.step(ev.Assigned(replace(WISH, phase=Phase.STOP, launch=None)), 3)
-    assert ev.AbandonPreparation(KEY, 1) in stopped
+    assert act.AbandonPreparation(KEY, 1) in stopped
     ended = made.step(ev.PreparationFailed(KEY, 1, "called off"), 4)
     assert [state for state, _ in states(ended)][-1] == "EMPTY"
 
@@ -89,8 +90,8 @@ def test_one_that_has_begun_after_the_job_was_to_stop_is_called_off_too() -> Non
     made = reactor()
     made.step(ev.Assigned(WISH), 1)
     assert not any(
-        isinstance(action, ev.AbandonPreparation)
+        isinstance(action, act.AbandonPreparation)
         for action in made.step(ev.Assigned(replace(WISH, phase=Phase.STOP, launch=None)), 2)
     )
     told = made.step(ev.PreparationTakesLong(KEY, 1, "fetching the packaged code"), 3)
-    assert ev.AbandonPreparation(KEY, 1) in told
+    assert act.AbandonPreparation(KEY, 1) in told

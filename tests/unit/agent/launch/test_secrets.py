@@ -14,6 +14,7 @@ from holdfast._session.assignment import Launch, Phase, SecretVariable
 from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, plan_ranks
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.shell.prepare.launch_order import Means, launch_order
@@ -41,9 +42,9 @@ def order(**secrets: str) -> agent_pb2.Assignment:
     return message
 
 
-def launched() -> ev.LaunchRanks:
+def launched() -> act.LaunchRanks:
     ranks = plan_ranks(desired(Phase.RUN, 2, launch=with_secrets()), FACTS)
-    return ev.LaunchRanks(KEY, 2, ranks)
+    return act.LaunchRanks(KEY, 2, ranks)
 
 
 def test_names_that_are_ours_are_not_taken_by_a_secret() -> None:
@@ -90,8 +91,8 @@ def test_a_place_that_lacks_a_secret_is_not_even_prepared() -> None:
     reactor.step(ev.Welcomed(1), 0.0)
     report = WorkerReport(KEY, 1, 1, ReportedState.CANNOT_PREPARE, message=lacking.lacks)
     assert reactor.step(ev.Assigned(desired(Phase.PREPARE, launch=lacking)), 0.0) == [
-        ev.RememberAttempt(KEY, 1, 1),
-        ev.SendReport(report),
+        act.RememberAttempt(KEY, 1, 1),
+        act.SendReport(report),
     ]
 
 
@@ -102,8 +103,8 @@ def test_a_secret_that_goes_between_preparation_and_launch_keeps_the_ranks_from_
     reactor.step(ev.WorkerPrepared(KEY, 1, 2, 3, 7), 0.0)
     report = WorkerReport(KEY, 1, 1, ReportedState.CANNOT_PREPARE, shim_pid=7, message=lacking.lacks)
     assert reactor.step(ev.Assigned(desired(Phase.RUN, launch=lacking)), 0.0) == [
-        ev.FreePorts(KEY),
-        ev.SendReport(report),
+        act.FreePorts(KEY),
+        act.SendReport(report),
     ]
 
 

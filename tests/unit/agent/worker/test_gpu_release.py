@@ -11,6 +11,7 @@ from holdfast._session.assignment import Phase
 from holdfast._session.reports import Exit, ExitReason, ReportedState, WorkerReport
 from holdfast_agent.core.launch.environment import plan_ranks
 from holdfast_agent.core.model.gpus import Blind, GpuUsage
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.gpu_release import MIB, SLACK_BYTES, learn, still_held
 from holdfast_agent.core.worker.reactor import Reactor
@@ -43,44 +44,44 @@ class Agent:
         self.on(ev.Welcomed(1))
         self.on(ev.GpusRead((GpuUsage("GPU-0", EMPTY_BYTES, ()),)))
 
-    def on(self, event: ev.Event, later_s: float = 0.0) -> list[ev.Action]:
+    def on(self, event: ev.Event, later_s: float = 0.0) -> list[act.Action]:
         self.now += later_s
         return self.reactor.step(event, self.now)
 
-    def running(self) -> list[ev.Action]:
+    def running(self) -> list[act.Action]:
         launch = replace(LAUNCH, gpus=self.gpus)
         self.on(ev.Assigned(desired(Phase.PREPARE, launch=launch)))
         self.on(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77))
         run = desired(Phase.RUN, launch=replace(launch, rendezvous=RENDEZVOUS))
         launched = self.on(ev.Assigned(run))
-        assert launched == [ev.LaunchRanks(KEY, 1, plan_ranks(run, self.reactor.facts), self.gpus)]
+        assert launched == [act.LaunchRanks(KEY, 1, plan_ranks(run, self.reactor.facts), self.gpus)]
         return [action for rank in (0, 1) for action in self.on(ev.RankStarted(KEY, 1, rank, 1000 + rank))]
 
-    def emptied(self) -> list[ev.Action]:
+    def emptied(self) -> list[act.Action]:
         self.running()
         return self.on(ev.WorkerEmptied(KEY, 1))
 
 
-def report(state: str, message: str = "") -> ev.SendReport:
-    return ev.SendReport(WorkerReport(KEY, 1, 1, ReportedState[state], shim_pid=77, message=message))
+def report(state: str, message: str = "") -> act.SendReport:
+    return act.SendReport(WorkerReport(KEY, 1, 1, ReportedState[state], shim_pid=77, message=message))
 
 
 def test_the_place_is_empty_only_after_a_look_that_finds_its_gpus_free() -> None:
     agent = Agent()
-    assert agent.emptied() == [ev.ReadGpus(KEY, 1)]
-    assert agent.on(FREE) == [ev.RememberFreed(KEY, 1), ev.FreePorts(KEY), report("EMPTY")]
+    assert agent.emptied() == [act.ReadGpus(KEY, 1)]
+    assert agent.on(FREE) == [act.RememberFreed(KEY, 1), act.FreePorts(KEY), report("EMPTY")]
 
 
 def test_a_place_without_gpus_is_empty_at_once() -> None:
-    assert Agent(()).emptied() == [ev.FreePorts(KEY), report("EMPTY")]
+    assert Agent(()).emptied() == [act.FreePorts(KEY), report("EMPTY")]
 
 
 def test_looks_are_repeated_at_growing_pauses_and_the_reason_is_told_once() -> None:
     agent = Agent()
     agent.emptied()
-    assert agent.on(FULL) == [ev.ReadGpus(KEY, 1, 0.05), report("STOPPING", HOST + HOLDS)]
+    assert agent.on(FULL) == [act.ReadGpus(KEY, 1, 0.05), report("STOPPING", HOST + HOLDS)]
     pauses = [agent.on(FULL, 0.1) for _ in range(7)]
-    assert pauses == [[ev.ReadGpus(KEY, 1, pause)] for pause in (0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0)]
+    assert pauses == [[act.ReadGpus(KEY, 1, pause)] for pause in (0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0)]
     assert agent.on(FREE)[-1] == report("EMPTY")
 
 
@@ -88,19 +89,19 @@ def test_what_takes_long_is_stuck_and_goes_on_when_it_clears() -> None:
     agent = Agent()
     agent.emptied()
     agent.on(FULL)
-    assert agent.on(FULL, 10.0) == [ev.ReadGpus(KEY, 1, 2.0), report("STUCK", HOST + HOLDS)]
-    assert agent.on(FULL, 2.0) == [ev.ReadGpus(KEY, 1, 2.0)]
+    assert agent.on(FULL, 10.0) == [act.ReadGpus(KEY, 1, 2.0), report("STUCK", HOST + HOLDS)]
+    assert agent.on(FULL, 2.0) == [act.ReadGpus(KEY, 1, 2.0)]
     less = read(EMPTY_BYTES + 300 * MIB)
     assert agent.on(less, 2.0)[-1] == report("STUCK", HOST + HOLDS.replace("900", "300"))
-    assert agent.on(FREE, 2.0) == [ev.RememberFreed(KEY, 1), ev.FreePorts(KEY), report("EMPTY")]
+    assert agent.on(FREE, 2.0) == [act.RememberFreed(KEY, 1), act.FreePorts(KEY), report("EMPTY")]
 
 
 def test_a_driver_that_does_not_answer_withholds_the_place_until_it_does() -> None:
     agent = Agent()
     agent.emptied()
     blind = ev.GpusRead(HUNG, KEY, 1)
-    assert agent.on(blind, 5.0) == [ev.ReadGpus(KEY, 1, 0.05), report("STOPPING", HOST + SILENT)]
-    assert agent.on(blind, 5.0) == [ev.ReadGpus(KEY, 1, 2.0), report("STUCK", HOST + SILENT)]
+    assert agent.on(blind, 5.0) == [act.ReadGpus(KEY, 1, 0.05), report("STOPPING", HOST + SILENT)]
+    assert agent.on(blind, 5.0) == [act.ReadGpus(KEY, 1, 2.0), report("STUCK", HOST + SILENT)]
     assert agent.on(FREE, 600.0)[-1] == report("EMPTY")
 
 
@@ -110,7 +111,7 @@ def test_the_next_generation_waits_for_the_gpus() -> None:
     agent.on(FULL)
     wanted = desired(Phase.PREPARE, 2, launch=replace(LAUNCH, gpus=ZERO))
     assert agent.on(ev.Assigned(wanted)) == [report("STOPPING", HOST + HOLDS)]
-    assert ev.Prepare(wanted, known_good=True) in agent.on(FREE)
+    assert act.Prepare(wanted, known_good=True) in agent.on(FREE)
 
 
 def test_a_launch_that_is_said_again_names_the_gpus_and_the_memory_again() -> None:
@@ -119,7 +120,7 @@ def test_a_launch_that_is_said_again_names_the_gpus_and_the_memory_again() -> No
     agent.on(ev.Assigned(desired(Phase.PREPARE, launch=launch)))
     agent.on(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77))
     said = agent.on(ev.Assigned(desired(Phase.RUN, launch=replace(launch, rendezvous=RENDEZVOUS))))
-    assert isinstance(said[0], ev.LaunchRanks)
+    assert isinstance(said[0], act.LaunchRanks)
     assert (said[0].gpus, said[0].memory_mb) == (ZERO, 4096)
     assert agent.on(ev.ShimGreeted(KEY, 77, 0, live=False)) == said
 
@@ -136,27 +137,27 @@ def test_nothing_that_a_shim_says_meanwhile_makes_the_place_empty() -> None:
         ev.WorkerStuck(KEY, 1, "late"),
         ev.Assigned(desired(Phase.STOP)),
     ):
-        assert [action for action in agent.on(event) if not isinstance(action, ev.SendReport)] == []
-    assert agent.on(FREE)[0] == ev.RememberFreed(KEY, 1)
+        assert [action for action in agent.on(event) if not isinstance(action, act.SendReport)] == []
+    assert agent.on(FREE)[0] == act.RememberFreed(KEY, 1)
 
 
 def test_a_place_found_with_gpus_that_were_not_proven_free_is_looked_at() -> None:
     journal = ev.Journal(1, (0,), ((0, 1000),), (Exit(1, 1, 0, ExitReason.COMPLETED, 0),), empty=True, gpus=ZERO)
     found = ev.WorkerFound(KEY, ((1, 1),), (journal,), frozenset({(1, 0)}), 77)
-    assert Reactor(FACTS).step(found, 5.0) == [ev.ReadGpus(KEY, 1)]
+    assert Reactor(FACTS).step(found, 5.0) == [act.ReadGpus(KEY, 1)]
     assert Reactor(FACTS).step(replace(found, freed=1), 5.0) == []
     assert Reactor(FACTS).step(replace(found, journals=(replace(journal, other_boot=True),)), 5.0) == []
     agent = Reactor(FACTS)
     agent.step(found, 5.0)
     agent.step(ev.Welcomed(1), 5.0)
-    assert agent.step(FREE, 5.0)[-2:] == [ev.FreePorts(KEY), report("EMPTY")]
+    assert agent.step(FREE, 5.0)[-2:] == [act.FreePorts(KEY), report("EMPTY")]
 
 
 def test_a_place_found_running_knows_its_gpus() -> None:
     journal = ev.Journal(1, (0,), ((0, 1000),), gpus=ZERO)
     agent = Reactor(FACTS)
     agent.step(ev.WorkerFound(KEY, ((1, 1),), (journal,), frozenset(), 77), 5.0)
-    assert agent.step(ev.WorkerEmptied(KEY, 1), 6.0) == [ev.ReadGpus(KEY, 1)]
+    assert agent.step(ev.WorkerEmptied(KEY, 1), 6.0) == [act.ReadGpus(KEY, 1)]
 
 
 # -- what counts -------------------------------------------------------------------------------------------------
@@ -213,6 +214,6 @@ def test_the_lowest_figure_of_an_unused_gpu_is_kept() -> None:
 def test_a_new_lowest_figure_is_remembered_on_disk() -> None:
     agent = Agent()
     lower = ev.GpusRead((GpuUsage("GPU-0", 100 * MIB, ()), GpuUsage("GPU-1", 7, ())))
-    assert agent.on(lower) == [ev.RememberUnused((("GPU-0", 100 * MIB), ("GPU-1", 7)))]
+    assert agent.on(lower) == [act.RememberUnused((("GPU-0", 100 * MIB), ("GPU-1", 7)))]
     assert agent.on(lower) == []
     assert agent.on(ev.GpusRead(HUNG)) == []

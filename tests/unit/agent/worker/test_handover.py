@@ -20,7 +20,7 @@ from holdfast_agent.core.upgrade.handover import (
     table,
     to_json,
 )
-from holdfast_agent.core.worker.worker import (
+from holdfast_agent.core.worker.states import (
     CannotPrepare,
     Closing,
     Empty,
@@ -34,8 +34,8 @@ from holdfast_agent.core.worker.worker import (
     State,
     Stopping,
     Stuck,
-    Worker,
 )
+from holdfast_agent.core.worker.worker import Worker
 
 SHIM, ZERO, ONE = Process(100, 7), Process(101, 8), Process(102, 9)
 WORKER = WorkerProcesses("j-1/workerpool0-0", 3, SHIM, {0: ZERO, 1: ONE})

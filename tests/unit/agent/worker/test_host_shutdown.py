@@ -9,9 +9,10 @@ from tests.unit.agent.desired import FACTS, KEY, desired
 
 from holdfast._session.assignment import Phase
 from holdfast._session.reports import Exit, ExitReason, ReportedState
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
-from holdfast_agent.core.worker.worker import Empty, Prepared, Running, Stopping
+from holdfast_agent.core.worker.states import Empty, Prepared, Running, Stopping
 
 
 def running(*, connected: bool = True) -> Reactor:
@@ -35,14 +36,16 @@ def ended(rank: int) -> ev.RankExited:
 
 def test_the_controller_is_told_first_then_workers_are_stopped_with_their_grace() -> None:
     told, stop, report = running().step(ev.ShutdownBegan(), 2.0)
-    assert told == ev.SendGoingDown()
-    assert stop == ev.StopRanks(KEY, 1, 7.0, ExitReason.STOPPED)
-    assert isinstance(report, ev.SendReport)
+    assert told == act.SendGoingDown()
+    assert stop == act.StopRanks(KEY, 1, 7.0, ExitReason.STOPPED)
+    assert isinstance(report, act.SendReport)
     assert report.report.state is ReportedState.STOPPING
 
 
 def test_workers_are_stopped_without_a_controller_too() -> None:
-    assert running(connected=False).step(ev.ShutdownBegan(), 2.0) == [ev.StopRanks(KEY, 1, 7.0, ExitReason.STOPPED)]
+    assert running(connected=False).step(ev.ShutdownBegan(), 2.0) == [
+        act.StopRanks(KEY, 1, 7.0, ExitReason.STOPPED)
+    ]
 
 
 def test_a_controller_that_comes_back_meanwhile_is_told_before_it_hears_of_any_end() -> None:
@@ -50,7 +53,7 @@ def test_a_controller_that_comes_back_meanwhile_is_told_before_it_hears_of_any_e
     reactor.step(ev.ShutdownBegan(), 2.0)
     reactor.step(ended(0), 2.5)
     told = reactor.step(ev.Welcomed(1), 3.0)
-    assert [type(action) for action in told] == [ev.SendGoingDown, ev.SendExit]
+    assert [type(action) for action in told] == [act.SendGoingDown, act.SendExit]
 
 
 def test_nothing_is_started_any_more() -> None:
@@ -59,7 +62,7 @@ def test_nothing_is_started_any_more() -> None:
     told = reactor.step(ev.Assigned(desired(Phase.PREPARE, 2)), 2.5)
     told += reactor.step(ended(0), 3.0) + reactor.step(ended(1), 3.0)
     told += reactor.step(ev.WorkerEmptied(KEY, 1), 3.0)
-    assert not any(isinstance(action, (ev.Prepare, ev.LaunchRanks)) for action in told)
+    assert not any(isinstance(action, (act.Prepare, act.LaunchRanks)) for action in told)
     assert reactor.workers[KEY].state == Empty(1)
 
 
@@ -70,7 +73,7 @@ def test_what_was_made_ready_is_not_launched() -> None:
     reactor.step(ev.WorkerPrepared(KEY, 1, 20000, 20001, 99), 0.0)
     reactor.step(ev.ShutdownBegan(), 1.0)
     assert reactor.wound_down
-    assert [type(action) for action in reactor.step(ev.Assigned(desired(Phase.RUN)), 1.0)] == [ev.SendReport]
+    assert [type(action) for action in reactor.step(ev.Assigned(desired(Phase.RUN)), 1.0)] == [act.SendReport]
     assert isinstance(reactor.workers[KEY].state, Prepared)
 
 
@@ -78,7 +81,7 @@ def test_the_controllers_own_stop_is_obeyed_with_a_shorter_grace() -> None:
     reactor = running()
     reactor.step(ev.ShutdownBegan(), 2.0)
     told = reactor.step(ev.Assigned(desired(Phase.STOP, grace_s=1.0)), 2.5)
-    assert told[0] == ev.StopRanks(KEY, 1, 1.0, ExitReason.STOPPED)
+    assert told[0] == act.StopRanks(KEY, 1, 1.0, ExitReason.STOPPED)
     assert isinstance(reactor.workers[KEY].state, Stopping)
 
 
@@ -91,7 +94,7 @@ def test_the_host_may_go_once_all_is_empty_and_ends_wait_for_their_acknowledgeme
     assert reactor.wound_down
     assert len(reactor.outbox) == 2
     for action in sent:
-        assert isinstance(action, ev.SendExit)
+        assert isinstance(action, act.SendExit)
         reactor.step(ev.ExitAcked(action.report.sequence), 4.0)
     assert not reactor.outbox
 
@@ -109,10 +112,10 @@ def noticed(*, connected: bool = True) -> Reactor:
 def test_ranks_that_are_to_be_warned_are_and_stopped_only_after_their_notice(connected: bool) -> None:
     reactor = noticed(connected=connected)
     told = reactor.step(ev.ShutdownAhead(), 2.0)
-    assert told == [*([ev.SendGoingDown()] if connected else []), ev.SignalRanks(KEY, 1, 10)]
+    assert told == [*([act.SendGoingDown()] if connected else []), act.SignalRanks(KEY, 1, 10)]
     assert reactor.notice_s == 20.0
     stop, *_ = reactor.step(ev.ShutdownBegan(), 22.0)
-    assert stop == ev.StopRanks(KEY, 1, 7.0, ExitReason.STOPPED)
+    assert stop == act.StopRanks(KEY, 1, 7.0, ExitReason.STOPPED)
     assert reactor.notice_s == 0.0
 
 
@@ -131,9 +134,9 @@ def test_ranks_that_were_warned_before_are_not_warned_again() -> None:
     assert worker.desired is not None
     reactor.step(ev.Assigned(replace(worker.desired, warn_signal=10)), 1.5)
     told = reactor.step(ev.ShutdownAhead(), 2.0)
-    assert [type(action) for action in told] == [ev.SendGoingDown, ev.StopRanks, ev.SendReport]
+    assert [type(action) for action in told] == [act.SendGoingDown, act.StopRanks, act.SendReport]
 
 
 def test_ranks_without_a_warning_are_stopped_at_once() -> None:
     told = running().step(ev.ShutdownAhead(), 2.0)
-    assert [type(action) for action in told] == [ev.SendGoingDown, ev.StopRanks, ev.SendReport]
+    assert [type(action) for action in told] == [act.SendGoingDown, act.StopRanks, act.SendReport]

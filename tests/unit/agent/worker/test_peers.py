@@ -13,6 +13,7 @@ from tests.unit.agent.worker.test_reactor import Agent
 from holdfast._session.assignment import Assignment, Phase, Rendezvous
 from holdfast._session.reports import ReportedState
 from holdfast_agent.core.launch.environment import WorkerUser
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.peers import peers_of
 from holdfast_agent.shell.prepare.launch_order import Means, launch_order
@@ -64,13 +65,13 @@ def test_what_the_shim_hears_nothing_of_is_reported_once_per_change() -> None:
     agent = Agent()
     agent.running()
     (told,) = agent.on(ev.PeersSilent(KEY, ((1, 1),)))
-    assert isinstance(told, ev.SendReport)
+    assert isinstance(told, act.SendReport)
     assert (told.report.silent_peers, told.report.state) == (((1, 1),), ReportedState.RUNNING)
     assert agent.on(ev.PeersSilent(KEY, ((1, 1),))) == []
     agent.on(ev.Disconnected())
     assert agent.on(ev.PeersSilent(KEY, ())) == []
     (hello,) = agent.on(ev.Dialled())
-    assert isinstance(hello, ev.SendHello)
+    assert isinstance(hello, act.SendHello)
     assert hello.reports[0].silent_peers == ()
 
 
@@ -79,7 +80,7 @@ def test_what_a_dead_shim_has_said_of_its_peers_no_longer_counts() -> None:
     agent.running()
     agent.on(ev.PeersSilent(KEY, ((1, 1),)))
     told = agent.on(ev.ShimLost(KEY))[-1]
-    assert isinstance(told, ev.SendReport)
+    assert isinstance(told, act.SendReport)
     assert told.report.silent_peers == ()
 
 
@@ -88,11 +89,11 @@ def test_a_launch_carries_the_peers_and_a_deadline_only_with_them() -> None:
     agent.prepared()
     agent.on(ev.ControllerHeard(500.0))
     run = order(0, 1, 1)
-    (launched,) = [each for each in agent.on(ev.Assigned(run)) if isinstance(each, ev.LaunchRanks)]
+    (launched,) = [each for each in agent.on(ev.Assigned(run)) if isinstance(each, act.LaunchRanks)]
     assert (launched.fence_s, launched.fence_deadline_s, launched.peers) == (TERM_S, 512.0, peers_of(run))
     alone = Agent()
     alone.prepared()
-    (launched,) = [each for each in alone.on(ev.Assigned(order(0, 1))) if isinstance(each, ev.LaunchRanks)]
+    (launched,) = [each for each in alone.on(ev.Assigned(order(0, 1))) if isinstance(each, act.LaunchRanks)]
     assert (launched.fence_s, launched.peers) == (0.0, None)
 
 
@@ -100,7 +101,7 @@ def test_a_shim_of_an_earlier_release_finds_no_deadline_in_an_order_with_peers()
     """It would stop its ranks for want of the controller alone."""
     agent = Agent()
     agent.prepared()
-    (launched,) = [each for each in agent.on(ev.Assigned(order(0, 1, 1))) if isinstance(each, ev.LaunchRanks)]
+    (launched,) = [each for each in agent.on(ev.Assigned(order(0, 1, 1))) if isinstance(each, act.LaunchRanks)]
     message = launch_order(launched, WorkerUser("ada", "/home/ada", "/bin/sh"), Means())
     assert "fence_s" not in message
     assert (message["peers"]["fence_s"], message["peers"]["others"]) == (TERM_S, ((1, "10.0.1.0:20000"),))
@@ -110,7 +111,9 @@ class Pair:
     """Two books and the ways between them; true time, and a clock for each that differs a little."""
 
     def __init__(self, rates: tuple[float, float]) -> None:
-        orders = [asdict(ev.Peers(index, 1, "secret", ((1 - index, f"10.0.0.{1 - index}:1"),))) for index in (0, 1)]
+        orders = [
+            asdict(act.Peers(index, 1, "secret", ((1 - index, f"10.0.0.{1 - index}:1"),))) for index in (0, 1)
+        ]
         self.books = [PeerBook(each, 1, TERM_S) for each in orders]
         self.rates = rates
         self.now = 0.0

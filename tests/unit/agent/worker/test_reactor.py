@@ -11,6 +11,7 @@ from tests.unit.agent.desired import FACTS, KEY, LAUNCH, desired
 from holdfast._session.assignment import Phase
 from holdfast._session.reports import Exit, ExitReason, ExitReport, ReportedState, WorkerId, WorkerReport
 from holdfast_agent.core.launch.environment import plan_ranks
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 
@@ -27,7 +28,7 @@ class Agent:
         if connected:
             self.on(ev.Welcomed(1))
 
-    def on(self, event: ev.Event) -> list[ev.Action]:
+    def on(self, event: ev.Event) -> list[act.Action]:
         return self.reactor.step(event, self.now)
 
     def prepared(self, generation: int = 1) -> None:
@@ -41,8 +42,8 @@ class Agent:
             self.on(ev.RankStarted(KEY, generation, rank, 1000 + rank))
 
 
-def report(state: str, generation: int = 1, **fields: Any) -> ev.SendReport:
-    return ev.SendReport(replace(WorkerReport(KEY, 1, generation, ReportedState[state], shim_pid=77), **fields))
+def report(state: str, generation: int = 1, **fields: Any) -> act.SendReport:
+    return act.SendReport(replace(WorkerReport(KEY, 1, generation, ReportedState[state], shim_pid=77), **fields))
 
 
 PIDS = ((0, 1000), (1, 1001))
@@ -51,8 +52,8 @@ PIDS = ((0, 1000), (1, 1001))
 def test_first_wish_prepares_and_says_so() -> None:
     assignment = desired(Phase.PREPARE)
     assert Agent().on(ev.Assigned(assignment)) == [
-        ev.RememberAttempt(KEY, 1, 1),
-        ev.Prepare(assignment),
+        act.RememberAttempt(KEY, 1, 1),
+        act.Prepare(assignment),
         report("PREPARING", shim_pid=0),
     ]
 
@@ -69,7 +70,7 @@ def test_run_launches_once_however_often_it_is_said() -> None:
     agent = Agent()
     agent.prepared()
     run = desired(Phase.RUN)
-    assert agent.on(ev.Assigned(run)) == [ev.LaunchRanks(KEY, 1, plan_ranks(run, FACTS))]
+    assert agent.on(ev.Assigned(run)) == [act.LaunchRanks(KEY, 1, plan_ranks(run, FACTS))]
     assert agent.on(ev.Assigned(run)) == []
     assert agent.on(ev.RankStarted(KEY, 1, 0, 1000)) == []
     assert agent.on(ev.RankStarted(KEY, 1, 1, 1001)) == [report("RUNNING", pids=PIDS)]
@@ -83,7 +84,7 @@ def test_rank_that_fails_to_start_counts_as_accounted_for() -> None:
     agent.on(ev.RankStarted(KEY, 1, 0, 1000))
     end = Exit(1, 1, 1, ExitReason.CANNOT_START, message="no such file")
     assert agent.on(ev.RankExited(KEY, end)) == [
-        ev.SendExit(ExitReport(1, KEY, end)),
+        act.SendExit(ExitReport(1, KEY, end)),
         report("RUNNING", pids=((0, 1000),)),
     ]
 
@@ -91,9 +92,9 @@ def test_rank_that_fails_to_start_counts_as_accounted_for() -> None:
 def test_exit_is_sent_once_and_remembered_when_acknowledged() -> None:
     agent = Agent()
     agent.running()
-    assert agent.on(ev.RankExited(KEY, EXITED_7)) == [ev.SendExit(ExitReport(1, KEY, EXITED_7))]
+    assert agent.on(ev.RankExited(KEY, EXITED_7)) == [act.SendExit(ExitReport(1, KEY, EXITED_7))]
     assert agent.on(ev.RankExited(KEY, EXITED_7)) == []
-    assert agent.on(ev.ExitAcked(1)) == [ev.RememberAck(KEY, 1, 1)]
+    assert agent.on(ev.ExitAcked(1)) == [act.RememberAck(KEY, 1, 1)]
     assert agent.on(ev.ExitAcked(1)) == []
 
 
@@ -104,12 +105,12 @@ def test_unacknowledged_exit_is_sent_in_every_session_with_its_numbers_anew() ->
     assert agent.on(ev.Disconnected()) == []
     assert agent.on(ev.RankExited(KEY, EXITED_0)) == []
     assert agent.on(ev.Welcomed(1)) == [
-        ev.SendExit(ExitReport(1, KEY, EXITED_7)),
-        ev.SendExit(ExitReport(2, KEY, EXITED_0)),
+        act.SendExit(ExitReport(1, KEY, EXITED_7)),
+        act.SendExit(ExitReport(2, KEY, EXITED_0)),
     ]
     agent.on(ev.ExitAcked(1))
     agent.on(ev.Disconnected())
-    assert agent.on(ev.Welcomed(1)) == [ev.SendExit(ExitReport(1, KEY, EXITED_0))]
+    assert agent.on(ev.Welcomed(1)) == [act.SendExit(ExitReport(1, KEY, EXITED_0))]
 
 
 def test_next_generation_stops_the_old_one_proves_it_empty_and_only_then_prepares() -> None:
@@ -117,14 +118,14 @@ def test_next_generation_stops_the_old_one_proves_it_empty_and_only_then_prepare
     agent.running()
     newer = desired(Phase.PREPARE, 2, grace_s=3.0, stop_reason=ExitReason.HANG_KILLED)
     assert agent.on(ev.Assigned(newer)) == [
-        ev.StopRanks(KEY, 1, 3.0, ExitReason.HANG_KILLED),
+        act.StopRanks(KEY, 1, 3.0, ExitReason.HANG_KILLED),
         report("STOPPING", pids=PIDS),
     ]
     assert agent.on(ev.Assigned(newer)) == [report("STOPPING", pids=PIDS)]
     assert agent.on(ev.WorkerEmptied(KEY, 1)) == [
-        ev.FreePorts(KEY),
+        act.FreePorts(KEY),
         report("EMPTY"),
-        ev.Prepare(newer, known_good=True),
+        act.Prepare(newer, known_good=True),
     ]
     assert agent.on(ev.WorkerPrepared(KEY, 2, 20002, 20003, 77)) == [
         report("PREPARED", 2, port=20002, master_port=20003)
@@ -136,14 +137,14 @@ def test_shorter_grace_is_passed_on_and_a_longer_one_is_not() -> None:
     agent.running()
     agent.on(ev.Assigned(desired(Phase.STOP, grace_s=30.0)))
     sooner = agent.on(ev.Assigned(desired(Phase.STOP, grace_s=1.0)))
-    assert sooner == [ev.StopRanks(KEY, 1, 1.0, ExitReason.STOPPED), report("STOPPING", pids=PIDS)]
+    assert sooner == [act.StopRanks(KEY, 1, 1.0, ExitReason.STOPPED), report("STOPPING", pids=PIDS)]
     assert agent.on(ev.Assigned(desired(Phase.STOP, grace_s=60.0))) == [report("STOPPING", pids=PIDS)]
 
 
 def test_stop_of_a_prepared_place_gives_its_ports_back() -> None:
     agent = Agent()
     agent.prepared()
-    assert agent.on(ev.Assigned(desired(Phase.STOP))) == [ev.FreePorts(KEY), report("EMPTY")]
+    assert agent.on(ev.Assigned(desired(Phase.STOP))) == [act.FreePorts(KEY), report("EMPTY")]
 
 
 def test_forget_waits_for_every_acknowledgement() -> None:
@@ -153,17 +154,17 @@ def test_forget_waits_for_every_acknowledgement() -> None:
         agent.on(ev.RankExited(KEY, end))
     agent.on(ev.WorkerEmptied(KEY, 1))
     assert agent.on(ev.Assigned(desired(Phase.FORGET))) == [report("EMPTY")]
-    assert agent.on(ev.ExitAcked(1)) == [ev.RememberAck(KEY, 1, 0)]
-    assert agent.on(ev.ExitAcked(2)) == [ev.RememberAck(KEY, 1, 1), ev.Forget(KEY)]
+    assert agent.on(ev.ExitAcked(1)) == [act.RememberAck(KEY, 1, 0)]
+    assert agent.on(ev.ExitAcked(2)) == [act.RememberAck(KEY, 1, 1), act.Forget(KEY)]
     assert agent.on(ev.WorkerForgotten(KEY)) == [report("EMPTY")]
     assert agent.reactor.workers == {}
 
 
 def test_forgetting_an_unknown_place_leaves_nothing_and_is_answered() -> None:
     agent = Agent()
-    assert agent.on(ev.Assigned(desired(Phase.FORGET, 4))) == [ev.Forget(KEY)]
+    assert agent.on(ev.Assigned(desired(Phase.FORGET, 4))) == [act.Forget(KEY)]
     [answer] = agent.on(ev.WorkerForgotten(KEY))
-    assert isinstance(answer, ev.SendReport)
+    assert isinstance(answer, act.SendReport)
     assert (answer.report.state.name, answer.report.generation) == ("EMPTY", 4)
 
 
@@ -171,31 +172,31 @@ def test_new_wish_while_forgetting_starts_afresh() -> None:
     agent = Agent()
     agent.on(ev.Assigned(desired(Phase.FORGET, 1)))
     newer = desired(Phase.PREPARE, 2)
-    assert agent.on(ev.Assigned(newer)) == [ev.RememberAttempt(KEY, 2, 1)]
+    assert agent.on(ev.Assigned(newer)) == [act.RememberAttempt(KEY, 2, 1)]
     assert agent.on(ev.WorkerForgotten(KEY)) == [
-        ev.RememberAttempt(KEY, 2, 1),
-        ev.Prepare(newer),
+        act.RememberAttempt(KEY, 2, 1),
+        act.Prepare(newer),
         report("PREPARING", 2, shim_pid=0),
     ]
 
 
 def test_epoch_of_the_past_is_refused_and_a_new_one_made_durable_first() -> None:
     agent = Agent(connected=False)
-    assert agent.on(ev.Welcomed(5)) == [ev.PersistEpoch(5)]
+    assert agent.on(ev.Welcomed(5)) == [act.PersistEpoch(5)]
     assert agent.on(ev.Assigned(desired(Phase.PREPARE, epoch=4))) == [
-        ev.Note("assignment.refused", KEY, "epoch 4 is over; 5 has begun")
+        act.Note("assignment.refused", KEY, "epoch 4 is over; 5 has begun")
     ]
     assert agent.reactor.workers == {}
-    assert agent.on(ev.Assigned(desired(Phase.PREPARE, epoch=6)))[0] == ev.PersistEpoch(6)
+    assert agent.on(ev.Assigned(desired(Phase.PREPARE, epoch=6)))[0] == act.PersistEpoch(6)
     agent.on(ev.Disconnected())
-    assert agent.on(ev.Welcomed(5)) == [ev.CloseSession("epoch 5 is over; 6 has begun")]
+    assert agent.on(ev.Welcomed(5)) == [act.CloseSession("epoch 5 is over; 6 has begun")]
 
 
 def test_generation_of_the_past_is_ignored_and_answered() -> None:
     agent = Agent()
     agent.running(3)
     assert agent.on(ev.Assigned(desired(Phase.STOP, 2))) == [
-        ev.Note("assignment.outdated", KEY, "generation 2 < 3"),
+        act.Note("assignment.outdated", KEY, "generation 2 < 3"),
         report("RUNNING", 3, pids=PIDS),
     ]
 
@@ -206,14 +207,14 @@ def test_failed_preparation_is_said_and_tried_again_only_when_asked() -> None:
     failed = report("CANNOT_PREPARE", message="host-0: no", shim_pid=0)
     assert agent.on(ev.PreparationFailed(KEY, 1, "host-0: no")) == [failed]
     again = desired(Phase.PREPARE)
-    assert agent.on(ev.Assigned(again)) == [ev.Prepare(again), report("PREPARING", shim_pid=0)]
+    assert agent.on(ev.Assigned(again)) == [act.Prepare(again), report("PREPARING", shim_pid=0)]
 
 
 def test_wish_that_moved_on_during_preparation_is_followed_when_that_ends() -> None:
     agent = Agent()
     agent.on(ev.Assigned(desired(Phase.PREPARE, 1)))
     agent.on(ev.Assigned(desired(Phase.STOP, 1)))
-    assert agent.on(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77)) == [ev.FreePorts(KEY), report("EMPTY")]
+    assert agent.on(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77)) == [act.FreePorts(KEY), report("EMPTY")]
     assert agent.on(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77)) == []
 
 
@@ -221,12 +222,12 @@ def test_run_of_a_place_that_was_prepared_in_an_earlier_life_takes_the_known_por
     agent = Agent()
     run = desired(Phase.RUN)
     assert agent.on(ev.Assigned(run)) == [
-        ev.RememberAttempt(KEY, 1, 1),
-        ev.Prepare(run, ports=(20000, 20001)),
+        act.RememberAttempt(KEY, 1, 1),
+        act.Prepare(run, ports=(20000, 20001)),
         report("PREPARING", shim_pid=0),
     ]
     launched = agent.on(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77))
-    assert launched == [ev.LaunchRanks(KEY, 1, plan_ranks(run, FACTS))]
+    assert launched == [act.LaunchRanks(KEY, 1, plan_ranks(run, FACTS))]
 
 
 def test_refused_launch_is_a_failed_preparation() -> None:
@@ -234,7 +235,7 @@ def test_refused_launch_is_a_failed_preparation() -> None:
     agent.prepared()
     agent.on(ev.Assigned(desired(Phase.RUN)))
     assert agent.on(ev.LaunchRefused(KEY, 1, "No space left on device")) == [
-        ev.FreePorts(KEY),
+        act.FreePorts(KEY),
         report("CANNOT_PREPARE", message="host-0: No space left on device"),
     ]
 
@@ -246,8 +247,8 @@ def test_launch_that_grows_too_long_is_refused_with_the_reason() -> None:
     run = desired(Phase.RUN)
     assert run.launch is not None
     actions = agent.on(ev.Assigned(replace(run, launch=replace(run.launch, task=process))))
-    assert actions[0] == ev.FreePorts(KEY)
-    assert isinstance(actions[1], ev.SendReport)
+    assert actions[0] == act.FreePorts(KEY)
+    assert isinstance(actions[1], act.SendReport)
     assert actions[1].report.state is ReportedState.CANNOT_PREPARE
 
 
@@ -258,27 +259,27 @@ def test_stuck_place_is_said_once_and_may_still_empty() -> None:
     stuck = report("STUCK", message="outlive KILL: 5 (D)", pids=PIDS)
     assert agent.on(ev.WorkerStuck(KEY, 1, "outlive KILL: 5 (D)")) == [stuck]
     assert agent.on(ev.WorkerStuck(KEY, 1, "outlive KILL: 5 (D)")) == []
-    assert agent.on(ev.WorkerEmptied(KEY, 1)) == [ev.FreePorts(KEY), report("EMPTY")]
+    assert agent.on(ev.WorkerEmptied(KEY, 1)) == [act.FreePorts(KEY), report("EMPTY")]
 
 
 def test_lost_shim_is_followed_up_and_every_rank_accounted_for_without_a_code() -> None:
     agent = Agent()
     agent.running()
     assert agent.on(ev.ShimLost(KEY)) == [
-        ev.ClearOrphans(KEY, 1),
+        act.ClearOrphans(KEY, 1),
         report("STOPPING", pids=PIDS, shim_pid=0),
     ]
     journal = ev.Journal(1, (0, 1), started=((0, 1000), (1, 1001)), exits=(EXITED_0,))
     message = "its shim died, so it is unknown how it ended"
     lost = Exit(0, 1, 1, ExitReason.LOST_SHIM_DIED, message=message)
     assert agent.on(ev.OrphansCleared(KEY, 1, journal, found=1)) == [
-        ev.SendExit(ExitReport(1, KEY, EXITED_0)),
-        ev.RecordExits(KEY, 1, (lost,)),
+        act.SendExit(ExitReport(1, KEY, EXITED_0)),
+        act.RecordExits(KEY, 1, (lost,)),
     ]
     assert lost.exit_code is None
     assert lost.signal is None
-    assert agent.on(ev.RankExited(KEY, lost)) == [ev.SendExit(ExitReport(2, KEY, replace(lost, attempt=1)))]
-    assert agent.on(ev.WorkerEmptied(KEY, 1)) == [ev.FreePorts(KEY), report("EMPTY", shim_pid=0)]
+    assert agent.on(ev.RankExited(KEY, lost)) == [act.SendExit(ExitReport(2, KEY, replace(lost, attempt=1)))]
+    assert agent.on(ev.WorkerEmptied(KEY, 1)) == [act.FreePorts(KEY), report("EMPTY", shim_pid=0)]
 
 
 def test_shim_that_dies_before_its_intent_leaves_ranks_that_never_started() -> None:
@@ -287,7 +288,7 @@ def test_shim_that_dies_before_its_intent_leaves_ranks_that_never_started() -> N
     agent.on(ev.Assigned(desired(Phase.RUN)))
     agent.on(ev.ShimLost(KEY))
     [record] = agent.on(ev.OrphansCleared(KEY, 1, None, found=0))
-    assert isinstance(record, ev.RecordExits)
+    assert isinstance(record, act.RecordExits)
     assert [exit_.reason for exit_ in record.exits] == [ExitReason.NOT_STARTED] * 2
     assert record.launched == (0, 1)
 
@@ -303,10 +304,10 @@ def test_shim_that_greets_again_is_told_again_what_it_may_have_missed() -> None:
     agent.prepared()
     run = desired(Phase.RUN)
     agent.on(ev.Assigned(run))
-    assert agent.on(ev.ShimGreeted(KEY, 77, 0, live=False)) == [ev.LaunchRanks(KEY, 1, plan_ranks(run, FACTS))]
+    assert agent.on(ev.ShimGreeted(KEY, 77, 0, live=False)) == [act.LaunchRanks(KEY, 1, plan_ranks(run, FACTS))]
     assert agent.on(ev.ShimGreeted(KEY, 77, 1, live=True)) == []
     agent.on(ev.Assigned(desired(Phase.STOP)))
-    assert agent.on(ev.ShimGreeted(KEY, 77, 1, live=True)) == [ev.StopRanks(KEY, 1, 10.0, ExitReason.STOPPED)]
+    assert agent.on(ev.ShimGreeted(KEY, 77, 1, live=True)) == [act.StopRanks(KEY, 1, 10.0, ExitReason.STOPPED)]
 
 
 @pytest.mark.parametrize(
@@ -321,9 +322,9 @@ def test_shim_that_greets_again_is_told_again_what_it_may_have_missed() -> None:
 def test_place_of_an_earlier_life_is_in_the_hello(journal: ev.Journal, shim_pid: int, state: str) -> None:
     agent = Agent(connected=False)
     actions = agent.on(ev.WorkerFound(KEY, ((1, 4),), (journal,), frozenset(), shim_pid))
-    assert actions == ([ev.ClearOrphans(KEY, 1)] if not shim_pid else [])
+    assert actions == ([act.ClearOrphans(KEY, 1)] if not shim_pid else [])
     [hello] = agent.on(ev.Dialled())
-    assert isinstance(hello, ev.SendHello)
+    assert isinstance(hello, act.SendHello)
     [said] = hello.reports
     assert (said.state.name, said.attempt, said.generation) == (state, 4, 1)
 
@@ -334,9 +335,9 @@ def test_exits_of_an_earlier_life_are_sent_unless_acknowledged() -> None:
     new = ev.Journal(2, (0, 1), exits=(replace(EXITED_0, generation=2),))
     agent.on(ev.WorkerFound(KEY, ((1, 1), (2, 2)), (old, new), frozenset({(1, 0)}), 77))
     assert agent.on(ev.Welcomed(1)) == [
-        ev.PersistEpoch(1),
-        ev.SendExit(ExitReport(1, KEY, EXITED_7)),
-        ev.SendExit(ExitReport(2, KEY, replace(EXITED_0, attempt=2, generation=2))),
+        act.PersistEpoch(1),
+        act.SendExit(ExitReport(1, KEY, EXITED_7)),
+        act.SendExit(ExitReport(2, KEY, replace(EXITED_0, attempt=2, generation=2))),
     ]
 
 
@@ -359,10 +360,10 @@ def test_place_that_was_prepared_and_never_launched_is_said_to_be_empty_and_then
     agent = Agent(connected=False)
     agent.on(ev.WorkerFound(KEY, ((1, 1),), (), frozenset(), 77))
     (hello,) = agent.on(ev.Dialled())
-    assert isinstance(hello, ev.SendHello)
+    assert isinstance(hello, act.SendHello)
     assert [(report.key, report.generation, report.state.name) for report in hello.reports] == [(KEY, 0, "EMPTY")]
     agent.on(ev.Welcomed(1))
-    assert isinstance(agent.on(ev.Assigned(desired(Phase.RUN)))[0], ev.Prepare)
+    assert isinstance(agent.on(ev.Assigned(desired(Phase.RUN)))[0], act.Prepare)
 
 
 @pytest.mark.parametrize(
@@ -383,13 +384,13 @@ def test_port_is_blamed_only_early_and_by_the_ranks_own_words(
     agent.now += after_s
     end = Exit(1, 1, 0, reason, 1, end_time=5.0, stderr_tail=(tail,))
     [sent] = agent.on(ev.RankExited(KEY, end))
-    assert isinstance(sent, ev.SendExit)
+    assert isinstance(sent, act.SendExit)
     assert sent.report.port_taken is taken
 
 
 def test_place_of_an_earlier_life_in_which_nothing_was_launched_is_forgotten() -> None:
     agent = Agent(connected=False)
-    assert agent.on(ev.WorkerFound(KEY, ((1, 1),), (), frozenset(), 0)) == [ev.Forget(KEY)]
+    assert agent.on(ev.WorkerFound(KEY, ((1, 1),), (), frozenset(), 0)) == [act.Forget(KEY)]
     assert agent.on(ev.WorkerForgotten(KEY)) == []
     assert KEY not in agent.reactor.workers
 
@@ -397,4 +398,4 @@ def test_place_of_an_earlier_life_in_which_nothing_was_launched_is_forgotten() -
 def test_place_of_an_earlier_life_whose_shim_never_launched_is_forgotten_once_it_says_so() -> None:
     agent = Agent(connected=False)
     assert agent.on(ev.WorkerFound(KEY, ((1, 1),), (), frozenset(), 77)) == []
-    assert agent.on(ev.ShimGreeted(KEY, 77, 0, live=False)) == [ev.Forget(KEY)]
+    assert agent.on(ev.ShimGreeted(KEY, 77, 0, live=False)) == [act.Forget(KEY)]

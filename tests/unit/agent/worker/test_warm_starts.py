@@ -8,6 +8,7 @@ from tests.unit.agent.desired import FACTS, KEY, LAUNCH, desired
 
 from holdfast._session.assignment import Assignment, Phase, WarmStart
 from holdfast._session.reports import ExitReason, ReportedState, WorkerReport
+from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 
@@ -27,7 +28,7 @@ def running(*, warm: bool = False, generation: int = 1) -> Reactor:
     made.step(ev.Assigned(wanted(Phase.PREPARE, generation)), 1.0)
     made.step(ev.WorkerPrepared(KEY, generation, 20000, 20001, 77), 1.0)
     (launched,) = made.step(ev.Assigned(wanted(Phase.RUN, generation)), 1.0)
-    assert isinstance(launched, ev.LaunchRanks)
+    assert isinstance(launched, act.LaunchRanks)
     assert launched.warm == WARM
     for rank in (0, 1):
         made.step(ev.RankStarted(KEY, generation, rank, 1000 + rank, warm), 1.0)
@@ -35,12 +36,12 @@ def running(*, warm: bool = False, generation: int = 1) -> Reactor:
     return made
 
 
-def reports(actions: list[ev.Action]) -> list[WorkerReport]:
-    return [action.report for action in actions if isinstance(action, ev.SendReport)]
+def reports(actions: list[act.Action]) -> list[WorkerReport]:
+    return [action.report for action in actions if isinstance(action, act.SendReport)]
 
 
-def stops(actions: list[ev.Action]) -> list[tuple[int, bool]]:
-    return [(each.generation, each.another_follows) for each in actions if isinstance(each, ev.StopRanks)]
+def stops(actions: list[act.Action]) -> list[tuple[int, bool]]:
+    return [(each.generation, each.another_follows) for each in actions if isinstance(each, act.StopRanks)]
 
 
 def test_what_the_shim_says_is_reported_once() -> None:
@@ -108,4 +109,4 @@ def test_a_job_that_does_not_ask_stops_as_before() -> None:
     agent.step(ev.Assigned(desired(Phase.RUN)), 1.0)
     assert LAUNCH.warm is None
     told = agent.step(ev.Assigned(desired(Phase.PREPARE, 2)), 2.0)
-    assert ev.StopRanks(KEY, 1, 10.0, ExitReason.STOPPED) in told
+    assert act.StopRanks(KEY, 1, 10.0, ExitReason.STOPPED) in told

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.agent.desired import KEY
 
 from holdfast._session.reports import ReportedState
-from holdfast_agent.core.worker.worker import (
+from holdfast_agent.core.worker.states import (
     FOUND,
     TRANSITIONS,
     CannotPrepare,
@@ -26,8 +26,8 @@ from holdfast_agent.core.worker.worker import (
     StateKind,
     Stopping,
     Stuck,
-    Worker,
 )
+from holdfast_agent.core.worker.worker import Worker
 
 STATES: dict[StateKind, State] = {
     state.kind: state
