@@ -11,7 +11,7 @@ from statistics import median
 from unittest.mock import patch
 
 from holdfast._session.reports import Exit, ExitReason
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold import allocation
 from holdfast_controller.core.fold import job as job_fold
 from holdfast_controller.core.goodput import fold as goodput

@@ -10,7 +10,7 @@ import time
 from statistics import median
 
 from holdfast._daemon.metrics.exposition import Exposition
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster

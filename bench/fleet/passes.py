@@ -23,8 +23,8 @@ from bench.fleet.traces import Request
 from bench.support.report import framed, progress
 
 from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
+from holdfast_controller.core import events as ev
 from holdfast_controller.core import reactor
-from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster

@@ -24,7 +24,7 @@ from holdfast._session.reports import (
 )
 from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures
 from holdfast.hang.thresholds import Action, HangSettings
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Strategy, Success, Task

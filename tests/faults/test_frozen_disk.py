@@ -19,7 +19,7 @@ from tests.integration.agent.launch.test_launch import SLEEP, launch
 from holdfast.dev import processes
 from holdfast.errors import StoreError
 from holdfast.v1 import job_pb2
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hosts.host import Inventory
 from holdfast_controller.shell.store import codec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.access import access_message
 from holdfast_controller.core.messages.shares import share_message
 from holdfast_controller.core.model.cluster import Cluster

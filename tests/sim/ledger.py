@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tests.sim.cluster.database import Record
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.dependencies import DependencyEnd
 from holdfast_controller.core.model.gang import Gang, Strategy

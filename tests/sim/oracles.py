@@ -19,7 +19,7 @@ from holdfast._session.reports import Exit, ExitReason, WorkerId, WorkerReport
 from holdfast_agent.core.worker import actions as agent_act
 from holdfast_agent.core.worker import events as agent_ev
 from holdfast_agent.shim.peers import PeerBook
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.hosts.lease import LeasePolicy
 
 if TYPE_CHECKING:

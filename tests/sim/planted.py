@@ -31,8 +31,8 @@ from holdfast_agent.core.worker import orders as agent_orders
 from holdfast_agent.core.worker import states as agent_states
 from holdfast_agent.core.worker.host_state import HostState
 from holdfast_agent.shim.peers import PeerBook
+from holdfast_controller.core import events as ev
 from holdfast_controller.core import reactor as controller_reactor
-from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hosts import sessions
 from holdfast_controller.core.lifecycle import arrays, exits, launch, lost_hosts, stop
 from holdfast_controller.core.model.arrays import Array

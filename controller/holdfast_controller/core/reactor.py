@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import assert_never
 
 from holdfast._session.reports import ReportedState, WorkerReport
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.access import accounts, motd, secrets, sign_in, users
-from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.hangs import hangs
 from holdfast_controller.core.hangs.unkillable import on_stuck
 from holdfast_controller.core.hangs.watch_cache import forget_ended

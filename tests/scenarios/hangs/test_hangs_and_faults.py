@@ -9,7 +9,7 @@ from tests.scenarios.hang_stories import DUMPS, NOTICED, RESTARTED, comes_back, 
 from tests.scenarios.training import IN_LOADER, Training, training
 
 from holdfast._session.reports import ExitReason
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.gang import Success
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job_state import JobState

@@ -15,7 +15,7 @@ from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.hang.thresholds import Action
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.step import actions as act
 

@@ -10,7 +10,7 @@ from tests.scenarios.hosts.test_host_history import attention
 from tests.scenarios.world import World, gang
 
 from holdfast._base.health import Health
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.cluster import news_of
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import NEVER, Mono, Now, Wall, time_of_day
 from holdfast_controller.core.step import commands as st

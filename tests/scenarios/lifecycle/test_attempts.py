@@ -9,7 +9,7 @@ from tests.scenarios.training import Training
 from tests.scenarios.world import World, gang, launch_of
 
 from holdfast import spec
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.gang import Retries
 from holdfast_controller.core.model.job import Job

@@ -8,7 +8,7 @@ import pytest
 from tests.scenarios.world import GAP, World, gang
 
 from holdfast._session.reports import Exit, ExitReason, ExitReport, WorkerId, WorkerReport
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.gang import Retries, Scope, Strategy
 from holdfast_controller.core.model.job import Unreconciled
 from holdfast_controller.core.model.job_state import JobState

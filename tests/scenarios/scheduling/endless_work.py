@@ -10,7 +10,7 @@ import random
 from bench.fleet.reactor import QUIET
 
 from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task

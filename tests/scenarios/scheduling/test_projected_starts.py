@@ -13,7 +13,7 @@ from tests.scenarios.scheduling.test_fleet_bench import drawn
 from tests.scenarios.scheduling.test_spot_loans import QUIET as STRICT
 from tests.scenarios.world import World, gang, inventory
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall, time_of_day
 from holdfast_controller.core.model.gang import Gang, Strategy

@@ -13,7 +13,7 @@ from tests.scenarios.scheduling.endless_work import Play
 from tests.scenarios.world import World, durable, gang
 
 from holdfast.errors import InvalidInput
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster

@@ -10,7 +10,7 @@ from tests.scenarios.queue_stories import cpu, finish, job_of, placed, why
 from tests.scenarios.scheduling.test_dry_runs import tried
 from tests.scenarios.world import World, gang, inventory
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strategy, Success, Task

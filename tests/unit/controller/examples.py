@@ -12,7 +12,7 @@ from holdfast._base.identity import Kind
 from holdfast._base.xids import Repair
 from holdfast._session.reports import Exit, ExitReason
 from holdfast.hang.judge.finding import Rule
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.dependencies import Dependency

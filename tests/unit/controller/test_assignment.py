@@ -13,7 +13,7 @@ from tests.unit.controller.examples import EVENTS, GANG
 
 from holdfast._session.assignment import Assignment, Phase, Rendezvous
 from holdfast._session.reports import WorkerId
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task, WarningSignal

@@ -11,7 +11,7 @@ from holdfast._session.reports import Exit, ExitReason
 from holdfast.hang.judge.finding import Rule
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.nccl_ras import Mismatch
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.hangs.evidence import counts_of
 from holdfast_controller.core.hangs.features import of_member, vectors_of

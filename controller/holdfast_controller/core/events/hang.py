@@ -87,3 +87,16 @@ class JobHeld:
     at: Wall
     by: str
     until: Wall | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonCauseNoticed:
+    """Several jobs, or several hosts of one job, hang for a common cause. An event of the cluster."""
+
+    at: Wall
+    sentence: str
+    jobs: tuple[str, ...]
+    mount: str = ""
+    """The storage that they wait for, if it is that."""
+    hosts: tuple[str, ...] = ()
+    """Those that wait for it, else those that all of the jobs share."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.allocation import let_go
 from holdfast_controller.core.fold.hang import close_hang
 from holdfast_controller.core.fold.underuse import close_underuse

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from holdfast._base.identity import Kind
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.access import make_void
 from holdfast_controller.core.fold.allocation import let_go
 from holdfast_controller.core.goodput import host_record

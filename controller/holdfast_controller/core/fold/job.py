@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.access import fold_people
 from holdfast_controller.core.fold.allocation import hold, learn_run_time
 from holdfast_controller.core.fold.attempt import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.goodput import causes
 from holdfast_controller.core.goodput.shares import present
 from holdfast_controller.core.goodput.tape import advance, end, milliseconds, recut, settle, split, switch

@@ -8,7 +8,7 @@ are lost to a fault that its own agent knows of; the program's exits and words n
 
 from __future__ import annotations
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.goodput.tape import milliseconds
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from holdfast.hang.judge.common_cause import CommonCause
 from holdfast.hang.thresholds import Tuning
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import SharedCause
 from holdfast_controller.core.model.job import Job

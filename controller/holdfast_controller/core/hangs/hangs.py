@@ -19,7 +19,7 @@ from holdfast.hang.judge.finding import Finding, Rule
 from holdfast.hang.judge.state import JobWatch, begin, give_up, pause_reason
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast.hang.thresholds import Action
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.hangs.common_cause import (
     forget_passed,
     note_hang,

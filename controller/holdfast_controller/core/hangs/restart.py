@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.finding import Finding
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, retry
 from holdfast_controller.core.lifecycle.exits import cordon_faulty, faulty_hosts, restart_gang
 from holdfast_controller.core.lifecycle.failure_policy import Reached, may_try_elsewhere

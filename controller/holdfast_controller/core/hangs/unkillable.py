@@ -10,7 +10,7 @@ from __future__ import annotations
 from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.stages import Rung
 from holdfast.hang.judge.state import stuck
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.hang import Hang, HangOutcome
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.step import Step

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holdfast.hang.judge.state import JobWatch
 from holdfast.hang.records import persistence
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch

@@ -8,7 +8,7 @@ least difference counts.
 
 from __future__ import annotations
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.hosts import health_brake
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Wall

@@ -9,7 +9,7 @@ leases, peers and admins decide as they do without it.
 
 from __future__ import annotations
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.hosts.host import CheckStatus, Liveness
 from holdfast_controller.core.step.actions import CallFence
 from holdfast_controller.core.step.commands import FenceFailed

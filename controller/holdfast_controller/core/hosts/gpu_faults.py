@@ -12,7 +12,7 @@ would be stopped by the reboot. Work that runs stays; the hang detector and the 
 from __future__ import annotations
 
 from holdfast.errors import InvalidInput, Violation
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.host import SELF
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.step.step import Step

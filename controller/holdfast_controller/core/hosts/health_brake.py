@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.hosts.health import ill, in_words, most
 from holdfast_controller.core.model.hosts.host import FailedCheck, Host, Waiver
 from holdfast_controller.core.step.actions import Note

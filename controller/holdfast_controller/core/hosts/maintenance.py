@@ -8,7 +8,7 @@ A host that isn't well when its maintenance ends stays cordoned, and says why.
 from __future__ import annotations
 
 from holdfast.errors import InvalidInput, Violation, WrongState
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.drain import note_drained, set_timers
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hosts.host import Host, Liveness, Maintenance

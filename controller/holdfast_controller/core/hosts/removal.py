@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import NotFound, WrongState
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.hosts.checks import release
 from holdfast_controller.core.hosts.sessions import give_up_work
 from holdfast_controller.core.lifecycle import deletion

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import InvalidInput, Violation, WrongState
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.hosts import fence_command, gpu_faults
 from holdfast_controller.core.hosts.checks import on_clock, release
 from holdfast_controller.core.lifecycle.drain import set_timers

@@ -8,7 +8,7 @@ boot, or when an admin uncordons it.
 
 from __future__ import annotations
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.attempts import shut_down
 from holdfast_controller.core.lifecycle.warning_signal import gives_notice
 from holdfast_controller.core.model.job import Job

@@ -5,7 +5,7 @@ As with ends of other jobs: the decision and its cause are in one commit, so no 
 
 from __future__ import annotations
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.attempts import await_hosts
 from holdfast_controller.core.lifecycle.dependencies import tell_dependents
 from holdfast_controller.core.model.arrays import Array

@@ -12,7 +12,7 @@ from holdfast._base.backoff import wait_s as doubling_s
 from holdfast._session.reports import ExitReason
 from holdfast.errors import WrongState
 from holdfast.hang.pipeline.features import OutputFeatures
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.failure_policy import Reached, backoff_s
 from holdfast_controller.core.lifecycle.warning_signal import PAUSE, is_running, warn
 from holdfast_controller.core.model.clock import Now, Wall

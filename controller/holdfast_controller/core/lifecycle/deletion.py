@@ -12,7 +12,7 @@ import heapq
 
 from holdfast._session.reports import ReportedState, WorkerReport
 from holdfast.errors import WrongState
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.host import SELF
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.errors import InvalidSpec, Violation
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.attempts import await_hosts, pause
 from holdfast_controller.core.lifecycle.stop import end
 from holdfast_controller.core.model.cluster import Cluster

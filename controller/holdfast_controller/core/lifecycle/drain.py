@@ -7,7 +7,7 @@ nothing is left is drained; only uncordoning ends a drain.
 
 from __future__ import annotations
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle import warning_signal
 from holdfast_controller.core.lifecycle.attempts import Story, leave, pause, retry
 from holdfast_controller.core.model.clock import Mono, Wall

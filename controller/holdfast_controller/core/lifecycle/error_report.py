@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast._session.reports import Exit, ExitReason
-from holdfast_controller.core.events.job import Failure
+from holdfast_controller.core.events.recovery import Failure
 from holdfast_controller.core.model.exits import JobError, raised_by
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job

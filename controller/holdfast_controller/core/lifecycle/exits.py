@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast._session.reports import Exit, ExitReason
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle import failure_policy
 from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, on_left, reached, retry
 from holdfast_controller.core.lifecycle.drain import leave_as_warned

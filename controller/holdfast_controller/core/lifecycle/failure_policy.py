@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from holdfast._base.backoff import wait_s
 from holdfast._session.reports import Exit, ExitReason
-from holdfast_controller.core.events.job import Failure
+from holdfast_controller.core.events.recovery import Failure
 from holdfast_controller.core.lifecycle.error_report import error_of, internal_error, never_works, no_progress
 from holdfast_controller.core.model.budgets import is_same, says_the_same
 from holdfast_controller.core.model.exits import JobError, raised_by

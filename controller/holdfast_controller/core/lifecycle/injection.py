@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from holdfast._base.projects import EVERY_PROJECT
 from holdfast.errors import Denied, HoldfastError, InvalidInput, Violation, WrongState
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.root_cause import member_of
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.actions import Refuse, Reply

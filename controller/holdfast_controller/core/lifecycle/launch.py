@@ -6,7 +6,7 @@ import hashlib
 import hmac
 
 from holdfast._session.reports import ExitReason, WorkerReport
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle import warning_signal
 from holdfast_controller.core.lifecycle.missing_exits import close_records
 from holdfast_controller.core.lifecycle.root_cause import name_cause

@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 
 from holdfast._session.reports import Exit
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
 from holdfast_controller.core.lifecycle.exit_tally import tally
 from holdfast_controller.core.lifecycle.failure_policy import classify, key_of

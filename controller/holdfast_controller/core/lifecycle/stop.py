@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from holdfast._session.reports import ExitReason
 from holdfast.errors import WrongState
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.attempts import clear_timers, leave, on_left
 from holdfast_controller.core.lifecycle.error_report import error_of
 from holdfast_controller.core.lifecycle.missing_exits import close_records

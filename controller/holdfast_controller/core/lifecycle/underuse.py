@@ -9,7 +9,7 @@ minute compares those times with the policy's. Its action is taken once, until e
 from __future__ import annotations
 
 from holdfast.hang.thresholds import Tuning
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.attempts import ask_pause
 from holdfast_controller.core.lifecycle.stop import CANCELLED, end
 from holdfast_controller.core.messages.maintenance import span

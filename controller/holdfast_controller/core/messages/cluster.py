@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from holdfast._base.health import Health
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.host import gpu_problems
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Wall

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast.hang.thresholds import Action
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Wall, time_of_day
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job import Job

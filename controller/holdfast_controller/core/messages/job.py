@@ -6,7 +6,7 @@ from collections import Counter
 from typing import assert_never
 
 from holdfast._session.reports import Exit
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.access import access_message
 from holdfast_controller.core.messages.cluster import cluster_news_message
 from holdfast_controller.core.messages.hang import hang_message

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 from holdfast_controller.core.events import host as ev
 
 if TYPE_CHECKING:
-    from holdfast_controller.core.events.job import MaintenanceAhead
+    from holdfast_controller.core.events.pause import MaintenanceAhead
 
 
 def maintenance_message(event: ev.MaintenancePlanned | ev.MaintenanceBegan | ev.MaintenanceEnded) -> str:

@@ -25,7 +25,7 @@ from collections.abc import Set
 
 from holdfast._session.reports import ExitReason, ReportedState, WorkerReport
 from holdfast.errors import WrongState
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle import drain
 from holdfast_controller.core.lifecycle.attempts import await_hosts, on_left, pause
 from holdfast_controller.core.lifecycle.exits import on_exit

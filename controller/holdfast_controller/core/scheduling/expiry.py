@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.attempts import await_hosts
 from holdfast_controller.core.lifecycle.error_report import RESOURCE_EXHAUSTED
 from holdfast_controller.core.lifecycle.stop import DEADLINE_EXCEEDED, end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job

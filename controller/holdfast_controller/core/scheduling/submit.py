@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 
 from holdfast.errors import AccountDenied, HoldfastError, InvalidInput, InvalidSpec, NeverFits, TooMany, Violation
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.access.accounts import account_for
-from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.lifecycle.attempts import await_hosts
 from holdfast_controller.core.lifecycle.dependencies import never_met, note_end, outcome_of
 from holdfast_controller.core.model.accounts.quota import USER, never, quota_of

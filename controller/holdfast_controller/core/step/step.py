@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast._session.assignment import Phase
-from holdfast_controller.core.events.job import AttemptEnded, Event, JobEnding, ProgressRecorded, RestartDecided
+from holdfast_controller.core.events import Event
+from holdfast_controller.core.events.end import JobEnding
+from holdfast_controller.core.events.generation import ProgressRecorded
+from holdfast_controller.core.events.recovery import AttemptEnded, RestartDecided
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.goodput.progress import recorded
 from holdfast_controller.core.messages.job import message_of

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast._daemon.metrics.series import Series
 from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.finding import Rule
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.goodput.causes import payer_of
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
 from holdfast_controller.core.model.budgets import Recovery

@@ -7,7 +7,7 @@ from typing import assert_never
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from holdfast.v1 import host_pb2
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.host import gpu_problems
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hosts.host import FailedCheck

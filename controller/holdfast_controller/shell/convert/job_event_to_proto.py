@@ -8,7 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from holdfast.hang.judge.finding import Rule
 from holdfast.v1 import job_pb2, spec_pb2
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.injection import Fault

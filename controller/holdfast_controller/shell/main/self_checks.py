@@ -22,7 +22,7 @@ from holdfast._daemon import log
 from holdfast.doctor import certificates, disks, looks
 from holdfast.doctor.findings import Finding, Status, error, warning
 from holdfast.doctor.open_findings import OpenFindings, notable
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hosts.host import CheckStatus, FailedCheck

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.cluster import endings
 from holdfast_controller.core.step.commands import CertificateEnds
 from holdfast_controller.shell.driver import Driver, now

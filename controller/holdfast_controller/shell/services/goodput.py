@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from holdfast._base.proto_time import seconds
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import cluster_pb2, job_pb2
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.fold.underuse import unused_gpu_s
 from holdfast_controller.core.goodput import view

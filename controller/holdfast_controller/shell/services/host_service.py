@@ -9,7 +9,7 @@ from holdfast._base.printable import one_line
 from holdfast._base.proto_time import seconds
 from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast.v1 import host_pb2, host_pb2_grpc
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.step.commands import (

@@ -13,8 +13,8 @@ from google.protobuf import json_format, struct_pb2
 from holdfast import spec
 from holdfast.errors import CursorExpired, InvalidInput, Violation, WrongState
 from holdfast.v1 import agent_pb2, job_pb2, job_pb2_grpc, spec_pb2
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.access.rules import Registry
-from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.dry_run import dry_run

@@ -15,7 +15,7 @@ from typing import Any, get_args
 from pydantic import TypeAdapter
 
 from holdfast._base.codec import from_plain, to_plain
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.hosts.host import Host

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from holdfast.errors import StoreError
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import NEVER, Wall

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from holdfast._base.failpoints import hit
 from holdfast.errors import StoreError
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster

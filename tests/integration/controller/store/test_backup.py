@@ -19,7 +19,7 @@ from holdfast._base import config
 from holdfast._daemon.instance_lock import only_one
 from holdfast._security import server_names
 from holdfast.errors import ConfigError, Denied, HoldfastError, StoreError, WrongState, WrongVersion
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.controller.ledger.goodput_stories import Story
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services import goodput
 from holdfast_controller.shell.store import codec

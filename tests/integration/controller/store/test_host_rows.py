@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from tests.integration.controller.store.places import Place
 from tests.integration.controller.store.test_store import opened, record
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.goodput.reliability import HostTotals
 from holdfast_controller.core.model.clock import Wall

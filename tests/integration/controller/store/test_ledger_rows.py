@@ -10,7 +10,7 @@ from tests.integration.controller.store.places import Place
 from tests.integration.controller.store.test_store import opened, record
 from tests.unit.controller.ledger.goodput_stories import Story
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Bookings

@@ -17,7 +17,7 @@ from tests.integration.controller.store.places import InFile, Place
 from tests.unit.controller.examples import EVENTS
 
 from holdfast.errors import StoreError
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.step.actions import KeepEvidence
@@ -303,7 +303,7 @@ def test_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.step.actions import KeepEvidence
 from holdfast_controller.shell.store import codec, sqlite_engine
 from holdfast_controller.shell.store.records import Record

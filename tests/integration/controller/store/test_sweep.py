@@ -12,7 +12,7 @@ from tests.unit.controller.examples import GANG, INVENTORY
 
 from holdfast._base import failpoints
 from holdfast.errors import StoreError
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.job_state import JobState

@@ -16,7 +16,7 @@ from tests.sim.goodput import GoodputOracle
 
 from holdfast._session.reports import Exit, ExitReason
 from holdfast.hang.judge.finding import Rule
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.goodput import Category, Interval, Progress, Reached

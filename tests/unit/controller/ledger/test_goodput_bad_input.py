@@ -11,7 +11,7 @@ from tests.unit.controller.ledger.goodput_stories import Story
 
 from holdfast._session.reports import ExitReason
 from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.goodput.progress import observe, recorded
 from holdfast_controller.core.goodput.view import as_of_now, totals

@@ -10,7 +10,7 @@ from tests.unit.controller.examples import EXIT, GANG, INVENTORY, JOB_EVENTS
 from holdfast._daemon.metrics.series import Family, Histogram
 from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.finding import Rule
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster

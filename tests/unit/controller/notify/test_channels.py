@@ -12,7 +12,7 @@ from tests.unit.controller.examples import EVENTS
 from holdfast import spec
 from holdfast.errors import ConfigError, InvalidSpec
 from holdfast.spec.rules.notifications import redacted
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.notice import TELLING, notice_of
 from holdfast_controller.core.model.clock import Wall

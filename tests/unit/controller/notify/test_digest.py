@@ -9,8 +9,8 @@ from tests.unit.controller.examples import EVENTS
 
 from holdfast._base.xids import Repair
 from holdfast_controller.core import digest
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.digest import SETTLE_S, SPACING_S, Batch, Digest
-from holdfast_controller.core.events import job as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.cluster import CLUSTER_TELLING, endings, news_of
 from holdfast_controller.core.messages.job import message_of

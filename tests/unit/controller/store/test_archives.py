@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.controller.examples import GANG, job
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.output_archive import on_archived
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster

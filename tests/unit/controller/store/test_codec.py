@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.controller.examples import EVENTS, GANG
 
 from holdfast._session.reports import Exit, ExitReason
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall

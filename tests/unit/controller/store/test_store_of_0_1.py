@@ -17,7 +17,7 @@ from tests.unit.controller.examples import EVENTS
 
 from holdfast.hang.judge.finding import NUMBERS, Rule
 from holdfast.v1 import spec_pb2
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster

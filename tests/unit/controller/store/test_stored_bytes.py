@@ -6,7 +6,7 @@ import pytest
 from tests.unit.controller.examples import GANG
 
 from holdfast.errors import StorageFull
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
