@@ -1,4 +1,4 @@
-"""What an agent knows of its workers and its controller, and the exits that it keeps for it."""
+"""The state of an agent: its workers, its controller, and the exits that it keeps for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Unacked:
 
 @dataclass
 class HostState:
-    """What one agent knows, and the moves that answers to several events share."""
+    """The state of one agent, and the moves that the answers to several events share."""
 
     facts: HostFacts
     epoch: int = 0

@@ -1,4 +1,4 @@
-"""What the controller says: its epoch, its assignments, its acknowledgements."""
+"""Answers to the controller: its epoch, its assignments, its acknowledgements."""
 
 from __future__ import annotations
 

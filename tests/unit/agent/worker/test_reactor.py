@@ -23,8 +23,7 @@ class Agent:
     """A reactor whose steps the tests read aloud."""
 
     def __init__(self, *, connected: bool = True) -> None:
-        self.reactor = Reactor(FACTS)
-        self.now = 100.0
+        self.reactor, self.now = Reactor(FACTS), 100.0
         if connected:
             self.on(ev.Welcomed(1))
 
