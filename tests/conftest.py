@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVarTuple
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.support import leftovers, machine_parts, reruns, stalls
 from tests.support.fake_nvml.library import FakeNvml, build
 from tests.support.warm_start import starts
@@ -40,6 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(stalls.Stalls())
     starts.install()
 
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")  # a busy machine is no finding
 
 RACING = {
     "e2e": "several commands of half a second each have to fit into a grace, a lease or a back-off on busy cores",

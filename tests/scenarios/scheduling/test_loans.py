@@ -13,7 +13,7 @@ from tests.scenarios.scheduling.test_projected_starts import MORE, Watched, last
 from tests.scenarios.scheduling.test_spot_loans import HOUR_S, QUIET, SPOT, churn, health, preempted
 from tests.scenarios.world import World
 
-from holdfast_controller.core.events import job as ev
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.run_times import Backfill
