@@ -299,6 +299,20 @@ def test_a_daemon_of_a_dev_cluster_is_forked_as_it_is_executed(told: Path) -> No
     assert found[0][0] == 2
 
 
+@pytest.mark.parametrize("refused", ["syscall", "prctl"])
+def test_where_the_kernel_refuses_a_fork_none_is_tried(tmp_path: Path, refused: str) -> None:
+    """The starter's own lines, with a number of that call that no kernel knows."""
+    wrong = {
+        "syscall": ("CLONE3 = 435", "CLONE3 = 99_435"),
+        "prctl": ("PR_SET_MM_MAP = 15, 35, 14", "PR_SET_MM_MAP = 15, 35, 99"),
+    }
+    starter = tmp_path / "starter.py"
+    text = Path(starts.STARTER).read_text()
+    starter.write_text(text.replace(*wrong[refused]))
+    assert starter.read_text() != text
+    assert starts.possible() and not starts.possible(str(starter))
+
+
 def test_a_starter_ends_with_who_started_it(told: Path) -> None:
     code = (
         "import subprocess, sys; from tests.support.warm_start import starts; starts.install(); starts.on = True\n"

@@ -70,6 +70,18 @@ def main() -> None:
         run(request)  # in a fork
 
 
+def trial() -> None:
+    """Fork once, and say the child's pid; its exit status is 0 where this kernel lets it become another program."""
+    pid = fork()
+    if pid == 0:
+        possible = False
+        with contextlib.suppress(OSError):
+            _show(["trial"], {})
+            possible = True
+        os._exit(not possible)
+    print(pid)
+
+
 def import_ahead(program: str) -> None:
     for name in FIRST.get(program, ()):
         importlib.import_module(name)
@@ -220,4 +232,4 @@ def run(request: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    trial() if len(sys.argv) == 1 else main()

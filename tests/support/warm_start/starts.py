@@ -36,6 +36,8 @@ PROGRAMS = ("holdfast", "holdfast_agent", "holdfast_controller")
 STARTING = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_", "GLIBC_", "HOLDFAST_FAILPOINTS")
 """How the names of variables begin that are read before a program's own code runs, or when it is imported."""
 
+STARTER = str(Path(__file__).with_name("starter.py"))
+
 _environ: dict[str, str] = {}
 """A starter's: of no test. What a test has set may name its folder, and the starter would seem to be left behind."""
 
@@ -85,7 +87,7 @@ class Starter:
     def __init__(self, program: str) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, str(Path(__file__).with_name("starter.py")), str(theirs.fileno()), program]
+            command = [sys.executable, STARTER, str(theirs.fileno()), program]
             self._process = subprocess.Popen(
                 command,
                 cwd="/",
@@ -238,9 +240,15 @@ def _spawn_daemon(command: Sequence[str], log: Path, env: Mapping[str, str]) -> 
     return started.process if started else _spawn(command, log, env)
 
 
+def possible(starter: str = STARTER) -> bool:
+    """Whether a fork can become another program here: the kernel may be too old, or forbid it."""
+    tried = subprocess.run([sys.executable, starter], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return tried.returncode == 0 and os.waitpid(int(tried.stdout), 0)[1] == 0
+
+
 def install() -> None:
     """Have this process start our programs warm wherever ``on`` says so; a pytest within a test changes nothing."""
-    if not os.environ.get(OFF) and not _environ:
+    if not os.environ.get(OFF) and not _environ and possible():
         _environ.update(os.environ)
         subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
         processes.spawn = _spawn_daemon
