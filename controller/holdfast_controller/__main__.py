@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import importlib
+import os
 import signal
 import sys
 from pathlib import Path
@@ -67,6 +68,8 @@ def main() -> int:
 
 
 def _run(settings_file: Path) -> int:
+    # With it gRPC prepares each fork of ours, skips that while it is called, and what is forked then may crash.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     # It asks for settings to be read again, and must not end a daemon that can't do so yet.
     signal.signal(signal.SIGHUP, lambda *_: None)
     status = 0

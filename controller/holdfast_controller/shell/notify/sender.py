@@ -143,6 +143,8 @@ class Sender:
                 await process.communicate(asked)
         except TimeoutError:
             raise NotDelivered(f"the service did not answer within {SERVICE_S:.0f} s") from None
+        except RuntimeError:  # uvloop's, for a pipe whose reader is gone
+            raise NotDelivered("the process that sends it ended before it knew what to send") from None
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):

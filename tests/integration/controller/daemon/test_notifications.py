@@ -27,7 +27,7 @@ from holdfast_controller.shell.base.config import ChannelConfig, ControllerConfi
 from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.main.server import serve
 from holdfast_controller.shell.notify import sender as delivering
-from holdfast_controller.shell.notify.channels import Channels, Target
+from holdfast_controller.shell.notify.channels import Channels
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
 from holdfast_controller.shell.notify.outbox_store import OutboxStore
 from holdfast_controller.shell.store import codec
@@ -330,58 +330,3 @@ async def test_job_may_name_neither_hosts_nor_channels_that_nobody_allowed(
     assert code.name == "INVALID_ARGUMENT"
     assert "notifications[0].url" in str(error) and "notifications[1].channel" in str(error)
     assert SECRET not in str(error)
-
-
-async def test_services_are_told_through_apprise_in_words(
-    config: ControllerConfig, certificates: Certificates
-) -> None:
-    body = {
-        "event": "FAILED",
-        "message": "rank 3 failed",
-        "cluster": "test",
-        "job": {"id": "train-1", "displayName": "train", "owner": "ann", "project": "default"},
-    }
-    entry = OutboxEntry(1, "channel:x", "train-1", "FAILED", json.dumps(body))
-    sender = delivering.Sender()
-    async with service() as (port, told):
-        await sender.send(Target(f"json://127.0.0.1:{port}/x", "x", True), entry)
-    (message,) = told
-    assert message["title"] == "train: FAILED" and message["type"] == "failure"
-    assert message["message"] == "rank 3 failed\ntrain-1 of ann, project default, cluster test"
-    with pytest.raises(delivering.NotDelivered, match="could not be reached"):
-        await sender.send(Target(f"json://127.0.0.1:{port}/x", "x", True), entry)
-    with pytest.raises(delivering.NotDelivered, match="does not know this kind"):
-        await sender.send(Target("nonsense://x", "x", True), entry)
-    await sender.close()
-
-
-async def test_service_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivering, "SERVICE_S", 0.5)
-    told = {"event": "FAILED", "message": "", "cluster": ""}
-    body = told | {"job": dict.fromkeys(("id", "displayName", "owner", "project"), "")}
-    entry = OutboxEntry(1, "x", "j", "FAILED", json.dumps(body))
-    async with endpoint(silent=True) as hook:
-        target = Target(f"json://127.0.0.1:{hook.port}/hook", "x", True)
-        with pytest.raises(delivering.NotDelivered, match="did not answer"):
-            await delivering.Sender().send(target, entry)
-
-
-@contextlib.asynccontextmanager
-async def service() -> AsyncIterator[tuple[int, list[dict[str, Any]]]]:
-    """What apprise's json:// speaks to."""
-    told: list[dict[str, Any]] = []
-
-    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next(
-            int(line[15:]) for line in head.decode().lower().splitlines() if line.startswith("content-length:")
-        )
-        told.append(json.loads(await reader.readexactly(length)))
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        writer.close()
-
-    server = await asyncio.start_server(serve_one, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1], told
-    finally:
-        server.close()

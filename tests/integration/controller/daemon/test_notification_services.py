@@ -1,0 +1,97 @@
+"""Services that apprise knows, such as mail and chat: told by a process of its own, whatever becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.integration.controller.endpoint import endpoint
+
+from holdfast_controller.core.outbox import OutboxEntry
+from holdfast_controller.shell.notify import sender as delivering
+from holdfast_controller.shell.notify.channels import Target
+
+
+async def test_services_are_told_through_apprise_in_words() -> None:
+    body = {
+        "event": "FAILED",
+        "message": "rank 3 failed",
+        "cluster": "test",
+        "job": {"id": "train-1", "displayName": "train", "owner": "ann", "project": "default"},
+    }
+    entry = OutboxEntry(1, "channel:x", "train-1", "FAILED", json.dumps(body))
+    sender = delivering.Sender()
+    async with service() as (port, told):
+        await sender.send(Target(f"json://127.0.0.1:{port}/x", "x", True), entry)
+    (message,) = told
+    assert message["title"] == "train: FAILED" and message["type"] == "failure"
+    assert message["message"] == "rank 3 failed\ntrain-1 of ann, project default, cluster test"
+    with pytest.raises(delivering.NotDelivered, match="could not be reached"):
+        await sender.send(Target(f"json://127.0.0.1:{port}/x", "x", True), entry)
+    with pytest.raises(delivering.NotDelivered, match="does not know this kind"):
+        await sender.send(Target("nonsense://x", "x", True), entry)
+    await sender.close()
+
+
+async def test_service_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivering, "SERVICE_S", 0.5)
+    told = {"event": "FAILED", "message": "", "cluster": ""}
+    body = told | {"job": dict.fromkeys(("id", "displayName", "owner", "project"), "")}
+    entry = OutboxEntry(1, "x", "j", "FAILED", json.dumps(body))
+    async with endpoint(silent=True) as hook:
+        target = Target(f"json://127.0.0.1:{hook.port}/hook", "x", True)
+        with pytest.raises(delivering.NotDelivered, match="did not answer"):
+            await delivering.Sender().send(target, entry)
+
+
+def test_service_whose_process_dies_before_it_is_told_is_a_failure_and_not_the_controller_s_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that was killed amid its start. By the loop of the daemon: asyncio's own says nothing of a closed pipe."""
+    uvloop = pytest.importorskip("uvloop")
+    start = asyncio.create_subprocess_exec
+
+    async def dead(*words: str, **how: Any) -> asyncio.subprocess.Process:
+        process = await start("false", **how)
+        await process.wait()
+        assert process.stdin is not None
+        await asyncio.sleep(0.2)  # until the loop has seen that nobody reads any more
+        assert process.stdin.is_closing()
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", dead)
+    told = {"event": "FAILED", "message": "", "cluster": ""}
+    body = told | {"job": dict.fromkeys(("id", "displayName", "owner", "project"), "")}
+    entry = OutboxEntry(1, "x", "j", "FAILED", json.dumps(body))
+
+    async def send() -> None:
+        await delivering.Sender().send(Target("mailto://x", "x", True), entry)
+
+    died = pytest.raises(delivering.NotDelivered, match="ended before it knew")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, died:
+        runner.run(send())
+
+
+@contextlib.asynccontextmanager
+async def service() -> AsyncIterator[tuple[int, list[dict[str, Any]]]]:
+    """What apprise's json:// speaks to."""
+    told: list[dict[str, Any]] = []
+
+    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(
+            int(line[15:]) for line in head.decode().lower().splitlines() if line.startswith("content-length:")
+        )
+        told.append(json.loads(await reader.readexactly(length)))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve_one, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], told
+    finally:
+        server.close()
