@@ -218,24 +218,19 @@ class Ledger:
         return next(each.end for each in job.gang.after if each.job == on)
 
     def _lent(self, name: str, job: JobAccount, of: str, check: Check) -> None:
-        """Only SPOT jobs start out of turn, and what they get is kept for another job that waits."""
+        """What a job gets out of turn is kept for another job that waits."""
         job.on_loan = bool(of)
         if of:
-            check(
-                job.gang.strategy is Strategy.SPOT,
-                "17 loans",
-                f"{name} starts ahead of its turn, and is no SPOT job",
-            )
             waits = of in self.jobs and of != name and not self.jobs[of].ended
             check(waits, "17 loans", f"{name} starts ahead of {of}, which does not wait")
 
     def _gives_way(self, name: str, job: JobAccount, to: str, check: Check) -> None:
-        """SPOT jobs give way to jobs ahead of them, to SPOT jobs only with what is on loan."""
+        """Jobs on loan give way to jobs ahead of them, and SPOT jobs that started in turn to those that aren't SPOT."""
         other = self.jobs[to]
-        check(job.gang.strategy is Strategy.SPOT, "17 loans", f"{name} gives way to {to}, and is no SPOT job")
-        spot = other.gang.strategy is Strategy.SPOT
+        own, spot = (each.gang.strategy is Strategy.SPOT for each in (job, other))
+        check(job.on_loan or own, "17 loans", f"{name} started in turn and is no SPOT job, and gives way to {to}")
         check(job.on_loan or not spot, "17 loans", f"{name} started in turn, and gives way to the SPOT job {to}")
-        behind = (-other.gang.priority, spot, other.number) < (-job.gang.priority, True, job.number)
+        behind = (-other.gang.priority, spot, other.number) < (-job.gang.priority, own, job.number)
         check(behind or other.failed, "17 loans", f"{name} gives way to {to}, which is behind it")
 
     def _next(self, name: str, job: JobAccount, generation: int, check: Check) -> None:
