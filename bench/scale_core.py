@@ -38,7 +38,7 @@ from holdfast_controller.shell.convert import agent_messages
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services import agent_service
-from holdfast_controller.shell.store.engine import Engine
+from holdfast_controller.shell.store.databases.engine import Engine
 from holdfast_controller.shell.store.store import Store
 
 GIB = 1 << 30

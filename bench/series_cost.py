@@ -23,7 +23,7 @@ from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample
 from holdfast.hang.records.recording import WorkerSample
 from holdfast_agent.core.series.worker import WorkerSeries
 from holdfast_controller.shell.services.series import POINTS
-from holdfast_controller.shell.store.series_file import DAY, HOUR, LATE_S, MINUTE, Limits, Piece, SeriesFile
+from holdfast_controller.shell.store.series.file import DAY, HOUR, LATE_S, MINUTE, Limits, Piece, SeriesFile
 
 RANKS, LOOK_S = 8, 2
 HOSTS = 1_000

@@ -104,7 +104,9 @@ def main() -> int:
         server.sql("CREATE DATABASE bench")
         url = f"postgresql://holdfast@/bench?host={server.folder}"
         if options.events:
-            from holdfast_controller.shell.store.postgresql import PostgresDatabase  # psycopg may be missing
+            from holdfast_controller.shell.store.databases.postgresql import (
+                PostgresDatabase,  # psycopg may be missing
+            )
 
             file = folder / "filling" / "postgresql"
             asyncio.run(fill_with_ended(PostgresDatabase(url, file), options.events))

@@ -34,7 +34,7 @@ CALLS: list[Row] = [
         "wait",
     ),
     ("such calls a second", f"{C}.shell.enrolment.service:CALLS_PER_S", COUNT, "wait"),
-    ("calls in progress on one connection", f"{C}.shell.main.server:MAX_STREAMS", COUNT, "wait in the client"),
+    ("calls in progress on one connection", f"{C}.shell.main.grpc_server:MAX_STREAMS", COUNT, "wait in the client"),
     ("calls of one user in a burst", f"{C}.shell.calls.caller_limits:CALLS_BURST", COUNT, "wait"),
     ("calls of one user a second", f"{C}.shell.calls.caller_limits:CALLS_PER_S", COUNT, "wait"),
     ("calls that a refused one counts as", f"{C}.shell.calls.caller_limits:REFUSED_COSTS", COUNT, "wait"),
@@ -75,7 +75,7 @@ CALLS: list[Row] = [
     ("series of one metric", "holdfast._daemon.metrics.series:SERIES_MOST", COUNT, "counted together"),
     (
         "connections over gRPC, of all files that the controller may open",
-        f"{C}.shell.main.server:CONNECTIONS_SHARE",
+        f"{C}.shell.main.grpc_server:CONNECTIONS_SHARE",
         SHARE,
         "closed",
     ),

@@ -21,7 +21,7 @@ from holdfast_controller.core.access.rules import Caller
 from holdfast_controller.shell.calls import bounds, caller_limits
 from holdfast_controller.shell.calls.caller_limits import ConcurrencyLimits
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
-from holdfast_controller.shell.main import server
+from holdfast_controller.shell.main import grpc_server
 from holdfast_controller.shell.services import host_pictures, host_service, transfers
 
 __all__ = ["certificates", "config", "controller", "jobs"]
@@ -77,9 +77,9 @@ async def test_each_kind_of_caller_has_a_bound_of_its_own_for_calls_and_for_stre
 
 
 async def test_a_connection_carries_so_many_calls_and_a_message_so_many_bytes() -> None:
-    options = dict(server.OPTIONS)
+    options = dict(grpc_server.OPTIONS)
     assert options["grpc.max_receive_message_length"] == 4 << 20
-    assert options["grpc.max_concurrent_streams"] == server.MAX_STREAMS
+    assert options["grpc.max_concurrent_streams"] == grpc_server.MAX_STREAMS
     assert options["grpc.server_handshake_timeout_ms"] <= 30_000
 
 

@@ -16,7 +16,7 @@ from holdfast import spec, v1
 from holdfast.errors import InvalidInput
 from holdfast.v1 import agent_pb2, enrolment_pb2, host_pb2, job_pb2
 from holdfast_controller.shell.calls import bounds
-from holdfast_controller.shell.main.server import SERVICES
+from holdfast_controller.shell.main.grpc_server import SERVICES
 
 FILES = [
     importlib.import_module(f"holdfast.v1.{module.name}")

@@ -17,9 +17,9 @@ import pytest
 from holdfast._series.block import Block, Track, pack, unpack
 from holdfast._series.figures import Figure
 from holdfast.errors import Unavailable
-from holdfast_controller.shell.store import series_store
-from holdfast_controller.shell.store.series_file import DAY, HOUR, MINUTE, Limits, Piece, SeriesFile, TooFull
-from holdfast_controller.shell.store.series_store import SeriesStore
+from holdfast_controller.shell.store.series import store as series_store
+from holdfast_controller.shell.store.series.file import DAY, HOUR, MINUTE, Limits, Piece, SeriesFile, TooFull
+from holdfast_controller.shell.store.series.store import SeriesStore
 
 START = 1_790_000_000 // DAY * DAY
 

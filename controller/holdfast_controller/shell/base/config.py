@@ -23,7 +23,7 @@ from holdfast_controller.shell.base import audit_syslog
 from holdfast_controller.shell.base.oidc_config import OidcConfig
 from holdfast_controller.shell.base.underuse_config import UnderuseConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleConfig
-from holdfast_controller.shell.store.series_file import Limits
+from holdfast_controller.shell.store.series.file import Limits
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class ControllerConfig:
             except MissingPackages as error:
                 fix = "Install holdfast-controller-postgresql, or pip install 'holdfast[controller,postgresql]'."
                 raise ConfigError(error.message, fix=fix) from error
-            from holdfast_controller.shell.store.postgresql_address import checked
+            from holdfast_controller.shell.store.databases.postgresql_address import checked
 
             checked(self.database_url)
         if not 0 < self.heartbeat_interval < self.suspect_after < self.lost_after:

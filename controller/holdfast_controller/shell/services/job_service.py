@@ -53,7 +53,7 @@ from holdfast_controller.shell.services.spec_checks import check_code, check_sec
 from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
-from holdfast_controller.shell.store.series_store import SeriesStore
+from holdfast_controller.shell.store.series.store import SeriesStore
 
 _PAGE = 100
 _BEFORE = "<"

@@ -28,7 +28,7 @@ from holdfast_controller.shell.services import reliability
 from holdfast_controller.shell.services.goodput import open_gpu_ms
 from holdfast_controller.shell.services.host_pacing import HostPacing
 from holdfast_controller.shell.services.series import SeriesIntake
-from holdfast_controller.shell.store.series_store import SeriesStore
+from holdfast_controller.shell.store.series.store import SeriesStore
 
 if TYPE_CHECKING:
     from holdfast._daemon.loop_watch import LoopWatch

@@ -20,8 +20,8 @@ from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver, now
-from holdfast_controller.shell.store.series_file import DAY, HOUR, MINUTE, Piece, SeriesFile
-from holdfast_controller.shell.store.series_store import SeriesStore
+from holdfast_controller.shell.store.series.file import DAY, HOUR, MINUTE, Piece, SeriesFile
+from holdfast_controller.shell.store.series.store import SeriesStore
 
 EARLIER_S, LATER_S = 2 * DAY, HOUR
 """How far a host's time may be from ours: an agent keeps a day of minutes, and no clock is an hour wrong."""

@@ -161,7 +161,7 @@ def read_answers(database: sa.Connection) -> dict[tuple[str, str], Answer]:
 
 
 def write_secret(database: sa.Connection, kept: KeepSecret) -> None:
-    """Replace a value or forget it. In a file, what was there is overwritten with zeros: see ``sqlite_engine``."""
+    """Replace a value or forget it. In a file, what was there is overwritten with zeros: see ``databases.sqlite``."""
     database.execute(sa.delete(secrets).where(secrets.c.holder == kept.holder, secrets.c.name == kept.name))
     if kept.sealed is not None:
         row = {"holder": kept.holder, "name": kept.name, "sealed": kept.sealed}

@@ -27,13 +27,13 @@ from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
 from holdfast_controller.core.step.actions import Kept
 from holdfast_controller.shell.store import codec, high_water, kept_rows, ledger_rows, meta_rows, sweep
-from holdfast_controller.shell.store.engine import Engine, OutcomeUnknown
+from holdfast_controller.shell.store.databases.engine import Engine, OutcomeUnknown
+from holdfast_controller.shell.store.databases.sqlite import SqliteFile
 from holdfast_controller.shell.store.faults import failing
 from holdfast_controller.shell.store.following import Follower
 from holdfast_controller.shell.store.load import load, write_snapshots
 from holdfast_controller.shell.store.records import Record, history, record_of
 from holdfast_controller.shell.store.schema import events, snapshots
-from holdfast_controller.shell.store.sqlite_engine import SqliteFile
 
 READ_BYTES, ROWS_AT_ONCE = 1 << 20, 1_000
 """Of one portion of a history, and of what is fetched of it together."""
@@ -45,7 +45,9 @@ def store_at(file: Path, url: str = "", on_stand_by: Callable[[str], None] = lam
     """The store in a file of SQLite; with a ``url`` in that database of PostgreSQL. See ``PostgresDatabase``."""
     if not url:
         return Store(file)
-    from holdfast_controller.shell.store.postgresql import PostgresDatabase  # loaded only where it is used
+    from holdfast_controller.shell.store.databases.postgresql import (
+        PostgresDatabase,  # loaded only where it is used
+    )
 
     return Store(PostgresDatabase(url, file.with_name("postgresql"), on_stand_by))
 

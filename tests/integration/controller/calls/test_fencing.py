@@ -26,7 +26,7 @@ from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.shell.backup import accept_loss
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.notify.outbox_store import OutboxStore
-from holdfast_controller.shell.store.engine import Deposed
+from holdfast_controller.shell.store.databases.engine import Deposed
 from holdfast_controller.shell.store.schema import certificates
 from holdfast_controller.shell.store.store import Store
 

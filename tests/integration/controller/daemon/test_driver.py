@@ -22,7 +22,7 @@ from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell import driver as driver_module
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.store.engine import Deposed
+from holdfast_controller.shell.store.databases.engine import Deposed
 from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.store import Store
 

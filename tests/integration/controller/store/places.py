@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from tests.support.postgres import Server
 
-from holdfast_controller.shell.store.engine import Engine
-from holdfast_controller.shell.store.sqlite_engine import SqliteFile
+from holdfast_controller.shell.store.databases.engine import Engine
+from holdfast_controller.shell.store.databases.sqlite import SqliteFile
 
 
 class Place(Protocol):
@@ -50,13 +50,13 @@ class InPostgres:
     database: str
 
     def engine(self) -> Engine:
-        from holdfast_controller.shell.store.postgresql import PostgresDatabase
+        from holdfast_controller.shell.store.databases.postgresql import PostgresDatabase
 
         return PostgresDatabase(self.server.address(self.database), self.path)
 
     def other(self, state_dir: Path, on_stand_by: Callable[[str], None] = lambda _: None) -> Engine:
         """A new engine of a controller on another machine."""
-        from holdfast_controller.shell.store.postgresql import PostgresDatabase
+        from holdfast_controller.shell.store.databases.postgresql import PostgresDatabase
 
         return PostgresDatabase(self.server.address(self.database), state_dir / "postgresql", on_stand_by)
 

@@ -15,8 +15,8 @@ from tests.unit.controller.examples import EVENTS
 from holdfast.errors import StoreError, WrongState
 from holdfast_controller.shell.backup.accept_loss import accept
 from holdfast_controller.shell.store import high_water
+from holdfast_controller.shell.store.databases.sqlite import SqliteFile
 from holdfast_controller.shell.store.faults import Damaged
-from holdfast_controller.shell.store.sqlite_engine import SqliteFile
 from holdfast_controller.shell.store.store import Store
 
 HALF = 20

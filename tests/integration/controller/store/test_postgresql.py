@@ -27,7 +27,7 @@ from holdfast_controller.core.model.cluster import Answer, Cluster
 from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence
 from holdfast_controller.shell.notify.outbox_store import OutboxStore
-from holdfast_controller.shell.store.engine import Deposed
+from holdfast_controller.shell.store.databases.engine import Deposed
 from holdfast_controller.shell.store.store import Store
 
 pytestmark = pytest.mark.require("postgres")
@@ -92,7 +92,7 @@ def test_a_commit_waits_for_a_server_that_is_away(made: InPostgres) -> None:
 def test_a_controller_that_was_frozen_as_a_commit_began_goes_on(
     made: InPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast_controller.shell.store import postgresql
+    from holdfast_controller.shell.store.databases import postgresql
 
     store, _ = opened(made)
     execute = sa.Connection.exec_driver_sql
@@ -112,7 +112,7 @@ def test_a_controller_that_was_frozen_as_a_commit_began_goes_on(
 
 
 def test_a_controller_whose_server_stays_away_says_so(made: InPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast_controller.shell.store import postgresql
+    from holdfast_controller.shell.store.databases import postgresql
 
     monkeypatch.setattr(postgresql, "RECONNECT_FOR_S", 0.5)
     store, _ = opened(made)
@@ -231,7 +231,7 @@ class Looks:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
-    from holdfast_controller.shell.store import postgresql
+    from holdfast_controller.shell.store.databases import postgresql
 
     made = Looks()
     monkeypatch.setattr(postgresql, "time", made)
@@ -388,7 +388,7 @@ def test_errors_of_the_server_say_what_to_do(made: InPostgres) -> None:
 
 
 def test_an_address_that_cannot_be_read_is_named_without_its_password() -> None:
-    from holdfast_controller.shell.store.postgresql_address import checked, name_of
+    from holdfast_controller.shell.store.databases.postgresql_address import checked, name_of
 
     with pytest.raises(ConfigError, match=r"database_url can't be read: .*postgresql://USER@HOST"):
         checked("postgresql://[")

@@ -21,8 +21,9 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.step.actions import KeepEvidence
-from holdfast_controller.shell.store import codec, sqlite_engine
-from holdfast_controller.shell.store.engine import Deposed
+from holdfast_controller.shell.store import codec
+from holdfast_controller.shell.store.databases import sqlite
+from holdfast_controller.shell.store.databases.engine import Deposed
 from holdfast_controller.shell.store.migrate import newest_revision
 from holdfast_controller.shell.store.records import Record, checksum
 from holdfast_controller.shell.store.store import Store
@@ -128,7 +129,7 @@ def test_second_store_on_the_same_file_is_refused_while_the_first_lives(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, _ = opened(path)
-    monkeypatch.setattr(sqlite_engine, "LOCK_WAIT_S", 0.2)
+    monkeypatch.setattr(sqlite, "LOCK_WAIT_S", 0.2)
     with pytest.raises(StoreError, match=r"cannot be used: database is locked.*no other controller"):
         opened(path)
     commit(store, records())
@@ -305,7 +306,8 @@ import sys
 from pathlib import Path
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.step.actions import KeepEvidence
-from holdfast_controller.shell.store import codec, sqlite_engine
+from holdfast_controller.shell.store import codec
+from holdfast_controller.shell.store.databases import sqlite
 from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.store import Store
 

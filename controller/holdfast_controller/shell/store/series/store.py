@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from holdfast._daemon import log
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast_controller.shell.store.series_file import Limits, Piece, SeriesFile
+from holdfast_controller.shell.store.series.file import Limits, Piece, SeriesFile
 
 WAITING_BYTES = 16 << 20
 BATCH = 500

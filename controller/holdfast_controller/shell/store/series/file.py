@@ -4,7 +4,7 @@ Theory of operation. Nothing that the controller decides rests on this file. Wha
 beginning again: one that is damaged is set aside, one that was deleted or replaced is made again, and one that can't be
 written now is tried again later. Blocks come as minutes; minutes of an hour that is over become one block, hours that
 are old become a day of quarter-hours, and what is too old, or too much, goes, the oldest first.
-Every call may take as long as the disk does: all come from one thread of its own (see ``series_store``).
+Every call may take as long as the disk does: all come from one thread of its own (see ``store``).
 """
 
 from __future__ import annotations

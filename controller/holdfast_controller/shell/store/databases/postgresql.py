@@ -25,10 +25,10 @@ from sqlalchemy.dialects import postgresql
 from holdfast._daemon import log
 from holdfast.errors import StoreError
 from holdfast_controller.shell.store import copying, high_water, meta_rows, migrate
-from holdfast_controller.shell.store.engine import DEPOSED_FIX, Deposed, OutcomeUnknown
+from holdfast_controller.shell.store.databases.engine import DEPOSED_FIX, Deposed, OutcomeUnknown
+from holdfast_controller.shell.store.databases.postgresql_address import checked, first_line, name_of
+from holdfast_controller.shell.store.databases.postgresql_text import Dumper, Loader, storable_value
 from holdfast_controller.shell.store.faults import Damaged
-from holdfast_controller.shell.store.postgresql_address import checked, first_line, name_of
-from holdfast_controller.shell.store.postgresql_text import Dumper, Loader, storable_value
 from holdfast_controller.shell.store.records import Record, checksum, row_of
 from holdfast_controller.shell.store.schema import events
 

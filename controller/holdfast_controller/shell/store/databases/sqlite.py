@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from holdfast_controller.shell.store import high_water, sweep
-from holdfast_controller.shell.store.engine import DEPOSED_FIX, Deposed
+from holdfast_controller.shell.store.databases.engine import DEPOSED_FIX, Deposed
 from holdfast_controller.shell.store.faults import inode
 from holdfast_controller.shell.store.migrate import migrate
 from holdfast_controller.shell.store.records import Record, checksum, row_of
