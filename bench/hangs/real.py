@@ -1,11 +1,11 @@
 """The fault matrix and the negatives with real processes: ``python -m bench.hangs.real [NAME ...]``.
 
-Gangs of four processes (``hang_gang.py``) are sampled by the agent's sampler, folded, judged by the controller's
+Gangs of four processes (``gang.py``) are sampled by the agent's sampler, folded, judged by the controller's
 rules, and diagnosed with real stack dumps. What is left out is the network between agent and controller, and the
 relaunch: a case ends with the order to act. Time is compressed: the constants are scaled as ``SCALED`` says; the
 cases marked so run with the constants as shipped.
 
-``hang_real_cases.py`` has the cases themselves.
+``real_cases.py`` has the cases themselves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cases of ``hang_real.py``: each gang's life and how time is compressed for it."""
+"""The cases of ``real.py``: each gang's life and how time is compressed for it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCALED = scaled()
 
 @dataclass(frozen=True)
 class Case:
-    """One gang's life. ``what`` as ``hang_gang.py`` takes it; ``rank`` is who does it, None where all do."""
+    """One gang's life. ``what`` as ``gang.py`` takes it; ``rank`` is who does it, None where all do."""
 
     name: str
     what: str

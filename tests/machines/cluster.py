@@ -125,6 +125,8 @@ def log_in(controller: Machine) -> None:
 @contextlib.contextmanager
 def switched_on(lower: Path, root: Path, *names: str) -> Iterator[Cluster]:
     """Machines on one wire, with nothing of Holdfast's, and gone when this is left."""
+    print()
+    tell(f"booting {', '.join(names)}")
     # Besides, a place on the wire that is no machine, for who looks after them from elsewhere.
     with joined((*names, "admin")) as network:
         network.default_routes()

@@ -83,8 +83,6 @@ class Play:
 
 @pytest.fixture
 def play(lower: Path, tmp_path: Path) -> Iterator[Play]:
-    print()
-    tell("booting two bare machines")
     with switched_on(lower, tmp_path / "machines", "m1", "m2") as cluster:
         found = Play(cluster, tmp_path)
         found.trust()

@@ -31,8 +31,6 @@ systemctl restart holdfast-controller
 @pytest.fixture
 def cluster(lower: Path, tmp_path: Path, packages: list[Path]) -> Iterator[Cluster]:
     """A controller, which is no host, and two hosts; their BMCs are on the wire too."""
-    print()
-    tell("booting three machines")
     with switched_on(lower, tmp_path, "ctl", "gpu-1", "gpu-2") as found:
         made(found, packages)
         found.holdfast("host cordon ctl --reason 'the controller alone'")

@@ -105,8 +105,6 @@ def put(machine: Machine, packages: Sequence[Path], folder: str) -> None:
 @pytest.fixture
 def bare(lower: Path, tmp_path: Path, packages: list[Path]) -> Iterator[Cluster]:
     """A controller's machine, two hosts, and one where the packages were built, which is Ann's; /home is shared."""
-    print()
-    tell("booting four machines")
     with switched_on(lower, tmp_path, "ctl", *HOSTS, "desk") as cluster:
         (cluster.shared / "home").mkdir(mode=0o755)
         for machine in cluster.machines.values():
@@ -169,8 +167,6 @@ def test_the_page_leads_from_bare_machines_to_a_job_on_two_hosts(bare: Cluster) 
 
 def test_by_hand_and_by_the_page_on_joining(lower: Path, tmp_path: Path, packages: list[Path]) -> None:
     install, joining = Page("install", languages=SHELL), Page("joining", languages=SHELL)
-    print()
-    tell("booting a machine")
     with switched_on(lower, tmp_path, "ctl") as cluster, contextlib.ExitStack() as stack:
         ctl = cluster["ctl"]
         ctl.sh("sed -i 's/ ctl$/ ctl ctl.lab/' /etc/hosts")

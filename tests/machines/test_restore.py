@@ -50,8 +50,6 @@ def called(cluster: Cluster, name: str) -> None:
 @pytest.fixture
 def cluster(lower: Path, tmp_path: Path, packages: list[Path]) -> Iterator[Cluster]:
     """A controller, a host, a machine with nothing yet, and one for Prometheus."""
-    print()
-    tell("booting four machines")
     with switched_on(lower, tmp_path, "old", "gpu", "new", "mon") as found:
         parts = {
             "old": ("controller", "client"),

@@ -22,8 +22,6 @@ TRAIN = "exec python3 train.py --epochs 60 --checkpoint-every 20 --step-time $(c
 @pytest.fixture
 def cluster(lower: Path, tmp_path: Path, packages: list[Path]) -> Iterator[Cluster]:
     """With all hosts ready, and the example training in /shared/digits."""
-    print()
-    tell("booting three machines")
     with switched_on(lower, tmp_path, "m1", "m2", "m3") as found:
         made(found, packages)
         shutil.copytree(ROOT / "examples/digits", found.shared / "digits")

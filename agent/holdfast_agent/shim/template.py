@@ -1,4 +1,4 @@
-"""A Python that has the shim's code loaded and forks itself into shims: `python -I -S shim_template.py FD`.
+"""A Python that has the shim's code loaded and forks itself into shims: `python -I -S template.py FD`.
 
 A fork takes half a millisecond where a Python start takes tens of them, and the shims share its pages. On each byte
 that comes through FD, a unix stream socket, with one descriptor beside it, it forks a shim that talks over that
