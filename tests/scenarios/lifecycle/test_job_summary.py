@@ -1,346 +1,21 @@
-"""A job in words, in the situations that a user meets: is it healthy, what happened, what was done, what to do.
-
-Longer than 400 lines because each situation is shown beside the words that it gives.
-"""
+"""A job in words, in the situations that a user meets: is it healthy, what happened, what was done, what to do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import pytest
-from tests.scenarios.hang_stories import hangs_until_restart
-from tests.scenarios.queue_stories import policies
-from tests.scenarios.training import training
-from tests.scenarios.world import World, gang
+from tests.scenarios.lifecycle import situations
+from tests.scenarios.world import World
 
-from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
-from holdfast.hang.thresholds import Action
-from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall, moment
-from holdfast_controller.core.model.gang import Retries, Strategy
 from holdfast_controller.core.model.recovery import EndReason
-from holdfast_controller.core.scheduling.pending_reason import QueueView
-from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.views.interruptions import CAUSES
-from holdfast_controller.core.views.job_summary import Condition, Summary, summary_of
-
-
-def summary(world: World, job: str = "a") -> Summary:
-    queue = QueueView(world.cluster, schedulable_hosts(world.cluster), world.policies.quotas)
-    return summary_of(world.cluster, world.cluster.jobs[job], queue, Now(Mono(world.mono), Wall(world.wall)))
-
-
-def running(hosts: int = 3, **rules: object) -> World:
-    world = World(hosts=hosts)
-    world.submit("a", gang(**rules))  # type: ignore[arg-type]
-    world.run("a")
-    return world
-
-
-def steps(world: World, step: float | None = 48_120.0, total: float | None = None, **output: Any) -> None:
-    """Both workers report progress."""
-    job = world.cluster.jobs["a"]
-    for member, place in zip(job.gang.members, job.places, strict=True):
-        ranks = tuple(RankFeatures(rank, Motion.WORKING, world.mono) for rank in member.ranks)
-        features = OutputFeatures(world.mono, step, step_total=total, **output)
-        world.features("a", WorkerFeatures(member.name, place.host, world.mono, ranks, features))
-    world.wait(1, beating=list(world.sessions))
-
-
-def fail(world: World, said: tuple[str, ...] = ("ValueError: bad batch",)) -> None:
-    generation = world.cluster.jobs["a"].generation
-    world.exit("a", 1, 7, said=said, message="exited with code 7")
-    if not world.cluster.jobs["a"].terminal:
-        world.exit("a", 0, "STOPPED:15", generation)
-
-
-# --- Situations ---------------------------------------------------------------------------------------------------
-
-
-def queued_behind_quota() -> World:
-    world = World(hosts=2, policies=policies(any=Quota(gpus=4)))
-    world.submit("b", gang(1))
-    world.submit("a", gang(1))
-    return world
-
-
-def queued_for_space() -> World:
-    world = World(hosts=2)
-    world.submit("b", gang(1))
-    world.submit("c", gang(1, gpus=2))
-    world.submit("a", gang(1))
-    return world
-
-
-def queued_behind_another() -> World:
-    world = World(hosts=1)
-    for name in ("c", "b", "a"):
-        world.submit(name, gang(1))
-    return world
-
-
-def no_host() -> World:
-    world = World()
-    world.submit("a", gang(1))
-    return world
-
-
-def starting() -> World:
-    world = World(hosts=2)
-    world.submit("a", gang())
-    return world
-
-
-def trains() -> World:
-    world = running()
-    steps(world, total=120_000.0)
-    return world
-
-
-def counts_epochs() -> World:
-    world = running()
-    steps(world, None, total=200.0, bar_step=40.0)
-    return world
-
-
-def evaluates() -> World:
-    world = running()
-    steps(world, phase="evaluate")
-    return world
-
-
-def trains_for(*step_s: float) -> World:
-    """A step is reported each minute or so; each of these is the time of a step, for an hour."""
-    world, step = running(), 0.0
-    for each in step_s:
-        for _ in range(61):
-            world.wait(59, beating=list(world.sessions))
-            step += 60 / each
-            steps(world, step, total=120_000.0)
-    return world
-
-
-def trains_as_usual() -> World:
-    return trains_for(1.5, 1.45)
-
-
-def trains_slower() -> World:
-    return trains_for(1.5, 2.0)
-
-
-def says_nothing() -> World:
-    world = running()
-    steps(world, None)
-    return world
-
-
-def suspected() -> World:
-    program = training()
-    program.stands_still(40)
-    return program.world
-
-
-def hang_only_reported() -> World:
-    program = training(action=Action.NOTIFY)
-    program.stands_still(40)
-    return program.world
-
-
-def hang_held() -> World:
-    program = training()
-    program.world.hold("a", 3600.0)
-    program.stands_still(120)
-    return program.world
-
-
-def hang_relaunching() -> World:
-    program = training()
-    hangs_until_restart(program)
-    return program.world
-
-
-def hang_relaunched() -> World:
-    program = training()
-    hangs_until_restart(program)
-    for rank in (0, 1):
-        program.world.exit("a", rank, "HANG_KILLED:9", 1)
-    program.restarts()
-    steps(program.world, 700.0)
-    return program.world
-
-
-def hang_again() -> World:
-    program = training(max_hang_restarts=3)
-    program.comes_back, program.step = True, 700.0
-    for _ in range(2):
-        hangs_until_restart(program)
-        generation = program.world.cluster.jobs["a"].generation - 1
-        for rank in (0, 1):
-            program.world.exit("a", rank, "HANG_KILLED:9", generation)
-        program.restarts()
-        program.trains(300)
-    return program.world
-
-
-def relaunching() -> World:
-    world = running()
-    fail(world)
-    return world
-
-
-def relaunched() -> World:
-    world = running()
-    fail(world)
-    world.wait(20, beating=list(world.sessions))
-    world.run("a")
-    steps(world)
-    return world
-
-
-def backs_off() -> World:
-    world = World(hosts=2)
-    world.submit("a", replace(gang(), retries=Retries(backoff_s=60.0)))
-    world.run("a")
-    fail(world)
-    world.launch("a")
-    return world
-
-
-def fails_again() -> World:
-    world = running()
-    for step in (10.0, 5.0):
-        steps(world, step)
-        fail(world)
-        world.run("a")
-    steps(world, 4.0)
-    return world
-
-
-def host_silent() -> World:
-    world = running()
-    world.hang_up("host-1")
-    world.wait(20, beating=["host-0", "host-2"])
-    return world
-
-
-def host_lost_waits_for_fence() -> World:
-    world = running()
-    world.hang_up("host-1")
-    world.wait(100, beating=["host-0", "host-2"])
-    return world
-
-
-def host_lost_and_left() -> World:
-    world = running(replace_when_lost=True, hosts=2)
-    world.hang_up("host-1")
-    world.wait(100, beating=["host-0"])
-    world.exit("a", 0, "STOPPED:15")
-    world.report("a", 0, "EMPTY")
-    return world
-
-
-def outlives_kill() -> World:
-    world = running()
-    fail(world)
-    world.report("a", 1, "STUCK", message="host-1: pid 5 is in D state")
-    return world
-
-
-def held() -> World:
-    world = running()
-    steps(world)
-    world.hold("a", 3600.0)
-    return world
-
-
-def drained() -> World:
-    world = running()
-    world.drain("host-1", 0.0)
-    world.wait(1, beating=list(world.sessions))
-    return world
-
-
-def draining(deadline_s: float | None) -> Callable[[], World]:
-    def situation() -> World:
-        world = running()
-        steps(world)
-        world.drain("host-1", deadline_s)
-        world.wait(1, beating=list(world.sessions))
-        return world
-
-    return situation
-
-
-def preempted() -> World:
-    world = World(hosts=1)
-    world.submit("a", gang(1, strategy=Strategy.SPOT))
-    world.run("a")
-    world.submit("b", gang(1))
-    world.exit("a", 0, "STOPPED:15")
-    world.report("a", 0, "EMPTY")
-    return world
-
-
-def paused() -> World:
-    world = running()
-    world.pause("a")
-    for rank in (0, 1):
-        world.exit("a", rank, "STOPPED:15")
-    world.empty("a")
-    return world
-
-
-def pausing() -> World:
-    world = running()
-    world.pause("a")
-    return world
-
-
-def succeeded() -> World:
-    world = running()
-    world.wait(3700, beating=list(world.sessions))
-    for rank in (0, 1):
-        world.exit("a", rank, 0)
-    world.empty("a")
-    return world
-
-
-def failed() -> World:
-    world = running(max_worker_restarts=0)
-    fail(world)
-    world.empty("a")
-    return world
-
-
-def cancelled() -> World:
-    world = running()
-    world.cancel("a", by="bob")
-    for rank in (0, 1):
-        world.exit("a", rank, "STOPPED:15")
-    world.empty("a")
-    return world
-
-
-def cancelling() -> World:
-    world = running()
-    world.cancel("a")
-    return world
-
-
-def expired() -> World:
-    world = World(hosts=1)
-    world.submit("b", gang(1))
-    world.run("b")
-    world.submit("a", gang(1, max_wait_s=600.0))
-    world.wait(700, beating=["host-0"])
-    return world
-
+from holdfast_controller.core.views.job_summary import Condition
 
 SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
     (
-        queued_behind_quota,
+        situations.queued_behind_quota,
         Condition.WAITS,
         "Over quota: project default uses 4 of its 4 GPUs; this job needs 4",
         "ann submitted it at 13:48:20 UTC",
@@ -348,7 +23,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing: it starts by itself; end it now by: holdfast cancel a",
     ),
     (
-        queued_for_space,
+        situations.queued_for_space,
         Condition.WAITS,
         "Needs 4 GPUs on one host (2 free on the best, host-1)",
         "ann submitted it at 13:48:20 UTC",
@@ -357,7 +32,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "by: holdfast cancel a",
     ),
     (
-        queued_behind_another,
+        situations.queued_behind_another,
         Condition.WAITS,
         "Behind b in the queue, which needs 4 GPUs on one host (0 free on the best)",
         "ann submitted it at 13:48:20 UTC",
@@ -366,7 +41,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "by: holdfast cancel a",
     ),
     (
-        no_host,
+        situations.no_host,
         Condition.WAITS,
         "No host has joined yet",
         "ann submitted it at 13:48:20 UTC",
@@ -375,7 +50,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "by: holdfast cancel a",
     ),
     (
-        starting,
+        situations.starting,
         Condition.WAITS,
         "Being prepared on host-0, host-1",
         "ann submitted it at 13:48:20 UTC",
@@ -383,7 +58,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing: it goes on by itself",
     ),
     (
-        trains,
+        situations.trains,
         Condition.WORKS,
         "Trains: step 48,120 of 120,000",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
@@ -391,7 +66,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing",
     ),
     (
-        counts_epochs,
+        situations.counts_epochs,
         Condition.WORKS,
         "Trains: 40 of 200",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
@@ -399,7 +74,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing",
     ),
     (
-        evaluates,
+        situations.evaluates,
         Condition.WORKS,
         "Evaluates: step 48,120",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
@@ -407,7 +82,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing",
     ),
     (
-        trains_as_usual,
+        situations.trains_as_usual,
         Condition.WORKS,
         "Trains: step 4,964 of 120,000, 1.45 s a step, as usual",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
@@ -415,7 +90,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing",
     ),
     (
-        trains_slower,
+        situations.trains_slower,
         Condition.WORKS,
         "Trains: step 4,270 of 120,000, 2.00 s a step, 33 % slower than in its best hour",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
@@ -423,7 +98,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing",
     ),
     (
-        says_nothing,
+        situations.says_nothing,
         Condition.WORKS,
         "Runs: workerpool0-0 rank 0 and 1 more works (it works)",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
@@ -431,7 +106,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing",
     ),
     (
-        suspected,
+        situations.suspected,
         Condition.RECOVERS,
         "Probably hangs since 13:53:20 UTC",
         "No rank of 2 has moved for 30 s (longest before: 0 s), and nothing new was printed for 30 s; "
@@ -441,7 +116,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing: it is relaunched by itself unless it moves; now by: holdfast job restart a",
     ),
     (
-        hang_only_reported,
+        situations.hang_only_reported,
         Condition.NEEDS_YOU,
         "Hangs since 13:53:20 UTC, and is only reported",
         "No rank of 2 has moved for 30 s (longest before: 0 s), and nothing new was printed for 30 s; "
@@ -451,7 +126,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "See where it stands (holdfast job stacks a), and relaunch it by: holdfast job restart a",
     ),
     (
-        hang_held,
+        situations.hang_held,
         Condition.NEEDS_YOU,
         "Hangs since 13:53:20 UTC, and action on hangs is off until 14:53:20 UTC",
         "No rank of 2 has moved for 30 s (longest before: 0 s), and nothing new was printed for 30 s; "
@@ -461,7 +136,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Turn it on again by: holdfast job hang-action a on",
     ),
     (
-        hang_relaunching,
+        situations.hang_relaunching,
         Condition.RECOVERS,
         "Restarting in place on host-0, host-1",
         "1 interruption at 13:53:20 UTC: it hung: workerpool0-0 rank 0 and workerpool1-0 rank 1 wait in all_reduce",
@@ -469,7 +144,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing: it goes on by itself",
     ),
     (
-        hang_relaunched,
+        situations.hang_relaunched,
         Condition.WORKS,
         "Trains: step 700",
         "1 interruption at 13:53:20 UTC: it hung: workerpool0-0 rank 0 and workerpool1-0 rank 1 wait in all_reduce",
@@ -477,7 +152,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing",
     ),
     (
-        hang_again,
+        situations.hang_again,
         Condition.NEEDS_YOU,
         "Trains: step 700; it was relaunched 2 times in a row because it hung, 3 at most",
         "2 interruptions, the last at 13:59:35 UTC: it hung: workerpool0-0 rank 0 and workerpool1-0 "
@@ -487,7 +162,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "See where it hung: holdfast job hangs a",
     ),
     (
-        relaunching,
+        situations.relaunching,
         Condition.RECOVERS,
         "Restarting in place on host-0, host-1",
         "1 interruption at 13:48:20 UTC: workerpool1-0 rank 1: exited with code 7; it raised ValueError: bad batch",
@@ -495,7 +170,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing: it goes on by itself",
     ),
     (
-        relaunched,
+        situations.relaunched,
         Condition.WORKS,
         "Trains: step 48,120",
         "1 interruption at 13:48:20 UTC: workerpool1-0 rank 1: exited with code 7; it raised ValueError: bad batch",
@@ -503,7 +178,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing",
     ),
     (
-        backs_off,
+        situations.backs_off,
         Condition.RECOVERS,
         "Backs off after a failure until 13:49:20 UTC; at once by: holdfast job restart a",
         "1 interruption at 13:48:20 UTC: workerpool1-0 rank 1: exited with code 7; it raised ValueError: bad batch",
@@ -511,7 +186,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing: it goes on by itself; now by: holdfast job restart a",
     ),
     (
-        fails_again,
+        situations.fails_again,
         Condition.NEEDS_YOU,
         "Trains: step 4; it failed 2 times in a row in the same way; without progress it fails for good at 3",
         "2 interruptions, the last at 13:48:22 UTC: workerpool1-0 rank 1: exited with code 7; it raised "
@@ -520,7 +195,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "See what it wrote last: holdfast logs a --generation 2 --tail 100",
     ),
     (
-        host_silent,
+        situations.host_silent,
         Condition.RECOVERS,
         "Nothing is heard from host-1 since 13:48:20 UTC; its ranks may run on there, so the job waits "
         "for it, or for: holdfast host fence host-1",
@@ -529,7 +204,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing: it goes on by itself; now by: holdfast host fence host-1",
     ),
     (
-        host_lost_waits_for_fence,
+        situations.host_lost_waits_for_fence,
         Condition.NEEDS_YOU,
         "Nothing is heard from host-1 since 13:48:20 UTC; its ranks may run on there, so the job waits "
         "for it, or for: holdfast host fence host-1",
@@ -538,7 +213,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Once that host is switched off for certain, and not before: holdfast host fence host-1",
     ),
     (
-        host_lost_and_left,
+        situations.host_lost_and_left,
         Condition.RECOVERS,
         "Needs 4 GPUs on one host (0 free on the best); 1 of 2 workers would fit now; host-1 is lost "
         "since 13:48:20 UTC, and what it held is free once it returns, or by: holdfast host fence host-1",
@@ -548,7 +223,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing: it goes on by itself; now by: holdfast host fence host-1",
     ),
     (
-        outlives_kill,
+        situations.outlives_kill,
         Condition.NEEDS_YOU,
         "host-1: pid 5 is in D state; it goes on once that is over, or by: holdfast host fence host-1",
         "1 interruption at 13:48:20 UTC: workerpool1-0 rank 1: exited with code 7; it raised ValueError: bad batch",
@@ -556,7 +231,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Once that host is switched off for certain, and not before: holdfast host fence host-1",
     ),
     (
-        held,
+        situations.held,
         Condition.WORKS,
         "Trains: step 48,120",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
@@ -564,7 +239,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing; action on hangs is off until 14:48:21 UTC, turn it on by: holdfast job hang-action a on",
     ),
     (
-        drained,
+        situations.drained,
         Condition.RECOVERS,
         "Being placed again; waits for its workers to be gone from host-0, host-1",
         "1 interruption at 13:48:20 UTC: host host-1 was drained",
@@ -573,7 +248,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing: it goes on by itself",
     ),
     (
-        draining(None),
+        situations.draining(None),
         Condition.WORKS,
         "Trains: step 48,120; host-1 is being drained and waits for the job to end",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
@@ -581,7 +256,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing",
     ),
     (
-        draining(600.0),
+        situations.draining(600.0),
         Condition.WORKS,
         "Trains: step 48,120; host-1 is being drained, and its workers move to other hosts at 13:58:21 UTC",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
@@ -589,7 +264,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing",
     ),
     (
-        preempted,
+        situations.preempted,
         Condition.WAITS,
         "Needs 4 GPUs on one host (0 free on the best)",
         "1 interruption at 13:48:20 UTC: job b was placed first",
@@ -598,7 +273,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "by: holdfast cancel a",
     ),
     (
-        paused,
+        situations.paused,
         Condition.WAITS,
         "Paused; it holds no hosts",
         "It ran from 13:48:20 UTC on, and was paused by ann",
@@ -606,7 +281,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Go on with it by: holdfast job resume a",
     ),
     (
-        pausing,
+        situations.pausing,
         Condition.WAITS,
         "Being paused; waits for its workers to be gone from host-0, host-1",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
@@ -614,7 +289,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing: it goes on by itself",
     ),
     (
-        succeeded,
+        situations.succeeded,
         Condition.ENDED,
         "Succeeded after 62 min",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
@@ -622,7 +297,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing",
     ),
     (
-        failed,
+        situations.failed,
         Condition.ENDED,
         "Failed after 0 s: rank 1: ValueError: bad batch",
         "The replica workerpool1-0 exited with a non-zero status of 7. Termination reason: Error",
@@ -630,7 +305,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "See what it wrote last: holdfast logs a --rank 1 --tail 100",
     ),
     (
-        cancelled,
+        situations.cancelled,
         Condition.ENDED,
         "Cancelled after 0 s: the job was cancelled by bob",
         "The job was cancelled by bob",
@@ -638,7 +313,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing; submit it again with: holdfast job rerun a",
     ),
     (
-        cancelling,
+        situations.cancelling,
         Condition.WAITS,
         "Ends as CANCELLED: waits for its workers to be gone from host-0, host-1",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
@@ -646,7 +321,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Nothing: it ends by itself",
     ),
     (
-        expired,
+        situations.expired,
         Condition.ENDED,
         "Expired: the job waited 10 min for hosts, as long as it may: needs 4 GPUs "
         "on one host (0 free on the best)",
@@ -665,7 +340,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
 def test_four_questions_are_answered(
     situation: Callable[[], World], condition: Condition, health: str, happened: str, done: str, advice: str
 ) -> None:
-    found = summary(situation())
+    found = situations.summary(situation())
     assert (found.condition, found.health, found.happened, found.done, found.advice) == (
         condition,
         health,
@@ -681,15 +356,15 @@ def test_four_questions_are_answered(
 @pytest.mark.parametrize(
     ("situation", "line"),
     [
-        (trains, "Trains: step 48,120 of 120,000"),
-        (relaunched, "Trains: step 48,120; 1 interruption"),
-        (hang_held, "Hangs since 13:53:20 UTC, and action on hangs is off until 14:53:20 UTC; turn it on again by: "
-         "holdfast job hang-action a on"),
-        (failed, "Failed after 0 s: rank 1: ValueError: bad batch"),
+        (situations.trains, "Trains: step 48,120 of 120,000"),
+        (situations.relaunched, "Trains: step 48,120; 1 interruption"),
+        (situations.hang_held, "Hangs since 13:53:20 UTC, and action on hangs is off until 14:53:20 UTC; "
+         "turn it on again by: holdfast job hang-action a on"),
+        (situations.failed, "Failed after 0 s: rank 1: ValueError: bad batch"),
     ],
 )  # fmt: skip
 def test_one_line_says_what_matters_most(situation: Callable[[], World], line: str) -> None:
-    assert summary(situation()).headline == line
+    assert situations.summary(situation()).headline == line
 
 
 def test_every_reason_of_an_interruption_has_words() -> None:

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from tests.unit.controller.examples import EVENTS, GANG
+from tests.unit.controller.examples import EVENTS
+from tests.unit.controller.job_examples import GANG
 
 from holdfast._session.assignment import Assignment, Phase, Rendezvous
 from holdfast._session.reports import WorkerId

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.controller.examples import EVENTS, GANG, HOST_EVENTS, JOB_EVENTS
+from tests.unit.controller.examples import EVENTS, HOST_EVENTS
+from tests.unit.controller.job_examples import GANG, JOB_EVENTS
 
 from holdfast._session.reports import Exit, ExitReason
 from holdfast.hang.judge.finding import Rule

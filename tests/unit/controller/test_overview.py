@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.controller.examples import GANG
+from tests.unit.controller.job_examples import GANG
 
 from holdfast.hang.judge.finding import Rule
 from holdfast_controller.core import events as ev

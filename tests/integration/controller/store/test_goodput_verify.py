@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.unit.controller.ledger.goodput_stories import Story
+from tests.unit.controller.ledger.goodput_story import Story
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.shell.driver import Driver

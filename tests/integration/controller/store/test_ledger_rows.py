@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from tests.integration.controller.store.places import Place
 from tests.integration.controller.store.test_store import opened, record
-from tests.unit.controller.ledger.goodput_stories import Story
+from tests.unit.controller.ledger.goodput_story import Story
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold

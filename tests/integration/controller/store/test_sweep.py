@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.integration.controller.store.places import Place
 from tests.integration.controller.store.test_store import commit, folded, opened, record, same
-from tests.unit.controller.examples import GANG, INVENTORY
+from tests.unit.controller.job_examples import GANG, INVENTORY
 
 from holdfast._base import failpoints
 from holdfast.errors import StoreError

@@ -7,7 +7,7 @@ from typing import Any
 from bench.goodput_cost import story as restarts_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.controller.ledger.goodput_stories import Story
+from tests.unit.controller.ledger.goodput_story import Story
 
 from holdfast._session.reports import ExitReason
 from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.controller.examples import EXIT, GANG, INVENTORY, JOB_EVENTS
+from tests.unit.controller.job_examples import EXIT, GANG, INVENTORY, JOB_EVENTS
 
 from holdfast._daemon.metrics.series import Family, Histogram
 from holdfast._session.reports import ExitReason

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.unit.controller.examples import GANG, job
+from tests.unit.controller.examples import job
+from tests.unit.controller.job_examples import GANG
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.output_archive import on_archived

@@ -9,7 +9,8 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.controller.examples import EVENTS, GANG
+from tests.unit.controller.examples import EVENTS
+from tests.unit.controller.job_examples import GANG
 
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core import events as ev

@@ -1,0 +1,125 @@
+"""Stories of a job's time in which clocks, counts or reports are unusual."""
+
+from __future__ import annotations
+
+from tests.unit.controller.ledger.goodput_story import EPOCH_S, Story, check
+
+from holdfast._session.reports import ExitReason
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.model.goodput import Category
+from holdfast_controller.core.model.recovery import EndReason
+
+
+def restart_in_fractions_of_seconds() -> None:
+    s = Story(start_s=3600.4567)
+    s.run(10.1234, 14.9876, 15.3333)
+    s.restart(115.7777, EndReason.HANG, 100.25, diagnose_s=5.5, not_before=200.0)
+    s.exit(116.1, ExitReason.STOPPED)
+    s.launch(117.001)
+    s.start(118.0009)
+    s.end(218.123)
+    found = s.sums()
+    check(found["diagnose", "HANG"] == 8 * 5.5, "diagnose", str(found))
+    check(abs(found["detect", "HANG"] - 8 * 10.0277) < 0.1, "detect", str(found))
+    check(abs(found["back_off", "HANG"] - 8 * 0.901) < 0.1, "back-off until the launch", str(found))
+
+
+def clock_is_set_back() -> None:
+    s = Story()
+    s.run()
+    s.restart(-4000, EndReason.NONZERO_EXIT, -5000)
+    s.launch(-3900)
+    s.start(-3899)
+    s.restart(100, EndReason.SIGNALED, 1e6)
+    s.launch(101)
+    s.start(102)
+    s.end(202)
+    found = s.sums()
+    check(found["ran", "WORK"] == 8 * (85 + 100), "ran", str(found))
+    check(all(s > 0 for s in found.values()), "no negative sums", str(found))
+
+
+def days_are_cut_at_midnight() -> None:
+    s = Story(start_s=86_400 - 60)
+    s.run()
+    s.end(115)
+    days = {key.split("|")[0] for key in s.oracle.statements["a"].ledger.sums}
+    first = int(EPOCH_S) // 86_400
+    check(days == {str(first), str(first + 1)}, "days", str(days))
+    before = sum(ms for key, ms in s.oracle.statements["a"].ledger.sums.items() if key.startswith(str(first)))
+    check(before == 8 * 50_000, "before midnight", str(before))
+
+
+def ranks_without_gpus() -> None:
+    s = Story(gpus=0, processes=3)
+    s.run()
+    s.end(115)
+    found = s.sums()
+    check(found["ran", "WORK"] == 6 * 100, "rank-seconds", str(found))
+    check(s.oracle.statements["a"].ranks, "said to be ranks", "")
+
+
+def restored_from_a_backup() -> None:
+    s = Story()
+    s.run()
+    s.take(300, ev.ClusterRestored, sequence=10_000, taken_at=s.wall(100))
+    s.of_job(310, ev.JobCleared, reason="")
+    s.end(410)
+    found = s.sums()
+    check(found["unseen", "CONTROLLER_RESTORED"] == 8 * 210, "unseen", str(found))
+    check(found["ran", "WORK"] == 8 * (85 + 100), "ran", str(found))
+
+
+def many_restarts_stay_bounded() -> None:
+    s = Story(snapshot_every=100)
+    s.run()
+    at = 20
+    for _ in range(300):
+        s.progress(at + 5, at - 5, first=(at, 1.0), last=(at + 5, 5.0), saved=[(at + 2, 3.0)])
+        s.restart(at + 5, EndReason.SIGNALED)
+        s.launch(at + 6)
+        s.start(at + 7)
+        at += 10
+        ledger = s.oracle.cluster.jobs["a"].ledger
+        assert ledger is not None
+        check(sum(len(tape.spans) for tape in ledger.live) < 40, "bounded", f"{len(ledger.live[0].spans)} spans")
+    s.end(at)
+
+
+def wrong_progress_moves_no_sums() -> None:
+    s = Story()
+    s.run()
+    wild = [(1e7, 2e7, Category.SAVE), (-5e6, 16, Category.EVALUATE), (90, 80, Category.PAUSE)]
+    s.progress(115, -1e6, first=(1e6, 50.0), last=(-1e6, 3.0), saved=[(1e8, 99.0)], apart=wild)
+    s.restart(115, EndReason.SIGNALED, 1e9)
+    s.launch(116)
+    s.start(117)
+    s.progress(217, 117, first=(-50, 7.0), last=(300, 1e300), resumed=1e200)
+    s.end(217)
+
+
+def late_failure_times_do_not_reach_behind_progress() -> None:
+    s = Story()
+    s.run()
+    s.progress(115, 15, first=(15, 0.0), last=(105, 90.0), saved=[(105, 90.0)])
+    s.restart(115, EndReason.SIGNALED, -7000)
+    s.launch(116)
+    s.start(117)
+    s.end(217)
+    found = s.sums()
+    check(found["detect", "SIGNALED"] == 8 * 10, "only since its last step", str(found))
+
+
+def upgrade_begins_the_ledger() -> None:
+    """A job that was running when the ledger began has an incomplete one, from its newest event on."""
+    from holdfast_controller.core.fold.allocation import recount
+
+    s = Story()
+    s.run()
+    job = s.oracle.cluster.jobs["a"]
+    job.ledger = None
+    recount(s.oracle.cluster)
+    check(job.ledger is not None, "begun", "")
+    assert job.ledger is not None
+    check(not job.ledger.complete and job.ledger.since == s.ms(15), "since", str(job.ledger))
+    check(job.ledger.live[0].spans[0].category is Category.RAN, "ran", str(job.ledger.live))
