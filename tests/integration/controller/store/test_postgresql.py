@@ -344,7 +344,8 @@ def test_a_start_may_take_longer_than_a_transaction_may_stand_still(
     made: InPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from holdfast_controller.core.fold.allocation import recount
-    from holdfast_controller.shell.store import load, postgresql
+    from holdfast_controller.shell.store import load
+    from holdfast_controller.shell.store.databases import postgresql
 
     store, _ = opened(made)
     commit(store, records())
@@ -458,7 +459,8 @@ def test_a_controller_that_makes_a_copy_goes_on_writing(
 def test_a_copy_may_take_longer_than_a_transaction_may_stand_still(
     made: InPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast_controller.shell.store import copying, postgresql
+    from holdfast_controller.shell.store import copying
+    from holdfast_controller.shell.store.databases import postgresql
 
     monkeypatch.setitem(postgresql.SESSION, "idle_in_transaction_session_timeout", "200ms")
     digest = copying._digest
