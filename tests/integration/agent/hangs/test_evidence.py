@@ -391,6 +391,7 @@ async def test_the_budget_ends_a_diagnosis_and_keeps_what_is_there(
 ) -> None:
     for _ in range(4):
         gang.start(shutil.which("sleep") or "sleep", "600")
+    until(lambda: all(state(rank.pid) == "S" for rank in gang.ranks))
     box.add("py-spy", "PATH=/usr/bin:/bin\nexec sleep 600\n")
     found = await examine(gang, tools=box.tools(monkeypatch), budget_s=1.9)
     assert found.notes == ("not everything could be read within 1.9 s",)
