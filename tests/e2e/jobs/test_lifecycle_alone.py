@@ -20,7 +20,7 @@ def test_only_the_worker_that_failed_is_relaunched_under_the_same_addresses(
     trio: DevCluster, tmp_path: Path
 ) -> None:
     crash = "[ $RANK = 2 ] && [ $HOLDFAST_GENERATION = 1 ] && { until [ -e crash ]; do sleep 0.05; done; exit 9; }"
-    script = f"{TELL} {ADDRESSES} echo $HOLDFAST_WORKER in $HOLDFAST_GENERATION; {crash}; {UNTIL_GO}"
+    script = f"{ADDRESSES} {TELL} echo $HOLDFAST_WORKER in $HOLDFAST_GENERATION; {crash}; {UNTIL_GO}"
     job_id = submit(trio, tmp_path, script, workers=3, restartScope="WORKER")
     before = trio.reach(job_id, "RUNNING", timeout=60)
     pids = pids_of(before)

@@ -396,6 +396,5 @@ async def test_the_budget_ends_a_diagnosis_and_keeps_what_is_there(
     found = await examine(gang, tools=box.tools(monkeypatch), budget_s=1.9)
     assert found.notes == ("not everything could be read within 1.9 s",)
     problems = [rank.process.looks[0].python.problem for rank in found.ranks]
-    assert problems.count("py-spy did not answer within 1 s and was killed") == 2
-    assert problems.count("not in time") == 2
+    assert sorted(problems) == ["not in time"] * 2 + ["py-spy did not answer within 1 s and was killed"] * 2
     assert all(rank.process.looks[0].vector.state == "S" for rank in found.ranks)
