@@ -211,6 +211,9 @@ def test_words_that_are_on_their_way_through_a_pipe_are_waited_for(shim: Shim, r
     assert (exited["reason"], exited["status"], empty["ev"]) == ("NONZERO_EXIT", 1 << 8, "empty")
 
 
+@pytest.mark.races(
+    reason="on busy cores the shim may reap the rank after the second for which it waits for its pipe"
+)
 def test_a_pipe_that_is_held_open_delays_an_exit_and_no_more(shim: Shim) -> None:
     shim.launch(1, shim.rank("/bin/bash", "-c", "exec > >(cat) 2>&1; sleep 600 & echo last; exit 3"))
     exited = shim.until("exited")[-1]
