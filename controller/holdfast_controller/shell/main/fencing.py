@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,8 @@ from holdfast_controller.shell.base.config import FenceConfig
 from holdfast_controller.shell.driver import Driver
 
 BY = "fence command"
+CALL = "HOLDFAST_CALL"
+"""The variable of one call alone: another of the same host at the same time may be another controller's."""
 AT_ONCE = 8
 """Commands that run at the same time; the others wait."""
 KEPT_BYTES = 4096
@@ -80,7 +83,7 @@ class Fencing:
 
 
 def environment(action: CallFence) -> Mapping[str, str]:
-    """The environment of the command, and all of it."""
+    """The variables that tell the command of its host; ``run`` adds that of the call, and there are no others."""
     return {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "LANG": "C.UTF-8",
@@ -93,13 +96,14 @@ def environment(action: CallFence) -> Mapping[str, str]:
 
 async def run(command: Sequence[str], env: Mapping[str, str], within_s: float) -> Outcome:
     """Run a command to its end, or for so long. Nothing that it started is left, in whichever session."""
+    call = secrets.token_hex(16)
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env=env,
+            env={**env, CALL: call},
             cwd="/",
             start_new_session=True,
         )
@@ -118,7 +122,7 @@ async def run(command: Sequence[str], env: Mapping[str, str], within_s: float) -
             # Now, not once all is read: a child that keeps the output open would let the command seem to run on.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.shield(asyncio.to_thread(_kill_all_with, env))
+            await asyncio.shield(asyncio.to_thread(_kill_all_with, f"{CALL}={call}".encode()))
         await asyncio.wait([reading], timeout=_LEFT_S)
         if not reading.done():  # a child that can't be killed has it open, for which wait() would wait too
             reading.cancel()
@@ -160,14 +164,13 @@ async def _exited(pid: int) -> None:
         os.close(fd)
 
 
-def _kill_all_with(env: Mapping[str, str]) -> None:
-    """Kill every process with this call's variables: a child that has left the command's session keeps those."""
-    marks = {f"{name}={value}".encode() for name, value in env.items() if name.startswith("HOLDFAST_")}
+def _kill_all_with(mark: bytes) -> None:
+    """Kill every process with this variable: a child that has left the command's session keeps it."""
 
     def is_marked(pid: str) -> bool:
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
-                return marks <= set(file.read(_ENVIRON_MOST).split(b"\0"))
+                return mark in file.read(_ENVIRON_MOST).split(b"\0")
         except OSError:  # it has gone, or is another user's
             return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from holdfast.errors import ConfigError
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.step.actions import CallFence
 from holdfast_controller.shell.base.config import FenceConfig
-from holdfast_controller.shell.main.fencing import Outcome, environment, run
+from holdfast_controller.shell.main.fencing import CALL, Outcome, environment, run
 
 ENV = environment(CallFence("gpu-01", "10.0.0.1", 30.4, Wall(1_800_000_000.0)))
 
@@ -34,6 +35,7 @@ async def test_it_finds_the_host_and_nothing_of_ours(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("SECRET_OF_THE_CONTROLLER", "x")
     await ran(f"env | grep -v -e ^_= -e ^PWD= -e ^SHLVL= -e ^OLDPWD= > {tmp_path}/env; pwd > {tmp_path}/cwd; cat")
     lines = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines())
+    assert len(lines.pop(CALL)) == 32
     assert lines == dict(ENV)
     assert lines["HOLDFAST_DEADLINE"] == "1800000000" and lines["HOLDFAST_SILENT_S"] == "30"
     assert (tmp_path / "cwd").read_text() == "/\n"
@@ -61,6 +63,20 @@ async def test_a_child_that_leaves_its_session_neither_delays_the_answer_nor_is_
     assert time.monotonic() - began < 60, "though the child keeps the command's output open"
     child = int((tmp_path / "child").read_text())
     until(lambda: child not in processes.snapshot(), 60)
+
+
+async def test_another_call_for_the_same_host_is_left_alone(tmp_path: Path) -> None:
+    """Another controller of this machine may call at the same time, with the same words."""
+
+    async def end_two() -> None:
+        await asyncio.to_thread(until, (tmp_path / "lasts").exists, 60)
+        assert (await ran("sleep 600 & exit 0")).proven
+        assert not (await ran("sleep 600", within_s=0.2)).proven
+        (tmp_path / "done").touch()
+
+    lasts = f"touch {tmp_path}/lasts; until [ -e {tmp_path}/done ]; do sleep 0.02; done"
+    found, _ = await asyncio.gather(ran(lasts), end_two())
+    assert found.proven, found
 
 
 async def test_of_much_output_the_end_is_kept() -> None:
