@@ -86,6 +86,12 @@ CALLS: list[Row] = [
         "of those who hold most, the oldest are closed",
     ),
     (
+        "handshakes of one address a second on which no call follows, over gRPC",
+        f"{H}._daemon.tls_door:PER_S",
+        COUNT,
+        "the kernel drops requests for a connection",
+    ),
+    (
         "connections of one user or host",
         f"{C}.shell.calls.connection_bounds:OF_ONE_PARTY",
         COUNT,

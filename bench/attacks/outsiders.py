@@ -19,6 +19,8 @@ from holdfast.client import Client
 from holdfast.v1 import enrolment_pb2, enrolment_pb2_grpc
 
 CONNECTIONS = 2_000
+ELSEWHERE = ("127.0.0.2", 0)
+"""The attackers' address: the second user has another."""
 AT_ONCE = 32
 """Handshakes that one core of the attacker's has under way."""
 
@@ -30,7 +32,7 @@ async def connections(site: Site) -> None:
     async def hold() -> None:
         while True:
             with contextlib.suppress(OSError):
-                reader, writer = await asyncio.open_connection(host, int(port))
+                reader, writer = await asyncio.open_connection(host, int(port), local_addr=ELSEWHERE)
                 await reader.read()
                 writer.close()
             await asyncio.sleep(0.2)
@@ -46,7 +48,7 @@ async def handshakes(site: Site) -> None:
     async def begin() -> None:
         while True:
             with contextlib.suppress(OSError):
-                _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+                _, writer = await asyncio.open_connection(host, int(port), ssl=context, local_addr=ELSEWHERE)
                 writer.transport.abort()
 
     await asyncio.gather(*(begin() for _ in range(AT_ONCE)))
@@ -63,7 +65,7 @@ async def idle_connections(site: Site) -> None:
     async def hold() -> None:
         while True:
             with contextlib.suppress(OSError):
-                held.append(await asyncio.open_connection(host, int(port), ssl=context))
+                held.append(await asyncio.open_connection(host, int(port), ssl=context, local_addr=ELSEWHERE))
             await asyncio.sleep(0)
 
     await asyncio.gather(*(hold() for _ in range(AT_ONCE)))
@@ -81,7 +83,9 @@ async def guessed_codes(site: Site) -> None:
     async def guess() -> None:
         while True:
             with contextlib.suppress(OSError):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusted)
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", port, ssl=trusted, local_addr=ELSEWHERE
+                )
                 writer.write(request)
                 await reader.read()
                 writer.close()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
+import math
+import select
 import socket
 import ssl
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 
@@ -17,9 +19,17 @@ from tests.integration.controller.conftest import certificates, config, daemon
 from tests.integration.controller.process import Process, stub
 from tests.security.test_starved_daemons import listed, submitted
 
+from holdfast._daemon.tls_door import PER_S, network_of
 from holdfast._security.tls import TlsFiles
-from holdfast_controller.shell.calls import connection_bounds
-from holdfast_controller.shell.calls.connection_bounds import FEW, ConnectionBounds, beyond, crowding
+from holdfast_controller.shell.calls import connection_bounds, syn_filter
+from holdfast_controller.shell.calls.connection_bounds import (
+    FEW,
+    LEAST_ADMITTED,
+    ConnectionBounds,
+    beyond,
+    crowding,
+    shares,
+)
 
 __all__ = ["certificates", "config", "daemon"]
 pytestmark = pytest.mark.anyio
@@ -30,10 +40,13 @@ TRIED_S = 30.0
 
 
 @contextlib.asynccontextmanager
-async def flood(port: int, count: int, files: TlsFiles | None = None) -> AsyncIterator[list[int]]:
+async def flood(
+    port: int, count: int, files: TlsFiles | None = None, *, stays: bool = True
+) -> AsyncIterator[list[int]]:
     """So many connections from another address, each opened again as soon as it is closed; counts those opened.
 
-    With ``files`` each shows a certificate, and then says nothing; without it says nothing at all.
+    With ``files`` each shows a certificate, and then says nothing; without it says nothing at all. ``stays``: until the
+    controller closes it; otherwise it is closed at once.
     """
     context = None
     if files is not None:
@@ -51,11 +64,11 @@ async def flood(port: int, count: int, files: TlsFiles | None = None) -> AsyncIt
                 )
                 opened[0] += 1
                 try:
-                    while await reader.read(4096):
+                    while stays and await reader.read(4096):
                         pass
                 finally:
                     writer.transport.abort()
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02 if stays else 0)
 
     tasks = [asyncio.get_running_loop().create_task(hold()) for _ in range(count)]
     try:
@@ -162,7 +175,7 @@ def test_who_has_called_keeps_a_connection_and_who_is_gone_is_forgotten(
         callers = {spelt.format(port): "user/ann" for port in (*ports[:2], 1)}
         watch = ConnectionBounds(callers, 4)
         watch.port = listening.getsockname()[1]
-        watch.begun()
+        watch.look()
         for each in here:
             each.setblocking(False)
         cut = {port for port, each in zip(ports, here, strict=True) if _is_shut(each)}
@@ -183,7 +196,7 @@ def test_a_party_with_more_connections_than_it_can_use_loses_its_oldest(monkeypa
         ports = [each.getsockname()[1] for each in ends[::2]]
         watch = ConnectionBounds({f"ipv4:127.0.0.1:{port}": "user/ann" for port in ports}, 40, 1 / 40)
         watch.port = listening.getsockname()[1]
-        watch.begun()
+        watch.look()
         for each in ends[1::2]:
             each.setblocking(False)
         assert [_is_shut(each) for each in ends[1::2]] == [True] * 7 + [False] * 5
@@ -194,19 +207,42 @@ def test_one_party_keeps_half_of_a_small_port_at_most() -> None:
         ports = [each.getsockname()[1] for each in ends[::2]]
         watch = ConnectionBounds({f"ipv4:127.0.0.1:{port}": "user/ann" for port in ports}, 12, 1 / 12)
         watch.port = listening.getsockname()[1]
-        watch.begun()
+        watch.look()
         for each in ends[1::2]:
             each.setblocking(False)
         assert [_is_shut(each) for each in ends[1::2]] == [True] * 6 + [False] * 6
 
 
 def test_a_look_is_for_many_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = itertools.count()
-    monkeypatch.setattr(connection_bounds, "_connections", lambda port: iter([]) if next(looks) >= 0 else None)
+    looks = threading.Semaphore(0)
+    monkeypatch.setattr(connection_bounds, "PER_S", math.inf)  # none is one too soon
     watch = ConnectionBounds({}, 4_000)
-    for _ in range(10_000):
+    monkeypatch.setattr(watch, "look", looks.release)
+    for _ in range(960):
         watch.begun()
-    assert next(looks) == 10
+    assert not looks.acquire(timeout=0.2)
+    for _ in range(64):
+        watch.begun()
+    assert looks.acquire(timeout=60)
+
+
+def test_one_that_calls_while_others_are_cut_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(socket.AF_INET, "127.0.0.1") as (listening, ends):
+        callers = dict[str, str]()
+        ports = [each.getsockname()[1] for each in ends[::2]]
+        watch = ConnectionBounds(callers, 4)
+        watch.port = listening.getsockname()[1]
+        crowded = connection_bounds.crowding
+
+        def calls_then(silent: list[tuple[str, str]], most: int) -> list[str]:
+            callers[f"ipv4:127.0.0.1:{ports[0]}"] = "user/ann"
+            return crowded(silent, most)
+
+        monkeypatch.setattr(connection_bounds, "crowding", calls_then)
+        watch.look()
+        for each in ends[1::2]:
+            each.setblocking(False)
+        assert [_is_shut(each) for each in ends[1::2]] == [False, *[True] * 3, *[False] * 8]
 
 
 def test_a_process_that_may_not_look_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,5 +251,77 @@ def test_a_process_that_may_not_look_goes_on(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("os.listdir", denied)
     watch = ConnectionBounds({}, 1)
-    watch.begun()
-    watch.begun()
+    watch.look()
+    watch.look()
+
+
+def test_an_address_that_begins_too_many_is_let_in_less_and_less_and_then_as_before() -> None:
+    admitted: dict[str, float] = {}
+    for _ in range(4):
+        admitted = shares(admitted, {"10.0.0.1": 8.0 * PER_S, "10.0.0.2": PER_S / 2})
+    assert admitted == {"10.0.0.1": LEAST_ADMITTED}
+    steady = shares({"10.0.0.1": 0.25}, {"10.0.0.1": float(PER_S)})
+    assert steady == {"10.0.0.1": 0.25}
+    looks = 0
+    while admitted:
+        admitted, looks = shares(admitted, {}), looks + 1
+    assert looks == 10
+
+
+@pytest.mark.parametrize(
+    ("family", "at", "address"),
+    [
+        (socket.AF_INET, "127.0.0.1", "127.0.0.2"),
+        (socket.AF_INET6, "::", "127.0.0.2"),
+        (socket.AF_INET6, "::", "::1"),
+    ],
+)
+def test_the_kernel_refuses_that_share_of_one_network_and_none_of_others(
+    family: socket.AddressFamily, at: str, address: str
+) -> None:
+    others = {"127.0.0.1", "127.0.0.2", "127.0.0.3", "::1"} - {address}
+    full = {f"10.0.0.{number}": 0.5 for number in range(60)} | {f"fd00:{number}::/64": 0.5 for number in range(60)}
+    with socket.create_server((at, 0), family=family, backlog=4096, dualstack_ipv6=at == "::") as listening:
+        syn_filter.refuse(listening, {**full, network_of(address): 1e-9})
+        assert not any(connects(listening, address) for _ in range(30))
+        assert all(connects(listening, other) for other in others if at == "::" or other != "::1")
+        syn_filter.refuse(listening, {network_of(address): 0.5})
+        assert 50 < sum(connects(listening, address) for _ in range(200)) < 150
+        syn_filter.refuse(listening, {})
+        assert all(connects(listening, address) for _ in range(30))
+
+
+def connects(listening: socket.socket, source: str) -> bool:
+    """Whether a request from that address is answered at once, and words pass."""
+    family = socket.AF_INET6 if ":" in source else socket.AF_INET
+    with socket.socket(family) as there:
+        there.bind((source, 0))
+        there.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            there.connect(("::1" if family == socket.AF_INET6 else "127.0.0.1", listening.getsockname()[1]))
+        if not select.select([], [there], [], 0.0)[1]:
+            return False
+        here, _ = listening.accept()
+        with here:
+            there.send(b"x")
+            return here.recv(1) == b"x"
+
+
+async def test_a_flood_of_handshakes_is_slowed_at_its_own_address(
+    daemon: Process, certificates: Certificates
+) -> None:
+    controller = await daemon.ready(daemon.start())
+    jobs = stub(controller)
+    made = await submitted(jobs)
+    async with flood(controller.port, 64, certificates.files["user/ann"], stays=False) as opened:
+        async with asyncio.timeout(120):
+            while "connections.cut" not in daemon.log:  # noqa: ASYNC110  # another process writes it
+                await asyncio.sleep(0.1)
+        before, began = opened[0], time.monotonic()
+        await asyncio.sleep(5)
+        assert (opened[0] - before) / (time.monotonic() - began) < 4 * PER_S
+        assert await gets_in(controller.port, controller.certificates) == {made}
+        assert await listed(jobs) == {made}
+    assert ELSEWHERE in daemon.log
+    assert await gets_in(controller.port, controller.certificates) == {made}
+    await controller.close()

@@ -36,9 +36,8 @@ from holdfast_controller.shell.store.stored_bytes import StoredBytes
 
 MAX_PENDING = 10_000
 """Decisions that may wait for the disk; past that, calls are refused."""
-SNAPSHOT_EVERY = 2_000
+SNAPSHOT_EVERY = 500
 """Events between two snapshots. What they changed is encoded in the event loop: some 20 ms for as many jobs."""
-
 MAX_UNCONFIRMED = 50_000
 """Answers that may wait for a confirmation; past that none is given, as by a controller that is away."""
 CONFIRMS_A_BEAT, CONFIRM_WITHIN_S = 10, 0.5

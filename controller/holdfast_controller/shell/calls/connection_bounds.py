@@ -2,24 +2,32 @@
 
 gRPC accepts connections and shakes hands in threads of its own, and tells of a connection with its first call. But at
 the begin of each handshake it asks for the certificate to show. Those questions are counted, and once enough of them
-have come to matter, the process looks at its own descriptors. A connection is silent until a caller with a certificate
-has called on it. Where silent ones take more than their share, the addresses that hold most lose their oldest. So a
-flood of connections keeps its own address out, and no other; in quiet times all this costs a count.
+have come to matter, a thread looks at the process's own descriptors. A connection is silent until a caller with a
+certificate has called on it. Two things follow from a look:
+
+- Where silent ones take more than their share, the addresses that hold most lose their oldest.
+- Where one address begins many in a second and stays silent, the kernel refuses as many of them as it takes: in the queues
+  of gRPC handshakes come before the calls of others, and keep them waiting.
+
+So a flood of connections keeps its own address out, and no other; in quiet times all this costs a count.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import socket
+import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import unquote
 
 from holdfast._daemon import log
-from holdfast._daemon.tls_door import network_of
+from holdfast._daemon.tls_door import PER_S, network_of
+from holdfast_controller.shell.calls import syn_filter
 
 SHARE = 0.25
 """Of a port's connections, which may be silent."""
@@ -30,10 +38,17 @@ OF_ONE_PARTY = 1_024
 TOLD_EVERY_S = 60.0
 CALM = 0.75
 """Silent ones are brought down to this part of their share, so that one look is for many handshakes."""
+COUNTED = 64
+"""Handshakes after which their rate is known."""
+AGAIN_S = 1.0
+"""Until the next look while an address is held back: who was refused tries again after a second."""
+LEAST_ADMITTED = 1 / 1024
+_BREATH_S, _AT_ONCE = 0.0005, 32
+"""A look pauses after so many descriptors: calls are answered meanwhile."""
 
 
 class ConnectionBounds:
-    """Bounds the connections of one port. ``begun`` may be called by any thread."""
+    """Bounds the connections of one port. ``begun`` may be called by any thread, ``look`` by one at a time."""
 
     def __init__(self, callers: dict[str, str], most: int, share: float = SHARE) -> None:
         """``callers``: by peer, as gRPC names it, the party that called; those that are gone are taken out here."""
@@ -42,40 +57,110 @@ class ConnectionBounds:
         self._of_one_party = min(OF_ONE_PARTY, max(most // 2, 1))
         self.port = 0
         """Set once it is open."""
-        self._begun = 0
+        self._numbers, self._begun = itertools.count(1), 0
+        self._each = max(min(COUNTED, self._may_hold // 4), 1)
         self._next_look = self._may_hold
+        """Handshakes that may begin before the next look."""
+        self._seen, self._seen_at = 0, time.monotonic()
+        """Handshakes that had begun at the last look, and when that was."""
         self._told = -math.inf
         self._since: dict[str, None] = {}
         """Peers that were connected at the last look, the oldest first."""
+        self._admitted: dict[str, float] = {}
+        """By address, the share of its new connections that the kernel lets in, where that isn't all."""
+        self._asked, self._unwatched = threading.Event(), threading.Lock()
 
     def begun(self) -> None:
-        """A handshake begins: look at the connections if this may be one too many."""
-        self._begun += 1
-        if self._begun >= self._next_look:
-            self._begun = 0
-            self._look()
+        """A handshake begins: have the connections looked at if this may be one too many, or one too soon."""
+        self._begun = number = next(self._numbers)
+        if number % self._each == 0:
+            self._asked.set()
+            if self._unwatched.acquire(blocking=False):  # the first time, and by one thread
+                threading.Thread(target=self._watch, name="connections", daemon=True).start()
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
+        """Look whenever that may change something, for as long as the process runs."""
+        before, then = 0, -math.inf
+        while True:
+            asked = self._asked.wait(AGAIN_S if self._admitted else None)
+            self._asked.clear()
+            begun, now = self._begun, time.monotonic()
+            is_fast = begun - before >= PER_S * (now - then)
+            before, then = begun, now
+            if self._admitted or begun - self._seen >= self._next_look or (asked and is_fast):
+                self.look()
+                time.sleep(AGAIN_S / 8)
+
+    def look(self) -> None:
+        """Cut the connections in excess, and hold back the addresses that begin too many."""
         called = self._callers.copy()
+        connected: dict[str, int] = {}
+        listening: list[int] = []
         try:
-            connected = {_named(peer): fd for fd, peer in _connections(self.port)}
+            for fd, peer in _sockets(self.port):
+                if peer is None:
+                    listening.append(fd)
+                else:
+                    connected[_named(peer)] = fd
         except OSError as error:
             log.warning("connections.not_seen", error=str(error))
             return
         parties = {_spelt(peer): party for peer, party in called.items()}
+        fresh = [peer for peer in connected if peer not in self._since]
         self._since = dict.fromkeys((*(peer for peer in self._since if peer in connected), *connected))
         for peer in called:
             if _spelt(peer) not in connected:
                 self._callers.pop(peer, None)
-        silent = [(peer, network_of(_host(peer))) for peer in self._since if peer not in parties]
+        silent = [(peer, _network(peer)) for peer in self._since if peer not in parties]
         of_parties = [(peer, party) for peer, party in parties.items() if peer in connected]
         excess = [*crowding(silent, self._may_hold), *beyond(of_parties, self._of_one_party)]
-        for peer in excess:
-            _cut(connected[peer], peer)
-        if excess and time.monotonic() > self._told + TOLD_EVERY_S:
-            self._told = time.monotonic()
-            log.warning("connections.cut", count=len(excess), silent=len(silent), port=self.port)
+        self._cut({peer: connected[peer] for peer in excess}, called)
         self._next_look = max(self._may_hold - len(silent), self._may_hold // 4, 1)
+
+        begun, now = self._begun, time.monotonic()
+        rate = (begun - self._seen) / max(now - self._seen_at, 0.001)
+        self._seen, self._seen_at = begun, now
+        of_fresh = Counter(_network(peer) for peer in fresh if peer not in parties)
+        rates = {name: rate * count / len(fresh) for name, count in of_fresh.items() if count >= FEW}
+        self._admit(shares(self._admitted, rates), listening)
+        if (excess or self._admitted) and now > self._told + TOLD_EVERY_S:
+            self._told = now
+            slowed = sorted(self._admitted, key=self._admitted.__getitem__)[:3]
+            log.warning("connections.cut", count=len(excess), silent=len(silent), port=self.port, slowed=slowed)
+
+    def _cut(self, excess: Mapping[str, int], called: Mapping[str, str]) -> None:
+        """Cut these peers, but for those who have called since."""
+        for number, (peer, fd) in enumerate(excess.items()):
+            if number % _AT_ONCE == 0:
+                time.sleep(_BREATH_S)
+                since = {_spelt(each) for each in self._callers.copy().keys() - called.keys()}
+            if peer not in since:
+                _cut(fd, peer)
+
+    def _admit(self, admitted: dict[str, float], listening: Iterable[int]) -> None:
+        """Have the kernel let in these shares of the new connections."""
+        if admitted == self._admitted:
+            return
+        self._admitted = admitted
+        for fd in listening:
+            try:
+                with _borrowed(fd) as found:
+                    syn_filter.refuse(found, admitted)
+            except OSError as error:
+                log.warning("connections.not_slowed", error=str(error))
+
+
+def shares(admitted: Mapping[str, float], rates: Mapping[str, float]) -> dict[str, float]:
+    """The share of each address's new connections to let in, where that isn't all.
+
+    ``admitted`` is what was let in until now, ``rates`` how many silent ones a second began of those.
+    """
+    found: dict[str, float] = {}
+    for name in admitted.keys() | rates.keys():
+        wanted = admitted.get(name, 1.0) * min(PER_S / max(rates.get(name, 0.0), 1.0), 2.0)
+        if wanted < 1:
+            found[name] = max(wanted, LEAST_ADMITTED)
+    return found
 
 
 def crowding(silent: Iterable[tuple[str, str]], most: int) -> list[str]:
@@ -103,12 +188,15 @@ def beyond(connections: Iterable[tuple[str, str]], most: int) -> list[str]:
     return [peer for peers in held.values() for peer in peers[: max(len(peers) - most, 0)]]
 
 
-def _connections(port: int) -> Iterator[tuple[int, tuple[str, int]]]:
-    """Descriptors of this process's TCP connections at ``port``, and who is at their other ends."""
-    for name in os.listdir("/proc/self/fd"):
+def _sockets(port: int) -> Iterator[tuple[int, tuple[str, int] | None]]:
+    """Descriptors of this process's TCP sockets at ``port``, and who is at their other ends: None where it listens."""
+    for number, name in enumerate(os.listdir("/proc/self/fd"), 1):
         with contextlib.suppress(OSError), _borrowed(int(name)) as found:
             if found.family in (socket.AF_INET, socket.AF_INET6) and found.getsockname()[1] == port:
-                yield int(name), found.getpeername()[:2]
+                listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                yield int(name), None if listens else found.getpeername()[:2]
+        if number % _AT_ONCE == 0:
+            time.sleep(_BREATH_S)
 
 
 def _cut(fd: int, peer: str) -> None:
@@ -143,5 +231,5 @@ def _spelt(peer: str) -> str:
     return _named((host.strip("[]"), int(port))) if port.isdigit() else peer
 
 
-def _host(peer: str) -> str:
-    return peer.partition(" ")[0]
+def _network(peer: str) -> str:
+    return network_of(peer.partition(" ")[0])
