@@ -83,9 +83,7 @@ async def guessed_codes(site: Site) -> None:
     async def guess() -> None:
         while True:
             with contextlib.suppress(OSError):
-                reader, writer = await asyncio.open_connection(
-                    "127.0.0.1", port, ssl=trusted, local_addr=ELSEWHERE
-                )
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusted, local_addr=ELSEWHERE)
                 writer.write(request)
                 await reader.read()
                 writer.close()

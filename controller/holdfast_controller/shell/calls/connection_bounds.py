@@ -6,8 +6,8 @@ have come to matter, a thread looks at the process's own descriptors. A connecti
 certificate has called on it. Two things follow from a look:
 
 - Where silent ones take more than their share, the addresses that hold most lose their oldest.
-- Where one address begins many in a second and stays silent, the kernel refuses as many of them as it takes: in the queues
-  of gRPC handshakes come before the calls of others, and keep them waiting.
+- Where one address begins many in a second and stays silent, the kernel refuses as many of them as it takes: in the
+  queues of gRPC handshakes come before the calls of others, and keep them waiting.
 
 So a flood of connections keeps its own address out, and no other; in quiet times all this costs a count.
 """
@@ -97,11 +97,11 @@ class ConnectionBounds:
         connected: dict[str, int] = {}
         listening: list[int] = []
         try:
-            for fd, peer in _sockets(self.port):
-                if peer is None:
+            for fd, address in _sockets(self.port):
+                if address is None:
                     listening.append(fd)
                 else:
-                    connected[_named(peer)] = fd
+                    connected[_named(address)] = fd
         except OSError as error:
             log.warning("connections.not_seen", error=str(error))
             return
