@@ -36,8 +36,10 @@ from holdfast_controller.shell.store.stored_bytes import StoredBytes
 
 MAX_PENDING = 10_000
 """Decisions that may wait for the disk; past that, calls are refused."""
-SNAPSHOT_EVERY = 500
-"""Events between two snapshots. What they changed is encoded in the event loop: some 20 ms for as many jobs."""
+SNAPSHOT_EVERY = 2_000
+"""Events between two snapshots."""
+SNAPSHOT_ENTITIES = 500
+"""Changed jobs and hosts after which one is due at once: they are encoded in the event loop, in some 20 ms."""
 MAX_UNCONFIRMED = 50_000
 """Answers that may wait for a confirmation; past that none is given, as by a controller that is away."""
 CONFIRMS_A_BEAT, CONFIRM_WITHIN_S = 10, 0.5
@@ -364,7 +366,7 @@ class Driver:
         holds when that batch is committed, however busy the controller is.
         """
         sequence = self.cluster.sequence
-        if sequence < self._snapshot_at:
+        if sequence < self._snapshot_at and len(self._dirty) < SNAPSHOT_ENTITIES:
             return None
         self._snapshot_at = sequence + SNAPSHOT_EVERY
         jobs = self.cluster.jobs

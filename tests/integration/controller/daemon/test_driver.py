@@ -312,6 +312,19 @@ async def test_snapshots_are_taken_under_a_load_that_never_ends(
         assert (world.driver.cluster.jobs, world.driver.cluster.hosts) == (cluster.jobs, cluster.hosts)
 
 
+async def test_many_changed_jobs_are_written_before_so_many_events(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "SNAPSHOT_ENTITIES", 5)
+    async with running(path) as world:
+        for number in range(8):
+            await world.driver.ask(submission(f"job-{number}"))
+        await world.driver.settled()
+    async with running(path) as world:
+        assert 0 < world.store.snapshot_sequence <= world.driver.cluster.sequence < driver_module.SNAPSHOT_EVERY
+        assert len(world.driver.cluster.jobs) == 8
+
+
 def test_record_fields_are_those_of_the_table() -> None:
     from holdfast_controller.shell.store.schema import events
 
