@@ -36,10 +36,8 @@ from holdfast_controller.shell.store.stored_bytes import StoredBytes
 
 MAX_PENDING = 10_000
 """Decisions that may wait for the disk; past that, calls are refused."""
-SNAPSHOT_EVERY = 2_000
-"""Events between two snapshots."""
-SNAPSHOT_ENTITIES = 500
-"""Changed jobs and hosts after which one is due at once: they are encoded in the event loop, in some 20 ms."""
+SNAPSHOT_EVERY, SNAPSHOT_ENTITIES = 2_000, 500
+"""Events, or entities that they changed, after which a snapshot is due: 500 jobs hold the event loop for some 20 ms."""
 MAX_UNCONFIRMED = 50_000
 """Answers that may wait for a confirmation; past that none is given, as by a controller that is away."""
 CONFIRMS_A_BEAT, CONFIRM_WITHIN_S = 10, 0.5
