@@ -30,6 +30,14 @@ POOL = {
     "machineSpec": {"acceleratorCount": 1},
     "processSpec": {"command": ["sh", "-c", f"printf '{PRINTED}\\n'; sleep 600"]},
 }
+CLOSES_AND_TYPES = """
+() => {
+    const within = document.querySelector("dialog button");
+    within.focus();
+    within.closest("dialog").close();
+    within.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true, cancelable: true}));
+}
+"""
 TABS = ("timeline", "ranks", "logs", "exits", "hangs", "recoveries", "events", "spec", "shell")
 
 
@@ -189,6 +197,18 @@ def test_a_job_is_found_and_cancelled_by_keyboard_alone(
     page.keyboard.press("Enter")
     page.locator(".head .state", has_text="cancelled").wait_for()
     assert job(site, victim)["state"] == "JOB_STATE_CANCELLED"
+    visitor.context.close()
+
+
+def test_a_key_in_the_moment_in_which_a_dialog_closes_is_heard(browser: Any, site: DevCluster) -> None:
+    """Until the next frame the focus is still within it."""
+    visitor = Visitor(browser, site, "desktop", "light")
+    page = visitor.page
+    page.get_by_role("navigation", name="Pages").wait_for()
+    page.keyboard.press("?")
+    page.get_by_role("dialog").wait_for()
+    page.evaluate(CLOSES_AND_TYPES)
+    page.wait_for_url("**/jobs")
     visitor.context.close()
 
 

@@ -137,7 +137,7 @@ function useKeys(help: () => void): void {
     let waits = 0;
     const pressed = (event: KeyboardEvent): void => {
       const target = event.target instanceof Element ? event.target : null;
-      if (event.ctrlKey || event.metaKey || event.altKey || target?.closest("input, textarea, select, dialog")) return;
+      if (event.ctrlKey || event.metaKey || event.altKey || target?.closest("input, textarea, select, dialog[open]")) return;
       const place = PLACES.find((each) => each[3] === event.key);
       if (Date.now() - waits < 1500 && place) {
         waits = 0;

@@ -230,7 +230,10 @@ class Driver:
             return False
         self.feed(ev.Welcomed(welcome.epoch, welcome.tell_all))
         self.on_session()
-        return not self._performer.session_over
+        if self._performer.session_over:
+            return False
+        self.parts.transfer.dial()
+        return True
 
     def on_message(self, message: agent_pb2.SessionResponse) -> None:
         """Feed an assignment or an acknowledgement to the reactor."""

@@ -77,6 +77,11 @@ class Transfer:
         self._output = OutputReader(facts, is_over, accounts)
         self._readings: dict[int, Reading] = {}
         self._writing = anyio.Lock()
+        self._answers = asyncio.Event()
+
+    def dial(self) -> None:
+        """Try now, and not at the end of a wait: the controller answers."""
+        self._answers.set()
 
     def poke(self) -> None:
         """Wake readers that follow output, because a rank has ended."""
@@ -91,9 +96,12 @@ class Transfer:
                 try:
                     if await self._session():
                         backoff.reset()
+                        self._answers.clear()  # that was before this stream ended
                 except ConfigError as error:
                     log.warning("tls.unreadable", error=str(error))
-                await anyio.sleep(backoff.failed())
+                with anyio.move_on_after(backoff.failed()):
+                    await self._answers.wait()
+                self._answers.clear()
         finally:
             self._output.close()
 

@@ -20,6 +20,8 @@ from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services.transfers import End, Reading, Transfers
 
 COMMAND_BYTES = 128 << 10
+FOLLOWS_WITHIN_S = 5.0
+"""A host with a session dials the connection of its shells at once; where it is busy that takes seconds."""
 _TERM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 
 
@@ -50,7 +52,9 @@ class RankShells:
             fix = "Set jobSpec.enableWebAccess: true in its file, or submit it with --enable-web-access"
             raise WrongState(f"The job {job.id} allows no shells beside its ranks.", fix=fix)
         order, host = _order(job, request)
-        if not self._transfers.connected(host):
+        presence = self._driver.cluster.presence.get(host)
+        within_s = 0.0 if presence is None or presence.session is None else FOLLOWS_WITHIN_S
+        if not await self._transfers.connects(host, within_s):
             raise WrongState(f"The host of rank {request.rank}, {host}, is not connected; try again once it is.")
         reading = self._transfers.open_shell(host, order, user)
         if reading is None:

@@ -216,15 +216,9 @@ class LogReading:
         """Whether the host can be read from; a follower gives it some time to come back, unless it is lost."""
         known = self._driver.cluster.hosts.get(host)
         lost = known is None or known.lost
-        if self._transfers.connected(host) or lost or not self._request.follow:
+        if lost or not self._request.follow:
             return self._transfers.connected(host)
-        try:
-            async with asyncio.timeout(HOST_BACK_WITHIN_S):
-                while not self._transfers.connected(host):
-                    await self._transfers.changed()
-        except TimeoutError:
-            return False
-        return True
+        return await self._transfers.connects(host, HOST_BACK_WITHIN_S)
 
     def _order(self, source: Source, offset: int, *, first: bool) -> agent_pb2.OpenLog:
         order = agent_pb2.OpenLog(

@@ -7,6 +7,7 @@ credit, so a slow one delays no other and nothing piles up here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import itertools
 import time
@@ -130,6 +131,14 @@ class Transfers:
     def connected(self, host: str) -> bool:
         """Whether the host can be read from now."""
         return host in self._lines
+
+    async def connects(self, host: str, within_s: float) -> bool:
+        """Whether the host can be read from now, or within that time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not self.connected(host):
+                    await self.changed()
+        return self.connected(host)
 
     def searches(self, host: str) -> bool:
         """Whether the host finds lines of output itself; agents of 0.1 don't."""

@@ -13,6 +13,7 @@ from tests.integration.controller.cluster import WITHIN_S, Controller, OneWriter
 from tests.support.stubs import agent_stub, job_stub
 
 from holdfast.v1 import agent_pb2, job_pb2
+from holdfast_controller.shell.services import rank_shells
 
 
 @pytest.fixture
@@ -76,21 +77,28 @@ async def connected(jobs: Any, job_id: str) -> bool:
 
 
 @asynccontextmanager
-async def running(
-    controller: Controller, jobs: Any, what: job_pb2.CustomJob | None = None
-) -> AsyncIterator[tuple[str, Host]]:
-    """A job on host-0, and that host's transfer stream."""
-    async with controller.agent() as agent, asyncio.TaskGroup() as tasks:
+async def launched(controller: Controller, jobs: Any, what: job_pb2.CustomJob | None = None) -> AsyncIterator[str]:
+    """A job on host-0, which has a session, but no transfer stream."""
+    async with controller.agent() as agent:
         await agent.until(lambda a: a.said)
         request = job_pb2.CreateJobRequest(job=what or allowing())
         made = await jobs.CreateJob(request, timeout=WITHIN_S)
         await agent.until(lambda a: "RUN" in a.phases(made.job.id))
+        yield made.job.id
+
+
+@asynccontextmanager
+async def running(
+    controller: Controller, jobs: Any, what: job_pb2.CustomJob | None = None
+) -> AsyncIterator[tuple[str, Host]]:
+    """A job on host-0, and that host's transfer stream."""
+    async with launched(controller, jobs, what) as job_id, asyncio.TaskGroup() as tasks:
         host = Host(controller)
         serving = tasks.create_task(host.serve())
         async with asyncio.timeout(WITHIN_S):
-            while not await connected(jobs, made.job.id):  # noqa: ASYNC110
+            while not await connected(jobs, job_id):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-        yield made.job.id, host
+        yield job_id, host
         host.call.cancel()
         serving.cancel()
 
@@ -132,6 +140,31 @@ async def test_the_host_s_refusal_is_told(controller: Controller, jobs: Any) -> 
         host.refuses = "its host's admin allows no shells there (shells = 0 in agent.toml)"
         code, error = await refusal(jobs.OpenShell(job_pb2.OpenShellRequest(id=job_id)).read())
         assert code is grpc.StatusCode.FAILED_PRECONDITION and host.refuses in str(error)
+
+
+async def test_a_host_that_has_a_session_is_waited_for(controller: Controller, jobs: Any) -> None:
+    """After a restart of the controller its other connection may come a moment later."""
+    async with launched(controller, jobs) as job_id, asyncio.TaskGroup() as tasks:
+        call = jobs.OpenShell(job_pb2.OpenShellRequest(id=job_id))
+        first = tasks.create_task(call.read())
+        await asyncio.sleep(0.2)
+        assert not first.done()
+        host = Host(controller)
+        serving = tasks.create_task(host.serve())
+        assert (await first).host == "host-0"
+        call.cancel()
+        host.call.cancel()
+        serving.cancel()
+
+
+async def test_a_host_that_is_not_connected_is_named(
+    controller: Controller, jobs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_shells, "FOLLOWS_WITHIN_S", 0.1)
+    async with launched(controller, jobs) as job_id:
+        code, error = await refusal(jobs.OpenShell(job_pb2.OpenShellRequest(id=job_id)).read())
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "The host of rank 0, host-0, is not connected; try again once it is." in str(error)
 
 
 async def test_no_one_else_opens_one_or_types_into_it(controller: Controller, jobs: Any) -> None:
