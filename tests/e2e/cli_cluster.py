@@ -29,11 +29,12 @@ Json = dict[str, Any]
 
 
 def until(condition: Callable[[], object], timeout: float = 60, what: str = "") -> None:
-    """Wait until ``condition`` holds; fails the test after ``timeout`` seconds."""
-    deadline = time.monotonic() + timeout
+    """Wait until ``condition`` holds; fails the test after ``timeout`` seconds. The longer, the fewer looks."""
+    began = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain {what}"
-        time.sleep(0.05)
+        waited = time.monotonic() - began
+        assert waited < timeout, f"waited in vain {what}"
+        time.sleep(min(max(0.05, waited / 20), 0.2))
 
 
 @dataclass(frozen=True)
@@ -113,20 +114,20 @@ class DevCluster:
 
     def reach(self, job_id: str, *states: str, timeout: float = 60) -> Json:
         """Wait until the job is in one of ``states`` (such as RUNNING) and return it; at its end there is no hope."""
-        job: Json = {}
 
-        def there() -> bool:
-            nonlocal job
-            job = self.job(job_id)
-            state = job["state"].removeprefix("JOB_STATE_")
-            ended = state in ("CANCELLED", "FAILED", "SUCCEEDED")
-            assert state in states or not ended, (
-                f"{job_id} ended as {state}, waited for {states}: {job.get('error')}"
-            )
-            return state in states
+        async def there(client: Client) -> Json:
+            deadline = time.monotonic() + timeout
+            while True:
+                job = json_view.job(await client.get_job(job_id))
+                state = job["state"].removeprefix("JOB_STATE_")
+                if state in states:
+                    return job
+                ended = state in ("CANCELLED", "FAILED", "SUCCEEDED")
+                assert not ended, f"{job_id} ended as {state}, waited for {states}: {job.get('error')}"
+                assert time.monotonic() < deadline, f"waited in vain for {job_id} to be {states}: it is {state}"
+                await anyio.sleep(0.05)
 
-        until(there, timeout, f"for {job_id} to be {states}")
-        return job
+        return self.ask(there)
 
     def make_idle(self, since: float = 0) -> None:
         """All daemons alive, no host cordoned, and no job left that was made after ``since`` (Unix time)."""

@@ -11,11 +11,12 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faults.network import joined
 from tests.support.warm_start import starts
 
 from holdfast.dev import processes
@@ -39,7 +40,8 @@ found = {
     "env": dict(os.environ), "cwd": os.getcwd(), "comm": Path("/proc/self/comm").read_text(),
     "cmdline": Path("/proc/self/cmdline").read_text(),
     "environ": str(sorted(Path("/proc/self/environ").read_bytes().split(bytes(1)))),
-    "exe": os.readlink("/proc/self/exe"), "leads": os.getsid(0) == os.getpid(), "parent": os.getppid(),
+    "exe": os.readlink("/proc/self/exe"), "network": os.readlink("/proc/self/ns/net"),
+    "leads": os.getsid(0) == os.getpid(), "parent": os.getppid(),
     "group": os.getpgid(0) == os.getpid() or os.getpgid(0), "nice": os.getpriority(os.PRIO_PROCESS, 0),
     "fds": {name: stat.S_IFMT(os.stat(int(name)).st_mode) for name in os.listdir("/proc/self/fd") if int(name) < 100
             and os.path.exists(f"/proc/self/fd/{name}")},
@@ -90,9 +92,9 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 Run = subprocess.CompletedProcess[str]
 
 
-def both(folder: Path, *words: str, **options: Any) -> tuple[Run, Run]:
-    """How the program ends when it is executed, and when it is forked."""
-    command = [sys.executable, "-m", "told", *words]
+def both(folder: Path, *words: str, before: Sequence[str] = (), **options: Any) -> tuple[Run, Run]:
+    """How the program, with ``before`` before it, ends when it is executed, and when it is forked."""
+    command = [*before, sys.executable, "-m", "told", *words]
     settings: dict[str, Any] = {"cwd": folder, "capture_output": True, "text": True, "timeout": 60} | options
     with starts.cold():
         cold = subprocess.run(command, **settings)
@@ -141,6 +143,14 @@ def test_a_fork_finds_what_an_executed_program_finds(told: Path, options: dict[s
     cold, warm = both(told, "read", **options)
     assert finds(warm) == finds(cold)
     assert (warm.returncode, warm.stdout, warm.stderr) == (cold.returncode, cold.stdout, cold.stderr)
+
+
+@pytest.mark.require("netns")
+def test_a_fork_is_in_the_network_namespace_that_nsenter_brings_a_program_into(told: Path) -> None:
+    with joined(["one"]) as network:
+        cold, warm = (finds(run) for run in both(told, before=network.inside("one")))
+    assert warm == cold
+    assert warm["network"] != os.readlink("/proc/self/ns/net")
 
 
 def test_descriptors_that_are_passed_have_their_numbers(told: Path) -> None:

@@ -51,6 +51,7 @@ NOT = ("holdfast.cli.top",)
 
 CLONE_PARENT = 0x8000
 CLONE3 = 435
+CLONE_NEWNET = 0x40000000
 PR_SET_NAME, PR_SET_MM, PR_SET_MM_MAP = 15, 35, 14
 
 libc = ctypes.PyDLL(None, use_errno=True)  # one that keeps the interpreter's lock, as os.fork does
@@ -135,6 +136,8 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     """Make of this fork what an exec makes of a child, and tell its pid to who waits for it."""
     if request["session"]:
         os.setsid()
+    if request["network"]:
+        _enter(request["network"])
     answer = _take(descriptors, request["descriptors"])
     os.chdir(request["cwd"])
     coerced = {
@@ -150,6 +153,14 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     _open_streams()
     os.write(answer, str(os.getpid()).encode())
     os.close(answer)
+
+
+def _enter(network: str) -> None:
+    """Go over to a network namespace, as ``nsenter`` does."""
+    descriptor = os.open(network, os.O_RDONLY)
+    if libc.setns(descriptor, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns", network)
+    os.close(descriptor)
 
 
 def _take(received: list[int], wanted: list[int]) -> int:

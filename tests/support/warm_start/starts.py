@@ -4,10 +4,10 @@ Where it is on, ``subprocess.Popen`` of ``python -m holdfast...`` and a dev clus
 that has imported the program (``starter.py``), one for each program. Everybody else sees no difference: it is a child
 of this process, with the arguments, environment, folder, descriptors, session and exit status that it would have.
 
-Whatever else an exec makes different is not imitated but executed: other arguments to Python, a command before it, a
-function of the test's between fork and exec, variables that an interpreter reads when it starts (``STARTING``), and
-limits, identity, namespaces, cgroup or ignored signals that are not those of the starter. ``HOLDFAST_COLD_STARTS=1``
-turns it off. ``test_warm_start.py`` holds both kinds of start equal.
+Whatever else an exec makes different is not imitated but executed: other arguments to Python, a command before it
+other than ``nsenter --net=``, a function of the test's between fork and exec, variables that an interpreter reads when
+it starts (``STARTING``), and limits, identity, namespaces, cgroup or ignored signals that are not those of the starter.
+``HOLDFAST_COLD_STARTS=1`` turns it off. ``test_warm_start.py`` holds both kinds of start equal.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import dataclasses
 import functools
 import itertools
 import json
@@ -25,7 +26,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ _environ: dict[str, str] = {}
 """A starter's: of no test. What a test has set may name its folder, and the starter would seem to be left behind."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Command:
     """One of our programs as a command line."""
 
@@ -50,11 +50,16 @@ class Command:
     words: list[str]
     script: str = ""
     """Its path where it is not ``python -m``."""
+    network: str = ""
+    """The file of the network namespace that ``nsenter`` would bring it into."""
 
     @classmethod
     def read(cls, words: Sequence[str | bytes | os.PathLike[str]]) -> Command | None:
         """The command that ``words`` are, if a starter can run it."""
         first, *rest = (os.fsdecode(word) for word in words)
+        if first == "nsenter" and len(rest) > 1 and rest[0].startswith("--net="):
+            inside = cls.read(rest[1:])
+            return inside and dataclasses.replace(inside, network=rest[0].removeprefix("--net="))
         if first == sys.executable and len(rest) >= 2 and rest[0] == "-m" and rest[1] in PROGRAMS:
             return cls(rest[1], rest[2:])
         script = Path(first)
@@ -78,6 +83,7 @@ class Command:
             "env": dict(env),
             "descriptors": list(descriptors),
             "session": session,
+            "network": self.network,
         }
 
 
