@@ -22,7 +22,9 @@ from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.model.underuse import Underuse, UnderuseAction, UnderusePolicy, UnderuseShare
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
-from holdfast_controller.core.views.job_summary import Condition, Summary, summary_of
+from holdfast_controller.core.views.alerts import Alert, ControllerStatus, Kind, alerts
+from holdfast_controller.core.views.job_summary import Condition, Summary, summary_of, what_follows
+from holdfast_controller.core.views.overview import overview
 
 TERM_S = 1200.0
 LOOK_S = 70.0
@@ -253,6 +255,40 @@ def test_the_job_in_words_says_how_many_it_uses(job: Cards) -> None:
     assert summary.condition is Condition.WORKS
     assert "; it uses 3 of 8 GPUs: 5 below 5 % since " in summary.health
     assert summary.command == "holdfast job series a --figure gpu_util"
+    assert summary.advice.startswith("Nothing has to be done; to see what its GPUs do: ")
+
+
+def needs_attention(job: Cards, *, seen: bool = True) -> list[Alert]:
+    now = Now(Mono(job.world.mono), Wall(job.world.wall))
+    found = overview(job.world.cluster, now)
+    listed, _ = alerts(job.world.cluster, found, lambda _: seen, {}, ControllerStatus("1", {}), now)
+    return [alert for alert in listed if alert.kind is Kind.UNDERUSED]
+
+
+def test_what_follows_by_itself_is_said_to_whom_the_job_concerns_until_it_is_over() -> None:
+    job = cards(PAUSE)
+    job.idle(*range(3, 8))
+    job.passes(TERM_S + LOOK_S)
+    follows = "it is paused once none of its GPUs was used for 20 min"
+    assert in_words(job).advice.startswith(f"Use them, or {follows}; to see what its GPUs do: holdfast job series a ")
+    (told,) = needs_attention(job)
+    assert told.subject == "job/a" and told.since == job.world.cluster.jobs["a"].underuse.since  # type: ignore[union-attr]
+    assert told.message.startswith("uses 3 of 8 GPUs: 5 below 5 % since ") and told.message.endswith(f"; {follows}")
+    assert needs_attention(job, seen=False) == []
+    job.idle()
+    job.passes(LOOK_S)
+    assert needs_attention(job) == []
+
+
+def test_nothing_is_promised_that_has_come_already_or_that_no_policy_does(job: Cards) -> None:
+    job.idle(*range(3, 8))
+    job.passes(TERM_S + LOOK_S)
+    (told,) = needs_attention(job)
+    assert told.message.endswith(" UTC")
+    unused = Underuse(5, 8, Wall(0.0))
+    assert what_follows(unused, STOP) == "it is stopped once none of its GPUs was used for 20 min"
+    assert what_follows(replace(unused, acted=True), STOP) == what_follows(unused, NOTIFY) == ""
+    assert what_follows(unused, replace(STOP, of=UnderuseShare.ANY)) == "", "it has come, or a person holds the job"
 
 
 @pytest.mark.parametrize(

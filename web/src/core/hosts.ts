@@ -1,5 +1,6 @@
 /** Hosts and their GPUs, as maps and tables show them. */
 import type { Host } from "./types.ts";
+import { clock, epoch, shellWord } from "./words.ts";
 
 /** `ready`, or what keeps it from taking work. */
 export function hostState(host: Host): string {
@@ -38,4 +39,40 @@ export function grouped(hosts: readonly Host[], label: string): [string, Host[]]
 /** Labels that some host has. */
 export function labelsOf(hosts: readonly Host[]): string[] {
   return [...new Set(hosts.flatMap((host) => Object.keys(host.labels)))].sort();
+}
+
+/** Why a host is not as it should be, and what is planned for it, as `holdfast host list` says; empty where all is well. */
+export function remark(host: Host, now: number): string {
+  const told = (words: string): boolean => !host.cordonReason.includes(words);
+  const reason = host.maintenance?.begun && host.cordonReason === host.maintenance.reason ? "" : host.cordonReason;
+  return [
+    host.refused,
+    silence(host, now),
+    host.inDoubt ? "has yet to say what it runs, after a restore" : "",
+    planned(host, now),
+    reason,
+    host.gpuProblem,
+    ...host.gpus.filter((gpu) => gpu.problem).map((gpu) => `GPU ${gpu.index}: ${gpu.problem}`).filter(told),
+    ...host.failedChecks.map((check) => `${check.check}: ${check.saw}`).filter(told),
+    unknown(host),
+  ].filter(Boolean).join("; ");
+}
+
+function silence(host: Host, now: number): string {
+  const [down, stopped, silent] = [epoch(host.goingDownSince), epoch(host.agentStoppedAt), epoch(host.silentSince)];
+  if (down !== null && host.state !== "READY") return `shut down at ${clock(down, now)}`;
+  if (stopped !== null) return `its agent was stopped at ${clock(stopped, now)}`;
+  return silent === null ? "" : `silent since ${clock(silent, now)}`;
+}
+
+function planned({ maintenance: plan }: Host, now: number): string {
+  if (!plan) return "";
+  const end = epoch(plan.end);
+  const begin = plan.begun ? "under way" : `from ${clock(epoch(plan.start) ?? 0, now)}`;
+  return `maintenance ${begin}${end === null ? " until it is uncordoned" : ` to ${clock(end, now)}`}, by ${plan.by}${plan.reason && `: ${plan.reason}`}`;
+}
+
+function unknown({ name, strangeWork }: Host): string {
+  const jobs = [...new Set(strangeWork.map((each) => each.jobId))];
+  return jobs.length ? `runs unknown work: ${jobs.join(", ")} (stop it with: holdfast host stop-orphans ${shellWord(name)} ${shellWord(jobs[0] ?? "")})` : "";
 }

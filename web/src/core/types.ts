@@ -231,6 +231,8 @@ export interface Goodput {
   interruptions: number;
   goodput: number | null;
   totalMs: number;
+  /** Part of it, in which GPUs were found unused. */
+  unusedMs: number;
   lines: GoodputLine[];
 }
 
@@ -259,15 +261,49 @@ export interface Gpu {
   memoryBytes: number;
   problem: string;
   jobId: string;
-  faults: unknown[];
+  faults: { cause: string; repair: string; since: string | null; count: number }[];
 }
 
-export interface HostCheck {
+/** A check of a host that fails; enums are UNSPECIFIED where they say nothing. */
+export interface Check {
   check: string;
+  /** WARNING or ERROR. */
   status: string;
   saw: string;
   why: string;
   fix: string[];
+  since: string | null;
+  keepsWorkAway: boolean;
+  /** Of a finding about hardware: FAIL, CORDON, DEGRADED or INFORM. */
+  health: string;
+  /** ADMIN or BRAKE, where the host gets work in spite of it. */
+  waived: string;
+}
+
+/** Of the last 90 days; spans in seconds. */
+export interface Reliability {
+  since: string | null;
+  inService: number | null;
+  failures: number;
+  kinds: Record<string, number>;
+  mtbf: number | null;
+  mtbfLow: number | null;
+  mtbfHigh: number | null;
+  repairs: number;
+  mttr: number | null;
+  mttrLow: number | null;
+  mttrHigh: number | null;
+  ratio: number;
+  ratioLow: number;
+  lemon: boolean;
+}
+
+export interface Maintenance {
+  start: string | null;
+  end: string | null;
+  reason: string;
+  by: string;
+  begun: boolean;
 }
 
 export interface Host {
@@ -277,10 +313,17 @@ export interface Host {
   cordonReason: string;
   cordonedBy: string;
   cordonedSince: string | null;
-  failedChecks: HostCheck[];
+  maintenance: Maintenance | null;
+  failedChecks: Check[];
+  strangeWork: { jobId: string }[];
+  inDoubt: boolean;
   draining: boolean;
   drained: boolean;
   goingDown: boolean;
+  goingDownSince: string | null;
+  agentStoppedAt: string | null;
+  /** While it is lost: when it was last heard. */
+  silentSince: string | null;
   labels: Record<string, string>;
   address: string;
   agentVersion: string;
@@ -295,12 +338,15 @@ export interface Host {
   gpuProblem: string;
   gpus: Gpu[];
   jobIds: string[];
+  /** Only of one host that is asked for. */
+  reliability?: Reliability;
 }
 
 export interface HostEvent {
   cursor: number;
   time: string | null;
   message: string;
+  event: { kind: string; check?: Check | string } | null;
 }
 
 export interface Attention {

@@ -1,13 +1,13 @@
 import type { JSX } from "preact";
-import { hostLook, hostState } from "../core/hosts.ts";
+import { hostLook, hostState, remark } from "../core/hosts.ts";
 import { jobPath } from "../core/route.ts";
 import type { Host, HostEvent, Status } from "../core/types.ts";
 import { epoch, gib, moment, shellWord } from "../core/words.ts";
 import { Acts } from "../ui/acts.tsx";
 import type { Act } from "../ui/acts.tsx";
-import { Ago, Command, Table, Text, Unready } from "../ui/bits.tsx";
+import { Ago, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
-import { remark } from "./hosts.tsx";
+import { Health } from "./health.tsx";
 import { Needed } from "./overview.tsx";
 
 const REASON = { key: "reason", title: "Why, for others to read" };
@@ -50,7 +50,7 @@ export function HostPage({ name }: { name: string }): JSX.Element {
   if (!host) return <Unready title={name} error={error} again={again} />;
   const needs = status?.attention.filter((each) => each.subject === `host/${name}`) ?? [];
   const facts: [string, JSX.Element | string][] = [
-    ["Remark", remark(host)],
+    ["Remark", remark(host, now)],
     ["Seen", host.lastSeen ? <><Ago at={host.lastSeen} now={now} /> ago</> : "never"],
     ["Address", host.address],
     ["Agent", host.agentVersion],
@@ -72,18 +72,7 @@ export function HostPage({ name }: { name: string }): JSX.Element {
           {facts.filter(([, value]) => value).map(([title, value]) => <div key={title}><dt>{title}</dt><dd>{typeof value === "string" ? <Text of={value} /> : value}</dd></div>)}
         </dl>
       </header>
-      {host.failedChecks.length > 0 && (
-        <section class="panel">
-          <h2>Checks that fail</h2>
-          {host.failedChecks.map((check) => (
-            <article key={check.check}>
-              <h3><Text of={check.check} /> <small class="bad">{check.status.toLowerCase()}</small></h3>
-              <p><Text of={check.saw} /> <Text of={check.why} /></p>
-              {check.fix.map((line) => <Command key={line} line={line} />)}
-            </article>
-          ))}
-        </section>
-      )}
+      <Health host={host} history={history?.events ?? []} now={now} />
       {host.gpus.length > 0 && (
         <section class="panel">
           <h2>GPUs</h2>

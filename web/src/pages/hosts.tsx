@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../core/api.ts";
-import { hostLook, hostState } from "../core/hosts.ts";
+import { hostLook, hostState, remark } from "../core/hosts.ts";
 import { hostPath } from "../core/route.ts";
 import type { Host } from "../core/types.ts";
 import { gib } from "../core/words.ts";
@@ -9,13 +9,6 @@ import { Ago, Empty, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
 import type { HostList } from "./overview.tsx";
-
-/** What keeps a host from taking all work, in one line. */
-export function remark(host: Host): string {
-  const check = host.failedChecks[0];
-  const failed = check ? `${check.check}: ${check.saw}` : "";
-  return host.refused || host.gpuProblem || (host.cordoned ? host.cordonReason : "") || failed;
-}
 
 /** Every host with what of it is free. */
 export function Hosts({ query }: { query: URLSearchParams }): JSX.Element {
@@ -47,7 +40,7 @@ export function Hosts({ query }: { query: URLSearchParams }): JSX.Element {
                 { title: "Memory free", right: true, cell: (host) => gib(host.memoryBytes - host.memoryReservedBytes) },
                 { title: "Workers", right: true, cell: (host) => host.workers },
                 { title: "Seen", right: true, cell: (host) => <Ago at={host.lastSeen} now={now} /> },
-                { title: "Remark", wide: true, cell: (host) => <Text of={remark(host)} /> },
+                { title: "Remark", wide: true, cell: (host) => <Text of={remark(host, now)} /> },
               ]}
             />
           </div>

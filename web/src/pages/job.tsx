@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
 import { gang, lastWord, ran, steps } from "../core/gang.ts";
-import { LEVELS, losses } from "../core/ledger.ts";
+import { hours, LEVELS, losses } from "../core/ledger.ts";
 import { jobPath, withQuery } from "../core/route.ts";
 import type { Goodput, Job } from "../core/types.ts";
 import { count, ended, epoch, moment, percent, span, whole } from "../core/words.ts";
@@ -145,6 +145,7 @@ function Ledger({ of }: { of: Goodput }): JSX.Element {
       <p title={`Level ${of.level}: ${LEVELS[of.level] ?? "of a newer controller"}`}>
         <strong>{known === null ? "Goodput unknown" : `Goodput ${percent(known)}`}</strong>
         {lost.length > 0 && <span class="soft"> lost most to {lost.join(", ")}</span>}
+        {of.unusedMs > 0 && <span class="soft"> {hours(of.unusedMs)} of {hours(of.totalMs)} GPU hours on GPUs that its ranks left idle</span>}
       </p>
       <GoodputBar of={of} />
     </div>

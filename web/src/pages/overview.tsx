@@ -4,7 +4,7 @@ import type { GpuLook } from "../core/hosts.ts";
 import { lastWord, steps } from "../core/gang.ts";
 import { hostPath, jobPath } from "../core/route.ts";
 import type { Attention, Host, JobRow, Status } from "../core/types.ts";
-import { age, commandAtEnd, count, epoch, oneLine, span } from "../core/words.ts";
+import { age, commandAtEnd, count, epoch, oneLine, shellWord, span } from "../core/words.ts";
 import { Ago, Command, Empty, Problem, State, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery, useRoute } from "../ui/router.ts";
@@ -83,7 +83,8 @@ export function Needed({ of, now, here = false }: { of: Attention; now: number; 
   const at = of.subject.indexOf("/");
   const [kind, name] = at < 0 ? ["", of.subject] : [of.subject.slice(0, at), of.subject.slice(at + 1)];
   const path = kind === "job" ? jobPath(name, of.kind === "HANG" ? "?tab=hangs" : "") : kind === "host" ? hostPath(name) : "";
-  const [words, command] = COMMANDED.has(of.kind) ? commandAtEnd(of.message) : [of.message, ""];
+  const [words, said] = COMMANDED.has(of.kind) ? commandAtEnd(of.message) : [of.message, ""];
+  const command = of.kind === "HOST_CORDONED" && name ? `holdfast host uncordon ${shellWord(name)}` : said;
   return (
     <li class={`${URGENT.has(of.kind) ? "urgent" : ""} ${here ? "here" : ""}`}>
       {!here && <span class="subject">{path ? <a href={path}>{kind} <Text of={name} /></a> : <Text of={name} />}</span>}

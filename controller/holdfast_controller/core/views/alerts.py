@@ -18,7 +18,7 @@ from holdfast_controller.core.model.hosts.host import FailedCheck, Host
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.scheduling.turns import in_turn
-from holdfast_controller.core.views.job_summary import summary_of
+from holdfast_controller.core.views.job_summary import summary_of, underuse_in_words, what_follows
 from holdfast_controller.core.views.overview import HostState, Overview, host_state
 
 LONG_WAIT_S = 600.0
@@ -46,6 +46,7 @@ class Kind(enum.Enum):
     CERTIFICATE = "CERTIFICATE"
     NOTIFICATIONS = "NOTIFICATIONS"
     JOB_WAITS = "JOB_WAITS"
+    UNDERUSED = "UNDERUSED"
     HOST_CORDONED = "HOST_CORDONED"
     VERSIONS = "VERSIONS"
 
@@ -85,6 +86,7 @@ def alerts(
         *_hangs(cluster, found, sees, now),
         *_cluster(cluster, found, controller, now),
         *_waiting(cluster, sees, quotas, now),
+        *_underused(found, sees, now),
     ]
     listed: list[Alert] = []
     for kind in Kind:
@@ -197,6 +199,15 @@ def _waiting(cluster: Cluster, sees: Callable[[str], bool], quotas: Quotas, now:
     for job in islice(long, MOST_OF_A_KIND):
         reason = wait_reason(cluster, job, queue_view.schedulable_hosts, queue_view)
         yield Alert(Kind.JOB_WAITS, f"job/{job.id}", f"waits: {reason}", job.queued_since)
+
+
+def _underused(found: Overview, sees: Callable[[str], bool], now: Now) -> Iterator[Alert]:
+    """Jobs that don't use their GPUs, and what becomes of them by themselves."""
+    for job in found.underused:
+        unused, policy = job.underuse, job.gang.underuse
+        if unused is not None and policy is not None and sees(job.gang.project):
+            words, follows = underuse_in_words(unused, policy, now), what_follows(unused, policy)
+            yield Alert(Kind.UNDERUSED, f"job/{job.id}", f"{words}; {follows}" if follows else words, unused.since)
 
 
 def _cluster(cluster: Cluster, found: Overview, controller: ControllerStatus, now: Now) -> Iterator[Alert]:

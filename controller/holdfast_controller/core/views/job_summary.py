@@ -18,7 +18,7 @@ from holdfast_controller.core.model.hang import Hang, HangOutcome
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason
-from holdfast_controller.core.model.underuse import Underuse, UnderusePolicy
+from holdfast_controller.core.model.underuse import Underuse, UnderuseAction, UnderusePolicy, UnderuseShare
 from holdfast_controller.core.scheduling.pending_reason import Pending, QueueView, pending, silent_hosts
 from holdfast_controller.core.views.interruptions import what_happened, what_was_done
 from holdfast_controller.core.views.training import Training, training_of
@@ -196,11 +196,25 @@ def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
 
 def _underused(job: Job, found: Underuse, policy: UnderusePolicy, health: str, now: Now) -> Summary:
     """A job that doesn't use its GPUs: it goes on, and others could have them."""
-    health = (
-        f"{health}; it {found.in_words}: {found.idle} below {policy.below_pct} % since {moment(found.since, now)}"
+    health = f"{health}; it {underuse_in_words(found, policy, now)}"
+    follows = what_follows(found, policy)
+    advice = f"Use them, or {follows}; to see" if follows else "Nothing has to be done; to see"
+    return Summary(
+        Condition.WORKS, health, f"{advice} what its GPUs do", f"holdfast job series {job.id} --figure gpu_util"
     )
-    advice = "Nothing has to be done; to see what its GPUs do"
-    return Summary(Condition.WORKS, health, advice, f"holdfast job series {job.id} --figure gpu_util")
+
+
+def underuse_in_words(found: Underuse, policy: UnderusePolicy, now: Now) -> str:
+    """Such as "uses 3 of 8 GPUs: 5 below 5 % since 13:05:07 UTC"."""
+    return f"{found.in_words}: {found.idle} below {policy.below_pct} % since {moment(found.since, now)}"
+
+
+def what_follows(found: Underuse, policy: UnderusePolicy) -> str:
+    """What a job's policy does next about unused GPUs; empty where it does nothing more."""
+    done = {UnderuseAction.PAUSE: "paused", UnderuseAction.STOP: "stopped"}.get(policy.action)
+    if done is None or found.acted or policy.of is UnderuseShare.ANY:
+        return ""
+    return f"it is {done} once none of its GPUs was used for {span(policy.duration_s)}"
 
 
 def _loan(cluster: Cluster, job: Job) -> str:

@@ -66,6 +66,8 @@ class Overview:
     """Jobs whose newest hang was notified and is still open."""
     hang_again: list[Job] = field(default_factory=list)
     """Other jobs that hung again after a restart for a hang, and were restarted again."""
+    underused: list[Job] = field(default_factory=list)
+    """Jobs that have not used their GPUs for as long as their policy says."""
 
 
 def overview(cluster: Cluster, now: Now) -> Overview:
@@ -91,6 +93,8 @@ def overview(cluster: Cluster, now: Now) -> Overview:
             found.hangs.append(job)
         elif job.budgets.hang_restarts > 1 and not job.terminal:
             found.hang_again.append(job)
+        if job.underuse is not None:
+            found.underused.append(job)
     return found
 
 
