@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { exitGroups, exitText, gang, lastWord, phasesInWords, ran, rankRows, recoverySummary, steps } from "../src/core/gang.ts";
-import { strip, ticks } from "../src/core/strip.ts";
+import { saveMarks, strip, ticks } from "../src/core/strip.ts";
 import { at, exit, hang, job, recovery, T0 } from "./job.ts";
 
 test("a gang is counted from its spec", () => {
@@ -110,4 +110,12 @@ test("a paused job is drawn running until its ranks had ended, then waiting", ()
   paused.workers[0]?.exits.push(exit({ endTime: at(60), reason: "STOPPED" }));
   const found = strip(paused, T0 + 100);
   assert.deepEqual(found.spans.map(({ kind, from, to }) => [kind, from - T0, to - T0]), [["waits", 0, 10], ["runs", 10, 60], ["waits", 60, 100]]);
+});
+
+test("saves are marks, with their step where it is known", () => {
+  const saves = [{ time: at(30), step: 1200 }, { time: at(60), step: null }, { time: null, step: 1 }];
+  assert.deepEqual(saveMarks(saves), [
+    { at: T0 + 30, kind: "save", title: "step 1200 was saved" },
+    { at: T0 + 60, kind: "save", title: "a checkpoint was complete" },
+  ]);
 });

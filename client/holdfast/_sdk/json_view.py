@@ -194,6 +194,7 @@ def goodput(job_id: str, message: job_pb2.GetGoodputResponse) -> Json:
         "goodput": goodput_share(message),
         "totalMs": sum(line.ms for line in message.lines),
         "unusedMs": message.unused_ms,
+        "saves": [_printed(save) for save in message.saves],
         "lines": [
             {"category": line.category, "cause": line.cause, "payer": line.payer, "ms": line.ms}
             for line in message.lines

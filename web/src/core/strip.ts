@@ -1,7 +1,7 @@
 /** A job's time as spans and marks on one axis, from what the API keeps for good: no event is read for it. */
 import { answer, goesOn } from "./gang.ts";
-import type { Job } from "./types.ts";
-import { ended, epoch, short, span } from "./words.ts";
+import type { Goodput, Job } from "./types.ts";
+import { ended, epoch, short, span, whole } from "./words.ts";
 
 export type SpanKind = "waits" | "runs" | "lost";
 
@@ -13,7 +13,7 @@ export interface Span {
   title: string;
 }
 
-export type MarkKind = "exit" | "hang" | "relaunch" | "step" | "end";
+export type MarkKind = "exit" | "hang" | "relaunch" | "step" | "save" | "end";
 
 export interface Mark {
   at: number;
@@ -90,6 +90,14 @@ export function strip(job: Job, now: number): Strip {
   marks.push(...failures(job));
   if (ended(job.state)) marks.push({ at: to, kind: "end", title: job.error?.message || "ended" });
   return { from, to, spans, marks: marks.sort((a, b) => a.at - b.at), generations };
+}
+
+/** A mark for each save that was complete. */
+export function saveMarks(saves: Goodput["saves"]): Mark[] {
+  return saves.flatMap(({ time, step }) => {
+    const at = epoch(time);
+    return at === null ? [] : [{ at, kind: "save" as const, title: step === null ? "a checkpoint was complete" : `step ${whole(step)} was saved` }];
+  });
 }
 
 /** A mark for the first rank of each generation that failed by itself, with how many followed it. */

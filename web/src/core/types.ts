@@ -233,6 +233,8 @@ export interface Goodput {
   totalMs: number;
   /** Part of it, in which GPUs were found unused. */
   unusedMs: number;
+  /** Checkpoints that were complete, the oldest first. */
+  saves: { time: string | null; step: number | null }[];
   lines: GoodputLine[];
 }
 

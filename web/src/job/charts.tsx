@@ -183,6 +183,9 @@ function OneChart({ chart, job, whole, range, pointer, ranks }: { chart: Chart; 
         {whole.marks.filter((each) => each.kind === "hang" && each.at > from && each.at < to).map((each) => (
           <line key={each.at} class="hung" x1={x(each.at)} x2={x(each.at)} y1="0" y2={HEIGHT} />
         ))}
+        {whole.marks.filter((each) => each.kind === "save" && each.at > from && each.at < to).map((each) => (
+          <line key={each.at} class="saved" x1={x(each.at)} x2={x(each.at)} y1={HEIGHT - 8} y2={HEIGHT} />
+        ))}
         <path class="middle" d={linePath(middle, at, y)} />
         {chart.odd.map((each, index) => <path key={each.rank} class={`odd o-${index}`} d={linePath(each.values, at, y)} />)}
         <text x="3" y={TOP - 4}>{quantity(high, chart.unit)}</text>

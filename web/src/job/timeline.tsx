@@ -1,9 +1,9 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { firstSteps } from "../core/series.ts";
-import { RANGES, strip, ticks } from "../core/strip.ts";
+import { RANGES, saveMarks, strip, ticks } from "../core/strip.ts";
 import type { Mark, Span } from "../core/strip.ts";
-import type { Job } from "../core/types.ts";
+import type { Goodput, Job } from "../core/types.ts";
 import { clock, ended, epoch, moment, span } from "../core/words.ts";
 import { Table } from "../ui/bits.tsx";
 import { useNow } from "../ui/hooks.ts";
@@ -12,11 +12,13 @@ import { setQuery } from "../ui/router.ts";
 import { Charts, Cursor, useSeries } from "./charts.tsx";
 
 const KINDS: Record<Span["kind"], string> = { waits: "waiting", runs: "running", lost: "interrupted" };
-const GLYPHS: Record<Mark["kind"], string> = { exit: "✕", hang: "◆", relaunch: "▶", step: "●", end: "■" };
-const MARK_WORDS: Record<Mark["kind"], string> = { exit: "exit", hang: "hang noticed", relaunch: "relaunched", step: "first steps", end: "end" };
+const GLYPHS: Record<Mark["kind"], string> = { exit: "✕", hang: "◆", relaunch: "▶", step: "●", save: "⚑", end: "■" };
+const MARK_WORDS: Record<Mark["kind"], string> = { exit: "exit", hang: "hang noticed", relaunch: "relaunched", step: "first steps", save: "saved", end: "end" };
+
+const ABOVE = new Set<Mark["kind"]>(["hang", "save"]);
 
 /** The job's time on one axis: when it waited, ran and was interrupted, and by what. */
-export function Timeline({ job, query }: { job: Job; query: URLSearchParams }): JSX.Element {
+export function Timeline({ job, saves, query }: { job: Job; saves: Goodput["saves"]; query: URLSearchParams }): JSX.Element {
   const live = !ended(job.state);
   const now = useNow(live ? 1 : 60);
   const whole = strip(job, now);
@@ -26,6 +28,7 @@ export function Timeline({ job, query }: { job: Job; query: URLSearchParams }): 
   for (const { generation, at } of steps ? firstSteps(steps, whole.generations) : []) {
     whole.marks.push({ at, kind: "step", title: `generation ${generation} made steps within ${span(steps?.step ?? 60)} from then` });
   }
+  whole.marks.push(...saveMarks(saves));
   const range = chosen(query, whole.from, whole.to);
   const [picked, setPicked] = useState<string>("");
   const [box, width] = useWidth();
@@ -94,7 +97,7 @@ export function Timeline({ job, query }: { job: Job; query: URLSearchParams }): 
             </rect>
           ))}
           {marks.map((mark) => (
-            <text key={`${mark.at}${mark.kind}`} x={Math.min(Math.max(x(mark.at), 6), width - 6)} y={mark.kind === "hang" ? 29 : 88} class={`mark m-${mark.kind}`} text-anchor="middle" onClick={() => setPicked(mark.title)}>
+            <text key={`${mark.at}${mark.kind}`} x={Math.min(Math.max(x(mark.at), 6), width - 6)} y={ABOVE.has(mark.kind) ? 29 : 88} class={`mark m-${mark.kind}`} text-anchor="middle" onClick={() => setPicked(mark.title)}>
               {GLYPHS[mark.kind]}<title>{mark.title}</title>
             </text>
           ))}
@@ -104,7 +107,7 @@ export function Timeline({ job, query }: { job: Job; query: URLSearchParams }): 
       </div>
       <ul class="legend">
         {(["waits", "runs", "lost"] as const).map((kind) => <li key={kind}><i class={`key k-${kind}`} />{KINDS[kind]}</li>)}
-        {(["exit", "hang", "relaunch", "step", "end"] as const).map((kind) => <li key={kind}><span class={`mark m-${kind}`} aria-hidden="true">{GLYPHS[kind]}</span>{MARK_WORDS[kind]}</li>)}
+        {(["exit", "hang", "relaunch", "step", "save", "end"] as const).map((kind) => <li key={kind}><span class={`mark m-${kind}`} aria-hidden="true">{GLYPHS[kind]}</span>{MARK_WORDS[kind]}</li>)}
       </ul>
       {picked && <p class="picked" role="status">{picked}</p>}
       <Charts job={job} query={query} series={series} whole={whole} range={{ ...range, width }} pointer={pointer} now={now} />

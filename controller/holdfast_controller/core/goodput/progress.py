@@ -6,7 +6,7 @@ oldest saves are thinned out. A step that falls is not believed before the next 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from holdfast.hang.pipeline.features import WorkerFeatures
@@ -195,9 +195,15 @@ def worked(start: int, end: int, apart: Iterable[Interval]) -> int:
 
 
 def _save(watch: ProgressWatch, saved: Reached) -> None:
-    watch.saved.append(saved)
-    if len(watch.saved) > MOST_SAVES:
-        watch.saved[:] = [*watch.saved[:-1:2], watch.saved[-1]]
+    watch.saved[:] = fewer([*watch.saved, saved])
+
+
+def fewer(saves: Sequence[Reached]) -> list[Reached]:
+    """At most ``MOST_SAVES`` of the saves, spread over all their time; the newest is one of them."""
+    found = list(saves)
+    while len(found) > MOST_SAVES:
+        found = [*found[:-1:2], found[-1]]
+    return found
 
 
 def _add(watch: ProgressWatch, interval: Interval) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from holdfast_controller.core.goodput.causes import DECLARED_IDLE, FIRST_START, OLDER_SAVE, WORK
-from holdfast_controller.core.goodput.progress import worked
+from holdfast_controller.core.goodput.progress import fewer, worked
 from holdfast_controller.core.goodput.stretches import thinned
 from holdfast_controller.core.goodput.tape import recut
 from holdfast_controller.core.model.goodput import Category, Interval, JobLedger, Progress, Tape, Unsettled
@@ -22,6 +22,9 @@ def record(ledger: JobLedger, progress: Progress) -> None:
     ledger.saves |= bool(progress.saved)
     ledger.progress |= progress.began is not None
     ledger.stretches = thinned([*ledger.stretches, *progress.stretches])
+    known_until = ledger.saved[-1].at if ledger.saved else 0
+    new = (saved for saved in progress.saved if known_until < saved.at <= ledger.clock)
+    ledger.saved = fewer([*ledger.saved, *new])
     if ledger.unsettled is not None and ledger.unsettled.cause:
         resumed_at = progress.first.step if progress.first is not None else None
         resolve(ledger, progress.resumed if progress.resumed is not None else resumed_at)

@@ -217,6 +217,8 @@ class JobLedger:
     """Whether steps, saves, any progress was reported in the job's life."""
     stretches: list[Stretch] = field(default_factory=list)
     """Steps of generations that have ended; bounded."""
+    saved: list[Reached] = field(default_factory=list)
+    """Their completed saves, the oldest first; bounded."""
 
 
 @dataclass(frozen=True, slots=True)

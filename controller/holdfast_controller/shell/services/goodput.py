@@ -53,6 +53,7 @@ async def job_goodput(driver: Driver, job: Job, *, verify: bool) -> job_pb2.GetG
         lines, since, until, complete = view.lines(view.totals(shown)), shown.since, shown.clock, shown.complete
         level = view.level(steps=shown.steps, saves=shown.saves, progress=shown.progress)
         interruptions, kept = shown.interruption, view.totals(plain)
+        saves: Sequence[tuple[int, float]] = [(saved.at, saved.step) for saved in shown.saved]
     else:
         closed = await asyncio.wrap_future(driver.store.call(_statement, driver, job.id))
         if closed is None:
@@ -60,13 +61,15 @@ async def job_goodput(driver: Driver, job: Job, *, verify: bool) -> job_pb2.GetG
             return answer
         lines, since, until, complete = view.lines(closed.sums), closed.since, closed.ended, closed.complete
         level = view.level(steps=closed.steps, saves=closed.saves, progress=closed.progress)
-        interruptions, kept, answer.ended = closed.interruptions, closed.sums, True
+        interruptions, kept, saves, answer.ended = closed.interruptions, closed.sums, closed.saved, True
     answer.since.CopyFrom(timestamp(since / 1000))
     answer.until.CopyFrom(timestamp(until / 1000))
     answer.unused_ms = unused_ms
     answer.complete, answer.level, answer.interruptions = complete, level, interruptions
     for line in lines:
         answer.lines.add(category=line.category, cause=line.cause, payer=line.payer, ms=line.ms)
+    for saved_at, step in saves:
+        answer.saves.add(time=timestamp(saved_at / 1000), step=step if step >= 0 else None)
     if verify:
         answer.verified = await _verify(driver, job, cursor, kept) if complete else _NOT_WHOLE
     return answer

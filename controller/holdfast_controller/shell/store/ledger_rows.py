@@ -45,6 +45,8 @@ class ClosedLedger:
     progress: bool
     interruptions: int
     sums: dict[str, int]
+    saved: Sequence[tuple[int, float]] = ()
+    """When a save was complete, and its step, -1 where that is unknown; statements of older releases have none."""
 
 
 def closed(statement: Statement) -> ClosedLedger:
@@ -60,6 +62,7 @@ def closed(statement: Statement) -> ClosedLedger:
         ledger.progress,
         ledger.interruption,
         dict(sorted(ledger.sums.items())),
+        [(saved.at, saved.step) for saved in ledger.saved],
     )
 
 
