@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { checkClass, closed, done, keepsAway, over, reliability, repairs } from "../src/core/health.ts";
 import { remark } from "../src/core/hosts.ts";
+import { silence } from "../src/core/silence.ts";
 import type { HostEvent } from "../src/core/types.ts";
 import { check, gpu, host, reliability as known } from "./host.ts";
 import { at, T0 } from "./job.ts";
@@ -60,4 +61,19 @@ test("reliability is told as far as it is known", () => {
 test("a host that is well has no remark", () => {
   assert.equal(remark(host(), T0), "");
   assert.equal(remark(host({ cordonReason: "ib.port: down", failedChecks: [check({ check: "ib.port", saw: "down" })] }), T0), "ib.port: down", "once");
+});
+
+test("a silent host has its moments in order: heard, now, lost", () => {
+  const silent = host({ state: "SUSPECT", lastSeen: at(0), lostAt: at(66) });
+  assert.deepEqual(silence(silent, [], T0 + 30).map(({ at, when }) => [at === null ? null : at - T0, when]), [[0, "was"], [30, "now"], [66, "comes"], [null, "comes"]]);
+  assert.match(silence(silent, [], T0 + 30)[2]?.words ?? "", /^it is taken as lost, in 36s: /);
+});
+
+test("a lost host tells when it was lost, and a host that was never heard that it was not", () => {
+  const event: HostEvent = { cursor: 1, time: at(66), message: "", event: { kind: "lost" } };
+  const lost = silence(host({ state: "LOST", silentSince: at(0), agentStoppedAt: at(-1) }), [event], T0 + 90);
+  assert.deepEqual(lost.map(({ at, when }) => [at === null ? null : at - T0, when]), [[-1, "was"], [0, "was"], [66, "was"], [90, "now"], [null, "comes"]]);
+  const never = silence(host({ state: "SUSPECT", lastSeen: null }), [], T0);
+  assert.deepEqual(never.map(({ when }) => when), ["was", "now", "comes"]);
+  assert.match(never[0]?.words ?? "", /not heard since this controller began/);
 });

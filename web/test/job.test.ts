@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { exitGroups, exitText, gang, lastWord, phasesInWords, ran, rankRows, recoverySummary, steps } from "../src/core/gang.ts";
+import { exitGroups, foldedList, exitText, gang, lastWord, phasesInWords, ran, rankRows, recoverySummary, steps } from "../src/core/gang.ts";
 import { saveMarks, strip, ticks } from "../src/core/strip.ts";
 import { at, exit, hang, job, recovery, T0 } from "./job.ts";
 
@@ -118,4 +118,15 @@ test("saves are marks, with their step where it is known", () => {
     { at: T0 + 30, kind: "save", title: "step 1200 was saved" },
     { at: T0 + 60, kind: "save", title: "a checkpoint was complete" },
   ]);
+});
+
+test("an array is one row of a list, in the state of what it does", () => {
+  const array = { id: "sweep-x", index: 3, count: 20, atOnce: 4, running: 0, waiting: 2, done: 4, failed: 1 };
+  const [first, alone, ...more] = foldedList([job({ id: "sweep-x-3", array }), job({ id: "b" }), job({ id: "sweep-x-2", array: { ...array, index: 2 } })]);
+  assert.deepEqual(more, []);
+  assert.deepEqual([first?.id, first?.state, alone?.id], ["sweep-x", "JOB_STATE_QUEUED", "b"]);
+  assert.equal(lastWord(first!), "Array of 20 jobs, 4 at once: 0 running, 2 waiting, 4 done, 1 failed");
+  const states = [{ running: 1 }, { waiting: 0 }, { waiting: 0, failed: 0 }].map((set) => foldedList([job({ array: { ...array, ...set } })])[0]?.state);
+  assert.deepEqual(states, ["JOB_STATE_RUNNING", "JOB_STATE_FAILED", "JOB_STATE_SUCCEEDED"]);
+  assert.equal(lastWord(foldedList([job({ array: { ...array, count: 1, atOnce: 0 } })])[0]!), "Array of 1 job: 0 running, 2 waiting, 4 done, 1 failed");
 });

@@ -41,7 +41,7 @@ _ORDER = {
     "Recovery": "attempt generation startedAt endedAt startType endReason endRelatedTask endRecover lost phases"
     " related warm injected",
     "Host": "name state cordoned cordonReason cordonedBy cordonedSince maintenance failedChecks strangeWork inDoubt"
-    " draining drained goingDown goingDownSince agentStoppedAt silentSince drainDeadline labels address"
+    " draining drained goingDown goingDownSince agentStoppedAt silentSince lostAt drainDeadline labels address"
     " agentVersion refused bootId lastSeen cpuCount cpuReserved memoryBytes memoryReservedBytes workers maxWorkers"
     " gpuProblem accounts accountsProblem containers"
     " containersProblem gpus jobIds reliability",

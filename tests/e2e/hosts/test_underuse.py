@@ -58,6 +58,8 @@ def test_unused_gpus_are_told_survive_no_agent_and_pause_the_job_once_all_are(
     lab.reach(job, "RUNNING")
     says("job", "show", job, of="uses 1 of 4 GPUs: 3 below 5 % since")
     assert "uses 1 of 4 GPUs" in words("ps")
+    follows = "it is paused once none of its GPUs was used for 60 s"
+    assert follows in words("status", "-o", "json") and follows in words("job", "show", job)
 
     lab.kill_agent("host-0")
     lab.restart()

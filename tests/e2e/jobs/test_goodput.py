@@ -107,6 +107,7 @@ def test_categories_agree_with_the_training_s_own_stopwatch(cluster: DevCluster,
         if abs(seconds_of(found, *key) - s) > max(WITHIN_S, WITHIN_SHARE * s)
     }
     assert not off, (off, found)
+    assert [save["step"] for save in found["saves"]] == [20, 45]
     assert "the log gives the same sums" in cluster.holdfast("goodput", "verify", job_id).stdout
     page = cluster.holdfast("goodput", job_id).stdout
     assert "level A" in page

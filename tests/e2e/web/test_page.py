@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.e2e.cli_cluster import DevCluster, until
 from tests.e2e.web.hostile import CORPUS
+from tests.e2e.web.trouble import ill, past
 from tests.e2e.web.visitor import Visitor
 
 pytestmark = [pytest.mark.require("chromium"), pytest.mark.require("node")]
@@ -38,6 +39,8 @@ CLOSES_AND_TYPES = """
     within.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true, cancelable: true}));
 }
 """
+SHARE = {"project": "", "weight": None, "share": 0.5, "usedGpuHours": 1, "gpus": 1, "factor": 1, "waiting": 0, "running": 1}
+SHARE |= {"gpuQuota": 1, "runningQuota": None, "waitingQuota": 7}
 TABS = ("timeline", "ranks", "logs", "exits", "hangs", "recoveries", "events", "spec", "shell")
 
 
@@ -421,7 +424,9 @@ def test_three_hundred_hostile_texts_stay_texts(visitor: Visitor, jobs: dict[str
     visitor.answer(f"/v1/jobs/{jobs['runs']}", whole)
     page.route("**/evidence", evidence)
     page.route("**:logs?*", output)
-    visitor.answer("/v1/hosts/host-0", lambda host: hostile(host, texts))
+    visitor.answer("/v1/hosts/host-0", lambda host: hostile(ill(host) | {"state": "SUSPECT"}, texts, "state"))
+    visitor.answer("/v1/hosts/host-0/events", lambda history: hostile(past(history), texts, "kind"))
+    visitor.answer("/v1/shares", lambda found: found | {"shares": [hostile(SHARE, texts) for _ in CORPUS]})
     for tab in TABS:
         visitor.visit(f"/jobs/{jobs['runs']}?tab={tab}", f"[data-tab={tab}] > *")
         if tab == "hangs":
@@ -433,7 +438,11 @@ def test_three_hundred_hostile_texts_stay_texts(visitor: Visitor, jobs: dict[str
             assert page.locator(".console .line").first.inner_text().strip()
         scrolled(visitor, ".tab .windowed", tab)
     visitor.visit("/hosts/host-0", ".head")
+    visitor.page.locator(".silent").wait_for()
     visitor.unbroken("host")
+    visitor.visit("/admin", "table")
+    page.get_by_role("group", name="Shares and quotas of projects").locator("td").first.wait_for()
+    visitor.unbroken("admin")
 
 
 def scrolled(visitor: Visitor, window: str, shown: str) -> None:

@@ -1,5 +1,5 @@
 /** Members of a job's gang and how they ended, as the command line shows them. */
-import type { Exit, Hang, Job, JobRow, JobSpec, Recovery, Worker } from "./types.ts";
+import type { Exit, Hang, Job, JobArray, JobRow, JobSpec, Recovery, Worker } from "./types.ts";
 import { epoch, ranges, short, whole } from "./words.ts";
 
 /** Workers, ranks and GPUs that the whole job asks for. */
@@ -172,4 +172,32 @@ export function rankRows(job: Job): { rank: number; worker: Worker; pid: number 
       })),
     )
     .sort((a, b) => a.rank - b.rank);
+}
+
+/** `20 jobs, 4 at once`. */
+export const extent = (array: JobArray): string => `${array.count === 1 ? "1 job" : `${array.count} jobs`}${array.atOnce ? `, ${array.atOnce} at once` : ""}`;
+
+/** `4 running, 12 waiting, 4 done, 0 failed`. */
+export const counts = (array: JobArray): string => `${array.running} running, ${array.waiting} waiting, ${array.done} done, ${array.failed} failed`;
+
+/** The array of an element as one row of a list; another job as it is. */
+export function folded(job: JobRow): JobRow {
+  const { array } = job;
+  if (!array) return job;
+  const state = array.running ? "RUNNING" : array.waiting ? "QUEUED" : array.failed ? "FAILED" : "SUCCEEDED";
+  return {
+    ...job, id: array.id, state: `JOB_STATE_${state}`, error: null, step: null, stepTotal: null, startTime: null, endTime: null, waitReason: "",
+    summary: { condition: "", headline: `Array of ${extent(array)}: ${counts(array)}`, health: "", happened: "", done: "", advice: "", command: "" },
+  };
+}
+
+/** One row for each array, where its first element in the list stood; other jobs as they are. */
+export function foldedList(jobs: readonly JobRow[]): JobRow[] {
+  const seen = new Set<string>();
+  return jobs.flatMap((job) => {
+    if (!job.array) return [job];
+    if (seen.has(job.array.id)) return [];
+    seen.add(job.array.id);
+    return [folded(job)];
+  });
 }

@@ -113,6 +113,18 @@ export interface ExpectedEnd {
   words: string;
 }
 
+/** The array that a job is an element of, and how far that is. */
+export interface JobArray {
+  id: string;
+  index: number;
+  count: number;
+  atOnce: number;
+  running: number;
+  waiting: number;
+  done: number;
+  failed: number;
+}
+
 /** A job as lists show it (`view=ROW`). */
 export interface JobRow {
   id: string;
@@ -141,6 +153,8 @@ export interface JobRow {
   hostCount?: number;
   recoveryCount?: number;
   hangCount?: number;
+  /** Null where it was submitted by itself. */
+  array?: JobArray | null;
 }
 
 export interface Job extends JobRow {
@@ -326,6 +340,8 @@ export interface Host {
   agentStoppedAt: string | null;
   /** While it is lost: when it was last heard. */
   silentSince: string | null;
+  /** While it is silent: when it is lost unless it is heard again. */
+  lostAt: string | null;
   labels: Record<string, string>;
   address: string;
   agentVersion: string;

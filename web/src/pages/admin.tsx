@@ -34,6 +34,21 @@ interface Stored {
   limitBytes: number;
 }
 
+/** Of a project; a limit is null where it has none. */
+interface Share {
+  project: string;
+  weight: number | null;
+  share: number;
+  usedGpuHours: number;
+  gpus: number;
+  factor: number;
+  waiting: number;
+  running: number;
+  gpuQuota: number | null;
+  runningQuota: number | null;
+  waitingQuota: number | null;
+}
+
 interface AuditEntry {
   time: string;
   who: string;
@@ -64,6 +79,7 @@ export function Admin({ query }: { query: URLSearchParams }): JSX.Element {
       </section>
       <Sessions query={query} />
       <Users />
+      <Shares />
       <Disk />
       <section class="panel">
         <h2>Letting people and machines in</h2>
@@ -111,6 +127,42 @@ function Sessions({ query }: { query: URLSearchParams }): JSX.Element {
       {problem && <p class="refused" role="alert">{problem}</p>}
     </section>
   );
+}
+
+/** How projects share the GPUs, and what they use of their quotas, as `holdfast shares` prints it. */
+function Shares(): JSX.Element {
+  const { data, error } = useData<{ shares: Share[]; ordered: boolean }>("/v1/shares", (changes) => changes.jobs.length > 0);
+  const rows = data?.shares ?? [];
+  return (
+    <section class="panel">
+      <h2>Projects: shares and quotas</h2>
+      {error ? <Refused error={error} /> : !data ? <Loading /> : !rows.length ? <Empty>No project has used anything.</Empty> : (
+        <>
+          <Table
+            caption="Shares and quotas of projects" rows={rows} id={(row) => row.project}
+            columns={[
+              { title: "Project", wide: true, cell: (row) => <Text of={row.project} /> },
+              { title: "GPUs", right: true, cell: (row) => <Used of={row.gpus} most={row.gpuQuota} /> },
+              { title: "Running", right: true, cell: (row) => <Used of={row.running} most={row.runningQuota} /> },
+              { title: "Waiting", right: true, cell: (row) => <Used of={row.waiting} most={row.waitingQuota} /> },
+              { title: "Weight", right: true, cell: (row) => row.weight ?? "–" },
+              { title: "Share", right: true, cell: (row) => `${(100 * row.share).toFixed(1)}%` },
+              { title: "Used, GPU hours", right: true, cell: (row) => row.usedGpuHours.toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 }) },
+              { title: "Factor", right: true, cell: (row) => row.factor.toFixed(2) },
+            ]}
+          />
+          {!data.ordered && <p class="soft">No project has a weight, so the queue is first come, first served. An admin sets one:</p>}
+          <Command line="holdfast share set PROJECT --weight 2" />
+        </>
+      )}
+    </section>
+  );
+}
+
+/** A number, of at most so many where there is a limit; one that is reached has a word beside its colour. */
+function Used({ of, most }: { of: number; most: number | null }): JSX.Element {
+  if (most === null) return <>{of.toLocaleString("en")}</>;
+  return <span class={of >= most ? "bad" : ""}>{of.toLocaleString("en")} of {most.toLocaleString("en")}{of >= most && " (full)"}</span>;
 }
 
 /** What jobs take of the controller's disk, as `holdfast usage` prints it. */

@@ -25,7 +25,7 @@ export function Health({ host, history, now }: { host: Host; history: readonly H
             caption="Checks that failed and pass again" rows={past} id={(row) => `${row.check}-${row.to}`}
             columns={[
               { title: "Check", cell: (row) => <Text of={row.check} /> },
-              { title: "Class", cell: (row) => row.what || "–" },
+              { title: "Class", cell: (row) => <Text of={row.what || "–"} /> },
               { title: "Over since", whole: true, cell: (row) => moment(row.to) },
               { title: "Lasted", right: true, whole: true, cell: (row) => (row.from === null ? "–" : span(row.to - row.from)) },
               { title: "What was found", wide: true, cell: (row) => <Text of={row.saw || "longer ago than the history below"} /> },
@@ -49,7 +49,7 @@ function Finding({ of, host, now }: { of: Check; host: string; now: number }): J
   const since = epoch(of.since);
   return (
     <article class={`finding ${away || of.status === "ERROR" ? "urgent" : ""}`}>
-      <h3><Text of={of.check} /> <small class={away ? "bad" : ""}>{checkClass(of)}</small></h3>
+      <h3><Text of={of.check} /> <small class={away ? "bad" : ""}><Text of={checkClass(of)} /></small></h3>
       <p><Text of={of.saw} /></p>
       <p class="soft"><Text of={of.why} /></p>
       <dl class="said">

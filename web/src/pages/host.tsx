@@ -1,14 +1,17 @@
 import type { JSX } from "preact";
 import { hostLook, hostState, remark } from "../core/hosts.ts";
+import { lastWord } from "../core/gang.ts";
 import { jobPath } from "../core/route.ts";
 import type { Host, HostEvent, Status } from "../core/types.ts";
 import { epoch, gib, moment, shellWord } from "../core/words.ts";
 import { Acts } from "../ui/acts.tsx";
 import type { Act } from "../ui/acts.tsx";
-import { Ago, Table, Text, Unready } from "../ui/bits.tsx";
+import { Ago, State, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { Health } from "./health.tsx";
+import { Silent } from "./silent.tsx";
 import { Needed } from "./overview.tsx";
+import type { JobList } from "./overview.tsx";
 
 const REASON = { key: "reason", title: "Why, for others to read" };
 const reason = (given: Record<string, string>): string => (given["reason"] ? ` --reason ${shellWord(given["reason"])}` : "");
@@ -72,6 +75,7 @@ export function HostPage({ name }: { name: string }): JSX.Element {
           {facts.filter(([, value]) => value).map(([title, value]) => <div key={title}><dt>{title}</dt><dd>{typeof value === "string" ? <Text of={value} /> : value}</dd></div>)}
         </dl>
       </header>
+      {host.state !== "READY" && <Silent host={host} history={history?.events ?? []} now={now} />}
       <Health host={host} history={history?.events ?? []} now={now} />
       {host.gpus.length > 0 && (
         <section class="panel">
@@ -89,9 +93,7 @@ export function HostPage({ name }: { name: string }): JSX.Element {
           />
         </section>
       )}
-      {host.jobIds.length > 0 && (
-        <section class="panel"><h2>Jobs</h2><ul class="plain">{host.jobIds.map((id) => <li key={id}><a href={jobPath(id)}><Text of={id} /></a></li>)}</ul></section>
-      )}
+      {host.jobIds.length > 0 && <Jobs of={host} mine={mine} now={now} />}
       <section class="panel">
         <h2>History</h2>
         {!history?.events.length ? <p class="soft">Nothing is kept.</p> : (
@@ -105,5 +107,25 @@ export function HostPage({ name }: { name: string }): JSX.Element {
         )}
       </section>
     </div>
+  );
+}
+
+/** Jobs that have workers here, each in the words of its own page. */
+function Jobs({ of, mine, now }: { of: Host; mine: (changes: { hosts: string[]; jobs: string[] }) => boolean; now: number }): JSX.Element {
+  const asked = new URLSearchParams({ view: "ROW", newest: "true", pageSize: "200", search: of.name, filter: "active=true" });
+  const { data } = useData<JobList>(`/v1/jobs?${asked}`, mine);
+  const known = new Map(data?.jobs.map((job) => [job.id, job]));
+  return (
+    <section class="panel">
+      <h2>Jobs</h2>
+      <Table
+        caption="Jobs on this host" rows={of.jobIds.map((id) => ({ id, job: known.get(id) }))} id={(row) => row.id}
+        columns={[
+          { title: "Job", cell: ({ id, job }) => <>{job && <><State of={job.state} /> </>}<a href={jobPath(id)}><Text of={job?.displayName || id} /></a></> },
+          { title: "Ran", right: true, cell: ({ job }) => (job ? <Ago at={job.startTime} now={now} /> : "–") },
+          { title: "Last word", wide: true, cell: ({ job }) => <Text of={job ? lastWord(job) || job.health : ""} /> },
+        ]}
+      />
+    </section>
   );
 }

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
-import { gang, lastWord, ran, steps } from "../core/gang.ts";
+import { extent, gang, lastWord, ran, steps } from "../core/gang.ts";
 import { hours, LEVELS, losses } from "../core/ledger.ts";
 import { jobPath, withQuery } from "../core/route.ts";
 import type { Goodput, Job } from "../core/types.ts";
@@ -78,6 +78,7 @@ function Head({ job, goodput, changed }: { job: Job; goodput: Goodput | null; ch
         <Text of={job.id} /> · <a href={`/jobs?owner=${encodeURIComponent(job.owner)}`}><Text of={job.owner} /></a>
         {" · "}<a href={`/jobs?project=${encodeURIComponent(job.project)}`}><Text of={job.project} /></a>
         {" · "}{where.filter(Boolean).join(" ")}
+        {job.array && <>{" · "}<a href={`/jobs?array=${encodeURIComponent(job.array.id)}`}>element {job.array.index} of an array of {extent(job.array)}</a></>}
       </p>
       <Said job={job} />
       {goodput && goodput.lines.length > 0 && <Ledger of={goodput} />}

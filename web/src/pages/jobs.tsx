@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, get } from "../core/api.ts";
-import { lastWord, ran, steps } from "../core/gang.ts";
+import { foldedList, lastWord, ran, steps } from "../core/gang.ts";
 import { onChange, pause } from "../core/live.ts";
 import { jobPath } from "../core/route.ts";
 import type { JobRow } from "../core/types.ts";
@@ -13,6 +13,14 @@ import { setQuery } from "../ui/router.ts";
 const PAGE = 100;
 const STATES = ["active", "RUNNING", "PENDING", "QUEUED", "PAUSED", "SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED"];
 
+/** What a link narrows the list to; each is shown as a chip that takes it back. */
+const NARROWED = ["owner", "project", "array"] as const;
+
+/** Whether an array is one row: not where a state asks for some of its elements, nor where it is opened. */
+export function folds(query: URLSearchParams): boolean {
+  return ["", "active"].includes(query.get("state") ?? "") && !query.get("array");
+}
+
 interface Page {
   jobs: JobRow[];
   nextPageToken: string;
@@ -23,11 +31,12 @@ export function listPath(query: URLSearchParams, token = "", size = PAGE): strin
   const terms = [];
   const state = query.get("state");
   if (state) terms.push(state === "active" ? "active=true" : `state=${state}`);
-  for (const key of ["owner", "project"]) {
+  for (const key of NARROWED) {
     const value = query.get(key);
     if (value) terms.push(`${key}="${value.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`);
   }
   const asked = new URLSearchParams({ view: "ROW", newest: "true", pageSize: String(size) });
+  if (folds(query)) asked.set("onePerArray", "true");
   const search = query.get("q")?.trim();
   if (search) asked.set("search", search);
   if (terms.length) asked.set("filter", terms.join(" AND "));
@@ -109,7 +118,9 @@ function useList(query: URLSearchParams): Held & { more: () => void; again: () =
 /** The list of jobs, newest first. */
 export function Jobs({ query }: { query: URLSearchParams }): JSX.Element {
   useTitle("Jobs");
-  const { jobs, token, error, more, again } = useList(query);
+  const { jobs: listed, token, error, more, again } = useList(query);
+  const folding = folds(query);
+  const jobs = useMemo(() => (folding && listed ? foldedList(listed) : listed), [listed, folding]);
   const now = useNow(5);
   const search = useRef<HTMLInputElement>(null);
   const narrow = useNarrow();
@@ -120,7 +131,7 @@ export function Jobs({ query }: { query: URLSearchParams }): JSX.Element {
       setQuery({ focus: "" });
     }
   }, [query]);
-  const filtered = ["q", "state", "owner", "project"].some((key) => query.get(key));
+  const filtered = ["q", "state", ...NARROWED].some((key) => query.get(key));
   return (
     <div class="page jobs">
       <h1>Jobs</h1>
@@ -133,7 +144,7 @@ export function Jobs({ query }: { query: URLSearchParams }): JSX.Element {
           <option value="">all states</option>
           {STATES.map((state) => <option key={state} value={state}>{state.toLowerCase()}</option>)}
         </select>
-        {["owner", "project"].map((key) => query.get(key) && (
+        {NARROWED.map((key) => query.get(key) && (
           <button key={key} type="button" class="chip" onClick={() => setQuery({ [key]: "" })} aria-label={`Remove the filter ${key} ${query.get(key)}`}>
             {key} <Text of={query.get(key) ?? ""} /> ✕
           </button>
@@ -170,7 +181,7 @@ function Row({ job, now, index }: { job: JobRow; now: number; index: number }): 
     <div class="row" role="row" aria-rowindex={index + 2}>
       <span role="cell" class="condition"><State of={job.state} />{needs && <strong class="needs" title="needs you"><span aria-hidden="true">!</span><span class="unseen">needs you</span></strong>}</span>
       <span role="cell" class="names">
-        <a href={jobPath(job.id)}><Text of={job.displayName || job.id} /></a>
+        <a href={job.array?.id === job.id ? `/jobs?array=${encodeURIComponent(job.id)}` : jobPath(job.id)}><Text of={job.displayName || job.id} /></a>
         <small><Text of={job.id} /></small>
       </span>
       <span role="cell" class="owner">

@@ -24,7 +24,8 @@ def shares(output: str) -> None:
 
     USED is what a project has used, in GPU hours that count half after each half-life. FACTOR is 1 for a project that
     has and had nothing, and 0.5 for one with just its share: among jobs of one priority the highest goes first, once
-    any project has a weight. You see your projects; admins see all.
+    any project has a weight. GPUS, WAITING and RUNNING are followed by what the project's quota allows, if it has one.
+    You see your projects; admins see all.
     """
 
     async def work(client: Client) -> cluster_pb2.ListSharesResponse:
@@ -54,11 +55,16 @@ def _row(each: cluster_pb2.ProjectShare) -> tuple[str, ...]:
         f"{each.weight:g}" if each.HasField("weight") else "-",
         f"{each.share:.1%}",
         f"{each.used_gpu_hours:,.1f}",
-        str(each.gpus),
+        _used(each.gpus, each.gpu_quota if each.HasField("gpu_quota") else None),
         f"{each.factor:.2f}",
-        str(each.waiting),
-        str(each.running),
+        _used(each.waiting, each.waiting_quota if each.HasField("waiting_quota") else None),
+        _used(each.running, each.running_quota if each.HasField("running_quota") else None),
     )
+
+
+def _used(number: int, most: int | None) -> str:
+    """Such as ``12``, or ``12/64`` where a quota allows no more than 64."""
+    return str(number) if most is None else f"{number}/{most}"
 
 
 @click.group(cls=Commands)

@@ -85,6 +85,7 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
         (message.going_down_since, host.going_down_since),
         (message.agent_stopped_at, host.agent_stopped_at),
         (message.silent_since, host.silent_since),
+        (message.lost_at, presence.lost_at if message.state == host_pb2.HOST_STATE_SUSPECT else NEVER),
     ):
         if moment:
             field.CopyFrom(timestamp(moment))

@@ -132,9 +132,8 @@ class Gate:
         return await _json(found, lambda: json_view.goodput_sums(by, found))
 
     async def list_jobs(self, request: Request) -> Response:
-        given = body.parameters(
-            request, ("pageSize", "pageToken", "filter", "readMask", "view", "search", "newest")
-        )
+        names = ("pageSize", "pageToken", "filter", "readMask", "view", "search", "newest", "onePerArray")
+        given = body.parameters(request, names)
         mask, row = parse_mask(body.single(given, "readMask")), _is_row(given)
         message = job_pb2.ListJobsRequest(
             page_size=body.whole(given, "pageSize") or 0,
@@ -143,6 +142,7 @@ class Gate:
             newest=body.truth(given, "newest"),
             view=job_pb2.JOB_VIEW_ROW if row else job_pb2.JOB_VIEW_UNSPECIFIED,
             search=body.single(given, "search"),
+            one_per_array=body.truth(given, "onePerArray"),
         )
         found = await self._one(request, f"{JOBS}ListJobs", message)
         key = "customJobs" if "project" in request.path_params else "jobs"

@@ -16,6 +16,7 @@ from holdfast._base.version import __version__
 from holdfast.doctor.reach import TIME_KEY
 from holdfast.v1 import cluster_pb2, cluster_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
+from holdfast_controller.core.model.accounts.quota import quota_of
 from holdfast_controller.core.model.clock import Mono, Now
 from holdfast_controller.core.scheduling.shares import project_shares
 from holdfast_controller.core.step.share_commands import ShareAsked
@@ -127,7 +128,8 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
     ) -> cluster_pb2.ListSharesResponse:
         cluster, policies = self._driver.cluster, self._driver.reactor.policies
         sees = Registry(self._name, cluster.people, policies.admins).sees(caller_name(context))
-        found = [share_to_proto(each) for each in project_shares(cluster, now().wall) if sees(each.project)]
+        shares = [each for each in project_shares(cluster, now().wall) if sees(each.project)]
+        found = [share_to_proto(each, quota_of(policies.quotas, each.project)) for each in shares]
         answer = cluster_pb2.ListSharesResponse(shares=found, ordered=bool(cluster.shares.weights))
         answer.half_life.FromNanoseconds(round(cluster.shares.half_life_s * 1e9))
         await self._driver.settled()
@@ -140,7 +142,8 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         by, weight = caller_name(context), request.weight if request.HasField("weight") else None
         name = await self._driver.ask(lambda token: ShareAsked(token, by, request.project, weight))
         found = [each for each in project_shares(self._driver.cluster, now().wall) if each.project == name]
-        return cluster_pb2.SetShareResponse(share=share_to_proto(found[0]) if found else None)
+        quota = quota_of(self._driver.reactor.policies.quotas, name)
+        return cluster_pb2.SetShareResponse(share=share_to_proto(found[0], quota) if found else None)
 
     @streaming
     async def WatchChanges(
