@@ -57,3 +57,19 @@ async def test_a_weight_that_is_none_is_refused_and_both_are_audited(daemon: Pro
         ("ClusterService/SetShare", "project/vision", "INVALID_ARGUMENT"),
     ]
     await controller.close()
+
+
+async def test_what_a_quota_allows_stands_beside_what_is_used(daemon: Process, tmp_path: Path) -> None:
+    with (daemon.root / "controller.toml").open("a") as settings:
+        settings.write("\n[quotas.default]\ngpus = 64\nrunning_jobs = 3\n")
+    controller = await daemon.ready(daemon.start())
+    ann = User("ann", controller, tmp_path / "ann")
+    assert (await ann.types("submit", "job.json")).status == 0
+    assert (await ann.types("share", "set", "vision", "--weight", "2")).status == 0
+    rows = {each["project"]: each for each in json.loads((await ann.types("shares", "-o", "json")).out)["shares"]}
+    limits = ("gpuQuota", "runningQuota", "waitingQuota")
+    assert [rows["default"][name] for name in limits] == [64, 3, None]
+    assert [rows["vision"][name] for name in limits] == [None] * 3
+    (row,) = [line for line in (await ann.types("shares")).out.splitlines() if line.startswith("default")]
+    assert [row.split()[column] for column in (4, 6, 7)] == ["0/64", "1", "0/3"]
+    await controller.close()
