@@ -140,8 +140,29 @@ def test_shares_are_those_of_the_command_line(visitor: Visitor, site: DevCluster
     assert [row[:4] for row in shown] == [
         [each["project"], str(each["gpus"]), str(each["running"]), str(each["waiting"])] for each in told
     ]
-    visitor.look("shares")
     site.end(made)
+
+
+def test_certificates_and_notifications_are_those_of_the_command_line(visitor: Visitor, site: DevCluster) -> None:
+    visitor.answer("/v1/status", undelivered)
+    visitor.visit("/admin", "table")
+    table = visitor.page.get_by_role("group", name="Certificates", exact=True)
+    table.locator("td").first.wait_for()
+    told = json.loads(site.holdfast("status", "-o", "json").stdout)
+    ends = {each["name"]: each["end"] for each in told["certificates"]}
+    assert set(ends) == {"own", "ca"}
+    for end, of in ((ends["own"], "the controller"), (ends["ca"], "the cluster's CA")):
+        text = visitor.page.evaluate("at => new Date(at).toTimeString().slice(0, 8)", end)
+        assert text in table.locator("tr", has_text=of).inner_text()
+    page = visitor.page.locator("main").inner_text()
+    assert "3 delivered, 2 waiting, 1 receiver out of reach" in page and "it answered with HTTP status 500" in page
+    visitor.look("admin")
+
+
+def undelivered(status: dict[str, Any]) -> dict[str, Any]:
+    """The status with a receiver that is out of reach."""
+    given_up = [{"to": "ops", "count": 7, "reason": "it answered with HTTP status 500"}]
+    return status | {"deliveries": {"waiting": 2, "delivered": 3, "failing": 1, "givenUp": given_up}}
 
 
 @pytest.mark.timeout(400)

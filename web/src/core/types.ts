@@ -387,6 +387,9 @@ export interface Status {
   attentionMore: number;
   /** The message of the day. */
   motd: { text: string; by: string; time: string } | null;
+  /** Of the controller: own and ca. */
+  certificates: { name: string; end: string | null }[];
+  deliveries: { waiting: number; delivered: number; failing: number; givenUp: { to: string; count: number; reason: string }[] } | null;
 }
 
 export interface Me {

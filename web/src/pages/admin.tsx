@@ -1,8 +1,8 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { ApiError, send } from "../core/api.ts";
-import type { Me } from "../core/types.ts";
-import { epoch, moment } from "../core/words.ts";
+import type { Me, Status } from "../core/types.ts";
+import { count, epoch, moment, span } from "../core/words.ts";
 import { Ago, Command, Empty, Loading, Problem, Table, Text } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
@@ -80,6 +80,7 @@ export function Admin({ query }: { query: URLSearchParams }): JSX.Element {
       <Sessions query={query} />
       <Users />
       <Shares />
+      <Controller certificateEnd={me.data?.certificateEnd ?? null} />
       <Disk />
       <section class="panel">
         <h2>Letting people and machines in</h2>
@@ -125,6 +126,52 @@ function Sessions({ query }: { query: URLSearchParams }): JSX.Element {
         />
       )}
       {problem && <p class="refused" role="alert">{problem}</p>}
+    </section>
+  );
+}
+
+const CERTIFICATES: Record<string, readonly [string, string]> = {
+  own: ["the controller", "by itself, after two thirds of its life"],
+  ca: ["the cluster's CA, which signs all others", "by hand"],
+};
+
+/** Until when certificates are valid, and whether notifications arrive. */
+function Controller({ certificateEnd }: { certificateEnd: string | null }): JSX.Element {
+  const { data, error } = useData<Status>("/v1/status", () => false);
+  const now = useNow(60);
+  const rows = [
+    ...(data?.certificates ?? []).map(({ name, end }) => ({ of: CERTIFICATES[name]?.[0] ?? name, end, renewed: CERTIFICATES[name]?.[1] ?? "–" })),
+    ...(certificateEnd ? [{ of: "you, in this browser", end: certificateEnd, renewed: "by holdfast web" }] : []),
+  ];
+  const found = data?.deliveries;
+  return (
+    <section class="panel">
+      <h2>Certificates and notifications</h2>
+      {error ? <Refused error={error} /> : !data ? <Loading /> : (
+        <>
+          <Table
+            caption="Certificates" rows={rows} id={(row) => row.of}
+            columns={[
+              { title: "Of", wide: true, cell: (row) => <Text of={row.of} /> },
+              { title: "Valid until", whole: true, cell: (row) => moment(epoch(row.end) ?? 0) },
+              { title: "Left", right: true, whole: true, cell: (row) => span((epoch(row.end) ?? now) - now) },
+              { title: "Renewed", cell: (row) => row.renewed },
+            ]}
+          />
+          <p class="soft">Each host and user has one of its own, renewed by its agent and by the command line.</p>
+          {found && <p>Notifications since the controller's start: {found.delivered} delivered, {found.waiting} waiting, <span class={found.failing ? "bad" : ""}>{count(found.failing, "receiver")} out of reach</span>.</p>}
+          {found && found.givenUp.length > 0 && (
+            <Table
+              caption="Notifications that were given up" rows={found.givenUp} id={(row) => row.to}
+              columns={[
+                { title: "To", cell: (row) => <Text of={row.to} /> },
+                { title: "Given up", right: true, cell: (row) => row.count },
+                { title: "Why", wide: true, cell: (row) => <Text of={row.reason} /> },
+              ]}
+            />
+          )}
+        </>
+      )}
     </section>
   );
 }

@@ -75,6 +75,14 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         jobs: Counter[str] = Counter()
         for project in filter(sees, found.jobs_of):
             jobs.update(found.jobs_of[project])
+        dispatcher, ends = self._dispatcher, controller.certificate_ends
+        given_up = dispatcher.given_up.items() if sees(EVERY_PROJECT) else ()
+        deliveries = cluster_pb2.Deliveries(
+            waiting=dispatcher.waiting,
+            delivered=dispatcher.delivered,
+            failing=dispatcher.failing,
+            given_up=[cluster_pb2.GivenUp(to=to, count=count, reason=why) for to, (count, why) in given_up],
+        )
         await self._driver.settled()
         leadership = await self._leadership()
         return cluster_pb2.GetStatusResponse(
@@ -90,6 +98,8 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             attention_more=more,
             motd=motd_to_proto(cluster.people.motd),
             leadership=leadership,
+            certificates=[cluster_pb2.CertificateEnd(name=name, end=timestamp(end)) for name, end in ends.items()],
+            deliveries=deliveries,
             stored=[
                 cluster_pb2.StoredBytes(subject=use.subject, jobs=use.jobs, bytes=use.size, limit_bytes=use.limit)
                 for use in self._driver.stored.shown(caller, sees, everything=sees(EVERY_PROJECT))

@@ -15,10 +15,10 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from tests.integration.controller.cluster import Agent, Certificates, Controller, job, refusal
 from tests.integration.controller.endpoint import OPENED, Endpoint, endpoint
-from tests.support.stubs import host_stub, job_stub
+from tests.support.stubs import access_stub, cluster_stub, host_stub, job_stub
 from tests.unit.controller.examples import EVENTS
 
-from holdfast.v1 import host_pb2, job_pb2, job_pb2_grpc, spec_pb2
+from holdfast.v1 import access_pb2, cluster_pb2, host_pb2, job_pb2, job_pb2_grpc, spec_pb2
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.outbox import OutboxEntry
@@ -54,6 +54,12 @@ def telling(config: ControllerConfig, *channels: ChannelConfig, **more: Any) -> 
     """Jobs may name every endpoint that is open by now."""
     hosts = tuple(f"127.0.0.1:{port}" for port in OPENED)
     return dataclasses.replace(config, notifications=channels, notification_hosts=hosts, **more)
+
+
+async def deliveries(controller: Controller, user: str) -> cluster_pb2.Deliveries:
+    """What a user's status page has of notifications."""
+    stub = cluster_stub(controller.channel(user))
+    return (await stub.GetStatus(cluster_pb2.GetStatusRequest(), timeout=WITHIN_S)).deliveries
 
 
 def jobs_of(controller: Controller) -> job_pb2_grpc.JobServiceAsyncStub:
@@ -253,7 +259,7 @@ async def test_who_cannot_be_reached_for_long_is_given_up_and_the_job_s_history_
 ) -> None:
     async with endpoint(status=500) as hook:
         channel = ChannelConfig("ops", hook.url, ("FAILED",))
-        settings = telling(config, channel, notification_retry_for=0.5)
+        settings = telling(config, channel, notification_retry_for=0.5, admins=("ann",))
         async with serving(settings, certificates) as controller:
             jobs = jobs_of(controller)
             async with controller.agent() as agent:
@@ -266,6 +272,14 @@ async def test_who_cannot_be_reached_for_long_is_given_up_and_the_job_s_history_
                     # Nobody rings for a history that has ended.
                     while (history := await ended(jobs, made.id))[-1].type != "NotificationGivenUp":  # noqa: ASYNC110
                         await asyncio.sleep(0.2)
+            people = access_stub(controller.channel("user/ann"))
+            grant = access_pb2.Grant(project="vision", role=access_pb2.ROLE_VIEWER)
+            await people.AddUser(access_pb2.AddUserRequest(name="bob", grant=grant), timeout=WITHIN_S)
+            told = [await deliveries(controller, name) for name in ("user/ann", "user/bob")]
+    assert [(each.delivered, each.waiting) for each in told] == [(0, 0)] * 2
+    (given_up,) = told[0].given_up
+    assert (given_up.to, given_up.count, given_up.reason) == ("ops", 1, "it answered with HTTP status 500")
+    assert not told[1].given_up, "of receivers only those who see all projects are told"
     assert history[-1].message == "notification FAILED to ops failed: it answered with HTTP status 500"
     assert hook.events()[0] == "FAILED" and "non-zero status of 3" in hook.got[0]["message"]
 
