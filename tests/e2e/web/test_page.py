@@ -39,7 +39,16 @@ CLOSES_AND_TYPES = """
     within.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true, cancelable: true}));
 }
 """
-SHARE = {"project": "", "weight": None, "share": 0.5, "usedGpuHours": 1, "gpus": 1, "factor": 1, "waiting": 0, "running": 1}
+SHARE = {
+    "project": "",
+    "weight": None,
+    "share": 0.5,
+    "usedGpuHours": 1,
+    "gpus": 1,
+    "factor": 1,
+    "waiting": 0,
+    "running": 1,
+}
 SHARE |= {"gpuQuota": 1, "runningQuota": None, "waitingQuota": 7}
 TABS = ("timeline", "ranks", "logs", "exits", "hangs", "recoveries", "events", "spec", "shell")
 

@@ -66,7 +66,9 @@ def test_a_host_that_is_well_says_so(visitor: Visitor) -> None:
     assert "Every check passes" in visitor.page.locator(".health").inner_text()
 
 
-def test_what_needs_you_has_unused_gpus_and_the_command_that_ends_a_cordon(visitor: Visitor, site: DevCluster) -> None:
+def test_what_needs_you_has_unused_gpus_and_the_command_that_ends_a_cordon(
+    visitor: Visitor, site: DevCluster
+) -> None:
     unused = {
         "kind": "UNDERUSED",
         "subject": "job/train-x7k2mq",
@@ -97,10 +99,14 @@ def test_saves_are_marks_of_the_timeline(visitor: Visitor, site: DevCluster, tmp
     until(saved, what="for two saves")
     visitor.visit(f"/jobs/{made}", ".strip .mark.m-save")
     marks = visitor.page.locator(".strip .mark.m-save title")
-    assert marks.evaluate_all("all => all.map(each => each.textContent)") == ["step 4 was saved", "step 8 was saved"]
+    assert marks.evaluate_all("all => all.map(each => each.textContent)") == [
+        "step 4 was saved",
+        "step 8 was saved",
+    ]
     assert visitor.page.locator("tr").filter(has_text="step 8 was saved").count() == 1, "the table's twin"
     visitor.look("job-saves")
-    site.end(made)
+    site.holdfast("cancel", made)
+    site.holdfast("wait", made, check=False)
     ended = json.loads(site.holdfast("goodput", made, "-o", "json").stdout)["saves"]
     assert ended == told, "also once the job has ended"
 
@@ -108,7 +114,9 @@ def test_saves_are_marks_of_the_timeline(visitor: Visitor, site: DevCluster, tmp
 @on_a_desktop
 def test_an_array_is_one_row_that_opens_to_its_elements(visitor: Visitor, site: DevCluster) -> None:
     array = site.detach("--name", "sweep", "--array", "1-4%2", "--", "sleep", "600")
-    until(lambda: json.loads(site.holdfast("job", "show", f"{array}-1", "-o", "json").stdout)["array"]["running"] == 2)
+    until(
+        lambda: json.loads(site.holdfast("job", "show", f"{array}-1", "-o", "json").stdout)["array"]["running"] == 2
+    )
     visitor.visit("/jobs?q=sweep", ".joblist .row:not(.head)")
     rows = visitor.page.locator(".joblist .row:not(.head)")
     assert rows.count() == 1
@@ -126,9 +134,16 @@ def test_an_array_is_one_row_that_opens_to_its_elements(visitor: Visitor, site: 
     site.holdfast("cancel", array)
 
 
+def runs(site: DevCluster, job: str) -> None:
+    """Wait until the job runs, by the command line: the browser has the thread's event loop."""
+    until(
+        lambda: '"JOB_STATE_RUNNING"' in site.holdfast("job", "show", job, "-o", "json").stdout, what=f"for {job}"
+    )
+
+
 def test_shares_are_those_of_the_command_line(visitor: Visitor, site: DevCluster) -> None:
     made = site.detach("--gpus", "1", "--", "sleep", "600")
-    site.reach(made, "RUNNING")
+    runs(site, made)
     visitor.visit("/admin", "table")
     table = visitor.page.get_by_role("group", name="Shares and quotas of projects")
     table.locator("td").first.wait_for()
@@ -140,7 +155,7 @@ def test_shares_are_those_of_the_command_line(visitor: Visitor, site: DevCluster
     assert [row[:4] for row in shown] == [
         [each["project"], str(each["gpus"]), str(each["running"]), str(each["waiting"])] for each in told
     ]
-    site.end(made)
+    site.holdfast("cancel", made)
 
 
 def test_certificates_and_notifications_are_those_of_the_command_line(visitor: Visitor, site: DevCluster) -> None:
@@ -172,7 +187,7 @@ def test_a_silent_host_says_what_comes_and_when(visitor: Visitor, site: DevClust
         return json.loads(site.holdfast("host", "show", "host-1", "-o", "json").stdout)
 
     made = site.detach("--replicas", "2", "--gpus", "2", "--", "sleep", "600")
-    site.reach(made, "RUNNING")
+    runs(site, made)
     site.kill_agent("host-1")
     until(lambda: state()["state"] == "SUSPECT", 90, "for the silence")
     visitor.visit("/hosts/host-1", ".silent")
@@ -195,4 +210,4 @@ def test_a_silent_host_says_what_comes_and_when(visitor: Visitor, site: DevClust
     visitor.look("host-lost")
     site.restart()
     visitor.page.locator(".silent").wait_for(state="detached")
-    site.end(made)
+    site.holdfast("cancel", made)

@@ -270,7 +270,9 @@ def test_what_follows_by_itself_is_said_to_whom_the_job_concerns_until_it_is_ove
     job.idle(*range(3, 8))
     job.passes(TERM_S + LOOK_S)
     follows = "it is paused once none of its GPUs was used for 20 min"
-    assert in_words(job).advice.startswith(f"Use them, or {follows}; to see what its GPUs do: holdfast job series a ")
+    assert in_words(job).advice.startswith(
+        f"Use them, or {follows}; to see what its GPUs do: holdfast job series a "
+    )
     (told,) = needs_attention(job)
     assert told.subject == "job/a" and told.since == job.world.cluster.jobs["a"].underuse.since  # type: ignore[union-attr]
     assert told.message.startswith("uses 3 of 8 GPUs: 5 below 5 % since ") and told.message.endswith(f"; {follows}")

@@ -53,7 +53,7 @@ export function HostPage({ name }: { name: string }): JSX.Element {
   if (!host) return <Unready title={name} error={error} again={again} />;
   const needs = status?.attention.filter((each) => each.subject === `host/${name}`) ?? [];
   const facts: [string, JSX.Element | string][] = [
-    ["Remark", remark(host, now)],
+    ["Remark", remark({ ...host, gpus: [], failedChecks: [] }, now)],
     ["Seen", host.lastSeen ? <><Ago at={host.lastSeen} now={now} /> ago</> : "never"],
     ["Address", host.address],
     ["Agent", host.agentVersion],

@@ -51,10 +51,9 @@ def hosts() -> list[host_pb2.Host]:
 
 def printed(host: host_pb2.Host) -> dict[str, Any]:
     """The command line's words."""
-    checks = [line.partition(": ")[0] for line in failed_checks(host)]
     return {
         "remark": remark(host, NOW),
-        "classes": [line[line.index("(") + 1 : -1] for line in checks],
+        "classes": [line[line.index("(") + 1 : line.index(")")] for line in failed_checks(host)],
         "repairs": repairs(host),
         "fails": [line.removesuffix(LEMON_FIX) for line in reliability.sentences(host.name, host.reliability, NOW)],
     }
