@@ -72,7 +72,7 @@ def test_what_needs_you_has_unused_gpus_and_the_command_that_ends_a_cordon(
     unused = {
         "kind": "UNDERUSED",
         "subject": "job/train-x7k2mq",
-        "message": "uses 3 of 8 GPUs: 5 below 5 % since 09:31:09 UTC; it is paused once none of its GPUs was used for 2 h",
+        "message": "uses 3 of 8 GPUs: 5 below 5 % since 09:31:09 UTC; it is paused once none was used for 2 h",
         "since": None,
     }
     site.holdfast("host", "cordon", "host-1", "--reason", "new fan: holdfast host fence host-0")

@@ -48,8 +48,9 @@ def past(history: dict[str, Any]) -> dict[str, Any]:
     newest = history["events"][-1]
     failed = {"kind": "check_failed", "check": finding("ib.flaps/mlx5_3:1", "DEGRADED", newest["time"])}
     passed = {"kind": "check_passed", "check": "ib.flaps/mlx5_3:1"}
+    both: tuple[dict[str, Any], ...] = (failed, passed)
     more = [
         newest | {"cursor": newest["cursor"] + number, "message": event["kind"], "event": event}
-        for number, event in enumerate((failed, passed), 1)
+        for number, event in enumerate(both, 1)
     ]
     return history | {"events": [*history["events"], *more]}
