@@ -199,8 +199,8 @@ def test_a_silent_host_says_what_comes_and_when(visitor: Visitor, site: DevClust
     comes = visitor.page.locator(".moments .comes")
     assert due in comes.first.inner_text() and "it is taken as lost, in " in comes.first.inner_text()
     assert "holdfast host fence host-1" in visitor.page.locator(".silent").inner_text()
-    job = visitor.page.locator("tr").filter(has=visitor.page.locator(f"a[href='/jobs/{made}']"))
-    assert "host-1" in job.inner_text(), "the job's own words about it"
+    here = visitor.page.get_by_role("group", name="Jobs on this host")
+    here.locator("tr", has_text="running").get_by_text("host-1").wait_for()  # the job's own words about it
     for each in (visitor, phone):
         each.look("host-silent")
     phone.context.close()
