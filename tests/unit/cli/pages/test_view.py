@@ -258,6 +258,7 @@ def test_a_host_in_full() -> None:
         "goingDownSince": None,
         "agentStoppedAt": None,
         "silentSince": None,
+        "lostAt": None,
         "drainDeadline": None,
         "labels": {"rack": "7"},
         "address": "",
