@@ -210,7 +210,7 @@ def underuse_in_words(found: Underuse, policy: UnderusePolicy, now: Now) -> str:
 
 
 def what_follows(found: Underuse, policy: UnderusePolicy) -> str:
-    """What a job's policy does next about unused GPUs; empty where it does nothing more."""
+    """The policy's next answer to unused GPUs; empty where it has no other."""
     done = {UnderuseAction.PAUSE: "paused", UnderuseAction.STOP: "stopped"}.get(policy.action)
     if done is None or found.acted or policy.of is UnderuseShare.ANY:
         return ""
