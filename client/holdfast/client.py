@@ -157,6 +157,11 @@ class Client(HostCalls, HangCalls, ListCalls, ShellCalls, FaultCalls):
         request = cluster_pb2.SetShareRequest(project=project, weight=weight)
         await self._unary(self._cluster.SetShare, request)
 
+    async def set_guarantee(self, project: str, gpus: int) -> str:
+        """Guarantee a project so many GPUs, or 0; the result is a warning, or empty. For admins."""
+        request = cluster_pb2.SetGuaranteeRequest(project=project, gpus=gpus)
+        return (await self._unary(self._cluster.SetGuarantee, request)).warning
+
     async def sum_goodput(
         self, by: str, since: float | None = None, until: float | None = None
     ) -> cluster_pb2.SumGoodputResponse:

@@ -62,7 +62,7 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return access_message(event)
         case ev.SecretSet() | ev.SecretRemoved() | ev.MotdSet():
             return access_message(event)
-        case ev.ShareSet() | ev.HalfLifeSet():
+        case ev.ShareSet() | ev.GuaranteeSet() | ev.HalfLifeSet():
             return share_message(event)
         case ev.JobSubmitted():
             return f"{event.job_id} submitted"

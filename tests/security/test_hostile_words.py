@@ -93,7 +93,7 @@ COMMANDS: dict[str, list[str]] = {
         *("goodput", "goodput --by host", "goodput -o json", "goodput -o csv"),
     ],
     "shares": ["shares", "shares -o json"],
-    "share set": ["share set vision --weight 2"],
+    "share set": ["share set vision --weight 2", "share set vision --guarantee 64"],
     "share clear": ["share clear vision"],
     "user add": ["user add ann"],
     "user set": ["user set ann --run-as ann"],

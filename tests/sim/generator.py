@@ -6,7 +6,20 @@ import random
 from dataclasses import replace
 
 from tests.sim import faults
-from tests.sim.moves import ClockSet, Cut, Dies, Frozen, Move, OfHost, OfJob, PowerLoss, Submit, SwitchedOff, Weigh
+from tests.sim.moves import (
+    ClockSet,
+    Cut,
+    Dies,
+    Frozen,
+    Guarantee,
+    Move,
+    OfHost,
+    OfJob,
+    PowerLoss,
+    Submit,
+    SwitchedOff,
+    Weigh,
+)
 from tests.sim.plan import Plan
 
 from holdfast.hang.thresholds import Action, HangSettings
@@ -132,7 +145,7 @@ def _arrays(dice: random.Random, hosts: int, lasts_s: float, *, honest: bool) ->
 
 
 def _shared(moves: list[Move], dice: random.Random, lasts_s: float) -> list[Move]:
-    """In a third of the worlds jobs are of several projects, which are given weights and lose them."""
+    """In a third of the worlds jobs are of several projects, which get weights and in half of these guarantees."""
     if dice.random() > 0.35:
         return moves
     found: list[Move] = []
@@ -143,6 +156,10 @@ def _shared(moves: list[Move], dice: random.Random, lasts_s: float) -> list[Move
     for _ in range(dice.choice([1, 2, 5])):
         weight = None if dice.random() < 0.3 else dice.choice([0.5, 1.0, 4.0])
         found.append(Weigh(dice.random() * lasts_s * 0.8, dice.choice(PROJECTS), weight))
+    if dice.random() < 0.5:
+        for _ in range(dice.choice([1, 2, 4])):
+            gpus = dice.choice([0, 1, 2, 4, 6])
+            found.append(Guarantee(dice.random() * lasts_s * 0.6, dice.choice(PROJECTS), gpus))
     return sorted(found, key=lambda move: move.at_s)
 
 

@@ -58,6 +58,8 @@ class JobAccount:
     has_turn: bool = False
     """In its array."""
     missed: bool = False
+    gives_way_to: str = ""
+    """The job of which its ranks were told."""
     """One of them has ended otherwise than it waited for."""
 
     def place(self, generation: int, worker: int) -> Place | None:
@@ -91,6 +93,10 @@ class Ledger:
     secrets: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     fenced: set[str] = field(default_factory=set)
+    guaranteed: set[str] = field(default_factory=set)
+    """Projects that have a guarantee."""
+    reclaimed: list[tuple[str, str]] = field(default_factory=list)
+    """(job, the one that it gives way to), where only a guarantee allows that: see ``shares``."""
 
     def take(self, record: Record, check: Check) -> None:
         """One event; what the log may not say by itself is checked here."""
@@ -102,6 +108,8 @@ class Ledger:
                 self.lost.discard(host)
             case ev.HostFenced(host=host):
                 self.fenced.add(host)
+            case ev.GuaranteeSet(project=project, gpus=gpus):
+                (self.guaranteed.add if gpus else self.guaranteed.discard)(project)
             case ev.JobSubmitted():
                 request = event.owner, event.request_id
                 check(request not in self.requests, "13 idempotent", f"{request} made a second job")
@@ -152,10 +160,14 @@ class Ledger:
             case ev.AttemptEnded():
                 job.stopped = job.generation
                 job.failed = event.end_reason not in (EndReason.PREEMPTED, EndReason.PAUSED)
-                if event.end_reason is EndReason.PREEMPTED:
+                if event.end_reason is EndReason.PREEMPTED and not job.gives_way_to:
                     self._gives_way(name, job, event.related.job, check)
+                job.gives_way_to = ""
             case ev.JobWarned(generation=generation):
                 job.warned = generation
+                if event.leaving is EndReason.PREEMPTED:
+                    job.gives_way_to = event.related.job
+                    self._gives_way(name, job, event.related.job, check)
             case ev.JobEnding(outcome=outcome):
                 gives_up = event.error is not None and event.error.code == FAILED_PRECONDITION
                 check(gives_up <= job.missed, "20 dependencies", f"{name} gives up though it may still run")
@@ -228,9 +240,13 @@ class Ledger:
         """Jobs on loan give way to jobs ahead of them, and SPOT jobs that started in turn to those that aren't SPOT."""
         other = self.jobs[to]
         own, spot = (each.gang.strategy is Strategy.SPOT for each in (job, other))
+        behind = (-other.gang.priority, spot, other.number) < (-job.gang.priority, own, job.number)
+        in_turn = (behind or other.failed) and (job.on_loan or (own and not spot))
+        if other.gang.project in self.guaranteed and not in_turn:
+            self.reclaimed.append((name, to))
+            return
         check(job.on_loan or own, "17 loans", f"{name} started in turn and is no SPOT job, and gives way to {to}")
         check(job.on_loan or not spot, "17 loans", f"{name} started in turn, and gives way to the SPOT job {to}")
-        behind = (-other.gang.priority, spot, other.number) < (-job.gang.priority, own, job.number)
         check(behind or other.failed, "17 loans", f"{name} gives way to {to}, which is behind it")
 
     def _next(self, name: str, job: JobAccount, generation: int, check: Check) -> None:

@@ -57,6 +57,15 @@ class Weigh:
 
 
 @dataclass(frozen=True)
+class Guarantee:
+    """An admin guarantees a project GPUs, or takes that back."""
+
+    at_s: float
+    project: str
+    gpus: int
+
+
+@dataclass(frozen=True)
 class Cut:
     """Messages of a host, or to it, don't get through for a while.
 
@@ -117,7 +126,7 @@ class ClockSet:
     by_s: float
 
 
-Move = Submit | OfJob | OfHost | Weigh | Cut | Dies | PowerLoss | SwitchedOff | Frozen | ClockSet
+Move = Submit | OfJob | OfHost | Weigh | Guarantee | Cut | Dies | PowerLoss | SwitchedOff | Frozen | ClockSet
 
 
 def make(world: World, move: Move) -> None:
@@ -131,6 +140,8 @@ def make(world: World, move: Move) -> None:
             world.users.of_host(verb, host, *args)
         case Weigh(_, project, weight):
             world.users.weigh(project, weight)
+        case Guarantee(_, project, gpus):
+            world.users.guarantee(project, gpus)
         case Cut(_, hosts, up, down, for_s, peers):
             _cut(world, hosts, (up, down), peers=peers)
             world.engine.after(for_s, lambda: _cut(world, hosts, (False, False), peers=peers))
@@ -212,6 +223,8 @@ def words(move: Move) -> str:
             return f"an admin asks: {verb} {host}{' ' + str(args) if args else ''}"
         case Weigh(_, project, weight):
             return f"an admin gives {project} {'no weight' if weight is None else f'the weight {weight:g}'}"
+        case Guarantee(_, project, gpus):
+            return f"an admin guarantees {project} {gpus} GPUs"
         case Cut(_, hosts, up, down, for_s, peers):
             way = "both ways" if up and down else "towards the controller" if up else "from the controller"
             others = ", and the other hosts" if peers else ""

@@ -74,6 +74,8 @@ class Oracles:
             self.ledger.take(record, check)
             self.goodput.take(record.event)
             self.shares.take(record.event, self.goodput.cluster, self.goodput.restarted)
+            while self.ledger.reclaimed:
+                self.shares.judge(*self.ledger.reclaimed.pop(), self.goodput.cluster)
             match record.event:
                 case ev.GangLaunched(job_id=job_id, at=_, generation=generation, rendezvous=rendezvous):
                     self._all_prepared(job_id, generation, rendezvous.ports)

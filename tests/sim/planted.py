@@ -41,7 +41,7 @@ from holdfast_controller.core.model.hosts import lease
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Prepared
 from holdfast_controller.core.model.shares import Shares
-from holdfast_controller.core.scheduling import preempt
+from holdfast_controller.core.scheduling import preempt, reclaim
 from holdfast_controller.core.step import assignment, idempotency
 from holdfast_controller.core.step import step as steps
 from holdfast_controller.core.step.actions import AckExit
@@ -336,6 +336,12 @@ PLANTED: dict[str, Planted] = {
         "count nothing of what a project has held until it changes",
         plant=lambda: patch.object(
             Shares, "charge", lambda shares, project, _, at: _charge(shares, project, 0, at)
+        ),
+    ),
+    "reclaims what is guaranteed": Planted(
+        "let jobs give way to a claim that are within their own project's guarantee",
+        plant=lambda: patch.object(
+            reclaim, "borrowers", lambda cluster, _: dict.fromkeys(cluster.holdings.gpus_by_job, 1)
         ),
     ),
     "adopts nothing": Planted("kill what a living shim supervises at the agent's start", plant=_adopts_nothing),

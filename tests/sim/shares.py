@@ -1,4 +1,4 @@
-"""What projects have used, as an oracle of fair share adds it up: from hosts' allocations, by brute force."""
+"""What projects have used and hold, as oracles add it up: from hosts' allocations, by brute force."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.gang import Strategy
 
 Check = Callable[[bool, str, str], None]
-NAME = "22 shares"
+NAME, GUARANTEES = "22 shares", "23 guarantees"
 
 
 @dataclass
@@ -47,3 +48,25 @@ class SharesOracle:
             found = whole.shares.used_s(name, self.held[name], Wall(event.at))
             same = math.isclose(found, self.used_s[name], rel_tol=1e-6, abs_tol=0.01)
             self.check(same, NAME, f"{name} has used {found} GPU seconds, and held them for {self.used_s[name]}")
+
+    def judge(self, victim: str, to: str, whole: Cluster) -> None:
+        """A job gives way though it is not behind the other: that fits in its project's guarantee, and it in none."""
+        held = Counter[str]()
+        for host in whole.hosts.values():
+            for place, share in host.allocations.items():
+                held[place.rpartition("/")[0]] += len(share.gpus)
+
+        def of(project: str, *, leaving: bool) -> int:
+            jobs = (whole.jobs[name] for name in held)
+            mine = [j for j in jobs if j.gang.project == project and j.gang.strategy is not Strategy.SPOT]
+            gone = [j for j in mine if j.id != victim and (j.leave is not None or (j.stopping and not j.reserved))]
+            return sum(held[j.id] for j in mine if leaving or j not in gone)
+
+        loser, winner, guarantees = whole.jobs[victim], whole.jobs[to], whole.shares.guarantees
+        whose = winner.gang.project
+        claims, most = of(whose, leaving=True) - held[to] + winner.gang.gpus, guarantees.get(whose, 0)
+        fits = winner.gang.gpus > 0 and winner.gang.strategy is not Strategy.SPOT and claims <= most
+        self.check(fits, GUARANTEES, f"{victim} gives way to {to}, which comes to {claims} of {most}")
+        if loser.gang.strategy is not Strategy.SPOT:
+            has, own = of(loser.gang.project, leaving=False), guarantees.get(loser.gang.project, 0)
+            self.check(has > own, GUARANTEES, f"{victim} gives way to {to}, and its project has {has} of {own}")

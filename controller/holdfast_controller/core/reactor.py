@@ -45,13 +45,14 @@ from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.place import on_waited
 from holdfast_controller.core.scheduling.schedule import place_queue, schedulable_hosts
 from holdfast_controller.core.scheduling.shared_queue_view import SharedQueueView
-from holdfast_controller.core.scheduling.shares import note_half_life, on_share
+from holdfast_controller.core.scheduling.shares import note_half_life, on_guarantee, on_share
 from holdfast_controller.core.scheduling.submit import on_submission
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step.actions import Assign, Note
 from holdfast_controller.core.step.assignment import holds, released
 from holdfast_controller.core.step.commands import Input
 from holdfast_controller.core.step.idempotency import on_once
+from holdfast_controller.core.step.share_commands import GuaranteeAsked
 from holdfast_controller.core.step.step import Decision, Policies, Step
 from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer, Timers, UserTimer
 
@@ -161,6 +162,8 @@ class Reactor:
                 motd.on_motd(step, incoming)
             case commands.ShareAsked():
                 on_share(step, incoming)
+            case GuaranteeAsked():
+                on_guarantee(step, incoming)
             case commands.HostConnected():
                 sessions.on_connected(step, incoming)
                 for report in incoming.places:
@@ -382,7 +385,7 @@ class Reactor:
                 attempts.on_pause_due(step, job)
             case JobTimer.LEAVE:
                 attempts.leave(step, job)
-            case JobTimer.LOAN | JobTimer.OVERDUE | JobTimer.RETRY:
+            case JobTimer.LOAN | JobTimer.OVERDUE | JobTimer.CLAIM | JobTimer.RETRY:
                 on_waited(step, kind, job)
             case JobTimer.EXPIRE:
                 on_expired(step, job, schedulable_hosts(self.cluster))

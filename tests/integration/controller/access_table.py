@@ -63,6 +63,7 @@ ClusterService/GetStatus                -    -        D       U    +      +     
 ClusterService/SumGoodput               -    -        D       U    +      +         +     +     D    D      +
 ClusterService/ListShares               -    -        D       U    +      +         +     +     D    D      +
 ClusterService/SetShare                 -    -        D       U    D      D         D     D     D    D      +
+ClusterService/SetGuarantee             -    -        D       U    D      D         D     D     D    D      +
 ClusterService/WatchChanges             -    -        D       U    +      +         +     +     D    D      +
 ClusterService/GetMetrics               -    -        D       U    D      D         D     D     D    D      +
 BundleService/GetBundle                 -    -        D       U    D      D         +     +     D    D      +

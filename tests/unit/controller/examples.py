@@ -122,6 +122,9 @@ SHARE_EVENTS: list[ev.ClusterEvent] = [
     ev.ShareSet(at=Wall(0.994), project="speech", weight=0.5, by="ann"),
     ev.ShareSet(at=Wall(0.995), project="speech", weight=None, by="ann"),
     ev.HalfLifeSet(at=Wall(0.996), half_life_s=86_400.0),
+    ev.GuaranteeSet(at=Wall(0.997), project="vision", gpus=64, by="ann"),
+    ev.GuaranteeSet(at=Wall(0.998), project="speech", gpus=1, by="ann"),
+    ev.GuaranteeSet(at=Wall(0.999), project="speech", gpus=0, by="ann"),
 ]
 CLUSTER_EVENT = ev.CommonCauseNoticed(
     at=Wall(30.0), sentence="2 hosts wait for storage at /data", jobs=("a", "b"), mount="/data", hosts=("h1", "h2")

@@ -1,4 +1,4 @@
-"""``holdfast shares`` and ``holdfast share``: how projects share the cluster, and their weights."""
+"""``holdfast shares`` and ``holdfast share``: how projects share the cluster, their weights and guarantees."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def shares(output: str) -> None:
     USED is what a project has used, in GPU hours that count half after each half-life. FACTOR is 1 for a project that
     has and had nothing, and 0.5 for one with just its share: among jobs of one priority the highest goes first, once
     any project has a weight. GPUS, WAITING and RUNNING are followed by what the project's quota allows, if it has one.
-    You see your projects; admins see all.
+    GUARANTEE is what a project has whenever it has jobs for it, and BORROWED what it holds beyond that, which gives way
+    to jobs within other guarantees. You see your projects; admins see all.
     """
 
     async def work(client: Client) -> cluster_pb2.ListSharesResponse:
@@ -38,10 +39,11 @@ def shares(output: str) -> None:
         dump(json_view.shares(found), output)
         return
     columns = [Column("PROJECT", give=True)]
-    columns += [
-        Column(title, right=True) for title in ("WEIGHT", "SHARE", "USED", "GPUS", "FACTOR", "WAITING", "RUNNING")
-    ]
+    titles = ("WEIGHT", "SHARE", "USED", "GPUS", "FACTOR", "WAITING", "RUNNING", "GUARANTEE", "BORROWED")
+    columns += [Column(title, right=True) for title in titles]
     write(columns, [_row(each) for each in found.shares])
+    if found.warning:
+        Console().warning(found.warning)
     if not found.ordered:
         fix = "holdfast share set PROJECT --weight 2"
         Console().note(
@@ -59,6 +61,8 @@ def _row(each: cluster_pb2.ProjectShare) -> tuple[str, ...]:
         f"{each.factor:.2f}",
         _used(each.waiting, each.waiting_quota if each.HasField("waiting_quota") else None),
         _used(each.running, each.running_quota if each.HasField("running_quota") else None),
+        str(each.guaranteed_gpus or "-"),
+        str(each.borrowed_gpus),
     )
 
 
@@ -69,34 +73,52 @@ def _used(number: int, most: int | None) -> str:
 
 @click.group(cls=Commands)
 def share() -> None:
-    """Set the weights by which projects share the cluster."""
+    """Set weights and guarantees of projects."""
 
 
 @share.command("set")
 @click.argument("project")
-@click.option("--weight", type=float, required=True, help="Projects without one count as 1.")
-def set_(project: str, weight: float) -> None:
-    """Give a project a weight. For admins.
+@click.option("--weight", type=float, help="Projects without one count as 1.")
+@click.option("--guarantee", type=int, help="GPUs that it has whenever it has jobs for them; 0 takes them back.")
+def set_(project: str, weight: float | None, guarantee: int | None) -> None:
+    """Give a project a weight, a guarantee, or both. For admins.
 
-    The first weight of any project changes the order of the queue from first come, first served to fair share.
+    The first weight of any project changes the order of the queue from first come, first served to fair share. With
+    the first guarantee, jobs that are in no guarantee, of any project, give way to jobs that are in one.
     """
-    _set(project, weight)
-    Console().note(f"project {project} has weight {weight:g}")
+    if weight is None and guarantee is None:
+        raise click.UsageError("Nothing to set. Add --weight 2, --guarantee 64, or both.")
+    if weight is not None:
+        _weigh(project, weight)
+        Console().note(f"project {project} has weight {weight:g}")
+    if guarantee is not None:
+        warning = _guarantee(project, guarantee)
+        Console().note(f"project {project} is guaranteed {guarantee} GPU{'s' * (guarantee != 1)}")
+        if warning:
+            Console().warning(warning)
 
 
 @share.command()
 @click.argument("project")
 def clear(project: str) -> None:
-    """Take a project's weight away: it counts as 1. For admins.
+    """Take a project's weight and guarantee away: it counts as 1. For admins.
 
     Without any weight left the queue is first come, first served again.
     """
-    _set(project, None)
-    Console().note(f"project {project} has no weight of its own any more")
+    _guarantee(project, 0)
+    _weigh(project, None)
+    Console().note(f"project {project} has no weight and no guarantee of its own any more")
 
 
-def _set(project: str, weight: float | None) -> None:
+def _weigh(project: str, weight: float | None) -> None:
     async def work(client: Client) -> None:
         await client.set_share(project, weight)
 
     with_client(work)
+
+
+def _guarantee(project: str, gpus: int) -> str:
+    async def work(client: Client) -> str:
+        return await client.set_guarantee(project, gpus)
+
+    return with_client(work)

@@ -115,7 +115,7 @@ def _dry_run(job: job_pb2.CustomJob, output: str) -> Callable[[Client], Awaitabl
             behind = f", behind {found.ahead} in the queue" if found.ahead else ""
             say(f"{job.display_name or 'The job'} would wait{behind}: {found.wait_reason}")
         if found.gives_way:
-            say(f"These SPOT jobs would give way to it: {', '.join(found.gives_way)}")
+            say(f"These jobs would give way to it: {', '.join(found.gives_way)}")
         if found.account:
             say(f"Its ranks would run as {found.account}.")
         return exit_status.OK

@@ -107,6 +107,7 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.ClusterService/SumGoodput": _LOOK_AROUND,
     "holdfast.v1.ClusterService/ListShares": _LOOK_AROUND,
     "holdfast.v1.ClusterService/SetShare": _ADMIN,
+    "holdfast.v1.ClusterService/SetGuarantee": _ADMIN,
     "holdfast.v1.ClusterService/WatchChanges": _LOOK_AROUND,
     # It counts over all projects.
     "holdfast.v1.ClusterService/GetMetrics": _user(Role.VIEWER, Where.CLUSTER),

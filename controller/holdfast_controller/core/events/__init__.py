@@ -103,6 +103,7 @@ from holdfast_controller.core.events.restore import OrphanFound as OrphanFound
 from holdfast_controller.core.events.restore import OrphanGone as OrphanGone
 from holdfast_controller.core.events.restore import OrphanStopRequested as OrphanStopRequested
 from holdfast_controller.core.events.restore import ReconciliationEnded as ReconciliationEnded
+from holdfast_controller.core.events.shares import GuaranteeSet as GuaranteeSet
 from holdfast_controller.core.events.shares import HalfLifeSet as HalfLifeSet
 from holdfast_controller.core.events.shares import ShareSet as ShareSet
 from holdfast_controller.core.events.underuse import UnderuseNoticed as UnderuseNoticed
@@ -167,6 +168,7 @@ ClusterEvent = (
     | ControllerCheckFailed
     | ControllerCheckPassed
     | ShareSet
+    | GuaranteeSet
     | HalfLifeSet
 )
 Event = JobEvent | HostEvent | OrphanEvent | PeopleEvent | ClusterEvent

@@ -18,6 +18,16 @@ class ShareSet:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuaranteeSet:
+    """A project is guaranteed so many GPUs, in place of what it was before; 0: none."""
+
+    at: Wall
+    project: str
+    gpus: int
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class HalfLifeSet:
     """From now on what projects have used counts half after so many seconds."""
 
@@ -25,4 +35,4 @@ class HalfLifeSet:
     half_life_s: float
 
 
-ShareEvent = ShareSet | HalfLifeSet
+ShareEvent = ShareSet | GuaranteeSet | HalfLifeSet

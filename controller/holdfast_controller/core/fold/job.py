@@ -90,7 +90,7 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             fold_people(cluster.people, event)
         case ev.JobSubmitted():
             _submitted(cluster, event)
-        case ev.ShareSet() | ev.HalfLifeSet():
+        case ev.ShareSet() | ev.GuaranteeSet() | ev.HalfLifeSet():
             fold_shares(cluster, event)
         case ev.CommonCauseNoticed() | ev.CertificateEnding() | ev.MostHostsSilent():
             pass
@@ -283,7 +283,7 @@ def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
     release_reserved(cluster, job, event.at)
     job.phase = Placed(loan=Loan(of=event.loan_of, since=event.at) if event.loan_of else None)
     job.vacating = None
-    job.placement = Placement(event.attempt, event.places)
+    job.placement = Placement(event.attempt, event.places, since=event.at)
     job.attempts.append(Attempt(event.attempt, event.generation, event.places))
     job.generation = event.generation
     job.launch = GangLaunch(event.generation)

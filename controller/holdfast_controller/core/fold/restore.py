@@ -93,7 +93,7 @@ def _found(cluster: Cluster, job: Job, event: ev.JobFound) -> None:
     running_since = job.placement.running_since if job.placement.running_since is not None else event.at
     job.phase = Placed()
     job.vacating = None
-    job.placement = Placement(event.attempt, event.places, running_since=running_since)
+    job.placement = Placement(event.attempt, event.places, running_since=running_since, since=running_since)
     oldest, addresses = min(event.generations), tuple(cluster.hosts[place.host].address for place in event.places)
     job.launch = GangLaunch(
         oldest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast_controller.core.events.shares import HalfLifeSet, ShareEvent, ShareSet
+from holdfast_controller.core.events.shares import GuaranteeSet, HalfLifeSet, ShareEvent, ShareSet
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.shares import FORGOTTEN_GPU_S
@@ -21,6 +21,10 @@ def fold_shares(cluster: Cluster, event: ShareEvent) -> None:
             shares.weights.pop(event.project, None)
             if event.weight is not None:
                 shares.weights[event.project] = event.weight
+        case GuaranteeSet():
+            shares.guarantees.pop(event.project, None)
+            if event.gpus:
+                shares.guarantees[event.project] = event.gpus
         case HalfLifeSet():
             for project in shares.used:
                 charge(cluster, project, event.at)

@@ -72,7 +72,7 @@ def message_of(event: ev.Event, job: Job | None) -> str:
             return cluster_reconciliation_message(event)
         case ev.OrphanFound() | ev.OrphanExited() | ev.OrphanStopRequested() | ev.OrphanGone():
             return orphan_message(event)
-        case ev.ShareSet() | ev.HalfLifeSet():
+        case ev.ShareSet() | ev.GuaranteeSet() | ev.HalfLifeSet():
             return share_message(event)
         case ev.CommonCauseNoticed():
             where = f" (shared hosts: {_listing(list(event.hosts))})" if event.hosts and not event.mount else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.hosts.host import Place
 from holdfast_controller.core.model.runtime import Started
 
@@ -41,6 +41,8 @@ class Placement:
     """Of them, those that were given up without their host's confirmation: their allocation there is kept."""
     running_since: Wall | None = None
     """Since when the attempt runs."""
+    since: Wall = NEVER
+    """When it was placed; ``NEVER`` in what an older release has stored."""
 
 
 @dataclass

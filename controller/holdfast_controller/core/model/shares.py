@@ -41,6 +41,8 @@ class Shares:
     """Weights and use of projects, part of the durable state. Without any weight nothing is ordered by them."""
 
     weights: dict[str, float] = field(default_factory=dict)
+    guarantees: dict[str, int] = field(default_factory=dict)
+    """GPUs of each project that has a guarantee; see ``scheduling.guarantees``."""
     half_life_s: float = HALF_LIFE_S
     used: dict[str, Used] = field(default_factory=dict)
     at: Wall = field(default=NEVER, compare=False)
@@ -79,8 +81,8 @@ class Shares:
         return self.half_life_s / math.log(2)
 
     def states(self, held: Mapping[str, int], at: Wall) -> dict[str, ShareState]:
-        """The state of projects that have a weight, have used anything, or are in ``held``: GPUs by project."""
-        names = sorted({*self.weights, *self.used, *held})
+        """The state of projects that were given anything, have used anything, or are in ``held``: GPUs by project."""
+        names = sorted({*self.weights, *self.guarantees, *self.used, *held})
         weights = sum(self.weight(name) for name in names)
         claims = {name: self._claim_s(name, held.get(name, 0), at) for name in names}
         whole = sum(claims.values())

@@ -21,9 +21,11 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
+from holdfast_controller.core.scheduling.guarantees import has_claim
 from holdfast_controller.core.scheduling.place import may_be_placed
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption
+from holdfast_controller.core.scheduling.reclaim import room_for, waits_of
 from holdfast_controller.core.scheduling.schedule import PLANS_IN_VAIN, schedulable_hosts
 from holdfast_controller.core.scheduling.submit import refusal
 from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
@@ -35,7 +37,7 @@ from holdfast_controller.core.step.step import Policies
 class DryRun:
     """``places``, one for each worker, are empty where the job would wait; ``wait_reason`` says why, or is empty.
 
-    ``gives_way`` names SPOT jobs that would be stopped for it. ``account`` is empty where hosts choose it.
+    ``gives_way`` names jobs that would be stopped for it. ``account`` is empty where hosts choose it.
     """
 
     account: str
@@ -74,13 +76,22 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
     if not cluster.hosts:
         return replace(made, wait_reason="no host has joined yet")
 
+    claims = has_claim(cluster, job, quotas, now.wall)
+    if claims:
+        reservations, reserved = Reservations(), set()
+
     def left(host: Host, without: frozenset[str]) -> HostCapacity:
         return reservations.limit(capacity_of(host, without), host)
 
     found = plan_job(job, hosts, left)
     if isinstance(found, Plan):
         return replace(made, places=found.places)
-    if job.gang.strategy is not Strategy.SPOT:
+    if claims:
+        preemption = Preemption(cluster, now)
+        waits = waits_of(preemption, policies.loan_s)
+        claimed = room_for(job, preemption, hosts, waits, limit=lambda free, _: free)
+        made = replace(made, gives_way=claimed.victims if claimed is not None else ())
+    elif job.gang.strategy is not Strategy.SPOT:
         room = Preemption(cluster, now).find_room(job, hosts, reservations.limit)
         made = replace(made, gives_way=room.victims if room is not None else ())
     behind = plan_job(job, hosts) if reserved else found

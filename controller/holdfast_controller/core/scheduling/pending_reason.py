@@ -11,17 +11,18 @@ from holdfast_controller.core.lifecycle.dependencies import wait_for_ends
 from holdfast_controller.core.model.accounts.quota import Quotas, Waiting, lack
 from holdfast_controller.core.model.clock import Now, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.hosts.host import Host, Liveness
 from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.recovery import EndReason, Recover
+from holdfast_controller.core.model.recovery import Recover
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.model.shares import ShareState
+from holdfast_controller.core.scheduling.guarantees import claims
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 from holdfast_controller.core.scheduling.projection import Start, forecast
 from holdfast_controller.core.scheduling.shares import project_shares
 from holdfast_controller.core.scheduling.start_words import expected_start, is_given_up_before, shorter_run
+from holdfast_controller.core.scheduling.turn_words import what_it_claims, when_it_claims, when_lent
 from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
 
 
@@ -122,6 +123,12 @@ class QueueView:
         """Whether a revocable job holds any host, so that some could be stopped."""
         names = (key.partition("/")[0] for host in self.schedulable_hosts for key in host.allocations)
         return any(self.cluster.jobs[name].revocable for name in names)
+
+    @cached_property
+    def claims(self) -> frozenset[str]:
+        """Jobs that wait within the guarantee of their project."""
+        at = self.now.wall if self.now is not None else self.cluster.shares.at
+        return frozenset(job.id for job in claims(self.cluster, self.quotas, at))
 
     def _waiting(self) -> Iterator[Job]:
         """The jobs that wait for free capacity, and not for something of their own, from the first on."""
@@ -341,38 +348,18 @@ def _queued(job: Job, queue_view: QueueView) -> str:
     ahead = queue_view.ahead_of(job)
     if queue_view.schedulable_hosts and not may_have(job.gang, queue_view.schedulable_hosts):
         return queue_view.lack_of_room(job)
+    if job.id in queue_view.claims:
+        return f"{queue_view.lack_of_room(job) or _no_lack(job)}{what_it_claims(job, queue_view)}"
     head = queue_view.head
     if head is None or head is job:
         lacks = queue_view.head_lacks or _no_lack(job)
-        return f"{lacks}{queue_view.start_in_words(job)}{_when_it_claims(job, queue_view)}"
+        return f"{lacks}{queue_view.start_in_words(job)}{when_it_claims(job, queue_view)}"
     behind = (
         f"behind {head.id} in the queue" if ahead == 1 else f"behind {ahead} jobs in the queue, first {head.id}"
     )
     lacks = f", which {queue_view.head_lacks}" if queue_view.head_lacks.startswith("needs") else ""
     lacks += queue_view.factors_in_words(job, head)
-    return f"{behind}{lacks}{queue_view.start_in_words(job)}{_when_lent(job, queue_view)}"
-
-
-def _when_lent(job: Job, queue_view: QueueView) -> str:
-    """When a job may start out of turn, or others are stopped for it again; empty where nothing is to say."""
-    later = _when_it_claims(job, queue_view)
-    why = "being SPOT, " if job.gang.strategy is Strategy.SPOT else ""
-    if later or not (why or queue_view.backfill is Backfill.LOAN):
-        return later
-    return f"; {why}it starts ahead of its turn, on loan, as soon as enough is free for it"
-
-
-def _when_it_claims(job: Job, queue_view: QueueView) -> str:
-    """Until when it has to do with what is free in its turn; empty where it has more."""
-    if job.no_claim_before is None or queue_view.cluster.elapsed_loans.get(job.id) == job.attempt:
-        return ""
-    again = time_of_day(job.no_claim_before)
-    if job.last_end is EndReason.PREEMPTED:
-        return f"; it gave way and may start ahead of its turn again from {again} on, after as long as it lost"
-    if job.gang.strategy is Strategy.SPOT:
-        return f"; it failed soon after its start and may start ahead of its turn again from {again} on"
-    words = f"; it failed soon after its start, so no other job is stopped for it before {again}"
-    return words if queue_view.has_revocable_work else ""
+    return f"{behind}{lacks}{queue_view.start_in_words(job)}{when_lent(job, queue_view)}"
 
 
 def _no_lack(job: Job) -> str:

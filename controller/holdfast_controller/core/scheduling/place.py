@@ -41,6 +41,7 @@ def place(step: Step, job: Job, found: Plan, loan_of: str, ahead_of: str) -> Non
     if loan_of:
         step.timers.set((JobTimer.LOAN, job.id), step.now.mono_in(step.policies.loan_s))
     step.timers.clear((JobTimer.EXPIRE, job.id))
+    step.timers.clear((JobTimer.CLAIM, job.id))
     step.emit(
         ev.JobPlaced(
             job_id=job.id,

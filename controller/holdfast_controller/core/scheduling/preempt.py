@@ -23,6 +23,7 @@ from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import EndReason, Related
+from holdfast_controller.core.scheduling.guarantees import guaranteed_loans
 from holdfast_controller.core.scheduling.placement import Plan, Wait, may_have, plan_job
 from holdfast_controller.core.step.step import Step
 
@@ -58,7 +59,7 @@ class Preemption:
         """The room that is being made, or can be, for a job that fits nowhere now; None where there is none."""
         if (coming := self.coming(job, hosts, limit)) is not None:
             return Room(_hosts(coming))
-        trial = self._trial(job, hosts, limit)
+        trial = self.trial(job, hosts, limit)
         victims = [victim for victim in self.candidates(job) if trial.is_there(victim.id)]
         if not victims or not trial.fits([victim.id for victim in victims]):
             return None
@@ -69,15 +70,20 @@ class Preemption:
 
     def coming(self, job: Job, hosts: list[Host], limit: Limit = lambda left, _: left) -> Plan | None:
         """The placement of a job once all that are stopping are gone; None where it doesn't fit or none is stopping."""
-        found = self._trial(job, hosts, limit).plan(()) if self.leaving else None
+        found = self.trial(job, hosts, limit).plan(()) if self.leaving else None
         return found if isinstance(found, Plan) else None
 
-    def _trial(self, job: Job, hosts: list[Host], limit: Limit) -> Trial:
+    def trial(self, job: Job, hosts: list[Host], limit: Limit) -> Trial:
+        """Finds whether a job would fit if others were gone, beside those that are stopping."""
         return Trial(job, may_have(job.gang, hosts), self.leaving, limit, self._jobs, self._capacities)
 
     def candidates(self, job: Job) -> list[Job]:
         """Jobs that may give way to ``job``, those first that are stopped first."""
-        return [other for other in self.by_cost if gives_way_to(self.cluster, other, job, self.now)]
+        return [
+            other
+            for other in self.by_cost
+            if other.id not in self.guaranteed and gives_way_to(self.cluster, other, job, self.now)
+        ]
 
     def stop(self, step: Step, job: Job, room: Room) -> None:
         """Preempt the jobs that give way to ``job``."""
@@ -101,6 +107,11 @@ class Preemption:
         return bool(self.cluster.queue.spot) or any(running)
 
     @cached_property
+    def guaranteed(self) -> frozenset[str]:
+        """Jobs on loan that stand in a guarantee by now: they give way to no job."""
+        return guaranteed_loans(self.cluster)
+
+    @cached_property
     def leaving(self) -> frozenset[str]:
         """Jobs that are being stopped, or soon will be, and reserve nothing: their shares are about to be free."""
         jobs = (self.cluster.jobs[name] for name in self.cluster.holdings.gpus_by_job)
@@ -114,9 +125,10 @@ class Preemption:
     def by_cost(self) -> list[Job]:
         """Jobs that could be stopped now, the cheapest first."""
         held = (self.cluster.jobs[name] for name in self.cluster.holdings.gpus_by_job)
-        return sorted(filter(_may_give_way, held), key=self._cost)
+        return sorted((job for job in held if job.revocable and may_be_stopped(job)), key=self.cost)
 
-    def _cost(self, victim: Job) -> tuple[int, float, float, int]:
+    def cost(self, victim: Job) -> tuple[int, float, float, int]:
+        """Sort key: who has the lowest is stopped first."""
         unsaved = max(victim.gang.gpus, 1) * unsaved_s(self.cluster, victim, self.now)
         since = victim.placement.running_since
         return victim.gang.priority, unsaved, -(since if since is not None else float("inf")), -victim.number
@@ -134,10 +146,10 @@ def _hosts(plan: Plan) -> frozenset[str]:
     return frozenset(place.host for place in plan.places)
 
 
-def _may_give_way(job: Job) -> bool:
+def may_be_stopped(job: Job) -> bool:
+    """Whether a job that holds hosts is neither being stopped already, nor about to be."""
     return (
-        job.revocable
-        and not job.stopping
+        not job.stopping
         and job.pause_due is None
         and job.leave is None
         and not job.terminal

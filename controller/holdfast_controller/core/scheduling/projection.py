@@ -22,6 +22,7 @@ from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
 from holdfast_controller.core.model.hosts.host import Allocation, Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Basis, Estimate, ran_so_far
+from holdfast_controller.core.scheduling.guarantees import guaranteed_loans
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import at_once, goes_before, loan_is_due, overdue_at
 
@@ -47,11 +48,12 @@ class Start:
 def ends_of(cluster: Cluster, now: Now, loan_s: float, waiting: Job) -> list[End]:
     """The expected ends of all jobs that hold something, for the job ``waiting``: the earliest first."""
     held = (cluster.jobs[name] for name in cluster.holdings.gpus_by_job)
-    found = (_end_of(cluster, job, now, loan_s, waiting) for job in held)
+    kept = guaranteed_loans(cluster)
+    found = (_end_of(cluster, job, now, loan_s, waiting, may_be_taken=job.id not in kept) for job in held)
     return sorted((end for end in found if math.isfinite(end.at)), key=lambda end: (end.at, end.job_id))
 
 
-def _end_of(cluster: Cluster, job: Job, now: Now, loan_s: float, waiting: Job) -> End:
+def _end_of(cluster: Cluster, job: Job, now: Now, loan_s: float, waiting: Job, *, may_be_taken: bool) -> End:
     if job.terminal or job.stopping:
         never = job.terminal or job.reserved or cluster.runtime_of(job.id).stuck
         return End(math.inf if never else now.wall, job.id)
@@ -61,7 +63,7 @@ def _end_of(cluster: Cluster, job: Job, now: Now, loan_s: float, waiting: Job) -
     ran_s = ran_so_far(job, now.wall)
     estimate = cluster.run_times.estimate(job, ran_s)
     at = now.wall + max(estimate.seconds - ran_s, 0.0)
-    back = _given_back_at(cluster, job, now, loan_s, waiting)
+    back = _given_back_at(cluster, job, now, loan_s, waiting) if may_be_taken else math.inf
     return End(at, job.id, estimate) if at <= back else End(back, job.id)
 
 

@@ -1,8 +1,8 @@
 """Scheduling pass over the queue, from head to end: places each job that fits now.
 
-Jobs are served in the order of the queue. One that lacks room doesn't stop those behind it from starting, as long
-as they leave it all that it could use (see ``backfill``) and what its project's quota has left. One that waits
-for its quota, for the end of its last attempt or for its next try leaves all hosts to others.
+Jobs are served in the order of the queue, claims on guarantees first (see ``reclaim``). One that lacks room doesn't
+stop those behind it from starting, as long as they leave it all that it could use (see ``backfill``) and what its
+quota has left. One that waits for its quota, its last attempt's end or its next try leaves all hosts to others.
 
 With ``Backfill.PROJECTED`` a job may also start on what is kept for those ahead of it where none of them is expected to
 start later for it: the first of them for each part of the hosts has a projected start (see ``projection``), and a job
@@ -36,6 +36,7 @@ from holdfast_controller.core.scheduling.place import may_be_placed, place
 from holdfast_controller.core.scheduling.placement import ANYWHERE, Plan, Wait, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption, may_claim
 from holdfast_controller.core.scheduling.projected_starts import ProjectedStarts, ends_at
+from holdfast_controller.core.scheduling.reclaim import Booked, serve_claims
 from holdfast_controller.core.scheduling.turns import in_turn
 from holdfast_controller.core.step.step import Step
 
@@ -58,18 +59,18 @@ def place_queue(step: Step) -> None:
         step.cluster.unplaceable, step.cluster.unlendable, step.cluster.too_long = set(), set(), {}
         return
     look = _Look(step)
+    if step.cluster.shares.guarantees:
+        look.leave_to_claims(serve_claims(step, look.hosts, look.preemption))
     jobs, lines, passed = step.cluster.jobs, step.cluster.queue.lines, look.passed
     for name in in_turn(step.cluster):
-        if lines.get(name) in passed:
+        if lines.get(name) in passed or name in look.booked.jobs:
             continue
         job = jobs[name]
         if not look.passes_over(job) and may_be_placed(step.cluster, job, step.now.wall):
             look.serve(job)
     step.cluster.unplaceable = look.unplaceable & look.reserved
-    step.cluster.unlendable = look.unlendable
-    step.cluster.too_long = look.too_long
-    promised, waiting = step.cluster.promised, step.cluster.queue
-    step.cluster.promised = {name: at for name, at in promised.items() if name in waiting}
+    step.cluster.unlendable, step.cluster.too_long = look.unlendable, look.too_long
+    step.cluster.promised = {name: at for name, at in step.cluster.promised.items() if name in step.cluster.queue}
 
 
 class _Look:
@@ -77,13 +78,11 @@ class _Look:
 
     def __init__(self, step: Step) -> None:
         self.step, self.free = step, step.cluster.free_capacity
-        self.reservations = Reservations()
+        self.reservations, self.booked = Reservations(), Booked()
         self.unplaceable: set[str] = set()
         """Shapes of jobs that fit nowhere."""
         self.reserved: set[str] = set()
         self.waiting = Waiting()
-        """Of the jobs that were served so far."""
-        self.in_vain = 0
         self.left: LeftCapacity | None = None
         self.narrower = False
         """Less is free by now than ``left`` says."""
@@ -101,7 +100,7 @@ class _Look:
         self.open: list[Host] | None = None
         """Hosts of which nothing is reserved."""
         self.preemption = Preemption(step.cluster, step.now)
-        self.trials_in_vain = self.loans_in_vain = self.backfills_in_vain = 0
+        self.in_vain = self.trials_in_vain = self.loans_in_vain = self.backfills_in_vain = 0
         self.too_long: dict[str, Wall] = {}
         self.passed: set[str] = set()
         """Lines of which no job further back has to be looked at."""
@@ -110,6 +109,12 @@ class _Look:
         self.settled_if_long: set[str] = set()
         """The same for those whose end would be later than ``too_long`` has it for their shape."""
         self.by_time = step.policies.backfill is not Backfill.STRICT
+
+    def leave_to_claims(self, booked: Booked) -> None:
+        """Leave what is booked to those that it is for: they are served, and go on waiting."""
+        self.booked, self.closed, self.first = booked, set(booked.places), next(iter(booked.jobs), "")
+        for job in map(self.step.cluster.jobs.__getitem__, booked.jobs):
+            self.waiting.charge(job.owner, job.gang, self.step.cluster.holdings.gpus_by_job.get(job.id))
 
     @cached_property
     def kept(self) -> ProjectedStarts:
@@ -228,7 +233,7 @@ class _Look:
 
     def _first_opening(self, job: Job) -> Plan | None:
         """The placement of a new one-worker job without a host selector; None for others, or where it doesn't fit."""
-        waits = self.reservations.by_kind or self.reservations.by_host
+        waits = self.reservations.by_kind or self.reservations.by_host or self.booked.places
         if waits or job.places or len(job.gang.members) != 1 or job.gang.selector != ANYWHERE:
             return None
         cluster = self.step.cluster
@@ -237,7 +242,7 @@ class _Look:
 
     def _capacity_of(self, host: Host, without: frozenset[str] = frozenset()) -> HostCapacity:
         """The free capacity of a host for the job being served."""
-        return self.reservations.limit(self.free.without(host, without), host)
+        return self.reservations.limit(self.booked.limit(self.free.without(host, without), host), host)
 
     def _reserve(self, job: Job) -> None:
         self._make_room(job)
@@ -248,8 +253,6 @@ class _Look:
             self.reserved.add(job.gang.shape)
             if self.reservations.reserve(job.gang, self.hosts):
                 self.narrower, self.open = True, None
-
-    # --- Backfill by time -------------------------------------------------------------------------------------------
 
     def _backfill(self, job: Job) -> bool:
         """Start a job ahead of its turn where that delays no projected start."""
@@ -319,8 +322,6 @@ class _Look:
             self.with_gpus = [h for h in self.hosts if h.name in soon or self.free.capacity_of(h).gpus]
         return self.with_gpus
 
-    # --- Loans ------------------------------------------------------------------------------------------------------
-
     def _lend(self, job: Job) -> bool:
         """Start a job on what is kept for those ahead of it, as a loan."""
         may_be_lent = self.step.policies.lends_to(job.gang) and may_claim(self.step.cluster, job)
@@ -340,7 +341,8 @@ class _Look:
         cluster = self.step.cluster
         if not job.places and len(job.gang.members) == 1 and job.gang.selector == ANYWHERE:
             pool = job.gang.pools[0]
-            found = cluster.free_capacity.first(pool, cluster.hosts, self._may_lend)
+            open_ = lambda host: host.name not in self.closed and takes_work(cluster, host)  # noqa: E731
+            found = cluster.free_capacity.first(pool, cluster.hosts, open_)
             self.loans_in_vain += found is None
             return Plan((found.copy().take(pool),)) if found is not None else _NO_CAPACITY
         if self.lendable is None:
@@ -356,9 +358,6 @@ class _Look:
     def _finds_no_loan(self, shape: str) -> bool:
         return shape in self.unlendable or self.loans_in_vain >= PLANS_IN_VAIN
 
-    def _may_lend(self, host: Host) -> bool:
-        return host.name not in self.closed and takes_work(self.step.cluster, host)
-
     def _make_room(self, job: Job) -> None:
         """Preempt for a waiting job if it then fits, and lend nothing of the hosts on which it will."""
         spot = job.gang.strategy is Strategy.SPOT
@@ -369,7 +368,8 @@ class _Look:
             room = self.preemption.find_room(job, hosts)
         else:
             # What those of its shape ahead of it could use is closed to it.
-            hosts = [] if job.gang.shape in self.reserved else self._open_to(job)
+            own = [] if job.gang.shape in self.reserved else self._open_to(job)
+            hosts = [host for host in own if host.name not in self.booked.places]
             room = self.preemption.find_room(job, hosts, self.reservations.limit) if hosts else None
         if room is None:
             self.trials_in_vain += bool(hosts)

@@ -19,6 +19,7 @@ from holdfast_controller.core.model.hosts.capacity import capacity_of
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.expiry import note_wait
+from holdfast_controller.core.scheduling.guarantees import claims
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_in
 from holdfast_controller.core.scheduling.projected_starts import ends_at
@@ -107,10 +108,12 @@ def _submit(step: Step, asked: JobSubmission, job_id: str, gang: Gang) -> Job:
 
 
 def may_start_at_once(cluster: Cluster, policies: Policies, job: Job, now: Now) -> bool:
-    """Whether a pass may place a new job: not where it is last and one of the same shape did not fit.
+    """Whether a pass may place a new job: not where it is last and one of the same shape did not fit, without a claim.
 
     Of an array this is asked of the first element: the others wait alike, and behind it.
     """
+    if any(each is job for each in claims(cluster, policies.quotas, now.wall)):
+        return True
     behind = len(cluster.queue) - 1 - ahead_of(cluster, job)
     is_last = behind < (job.gang.array.count if job.gang.array is not None else 1)
     shape = job.gang.shape

@@ -34,6 +34,7 @@ from holdfast_controller.core.step.host_commands import ShutdownAnnounced as Shu
 from holdfast_controller.core.step.injection_commands import InjectionAsked as InjectionAsked
 from holdfast_controller.core.step.injection_commands import InjectionFailed as InjectionFailed
 from holdfast_controller.core.step.share_commands import ShareAsked as ShareAsked
+from holdfast_controller.core.step.share_commands import ShareCommand as ShareCommand
 from holdfast_controller.core.step.step import Policies
 
 
@@ -392,7 +393,7 @@ Input = (
     | NotificationFailed
     | CertificateEnds
     | AccessCommand
-    | ShareAsked
+    | ShareCommand
     | TimePassed
     | StoodStill
     | PoliciesChanged

@@ -13,3 +13,16 @@ class ShareAsked:
     by: str
     project: str
     weight: float | None
+
+
+@dataclass(frozen=True)
+class GuaranteeAsked:
+    """An admin guarantees a project so many GPUs; 0 takes the guarantee away."""
+
+    token: int
+    by: str
+    project: str
+    gpus: int
+
+
+ShareCommand = ShareAsked | GuaranteeAsked

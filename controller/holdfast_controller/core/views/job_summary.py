@@ -19,6 +19,7 @@ from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.model.underuse import Underuse, UnderuseAction, UnderusePolicy, UnderuseShare
+from holdfast_controller.core.scheduling.guarantees import borrows
 from holdfast_controller.core.scheduling.pending_reason import Pending, QueueView, pending, silent_hosts
 from holdfast_controller.core.views.interruptions import what_happened, what_was_done
 from holdfast_controller.core.views.training import Training, training_of
@@ -218,9 +219,9 @@ def what_follows(found: Underuse, policy: UnderusePolicy) -> str:
 
 
 def _loan(cluster: Cluster, job: Job) -> str:
-    """To whom a job that started out of turn gives way; empty where the one that it overtook waits no more."""
+    """To whom a job gives way that borrows, or started out of turn and the one that it overtook waits; else empty."""
     if job.loan is None or job.loan.of not in cluster.queue:
-        return ""
+        return "; it gives way to jobs within the guarantee of their project" if borrows(cluster, job) else ""
     return f"; its hosts are on loan: it gives way when {job.loan.of}, which waits ahead of it, can start there"
 
 

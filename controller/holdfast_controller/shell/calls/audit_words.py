@@ -58,9 +58,11 @@ class StreamWords:
 
 
 def detail(method: str, request: Any) -> str:
-    """A fault or a weight that a call asks for, kept in the audit log beside its subject; empty for other calls."""
+    """A fault, a weight or a guarantee that a call asks for, kept in the audit log beside its subject; else empty."""
     if method.endswith("ClusterService/SetShare"):
         return f"weight {request.weight:g}" if request.HasField("weight") else "no weight"
+    if method.endswith("ClusterService/SetGuarantee"):
+        return f"guarantee of {request.gpus} GPUs" if request.gpus else "no guarantee"
     if not method.endswith("JobService/InjectFault"):
         return ""
     known = request.fault in job_pb2.FaultKind.values()  # any number may be sent
@@ -101,7 +103,7 @@ def subject_of(method: str, request: Any) -> str:
     """Entity that a request names, as KIND/NAME."""
     service, _, call = method.rpartition("/")
     named = getattr(request, "id", "") or getattr(request, "name", "")
-    if call == "SetShare":
+    if call in ("SetShare", "SetGuarantee"):
         return f"project/{request.project}"
     if call == "CreateToken":
         kind = request.WhichOneof("subject") or "host"

@@ -23,4 +23,6 @@ def share_to_proto(found: ProjectShare, quota: Quota | None) -> cluster_pb2.Proj
         gpu_quota=quota.gpus if quota is not None else None,
         running_quota=quota.running_jobs if quota is not None else None,
         waiting_quota=quota.waiting_jobs if quota is not None else None,
+        guaranteed_gpus=found.guaranteed,
+        borrowed_gpus=found.borrowed,
     )

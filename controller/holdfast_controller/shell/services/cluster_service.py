@@ -18,8 +18,9 @@ from holdfast.v1 import cluster_pb2, cluster_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.model.accounts.quota import quota_of
 from holdfast_controller.core.model.clock import Mono, Now
+from holdfast_controller.core.scheduling.guarantees import warning
 from holdfast_controller.core.scheduling.shares import project_shares
-from holdfast_controller.core.step.share_commands import ShareAsked
+from holdfast_controller.core.step.share_commands import GuaranteeAsked, ShareAsked
 from holdfast_controller.core.views.alerts import Alert, ControllerStatus, alerts
 from holdfast_controller.core.views.overview import Overview, overview
 from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
@@ -140,7 +141,9 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         sees = Registry(self._name, cluster.people, policies.admins).sees(caller_name(context))
         shares = [each for each in project_shares(cluster, now().wall) if sees(each.project)]
         found = [share_to_proto(each, quota_of(policies.quotas, each.project)) for each in shares]
-        answer = cluster_pb2.ListSharesResponse(shares=found, ordered=bool(cluster.shares.weights))
+        answer = cluster_pb2.ListSharesResponse(
+            shares=found, ordered=bool(cluster.shares.weights), warning=warning(cluster)
+        )
         answer.half_life.FromNanoseconds(round(cluster.shares.half_life_s * 1e9))
         await self._driver.settled()
         return answer
@@ -154,6 +157,17 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         found = [each for each in project_shares(self._driver.cluster, now().wall) if each.project == name]
         quota = quota_of(self._driver.reactor.policies.quotas, name)
         return cluster_pb2.SetShareResponse(share=share_to_proto(found[0], quota) if found else None)
+
+    @unary
+    async def SetGuarantee(
+        self, request: cluster_pb2.SetGuaranteeRequest, context: Context
+    ) -> cluster_pb2.SetGuaranteeResponse:
+        by, cluster = caller_name(context), self._driver.cluster
+        name = await self._driver.ask(lambda token: GuaranteeAsked(token, by, request.project, request.gpus))
+        found = next((each for each in project_shares(cluster, now().wall) if each.project == name), None)
+        quota = quota_of(self._driver.reactor.policies.quotas, name)
+        share = share_to_proto(found, quota) if found is not None else None
+        return cluster_pb2.SetGuaranteeResponse(share=share, warning=warning(cluster))
 
     @streaming
     async def WatchChanges(

@@ -103,6 +103,8 @@ def fields(call: str, job_id: str, queued: str) -> dict[str, Any]:
             return {"text": "hello"}
         case _, "SetShare":
             return {"project": "vision", "weight": 2.0}
+        case _, "SetGuarantee":
+            return {"project": "vision", "gpus": 64}
         case _, "CreateToken":
             return {"host": "host-9"}
         case _, "AddUser":

@@ -35,8 +35,9 @@ async def test_weights_are_seen_and_outlive_a_kill_of_the_controller(daemon: Pro
     assert [rows["vision"]["weight"], rows["vision"]["share"], rows["vision"]["factor"]] == [2.0, 0.5, 1.0]
     assert rows["default"]["waiting"] == 1 and rows["default"]["weight"] is None
     table = (await ann.types("shares")).out.splitlines()
-    assert table[0].split() == ["PROJECT", "WEIGHT", "SHARE", "USED", "GPUS", "FACTOR", "WAITING", "RUNNING"]
-    assert table[-1].split() == ["vision", "2", "50.0%", "0.0", "0", "1.00", "0", "0"]
+    titles = ["PROJECT", "WEIGHT", "SHARE", "USED", "GPUS", "FACTOR", "WAITING", "RUNNING", "GUARANTEE", "BORROWED"]
+    assert table[0].split() == titles
+    assert table[-1].split() == ["vision", "2", "50.0%", "0.0", "0", "1.00", "0", "0", "-", "0"]
     assert (await ann.types("share", "clear", "vision")).status == 0
     rows = {each["project"]: each for each in json.loads((await ann.types("shares", "-o", "json")).out)["shares"]}
     assert set(rows) == {"default", "speech"}
@@ -72,4 +73,34 @@ async def test_what_a_quota_allows_stands_beside_what_is_used(daemon: Process, t
     assert [rows["vision"][name] for name in limits] == [None] * 3
     (row,) = [line for line in (await ann.types("shares")).out.splitlines() if line.startswith("default")]
     assert [row.split()[column] for column in (4, 6, 7)] == ["0/64", "1", "0/3"]
+    await controller.close()
+
+
+async def test_a_guarantee_outlives_a_kill_of_the_controller_and_is_audited(
+    daemon: Process, tmp_path: Path
+) -> None:
+    process = daemon.start()
+    controller = await daemon.ready(process)
+    ann = User("ann", controller, tmp_path / "ann")
+    assert (await ann.types("share", "set", "vision")).status == 2, "nothing to set"
+    done = await ann.types("share", "set", "vision", "--weight", "2", "--guarantee", "64")
+    assert done.status == 0 and "64 GPUs are guaranteed in all, and the hosts have 0" in done.err
+    refused = await ann.types("share", "set", "vision", "--guarantee", "2000000")
+    assert refused.status == 2 and "use 1 to 1,000,000, or 0 for no guarantee" in refused.err
+
+    process.kill()
+    await ended(process)
+    controller = ann.controller = await daemon.ready(daemon.start())
+    shown = await ann.types("shares")
+    assert shown.out.splitlines()[-1].split()[-2:] == ["64", "0"] and "guaranteed in all" in shown.err
+    assert json.loads((await ann.types("shares", "-o", "json")).out)["shares"][0]["guaranteedGpus"] == 64
+    assert (await ann.types("share", "clear", "vision")).status == 0
+    assert not json.loads((await ann.types("shares", "-o", "json")).out)["shares"]
+    people = access_stub(controller.channel("user/ann"))
+    found = await people.ReadAudit(access_pb2.ReadAuditRequest(who="user/ann"), timeout=WITHIN_S)
+    set_, refused_, *_ = [each for each in found.entries if each.call == "ClusterService/SetGuarantee"]
+    assert [(each.target, each.outcome) for each in (set_, refused_)] == [
+        ("project/vision", "OK"),
+        ("project/vision", "INVALID_ARGUMENT"),
+    ]
     await controller.close()

@@ -327,6 +327,9 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "weight of project speech set to 0.5 by ann",
         "weight of project speech cleared by ann",
         "what projects have used counts half after 24 h from now on",
+        "project vision is guaranteed 64 GPUs by ann",
+        "project speech is guaranteed 1 GPU by ann",
+        "guarantee of project speech cleared by ann",
     ]
 
 
