@@ -88,6 +88,9 @@ def pids(agent: Agent) -> Iterator[Path]:
 
 # gRPC would abort its process after 10 s without threads, were it to restart them around forks.
 @pytest.mark.parametrize("for_s", [0, pytest.param(14, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "settings", [{"cgroups": False}], ids=[""]
+)  # ranks are where the agent is, not in their own
 @pytest.mark.require("pids")
 async def test_without_processes(agent: Agent, controller: Controller, pids: Path, for_s: float) -> None:
     await controller.connected()
