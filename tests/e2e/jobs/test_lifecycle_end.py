@@ -76,9 +76,9 @@ def test_cancel_while_it_is_prepared(trio: DevCluster, tmp_path: Path) -> None:
         trio.reach(job_id, "PENDING")
         assert "Being prepared on host-1" in trio.holdfast("ps").stdout
         trio.holdfast("cancel", job_id)
-        waiting = trio.job(job_id)
-        assert waiting["state"] == "JOB_STATE_CANCELLING"
-        assert waiting["waitReason"].startswith("waits for its workers to be gone from host-1")
+        words = "waits for its workers to be gone from host-1"  # the other hosts' are gone soon
+        trio.until(lambda: trio.job(job_id)["waitReason"].startswith(words), 60)
+        assert trio.job(job_id)["state"] == "JOB_STATE_CANCELLING"
     finally:
         os.kill(trio.agent_pid("host-1"), signal.SIGCONT)
     job = cancelled(trio, job_id)
