@@ -26,7 +26,7 @@ from holdfast_agent.shell.output.log_reader import LogFile, Wanted
 from holdfast_agent.shell.packages import installer
 from holdfast_agent.shell.prepare import hooks
 from holdfast_agent.shell.shims import orphans, shim_files
-from holdfast_agent.shell.shims.shim_link import ShimLink
+from holdfast_agent.shell.shims.shim_link import READ_BYTES, ShimLink
 from holdfast_agent.shim import error_file, shim, worker
 from holdfast_agent.shim.link import Link
 
@@ -238,7 +238,7 @@ def _shim_reports() -> Target:
         "shim: reports",
         lambda data: loop.run_until_complete(within(data)),
         seeds,
-        1 << 19,
+        READ_BYTES,  # in one turn of the loop; what follows has its own
         (),
         (b'"ev":', b"\n", b"[[", b'"status":', b"[]\n", b"1\n"),
         close=loop.close,

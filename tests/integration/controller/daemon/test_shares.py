@@ -88,6 +88,15 @@ async def test_a_guarantee_outlives_a_kill_of_the_controller_and_is_audited(
     refused = await ann.types("share", "set", "vision", "--guarantee", "2000000")
     assert refused.status == 2 and "use 1 to 1,000,000, or 0 for no guarantee" in refused.err
 
+    people = access_stub(controller.channel("user/ann"))
+    found = await people.ReadAudit(access_pb2.ReadAuditRequest(who="user/ann"), timeout=WITHIN_S)
+    set_, refused_, *_ = [each for each in found.entries if each.call == "ClusterService/SetGuarantee"]
+    assert [(each.target, each.outcome) for each in (set_, refused_)] == [
+        ("project/vision", "OK"),
+        ("project/vision", "INVALID_ARGUMENT"),
+    ]
+    await controller.close()
+
     process.kill()
     await ended(process)
     controller = ann.controller = await daemon.ready(daemon.start())
@@ -96,11 +105,4 @@ async def test_a_guarantee_outlives_a_kill_of_the_controller_and_is_audited(
     assert json.loads((await ann.types("shares", "-o", "json")).out)["shares"][0]["guaranteedGpus"] == 64
     assert (await ann.types("share", "clear", "vision")).status == 0
     assert not json.loads((await ann.types("shares", "-o", "json")).out)["shares"]
-    people = access_stub(controller.channel("user/ann"))
-    found = await people.ReadAudit(access_pb2.ReadAuditRequest(who="user/ann"), timeout=WITHIN_S)
-    set_, refused_, *_ = [each for each in found.entries if each.call == "ClusterService/SetGuarantee"]
-    assert [(each.target, each.outcome) for each in (set_, refused_)] == [
-        ("project/vision", "OK"),
-        ("project/vision", "INVALID_ARGUMENT"),
-    ]
     await controller.close()
