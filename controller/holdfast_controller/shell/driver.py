@@ -36,8 +36,8 @@ from holdfast_controller.shell.store.stored_bytes import StoredBytes
 
 MAX_PENDING = 10_000
 """Decisions that may wait for the disk; past that, calls are refused."""
-SNAPSHOT_EVERY, SNAPSHOT_ENTITIES = 2_000, 500
-"""Events, or entities that they changed, after which a snapshot is due: 500 jobs hold the event loop for some 20 ms."""
+SNAPSHOT_EVERY, SNAPSHOT_ENTITIES = 2_000, 250
+"""Events, or entities that they changed, after which a snapshot is due: 250 jobs hold the event loop for some 10 ms."""
 MAX_UNCONFIRMED = 50_000
 """Answers that may wait for a confirmation; past that none is given, as by a controller that is away."""
 CONFIRMS_A_BEAT, CONFIRM_WITHIN_S = 10, 0.5
