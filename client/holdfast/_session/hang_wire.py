@@ -46,6 +46,7 @@ _GPU_FIELDS = ("util_pct", "memory_util_pct", "power_w", "power_share", "links_s
 _OUTPUT_FIELDS = (
     *("last_progress_s", "step", "last_checkpoint_s"),
     *("step_total", "saved_step", "resumed_step", "bar_step", "step_s"),
+    *("first_step", "first_step_s"),
 )
 _PHASES = frozenset({"train", "evaluate", "save"})
 

@@ -64,6 +64,7 @@ class WorkerWatch:
         said = sample.progress
         self._note_work(sample)
         shown = self._shown()
+        learned = self.learned if shown.done is not None and self.learned.chosen is not None else None
         output = OutputFeatures(
             last_progress_s=self.last_progress_s,
             step=self.step,
@@ -79,6 +80,8 @@ class WorkerWatch:
             bar_step=shown.done,
             bar_is_step=shown.is_step,
             step_s=self.step_s,
+            first_step=learned.first if learned is not None else None,
+            first_step_s=learned.first_s if learned is not None else None,
         )
         return WorkerFeatures(
             sample.worker, self.host, sample.at_s, self._ranks, output, sample.idle_reason, sample.own_world

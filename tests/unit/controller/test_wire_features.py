@@ -39,6 +39,7 @@ def test_times_that_are_no_numbers_are_refused(wrong: float) -> None:
         replace(VECTOR, output=OutputFeatures(wrong)),
         replace(VECTOR, output=OutputFeatures(None, None, wrong)),
         replace(VECTOR, output=OutputFeatures(None, step_s=wrong)),
+        replace(VECTOR, output=OutputFeatures(None, first_step_s=wrong)),
     ):
         with pytest.raises(InvalidInput, match="times of workerpool0-0 are no numbers"):
             taken(vector)
@@ -53,6 +54,7 @@ def test_step_that_is_no_number_is_left_out() -> None:
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0])
 def test_what_is_no_step_is_unknown(wrong: float) -> None:
     lies = OutputFeatures(60.0, wrong, step_total=wrong, saved_step=wrong, resumed_step=wrong, bar_step=wrong)
+    lies = replace(lies, first_step=wrong)
     assert taken(replace(VECTOR, output=lies)).output == OutputFeatures(60.0)
 
 
@@ -72,13 +74,11 @@ def test_a_total_is_one_of_a_known_step_that_is_not_above_it(sent: OutputFeature
 
 def test_nothing_lies_after_its_sending() -> None:
     ahead = replace(RANK, still_since_s=200.0, last_work_s=200.0, helpers_s=None)
-    found = taken(
-        WorkerFeatures("workerpool0-0", "h1", 200.0, (ahead,), OutputFeatures(1e9, 7.0, 150.0, step_s=1e9))
-    )
+    output = OutputFeatures(1e9, 7.0, 150.0, step_s=1e9, first_step_s=1e9)
+    found = taken(WorkerFeatures("workerpool0-0", "h1", 200.0, (ahead,), output))
     expected = replace(RANK, still_since_s=100.0, last_work_s=100.0, helpers_s=None)
-    assert found == WorkerFeatures(
-        "workerpool0-0", "h1", 100.0, (expected,), OutputFeatures(100.0, 7.0, 100.0, step_s=100.0)
-    )
+    output = OutputFeatures(100.0, 7.0, 100.0, step_s=100.0, first_step_s=100.0)
+    assert found == WorkerFeatures("workerpool0-0", "h1", 100.0, (expected,), output)
 
 
 def test_gpu_that_is_idle_only_from_later_on_is_idle_from_now_on() -> None:

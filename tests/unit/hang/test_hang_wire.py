@@ -73,6 +73,8 @@ vectors = st.builds(
         bar_step=maybe,
         bar_is_step=st.booleans(),
         step_s=maybe,
+        first_step=maybe,
+        first_step_s=maybe,
     ),
     declared_idle=words,
 )

@@ -41,6 +41,18 @@ def test_a_number_that_rises_evenly_in_lines_of_a_training_is_its_step(line: Cal
     assert learned(line(n) for n in range(1, 20)) == 190.0
 
 
+def test_the_first_of_its_lines_is_kept_with_its_time_and_over_a_restart_of_the_agent() -> None:
+    watch = WorkerWatch("h1", 1)
+    for number in range(30):
+        watch.take(
+            WorkerSample("job", "w", 1, 3.0 + number, lines=(LogLine(0, "out", f"step {10 + number} loss 2.5"),))
+        )
+    for known in (watch, WorkerWatch("h1", 1)):
+        known.restore(json.loads(json.dumps(watch.journal())))
+        vector = known.take(WorkerSample("job", "w", 1, 40.0))
+        assert (vector.output.bar_step, vector.output.first_step, vector.output.first_step_s) == (39.0, 10.0, 3.0)
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -166,6 +166,9 @@ class OutputFeatures:
     bar_is_step: bool = False
     # When the program reported its newest step; None where it reports none.
     step_s: float | None = None
+    # Where bar_step was learned: the first such step, and when it was read, before its lines were understood.
+    first_step: float | None = None
+    first_step_s: float | None = None
 
     def shifted(self, by_s: float) -> OutputFeatures:
         return replace(
@@ -173,6 +176,7 @@ class OutputFeatures:
             last_progress_s=_shift(self.last_progress_s, by_s),
             last_checkpoint_s=_shift(self.last_checkpoint_s, by_s),
             step_s=_shift(self.step_s, by_s),
+            first_step_s=_shift(self.first_step_s, by_s),
         )
 
 

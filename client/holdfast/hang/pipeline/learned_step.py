@@ -70,6 +70,8 @@ class Shape:
     rank: int
     first_s: float
     places: tuple[Place, ...]
+    # The numbers of its first line.
+    firsts: tuple[float, ...] = ()
 
 
 @dataclass
@@ -80,6 +82,9 @@ class LearnedStep:
     step: float | None = None
     # The place that it is read from; another one is never taken.
     chosen: tuple[str, int] | None = None
+    # The step in the first of those lines, and when that was read: long before it was known to be one.
+    first: float | None = None
+    first_s: float | None = None
 
     def take(self, rank: int, line: str, at_s: float) -> None:
         """One more line of a rank, read at ``at_s``."""
@@ -98,7 +103,7 @@ class LearnedStep:
                     )
                     for value, piece in zip(numbers[:PLACES_MOST], pieces, strict=False)
                 )
-                self.shapes[text] = Shape(rank, at_s, places)
+                self.shapes[text] = Shape(rank, at_s, places, numbers[:PLACES_MOST])
             return
         if shape.rank != rank:
             return
@@ -117,3 +122,5 @@ class LearnedStep:
         if len(best) == 1:
             self.chosen = (text, best[0])
             self.shapes = {text: shape}
+            if shape.firsts:
+                self.first, self.first_s = shape.firsts[best[0]], shape.first_s

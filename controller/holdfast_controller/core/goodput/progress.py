@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from holdfast.hang.pipeline.features import WorkerFeatures
+from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures
 from holdfast_controller.core.goodput.pace import note_pace
 from holdfast_controller.core.goodput.stretches import note_stretch
 from holdfast_controller.core.model.clock import Mono, Now
@@ -76,11 +76,18 @@ def recorded(watch: ProgressWatch, since: int, until: int) -> Progress | None:
         apart.append(Interval(watch.doing_since, until, doing))
     if watch.began is None and not apart:
         return None
-    first = _first(watch, since)
+    first, began = _first(watch, since), watch.began
+    if first is not None:
+        began = first.at
+    elif began is not None:
+        # Lines without a step: those of a start tell of no work, and what comes after the last is not known.
+        if not watch.works and not apart:
+            return None
+        until = min(until, max(watch.moved or began, *(interval.end for interval in apart), since))
     return Progress(
         since=since,
         until=until,
-        began=watch.began if first is None else first.at,
+        began=began,
         moved=watch.moved,
         first=first,
         last=watch.last,
@@ -114,6 +121,7 @@ def _doing(watch: ProgressWatch) -> Category | None:
 
 def _note_step(watch: ProgressWatch, vector: WorkerFeatures, at: int, now: Now) -> bool:
     output = vector.output
+    watch.works |= output.began_work is not False
     moved = at if output.last_progress_s is None else min(_ms(output.last_progress_s, now), at)
     if output.last_progress_s is not None:
         watch.began = moved if watch.began is None else watch.began
@@ -129,10 +137,12 @@ def _note_step(watch: ProgressWatch, vector: WorkerFeatures, at: int, now: Now) 
     of = None if output.step is not None or output.bar_is_step else output.step_total
     reached = Reached(when if watch.last is None else max(when, watch.last.at), step, of)
     if watch.first is None:
-        watch.first = watch.last = reached
+        watch.first = _read_first(output, reached, now)
+        watch.last = reached
+        note_stretch(watch, watch.first)
         note_stretch(watch, reached)
         # Lines before the first step are no steps.
-        watch.began, watch.moved = when, moved
+        watch.began, watch.moved = watch.first.at, moved
         return True
     if watch.last is None or step > watch.last.step:
         watch.last = reached
@@ -140,6 +150,14 @@ def _note_step(watch: ProgressWatch, vector: WorkerFeatures, at: int, now: Now) 
         note_stretch(watch, reached)
         watch.moved = max(watch.moved or moved, moved)
     return False
+
+
+def _read_first(output: OutputFeatures, reached: Reached, now: Now) -> Reached:
+    """The first step of lines that were understood later, or the first one known, ``reached``."""
+    if output.step is not None or output.first_step is None or output.first_step_s is None:
+        return reached
+    first = Reached(_ms(output.first_step_s, now), output.first_step, reached.of)
+    return first if first.at < reached.at and first.step < reached.step else reached
 
 
 def _note_saves(watch: ProgressWatch, index: int, vector: WorkerFeatures, at: int, now: Now) -> bool:

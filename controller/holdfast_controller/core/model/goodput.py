@@ -148,6 +148,8 @@ class ProgressWatch:
     """Time of the newest vector."""
     began: int | None = None
     moved: int | None = None
+    works: bool = False
+    """The program has begun its work, as its agents tell by more than its first lines."""
     first: Reached | None = None
     last: Reached | None = None
     resumed: float | None = None

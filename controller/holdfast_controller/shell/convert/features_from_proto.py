@@ -21,6 +21,7 @@ def features(host: str, session: int, message: agent_pb2.FeatureReport) -> Featu
     vector = hang_wire.from_proto(host, message)
     output = vector.output
     times = [message.sent_s, vector.at_s, output.last_progress_s, output.last_checkpoint_s, output.step_s]
+    times.append(output.first_step_s)
     for rank in vector.ranks:
         times += (rank.still_since_s, rank.last_work_s, rank.helpers_s)
     times += [gpu.idle_since_s for gpu in vector.gpus]
@@ -45,6 +46,7 @@ def _plausible(output: OutputFeatures) -> OutputFeatures:
         step_total=total if total is not None and done is not None and max(done, 1.0) <= total else None,
         saved_step=_step(output.saved_step),
         resumed_step=_step(output.resumed_step),
+        first_step=_step(output.first_step),
     )
 
 
@@ -72,6 +74,7 @@ def _not_after(vector: WorkerFeatures, sent_s: float) -> WorkerFeatures:
         last_progress_s=past(vector.output.last_progress_s),
         last_checkpoint_s=past(vector.output.last_checkpoint_s),
         step_s=past(vector.output.step_s),
+        first_step_s=past(vector.output.first_step_s),
     )
     gpus = tuple(replace(gpu, idle_since_s=past(gpu.idle_since_s)) for gpu in vector.gpus)
     return replace(vector, at_s=min(vector.at_s, sent_s), ranks=ranks, output=output, gpus=gpus)

@@ -43,6 +43,35 @@ def test_first_step_is_found_between_two_looks() -> None:
     assert until(watch, 17).first == Reached(ms(5.0), 1.0)
 
 
+def test_first_step_of_lines_that_were_understood_late_is_where_they_began() -> None:
+    told: dict[str, Any] = {"bar_is_step": True, "first_step": 1.0, "first_step_s": 5.0}
+    watch = fed(
+        (4.0, {"last_progress_s": 3.0}),
+        (24.0, {"last_progress_s": 24.0}),
+        (26.0, {"bar_step": 40.0, "last_progress_s": 26.0, **told}),
+        (28.0, {"bar_step": 44.0, "last_progress_s": 28.0, **told}),
+    )
+    found = until(watch, 30)
+    assert (found.first, found.began, found.last) == (Reached(ms(5.0), 1.0), ms(5.0), Reached(ms(28.0), 44.0))
+
+
+@pytest.mark.parametrize("first", [(60.0, 5.0), (1.0, 90.0), (None, 5.0), (1.0, None)])
+def test_a_first_step_that_can_not_be_is_not_believed(first: tuple[float | None, float | None]) -> None:
+    report: dict[str, Any] = {"bar_step": 40.0, "first_step": first[0], "first_step_s": first[1]}
+    assert fed((26.0, report)).first == Reached(ms(26.0), 40.0)
+
+
+def test_lines_of_a_start_are_no_work_and_nothing_is_known_after_the_last_line() -> None:
+    starts: list[tuple[float, dict[str, Any]]] = [
+        (2.0, {"last_progress_s": 2.0, "began_work": False}),
+        (90.0, {"last_progress_s": 2.0, "began_work": False}),
+    ]
+    assert recorded(fed(*starts), ms(0), ms(100)) is None
+    watch = fed((10.0, {"last_progress_s": 10.0, "began_work": True}), (90.0, {"last_progress_s": 40.0}))
+    found = until(watch, 100)
+    assert (found.began, found.until) == (ms(10.0), ms(40.0))
+
+
 def test_first_step_of_a_resumed_program_counts_from_there() -> None:
     reports: list[tuple[float, dict[str, Any]]] = [
         (4.0, {"resumed_step": 100.0}),
