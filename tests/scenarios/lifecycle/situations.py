@@ -308,6 +308,17 @@ def failed() -> World:
     return world
 
 
+def failed_after_restarts() -> World:
+    world = running(max_worker_restarts=1)
+    steps(world, 10.0)
+    fail(world)
+    world.run("a")
+    steps(world, 9.0)
+    fail(world)
+    world.empty("a")
+    return world
+
+
 def cancelled() -> World:
     world = running()
     world.cancel("a", by="bob")

@@ -305,6 +305,15 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "See what it wrote last: holdfast logs a --rank 1 --tail 100",
     ),
     (
+        situations.failed_after_restarts,
+        Condition.ENDED,
+        "Failed after 2 s: rank 1: ValueError: bad batch",
+        "The replica workerpool1-0 exited with a non-zero status of 7. Termination reason: Error; before that, "
+        "1 interruption",
+        "It was relaunched once as generation 2; it is not tried again",
+        "See what it wrote last: holdfast logs a --rank 1 --tail 100",
+    ),
+    (
         situations.cancelled,
         Condition.ENDED,
         "Cancelled after 0 s: the job was cancelled by bob",

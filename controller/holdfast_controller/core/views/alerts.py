@@ -110,7 +110,9 @@ def _hosts(cluster: Cluster, found: Overview, now: Now) -> Iterator[Alert]:
         match state:
             case HostState.LOST:
                 left = (
-                    f"; jobs that wait for it are moved by: holdfast host fence {name}" if host.allocations else ""
+                    f"; once it is switched off for certain, its jobs are moved by: holdfast host fence {name}"
+                    if host.allocations
+                    else ""
                 )
                 since = host.silent_since or since
                 yield Alert(Kind.HOST_LOST, subject, f"{_silence(host)}, and its lease is over{left}", since)

@@ -81,6 +81,10 @@ def what_was_done(job: Job, now: Now) -> str:
     if not job.recoveries:
         return "It was not relaunched" if job.state is JobState.FAILED else "Nothing had to be done"
     last = job.recoveries[-1]
+    if job.state is JobState.FAILED:
+        times = len(job.recoveries)
+        often = "once" if times == 1 else f"{times} times, the last time"
+        return f"It was relaunched {often} as generation {last.generation}; it is not tried again"
     spent, found = phases_of(last), ""
     if last.end_reason is EndReason.HANG:
         found = f"noticed after {span(spent.detect_s)}, "
