@@ -83,6 +83,16 @@ test("a hang that was not acted on is drawn by itself; an open one lasts", () =>
   assert.deepEqual(open.spans.filter((each) => each.kind === "lost").map(({ from, to }) => [from - T0, to - T0]), [[30, 100]]);
 });
 
+test("a job that waits to be relaunched has no mark of that yet", () => {
+  const found = strip(job({ state: "JOB_STATE_QUEUED", recoveries: [recovery({ endedAt: null, lostSeconds: null })] }), T0 + 100);
+  assert.deepEqual(found.marks.filter(({ kind }) => kind === "relaunch"), []);
+});
+
+test("while a host is silent it isn't known whether the job runs", () => {
+  const found = strip(job({}), T0 + 100, T0 + 60);
+  assert.deepEqual(found.spans.map(({ kind, from, to }) => [kind, from - T0, to - T0]), [["waits", 0, 10], ["runs", 10, 100], ["unheard", 60, 100]]);
+});
+
 test("a job that never started waits until its end", () => {
   const found = strip(job({ startTime: null, endTime: at(5), state: "JOB_STATE_CANCELLED" }), T0 + 100);
   assert.deepEqual(found.spans.map(({ kind, from, to }) => [kind, from - T0, to - T0]), [["waits", 0, 5]]);

@@ -48,6 +48,8 @@ test("each generation's first steps are found on the axis", () => {
   const [steps] = charts([page({ points: 6, series: five("step", "", [null, 160, 170, null, 100, 220]) })]);
   const generations = [{ number: 1, from: T0, to: T0 + 180 }, { number: 2, from: T0 + 180, to: T0 + 300 }, { number: 3, from: T0 + 999, to: T0 + 1000 }];
   assert.deepEqual(firstSteps(steps!, generations), [{ generation: 1, at: T0 + 60 }, { generation: 2, at: T0 + 240 }]);
+  const within = [{ number: 1, from: T0 + 70, to: T0 + 130 }, { number: 2, from: T0 + 140, to: T0 + 300 }];
+  assert.deepEqual(firstSteps(steps!, within), [{ generation: 1, at: T0 + 70 }, { generation: 2, at: T0 + 240 }], "the minute in which it began counts, unless another ran in it");
 });
 
 test("shares have the whole as their axis, what varies little does not begin at 0, what is constant has a height", () => {

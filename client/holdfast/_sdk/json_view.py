@@ -195,6 +195,7 @@ def goodput(job_id: str, message: job_pb2.GetGoodputResponse) -> Json:
         "totalMs": sum(line.ms for line in message.lines),
         "unusedMs": message.unused_ms,
         "saves": [_printed(save) for save in message.saves],
+        "silentSince": message.silent_since.ToJsonString() if message.HasField("silent_since") else None,
         "lines": [
             {"category": line.category, "cause": line.cause, "payer": line.payer, "ms": line.ms}
             for line in message.lines

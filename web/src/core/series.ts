@@ -209,9 +209,12 @@ export function pointAt(chart: Chart, moment: number): number {
 
 /** Since when each generation is known to make steps, to a point's length. */
 export function firstSteps(step: Chart, generations: Strip["generations"]): { generation: number; at: number }[] {
-  return generations.flatMap(({ number, from, to }) => {
-    const index = step.times.findIndex((time, each) => time >= from && time < to && (step.bands.middle[each] ?? null) !== null);
-    return index < 0 ? [] : [{ generation: number, at: step.times[index] ?? from }];
+  return generations.flatMap(({ number, from, to }, nth) => {
+    // A point that began before the generation did is of it where no other ran by then.
+    const before = generations[nth - 1]?.to ?? -Infinity;
+    const of = (time: number): boolean => time < to && (time >= from || (time + step.step > from && time >= before));
+    const index = step.times.findIndex((time, each) => of(time) && (step.bands.middle[each] ?? null) !== null);
+    return index < 0 ? [] : [{ generation: number, at: Math.max(from, step.times[index] ?? from) }];
   });
 }
 

@@ -3,7 +3,7 @@ import { answer, goesOn } from "./gang.ts";
 import type { Goodput, Job } from "./types.ts";
 import { ended, epoch, short, span, whole } from "./words.ts";
 
-export type SpanKind = "waits" | "runs" | "lost";
+export type SpanKind = "waits" | "runs" | "lost" | "unheard";
 
 export interface Span {
   from: number;
@@ -35,8 +35,8 @@ export const RANGES: readonly (readonly [string, number])[] = [["15m", 900], ["1
 
 const WELL_OR_BY_US = new Set(["COMPLETED", "STOPPED", "HANG_KILLED"]);
 
-/** The strip from the job's submission to its end, or to `now`. */
-export function strip(job: Job, now: number): Strip {
+/** The strip from the job's submission to its end, or to `now`; `silent`: since when a host of it is not heard. */
+export function strip(job: Job, now: number, silent: number | null = null): Strip {
   const from = epoch(job.createTime) ?? now;
   const to = Math.max(epoch(job.endTime) ?? now, from + 1);
   const start = epoch(job.startTime);
@@ -61,7 +61,7 @@ export function strip(job: Job, now: number): Strip {
     const lost = each.lostSeconds === null ? "going on" : `${short(each.lostSeconds)} lost`;
     const cause = [each.endReason, each.endRelatedTask].filter(Boolean).join(": ");
     add("lost", before, over, each.generation, `${cause}: ${answer(each)}, ${lost}`);
-    marks.push({ at: Math.min(over, to), kind: "relaunch", title: `generation ${each.generation} launched` });
+    if (each.endedAt !== null) marks.push({ at: Math.min(over, to), kind: "relaunch", title: `generation ${each.generation} launched` });
     at = Math.max(at, over);
     since = at;
     generation = each.generation;
@@ -72,7 +72,8 @@ export function strip(job: Job, now: number): Strip {
     const ends = job.workers.flatMap((worker) => worker.exits).filter((exit) => exit.generation === generation).map((exit) => epoch(exit.endTime) ?? at);
     const until = waits ? Math.min(to, Math.max(at, ...ends)) : to;
     add("runs", at, until, generation, `generation ${generation} ran ${span(until - at)}`);
-    add("waits", until, to, generation, job.waitReason || "waits");
+    add("waits", until, to, generation, job.waitReason || (job.state === "JOB_STATE_PAUSED" ? "paused" : "waits"));
+    if (silent !== null && !waits) add("unheard", Math.max(silent, at), to, generation, "nothing is heard from one of its hosts; whether its ranks run on is not known");
     if (until > at) generations.push({ number: generation, from: since, to: until });
   }
 

@@ -249,6 +249,8 @@ export interface Goodput {
   unusedMs: number;
   /** Checkpoints that were complete, the oldest first. */
   saves: { time: string | null; step: number | null }[];
+  /** Since when one of its hosts is silent: what ran there is not known. */
+  silentSince: string | null;
   lines: GoodputLine[];
 }
 

@@ -11,24 +11,24 @@ import { Pointer } from "../ui/pointer.ts";
 import { setQuery } from "../ui/router.ts";
 import { Charts, Cursor, useSeries } from "./charts.tsx";
 
-const KINDS: Record<Span["kind"], string> = { waits: "waiting", runs: "running", lost: "interrupted" };
+const KINDS: Record<Span["kind"], string> = { waits: "waiting", runs: "running", lost: "interrupted", unheard: "host silent" };
 const GLYPHS: Record<Mark["kind"], string> = { exit: "✕", hang: "◆", relaunch: "▶", step: "●", save: "⚑", end: "■" };
 const MARK_WORDS: Record<Mark["kind"], string> = { exit: "exit", hang: "hang noticed", relaunch: "relaunched", step: "first steps", save: "saved", end: "end" };
 
 const ABOVE = new Set<Mark["kind"]>(["hang", "save"]);
 
 /** The job's time on one axis: when it waited, ran and was interrupted, and by what. */
-export function Timeline({ job, saves, query }: { job: Job; saves: Goodput["saves"]; query: URLSearchParams }): JSX.Element {
+export function Timeline({ job, goodput, query }: { job: Job; goodput: Goodput | null; query: URLSearchParams }): JSX.Element {
   const live = !ended(job.state);
   const now = useNow(live ? 1 : 60);
-  const whole = strip(job, now);
+  const whole = strip(job, now, epoch(goodput?.silentSince ?? null));
   const series = useSeries(job, query);
   const pointer = useMemo(() => new Pointer(), []);
   const steps = series.charts.find((each) => each.figure === "step");
   for (const { generation, at } of steps ? firstSteps(steps, whole.generations) : []) {
     whole.marks.push({ at, kind: "step", title: `generation ${generation} made steps within ${span(steps?.step ?? 60)} from then` });
   }
-  whole.marks.push(...saveMarks(saves));
+  whole.marks.push(...saveMarks(goodput?.saves ?? []));
   const range = chosen(query, whole.from, whole.to);
   const [picked, setPicked] = useState<string>("");
   const [box, width] = useWidth();
@@ -106,7 +106,7 @@ export function Timeline({ job, saves, query }: { job: Job; saves: Goodput["save
         </svg>
       </div>
       <ul class="legend">
-        {(["waits", "runs", "lost"] as const).map((kind) => <li key={kind}><i class={`key k-${kind}`} />{KINDS[kind]}</li>)}
+        {(["waits", "runs", "lost", "unheard"] as const).filter((kind) => kind !== "unheard" || whole.spans.some((each) => each.kind === kind)).map((kind) => <li key={kind}><i class={`key k-${kind}`} />{KINDS[kind]}</li>)}
         {(["exit", "hang", "relaunch", "step", "save", "end"] as const).map((kind) => <li key={kind}><span class={`mark m-${kind}`} aria-hidden="true">{GLYPHS[kind]}</span>{MARK_WORDS[kind]}</li>)}
       </ul>
       {picked && <p class="picked" role="status">{picked}</p>}
@@ -120,8 +120,8 @@ export function Timeline({ job, saves, query }: { job: Job; saves: Goodput["save
           id={(row, index) => `${row.at}-${index}`}
           columns={[
             { title: "From", cell: (row) => clock(row.at, now) },
-            { title: "What", cell: (row) => row.what },
-            { title: "Took", right: true, cell: (row) => (row.took === null ? "" : span(row.took)) },
+            { title: "What", cell: (row) => row.what, whole: true },
+            { title: "Took", right: true, whole: true, cell: (row) => (row.took === null ? "" : span(row.took)) },
             { title: "In words", wide: true, cell: (row) => row.title },
           ]}
         />

@@ -42,7 +42,7 @@ export function JobPage({ id, query }: { id: string; query: URLSearchParams }): 
         ))}
       </nav>
       <div data-tab={tab} class="tab">
-        {tab === "timeline" && <Timeline job={job} saves={goodput?.saves ?? []} query={query} />}
+        {tab === "timeline" && <Timeline job={job} goodput={goodput} query={query} />}
         {tab === "ranks" && <Ranks job={job} />}
         {tab === "logs" && <Logs job={job} query={query} />}
         {tab === "exits" && <Exits job={job} />}

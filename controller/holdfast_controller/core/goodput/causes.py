@@ -15,6 +15,8 @@ EXPIRED = "EXPIRED"
 FAILED = "FAILED"
 """The job failed for a reason that is none of a rank's exit."""
 DECLARED_IDLE = "DECLARED_IDLE"
+SILENT_HOST = "SILENT_HOST"
+"""Nothing is heard from the host; once it is, or is given up, the time is what it was."""
 OLDER_SAVE = "OLDER_SAVE"
 """Saved work that was given up, since the program resumed from an older save."""
 
@@ -27,6 +29,7 @@ PAYERS: dict[str, Payer] = {
     FAILED: Payer.UNKNOWN,
     DECLARED_IDLE: Payer.USER,
     OLDER_SAVE: Payer.USER,
+    SILENT_HOST: Payer.UNKNOWN,
     EndReason.COMPLETED.value: Payer.JOB,
     EndReason.NONZERO_EXIT.value: Payer.PROGRAM,
     EndReason.SIGNALED.value: Payer.PROGRAM,

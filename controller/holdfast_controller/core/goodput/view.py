@@ -1,14 +1,21 @@
-"""A job's ledger as of now: what is settled, and what is open as it would be if the job's generation ended now."""
+"""A job's ledger as of now: what is settled, and what is open as it would be if the job's generation ended now.
+
+Whether ranks on a silent host run on is not known, so their time since is ``unseen`` until the host is heard again.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from holdfast_controller.core.goodput.causes import payer_of
+from holdfast_controller.core.goodput.causes import SILENT_HOST, payer_of
+from holdfast_controller.core.goodput.fold import RUNNING
 from holdfast_controller.core.goodput.progress import recorded
-from holdfast_controller.core.goodput.tape import add_up
+from holdfast_controller.core.goodput.tape import add_up, milliseconds, recut
 from holdfast_controller.core.goodput.work import record
-from holdfast_controller.core.model.goodput import JobLedger, ProgressWatch, Tape, Usage
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.goodput import Category, JobLedger, ProgressWatch, Seat, Tape, Usage
+from holdfast_controller.core.model.hosts.host import Liveness
 from holdfast_controller.core.model.job import Job
 
 
@@ -22,8 +29,25 @@ class Line:
     ms: int
 
 
-def as_of_now(job: Job, watch: ProgressWatch | None, now_ms: int) -> JobLedger | None:
-    """A copy of the job's ledger that goes until now, with the progress of its running generation."""
+def unheard(cluster: Cluster, job: Job) -> dict[str, int]:
+    """The job's hosts that are silent, and since when, in ms; one of which that isn't known is left out."""
+    found = {}
+    for name in dict.fromkeys(job.places[index].host for index in job.awaited):
+        presence, host = cluster.presence_of(name), cluster.hosts.get(name)
+        if host is None or presence.liveness is Liveness.READY:
+            continue
+        if since := presence.last_seen_wall or host.silent_since:
+            found[name] = milliseconds(since)
+    return found
+
+
+def as_of_now(
+    job: Job, watch: ProgressWatch | None, now_ms: int, silent: Mapping[str, int] | None = None
+) -> JobLedger | None:
+    """A copy of the job's ledger that goes until now, with the progress of its running generation.
+
+    ``silent`` has the hosts that aren't heard, and since when.
+    """
     if job.ledger is None:
         return None
     ledger = replace(job.ledger, live=[_copy(t) for t in job.ledger.live], gone=[_copy(t) for t in job.ledger.gone])
@@ -32,7 +56,25 @@ def as_of_now(job: Job, watch: ProgressWatch | None, now_ms: int) -> JobLedger |
         progress = recorded(watch, max(ledger.started_at, watch.since), ledger.clock)
         if progress is not None:
             record(ledger, progress)
+    if silent:
+        # Steps that others report are steps of all.
+        moved = 0 if watch is None or watch.moved is None else watch.moved
+        ledger.live = [part for tape in ledger.live for part in _unseen(tape, silent, moved, ledger.clock)]
     return ledger
+
+
+def _unseen(tape: Tape, silent: Mapping[str, int], moved: int, clock: int) -> list[Tape]:
+    """The tape in parts: workers that are heard, and those of silent hosts, whose time since is unseen."""
+    by_since: dict[int, dict[int, Seat]] = {}
+    for index, seat in tape.members.items():
+        by_since.setdefault(silent.get(seat.host, clock), {})[index] = seat
+    parts = []
+    for since, members in by_since.items():
+        weight = sum(seat.weight for seat in members.values())
+        part = Tape(members, [replace(span) for span in tape.spans], weight)
+        recut(part, max(since, moved), clock, Category.UNSEEN, SILENT_HOST, only=RUNNING)
+        parts.append(part)
+    return parts
 
 
 def _copy(tape: Tape) -> Tape:

@@ -45,7 +45,8 @@ async def job_goodput(driver: Driver, job: Job, *, verify: bool) -> job_pb2.GetG
     cursor, at = job.cursor, round(now().wall * 1000)
     runtime = driver.cluster.runtime.get(job.id)
     unused_ms = round(unused_gpu_s(job, Wall(at / 1000)) * 1000)
-    shown = view.as_of_now(job, runtime.progress if runtime is not None else None, at)
+    silent = view.unheard(driver.cluster, job)
+    shown = view.as_of_now(job, runtime.progress if runtime is not None else None, at, silent)
     plain = view.as_of_now(job, None, 0)
     await driver.settled()
     answer = job_pb2.GetGoodputResponse(ranks=not job.gang.gpus)
@@ -65,6 +66,8 @@ async def job_goodput(driver: Driver, job: Job, *, verify: bool) -> job_pb2.GetG
     answer.since.CopyFrom(timestamp(since / 1000))
     answer.until.CopyFrom(timestamp(until / 1000))
     answer.unused_ms = unused_ms
+    if silent:
+        answer.silent_since.CopyFrom(timestamp(min(silent.values()) / 1000))
     answer.complete, answer.level, answer.interruptions = complete, level, interruptions
     for line in lines:
         answer.lines.add(category=line.category, cause=line.cause, payer=line.payer, ms=line.ms)
@@ -103,7 +106,8 @@ async def _open_jobs(driver: Driver, at: int) -> AsyncIterator[tuple[Job, list[U
         if job is None or job.ledger is None:
             continue
         runtime = driver.cluster.runtime.get(job_id)
-        ledger = view.as_of_now(job, runtime.progress if runtime is not None else None, at)
+        silent = view.unheard(driver.cluster, job)
+        ledger = view.as_of_now(job, runtime.progress if runtime is not None else None, at, silent)
         assert ledger is not None
         yield job, view.open_usage(job, ledger)
 

@@ -35,6 +35,9 @@ OUTPUTS = st.builds(
     resumed_step=STEPS,
     bar_step=STEPS,
     step_s=st.none() | TIMES,
+    first_step=STEPS,
+    first_step_s=st.none() | TIMES,
+    began_work=st.none() | st.booleans(),
 )
 VECTORS = st.lists(st.tuples(st.integers(0, 1), TIMES, OUTPUTS, st.sampled_from(["", "waits"])), max_size=12)
 JUMPS = st.floats(-5000, 5000)
@@ -83,11 +86,35 @@ def test_a_look_at_a_running_job_adds_up_and_changes_nothing(vectors: list[Any],
     job = story.oracle.cluster.jobs["a"]
     assert job.ledger is not None
     before = repr(job.ledger)
-    shown = as_of_now(job, watch, story.ms(at_s))
+    shown = as_of_now(job, watch, story.ms(at_s), {"h1": story.ms(at_s / 2)})
     assert shown is not None
     weight = sum(tape.weight for tape in shown.live)
     assert sum(totals(shown).values()) == weight * (shown.clock - shown.since)
     assert repr(job.ledger) == before
+
+
+def test_what_a_silent_host_does_is_unseen_until_it_is_heard() -> None:
+    story = Story()
+    story.run()
+    watch = ProgressWatch(1)
+    for at_s in (20.0, 40.0):
+        vector = WorkerFeatures("workerpool0-0", "h1", at_s, (), OutputFeatures(at_s, at_s))
+        observe(watch, 0, vector, Now(Mono(at_s), story.wall(at_s)))
+    job = story.oracle.cluster.jobs["a"]
+
+    def unseen(**silent_s: float) -> int:
+        since = {host: story.ms(at_s) for host, at_s in silent_s.items()}
+        shown = as_of_now(job, watch, story.ms(100), since)
+        assert shown is not None
+        sums = totals(shown)
+        assert sum(sums.values()) == 8 * (shown.clock - shown.since)
+        return sum(ms for key, ms in sums.items() if key.split("|")[1] == "unseen")
+
+    assert unseen() == 0
+    assert unseen(h1=60.0) == 4 * 40_000
+    assert unseen(h1=60.0, h2=70.0) == 4 * 40_000 + 4 * 30_000
+    # The other host reported a step since: it is one of all.
+    assert unseen(h2=30.0) == 4 * 60_000
 
 
 def test_a_job_of_8192_ranks_that_restarts_stays_one_tape_and_adds_up() -> None:
