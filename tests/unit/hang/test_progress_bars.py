@@ -28,6 +28,12 @@ def test_the_bar_that_began_first_goes_before_an_inner_one() -> None:
     assert shown(bar(1, 10, "Run: "), bar(30, 100, "Eval: ")) == (1.0, 10.0)
 
 
+@pytest.mark.parametrize("who", ["rank 1: ", "[rank0] Training: ", "Process 3 "])
+def test_a_bar_that_says_whose_it_is_counts_as_one_that_does_not(who: str) -> None:
+    assert shown(bar(1, 10, who), bar(5, 10, who)) == (5.0, 10.0)
+    assert shown(bar(1, 10, f"{who}Loading ")) is None
+
+
 def test_a_full_bar_goes_behind_one_that_moves() -> None:
     assert shown(bar(1, 90_000, "Map: "), bar(90_000, 90_000, "Map: "), bar(3, 500)) == (3.0, 500.0)
 

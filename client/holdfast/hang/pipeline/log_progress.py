@@ -66,6 +66,10 @@ _PREPARING = (
 )
 PREPARING = re.compile(rf"{_PREPARING})\b", re.IGNORECASE)
 PREPARES = re.compile(rf"{_PREPARING}|pid|port|process|thread|rank)\b", re.IGNORECASE)
+_SPEAKER = re.compile(
+    r"(?<![a-z])(?:local|global|world)?[ _]?(?:rank|process|proc|pid|thread)[ _]?[:=]?[ ]?#(?:/#)?\W{0,4}",
+    re.IGNORECASE,
+)
 
 
 @dataclass(slots=True)
@@ -202,11 +206,17 @@ _Found = tuple[str, tuple[float, ...], frozenset[int], bool]
 """A line's shape, its numbers, the places of those that may count, and whether its words say that they count work."""
 
 
+def without_speaker(shape: str) -> str:
+    """A shape of lines without the words that say which process prints it, as in ``[rank #] step #``."""
+    return _SPEAKER.sub(" ", shape).strip("[]() :|-")
+
+
 def _bar(line: str) -> _Found | None:
     found = _BAR.search(line[:MAX_LINE])
     if found is None:
         return None
     label, _ = normalised(line[: found.start()].partition("%")[0].rstrip("0123456789. "))
+    label = without_speaker(label)
     if PREPARES.search(label):
         return f"bar {label}", (), frozenset(), False
     return f"bar {label}", (float(found[1]),), frozenset({0}), not label or bool(TRAINS.search(label))
@@ -215,7 +225,8 @@ def _bar(line: str) -> _Found | None:
 def _steps(line: str) -> _Found | None:
     shape, numbers = normalised(_SIZES.sub("<size>", line[:MAX_LINE]))
     steps = list(_STEP_BEFORE.finditer(shape))
-    if not numbers or PREPARES.search(shape, 0, steps[0].start() if steps else len(shape)):
+    before = without_speaker(shape[: steps[0].start()]) if steps else shape
+    if not numbers or PREPARES.search(before):
         return None
     named = {shape.count("#", 0, step.end()) for step in steps}
     whole = {index for index, value in enumerate(numbers) if value.is_integer() or index in named}

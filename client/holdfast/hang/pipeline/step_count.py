@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast.hang.pipeline.log_progress import PREPARES, PREPARING, STEP_WORD, TRAINS, normalised
+from holdfast.hang.pipeline.log_progress import PREPARES, PREPARING, STEP_WORD, TRAINS, normalised, without_speaker
 
 COUNTS_MOST = 32
 TOTALS_MOST = 3
@@ -193,6 +193,8 @@ def _label(line: str, found: re.Match[str]) -> tuple[str | None, bool]:
         if not bracketed or not TRAINS.search(line):
             return None, False
     label, _ = normalised(before)
+    if is_bar:
+        label = without_speaker(label)
     prepares = PREPARES if is_bar else PREPARING
     if prepares.search(label) or _ASIDE.search(label):
         return None, False
