@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import PurePosixPath
 
 MPI_LAUNCHERS = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "horovodrun"})
@@ -40,6 +41,7 @@ _SCRIPT_SUFFIXES = (".py", ".sh", ".bash")
 _BEFORE_COMMANDS = frozenset({"then", "do", "else", "if", "elif", "while", "until", "!", "{", "eval", "command"})
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _ASKS_ONLY = frozenset({"--help", "-h", "--version"})
+_MODULE_FOLLOWS = frozenset({"-m", "--module", "--no-python", "--no_python", "--"})
 _NESTED_MOST = 8
 _TEXT_MOST = 64 * 1024
 
@@ -52,25 +54,38 @@ def is_launcher(command: Sequence[str]) -> bool:
     return bool(_launcher_in(command, _NESTED_MOST))
 
 
+def stays_on_its_host(command: Sequence[str], *, nested: bool = True) -> bool:
+    """Whether ``command`` is torchrun with ``--standalone``, which never meets torchrun on another host.
+
+    With ``nested`` also a shell or ``uv run`` that runs it.
+    """
+    name, *options = _launcher_in(command, _NESTED_MOST if nested else 1) or [""]
+    if name != "torchrun":
+        return False
+    before_program = takewhile(lambda word: not word.endswith(".py") and word not in _MODULE_FOLLOWS, options)
+    return "--standalone" in before_program
+
+
 def mpi_launcher_in(command: Sequence[str]) -> str:
     """The name of the MPI launcher that ``command`` is, or runs by a shell or ``uv run``; empty for any other."""
-    found = _launcher_in(command, _NESTED_MOST)
-    return found if found in MPI_LAUNCHERS else ""
+    name, *_ = _launcher_in(command, _NESTED_MOST) or [""]
+    return name if name in MPI_LAUNCHERS else ""
 
 
-def _launcher_in(command: Sequence[str], depth: int) -> str:
+def _launcher_in(command: Sequence[str], depth: int) -> Sequence[str]:
+    """The known name of the launcher, and its arguments; empty where there is none."""
     if not command or not depth:
-        return ""
+        return ()
     program, rest = PurePosixPath(command[0]).name, command[1:]
     if program in LAUNCHERS:
-        return "" if rest and _ASKS_ONLY.issuperset(rest[:1]) else program
+        return () if rest and _ASKS_ONLY.issuperset(rest[:1]) else (program, *rest)
     if _PYTHON.fullmatch(program) is not None:
         return _python_runs(rest)
     if program in SHELLS:
         return _started_by(_inline(rest), depth - 1)
     if program in RUNNERS:
         return _launcher_in(_run_by(rest), depth - 1)
-    return ""
+    return ()
 
 
 def starts_programs(command: Sequence[str]) -> bool:
@@ -123,10 +138,10 @@ def _inline(words: Sequence[str]) -> str:
     return ""
 
 
-def _started_by(text: str, depth: int) -> str:
+def _started_by(text: str, depth: int) -> Sequence[str]:
     """The first launcher that a shell's text starts."""
     commands = _commands(text) if len(text) <= _TEXT_MOST else ()
-    return next(filter(None, (_launcher_in(words, depth) for words in commands)), "")
+    return next(filter(None, (_launcher_in(words, depth) for words in commands)), ())
 
 
 def _commands(text: str) -> Iterator[list[str]]:
@@ -147,13 +162,13 @@ def _commands(text: str) -> Iterator[list[str]]:
                 command.append(word)
 
 
-def _python_runs(args: Sequence[str]) -> str:
+def _python_runs(args: Sequence[str]) -> Sequence[str]:
     """The launcher that Python runs: its own options are read up to ``-m MODULE``, ``-c`` or a script."""
     rest = iter(args)
     for arg in rest:
         if not arg.startswith("-") or arg == "-":
             name = PurePosixPath(arg).name
-            return name if name in LAUNCHERS else ""
+            return (name, *rest) if name in LAUNCHERS else ()
         if arg in _OPTIONS_WITH_VALUE:
             next(rest, None)
         elif not arg.startswith("--"):
@@ -161,7 +176,8 @@ def _python_runs(args: Sequence[str]) -> str:
             if flags.startswith(("W", "X")):  # their value is joined to them: -Wmodule, -Ximporttime
                 continue
             if "c" in flags:
-                return ""
+                return ()
             if module_flag:
-                return MODULES.get(module or next(rest, ""), "")
-    return ""
+                known = MODULES.get(module or next(rest, ""))
+                return (known, *rest) if known else ()
+    return ()

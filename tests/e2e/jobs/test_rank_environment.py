@@ -227,7 +227,8 @@ def test_torchrun_spans_the_gang(cluster: DevCluster, tmp_path: Path, command: t
 def test_hosts_that_train_apart_are_told(cluster: DevCluster, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("import time; time.sleep(300)")
     (tmp_path / "run.sh").write_text(
-        f"{TORCHRUN_PATH} --standalone --nnodes 1 --nproc-per-node 2 {tmp_path}/script.py"
+        f"{TORCHRUN_PATH} --rdzv-backend c10d --rdzv-endpoint localhost:0 --nnodes 1 --nproc-per-node 2 "
+        f"{tmp_path}/script.py"
     )
     with cluster.typing("run", "--replicas", "2", "--", "bash", str(tmp_path / "run.sh")) as run:
         apart = "trains apart from the rest of the job: 2 processes there are a whole world of their own"
@@ -235,6 +236,17 @@ def test_hosts_that_train_apart_are_told(cluster: DevCluster, tmp_path: Path) ->
         cluster.holdfast("cancel", cluster.ask(lambda client: client.newest_jobs(1))[0].id)
         assert run.ends(60) != 0
     assert run.err.read_text().count("trains apart") == 1
+
+
+@pytest.mark.require("torch")
+def test_torchrun_that_would_wait_for_its_peers_in_vain_is_told(cluster: DevCluster, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"{TORCHRUN_PATH} --standalone --nproc-per-node 2 {tmp_path}/script.py")
+    with cluster.typing("run", "--replicas", "2", "--", "bash", str(tmp_path / "run.sh")) as run:
+        apart = "stays apart from the rest of the job: what starts its processes keeps to its own host"
+        cluster.until(lambda: apart in run.err.read_text(), 60)
+        cluster.holdfast("cancel", cluster.ask(lambda client: client.newest_jobs(1))[0].id)
+        assert run.ends(60) != 0
+    assert run.err.read_text().count("stays apart") == 1
 
 
 @pytest.mark.require("torch")

@@ -198,6 +198,18 @@ async def test_a_world_that_is_whole_on_one_worker_of_several_is_seen(
     assert (await stage.tick()).own_world == own_world
 
 
+@pytest.mark.parametrize(("option", "own_world"), [("--standalone", 1), ("--nproc-per-node", 0)])
+async def test_torchrun_that_keeps_to_its_host_is_seen_before_it_has_ranks(
+    stage: Stage, option: str, own_world: int
+) -> None:
+    (Path(stage.facts.scratch_dir) / "torchrun").write_text("import time\ntime.sleep(600)")
+    torchrun = f"{sys.executable} {stage.facts.scratch_dir}/torchrun {option} 1 train.py"
+    stage.world_size = 2
+    stage.start(command=["sh", "-c", f"{torchrun}; if false; then torchrun --standalone train.py; fi"])
+    await stage.sampled(lambda s: len(s.ranks) == 1 and bool(s.ranks[0].process), "its process")
+    assert (await stage.tick()).own_world == own_world
+
+
 async def test_shell_in_front_of_the_training_is_no_rank(stage: Stage) -> None:
     code = "import time; x = [0] * 10\nwhile True: x.reverse()"
     stage.start(command=["sh", "-c", f"{sys.executable} -c '{code}' | tee /dev/null; true"])

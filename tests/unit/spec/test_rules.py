@@ -219,10 +219,29 @@ def test_mpi_on_each_of_several_workers_is_refused(task: dict[str, Any]) -> None
     assert "write python mpi_gang.py before " in found[0].fix
 
 
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"command": ["torchrun", "--standalone", "--nproc-per-node", "8", "train.py"]},
+        {"command": ["bash"], "args": ["-lc", "torchrun --standalone --nnodes=1 train.py"]},
+        {"command": ["uv", "run", "python", "-m", "torch.distributed.run", "--standalone", "train.py"]},
+    ],
+)
+def test_torchrun_that_stays_on_its_host_is_refused_on_several_workers(task: dict[str, Any]) -> None:
+    alone, rest = pool(processSpec=task), pool(processSpec=task, replicaCount=1)
+    assert violations(alone) == []
+    found = violations(alone, rest)
+    assert [each.path for each in found] == [f"{POOL}.processSpec.command", f"{POOL[:-2]}1].processSpec.command"]
+    assert "starts torchrun --standalone on each of 2 workers, and none would find the others" in found[0].problem
+    assert found[0].fix.startswith("leave out --standalone")
+
+
 def test_mpi_that_spans_the_workers_and_other_launchers_are_accepted() -> None:
     for command in (
         ["python", "mpi_gang.py", "mpirun", "python", "x.py"],
         ["torchrun", "x.py"],
+        ["torchrun", "x.py", "--standalone"],
+        ["torchrun", "-m", "trainer", "--standalone"],
         ["deepspeed", "x.py"],
     ):
         task = {"command": command}

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast._base.launcher import is_launcher
+from holdfast._base.launcher import is_launcher, stays_on_its_host
 from holdfast.hang.pipeline.samples import ProcessSample, State, TreeSample
 from holdfast_agent.core.proc import process_tree
 from holdfast_agent.core.proc.proc_text import Stat, World
@@ -84,6 +84,7 @@ class Tree:
         self.members: dict[int, Member] = {}
         self._books: dict[int, _Book] = {}
         self._numbers: dict[int, int] = {}
+        self._stays_on_its_host = False
         self._changed = True
         self._on_gpu: frozenset[int] = frozenset()
         self._tools = tools
@@ -200,13 +201,17 @@ class Tree:
 
     @property
     def whole_world(self) -> int:
-        """How many ranks are in a world that began and ends below this process; 0 where there is none."""
+        """How many ranks are in a world that began and ends below this process; 0 where there is none.
+
+        1 for torchrun that stays on its host, too: where it is told of other workers it waits for them in vain.
+        """
         seats: dict[int, set[int]] = {}
         for member in self.members.values():
             world = member.world
             if member.pid != self.root and world.seat is not None and world.size is not None:
                 seats.setdefault(world.size, set()).add(world.seat)
-        return max((size for size, taken in seats.items() if size and len(taken) >= size), default=0)
+        whole = max((size for size, taken in seats.items() if size and len(taken) >= size), default=0)
+        return whole or int(self._stays_on_its_host)
 
     def mount(self, turn: Turn, pids: Iterable[int]) -> str:
         """The mount that one of these waits for in uninterruptible sleep; empty where that isn't known."""
@@ -255,6 +260,9 @@ class Tree:
         root = self.members.get(self.root)
         shell = root is not None and process_tree.is_parent(root.command)
         launched = shell or any(is_launcher(member.command) for member in self.members.values())
+        self._stays_on_its_host = launched and any(
+            stays_on_its_host(member.command, nested=False) for member in self.members.values()
+        )
         for member in list(self.members.values()) if launched else ():
             if not member.world_known and member.pid != self.root and not member.stuck:
                 try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast._base.expand import TooLong, expand_args, expand_env
-from holdfast._base.launcher import is_launcher, mpi_launcher_in
+from holdfast._base.launcher import is_launcher, mpi_launcher_in, stays_on_its_host
 from holdfast._base.rank_variables import WORLD_POOLS
 from holdfast.hang.pipeline.step_pattern import BadPattern, compiled
 from holdfast.spec.rules import environment, lifecycle, notifications, secret_env
@@ -173,7 +173,7 @@ def _ranks(pools: Any) -> Iterator[Broken]:
 
 
 def _worlds_apart(pools: Any) -> Iterator[Broken]:
-    """MPI's launchers where several workers would run one each: as many trainings that don't know of each other."""
+    """Launchers of one host where several workers would run one each: trainings that don't know of each other."""
     pools = [pool or {} for pool in pools[:WORLD_POOLS]]
     workers = sum(pool.get("replica_count") or 0 for pool in pools)
     if workers < 2:
@@ -181,8 +181,17 @@ def _worlds_apart(pools: Any) -> Iterator[Broken]:
     for index, pool in enumerate(pools):
         for kind in TASKS:
             task = pool.get(kind) or {}
-            name = mpi_launcher_in([*(task.get("command") or ()), *(task.get("args") or ())])
-            if name and pool.get("replica_count"):
+            command = [*(task.get("command") or ()), *(task.get("args") or ())]
+            if not pool.get("replica_count"):
+                continue
+            if stays_on_its_host(command):
+                yield Broken(
+                    ("worker_pool_specs", index, kind, "command"),
+                    f"starts torchrun --standalone on each of {workers:,} workers, and none would find the others",
+                    "leave out --standalone and --nnodes, and torchrun spans them (users/frameworks/torchrun.md in the "
+                    "docs), or ask for one worker",
+                )
+            elif name := mpi_launcher_in(command):
                 yield Broken(
                     ("worker_pool_specs", index, kind, "command"),
                     f"starts {name} on each of {workers:,} workers, and each would be a world of its own",

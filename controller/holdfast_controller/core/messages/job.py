@@ -154,10 +154,12 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
         case ev.FaultInjected() | ev.FaultNotInjected():
             return injection_message(event)
         case ev.WorldApart():
+            apart, why = "stays", "what starts its processes keeps to its own host"
+            if event.processes > 1:
+                apart, why = "trains", f"{event.processes} processes there are a whole world of their own"
             return (
-                f"{event.worker} trains apart from the rest of the job: {event.processes} processes there are a whole "
-                f"world of their own; torchrun without --standalone, --nnodes and --rdzv-* options spans the job, "
-                f"and mpirun by mpi_gang.py"
+                f"{event.worker} {apart} apart from the rest of the job: {why}; torchrun without --standalone, "
+                f"--nnodes and --rdzv-* options spans the job, and mpirun by mpi_gang.py"
             )
         case ev.CaughtUp():
             return f"generation {event.generation} is back at step {event.step:g}"

@@ -176,7 +176,7 @@ def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
     if hang is not None and hang.open and hang.generation == job.generation:
         return _hanging(job, hang, now)
     if job.launch.world_apart:
-        health = "Its workers train apart: the processes of one of them are a whole world of their own"
+        health = "Its workers train apart: one of them starts its processes for its own host alone"
         advice = "Cancel it, and let its launcher span the job (torchrun without --standalone)"
         return Summary(Condition.NEEDS_YOU, health, advice, f"holdfast cancel {job.id}")
     health = _training(training_of(cluster, job), runtime.health, pace_in_words(runtime.progress))
