@@ -55,6 +55,15 @@ def test_a_run_is_refused_in_the_words_of_its_command_line(
     assert capfd.readouterr().err == f"error: {what} has 1 problem:\n  {shown} (do)\n"
 
 
+def test_what_is_wrong_in_each_pool_of_a_run_is_said_once(
+    refused: list[InvalidInput], capfd: pytest.CaptureFixture[str]
+) -> None:
+    pools = (f"jobSpec.workerPoolSpecs[{pool}].processSpec.command" for pool in range(2))
+    refused.append(InvalidSpec([Violation(path, "p", "do") for path in pools]))
+    assert typed("run", "--replicas", "2", "--", "x") == 2
+    assert capfd.readouterr().err == "error: The command line has 1 problem:\n  COMMAND: p (do)\n"
+
+
 def test_of_a_file_with_options_each_field_has_the_name_that_was_typed(
     refused: list[InvalidInput], capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -203,7 +203,7 @@ class Tree:
     def whole_world(self) -> int:
         """How many ranks are in a world that began and ends below this process; 0 where there is none.
 
-        1 for torchrun that stays on its host, too: where it is told of other workers it waits for them in vain.
+        1 for torchrun that stays on its host, too: it may wait for other workers in vain.
         """
         seats: dict[int, set[int]] = {}
         for member in self.members.values():

@@ -73,7 +73,8 @@ def in_words_of(error: InvalidInput, word_for: Callable[[str], str | None], what
     named = [_named(violation, word_for) for violation in error.violations]
     if any(after is before for after, before in zip(named, error.violations, strict=True)):
         what = error.message.partition(" has ")[0]
-    return type(error)(named, what=what)
+    # What is wrong with one option is found in each pool of workers that it has set: it is said once.
+    return type(error)(dict.fromkeys(named), what=what)
 
 
 def _named(violation: Violation, word_for: Callable[[str], str | None]) -> Violation:
