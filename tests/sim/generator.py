@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 from tests.sim import faults
+from tests.sim.cluster.framing import LEVELS
 from tests.sim.moves import (
     ClockSet,
     Cut,
@@ -25,6 +26,7 @@ from tests.sim.plan import Plan
 from holdfast.hang.thresholds import Action, HangSettings
 from holdfast_controller.core.model.dependencies import Dependency, DependencyEnd
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Scope, Strategy, Success, Task, WarningSignal
+from holdfast_controller.core.model.locality import Locality
 
 LENGTHS_S = (100.0, 300.0, 600.0)
 DAY_S = 86400.0
@@ -62,6 +64,7 @@ def draw(seed: int) -> Plan:
     moves += _arrays(random.Random(f"array {seed}"), hosts, lasts_s, honest=honest)
     moves.sort(key=lambda move: move.at_s)
     moves = _shared(moves, random.Random(f"projects of {seed}"), lasts_s)
+    moves = _near(moves, random.Random(f"near {seed}"))
     return Plan(
         seed,
         dice.getrandbits(64),
@@ -161,6 +164,19 @@ def _shared(moves: list[Move], dice: random.Random, lasts_s: float) -> list[Move
             gpus = dice.choice([0, 1, 2, 4, 6])
             found.append(Guarantee(dice.random() * lasts_s * 0.6, dice.choice(PROJECTS), gpus))
     return sorted(found, key=lambda move: move.at_s)
+
+
+def _near(moves: list[Move], dice: random.Random) -> list[Move]:
+    """In a third of the worlds gangs prefer one rack, or have to be in one."""
+    if dice.random() > 0.35:
+        return moves
+    found: list[Move] = []
+    for move in moves:
+        if isinstance(move, Submit) and len(move.gang.members) == 2:
+            near = Locality(LEVELS, "rack", required=dice.random() < 0.7)
+            move = replace(move, gang=replace(move.gang, near=near))
+        found.append(move)
+    return found
 
 
 def _stalls(dice: random.Random, names: list[str], lasts_s: float) -> list[Move]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.cluster.database import Record
+from tests.sim.cluster.framing import labels_of
 from tests.sim.cluster.processes import Process
 from tests.sim.engine import Violation
 from tests.sim.goodput import GoodputOracle
@@ -82,6 +83,7 @@ class Oracles:
                 case ev.RankExited(job_id=job_id, exit=exit_):
                     self._not_invented(job_id, exit_)
                 case ev.JobPlaced(job_id=job_id, places=places):
+                    self._near_enough(job_id, [place.host for place in places])
                     for index, place in enumerate(places):
                         self._not_in_use(job_id, index, place.host, place.gpus)
                 case ev.JobEnded(job_id=job_id):
@@ -106,6 +108,12 @@ class Oracles:
             ready = (place.host, WorkerId(job_id, member.name), generation) in self.prepared
             check(ready, "4 gang", f"{job_id} generation {generation} is launched before {member.name} is ready")
         check(len(ports) == len(job.gang.members), "4 gang", f"{job_id}: a worker without a port")
+
+    def _near_enough(self, job_id: str, hosts: list[str]) -> None:
+        near = self.ledger.jobs[job_id].gang.near
+        if near is not None and near.required:
+            racks = {labels_of(host)["rack"] for host in hosts}
+            check(len(racks) == 1, "24 topology", f"{job_id} has to be in one rack, and is on {hosts}")
 
     def _not_invented(self, job_id: str, exit_: Exit) -> None:
         rank = job_id, exit_.generation, exit_.rank

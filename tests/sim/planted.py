@@ -41,7 +41,7 @@ from holdfast_controller.core.model.hosts import lease
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Prepared
 from holdfast_controller.core.model.shares import Shares
-from holdfast_controller.core.scheduling import preempt, reclaim
+from holdfast_controller.core.scheduling import placement, preempt, reclaim
 from holdfast_controller.core.step import assignment, idempotency
 from holdfast_controller.core.step import step as steps
 from holdfast_controller.core.step.actions import AckExit
@@ -263,6 +263,15 @@ def _says_nothing_after_a_hello() -> AbstractContextManager[Any]:
     return patch.object(sessions, "on_connected", on_connected)
 
 
+def _replaces_anywhere() -> AbstractContextManager[Any]:
+    sound = placement.plan_on
+
+    def plan_on(gang: Any, hosts: Any, capacity_of: Any, kept: Any = None) -> Any:
+        return sound(replace(gang, near=None) if kept else gang, hosts, capacity_of, kept)
+
+    return patch.object(placement, "plan_on", plan_on)
+
+
 def _stuck_is_empty() -> AbstractContextManager[Any]:
     def on_worker_stuck(self: Any, event: Any, now: float) -> Any:
         return ends.on_worker_emptied(self, agent_ev.WorkerEmptied(event.key, event.generation), now)
@@ -343,6 +352,9 @@ PLANTED: dict[str, Planted] = {
         plant=lambda: patch.object(
             reclaim, "borrowers", lambda cluster, _: dict.fromkeys(cluster.holdings.gpus_by_job, 1)
         ),
+    ),
+    "replaces anywhere": Planted(
+        "replace a worker outside of the domain that its job has to be in", plant=_replaces_anywhere
     ),
     "adopts nothing": Planted("kill what a living shim supervises at the agent's start", plant=_adopts_nothing),
     "silent after a hello": Planted("say nothing to an agent that is back", plant=_says_nothing_after_a_hello),

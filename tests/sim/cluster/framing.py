@@ -52,11 +52,18 @@ class Ack:
     sequence: int
 
 
+LEVELS = ("rack",)
+
+
+def labels_of(host: str) -> dict[str, str]:
+    """Every other host is in one rack with it."""
+    return {"rack": "ab"[int(host.removeprefix("host-")) % 2]}
+
+
 def hello(host: str, session: int, message: Hello) -> st.HostConnected:
     """An agent introduces itself."""
-    return st.HostConnected(
-        host, session, message.address, message.boot_id, "1", message.inventory, message.reports
-    )
+    told = (message.address, message.boot_id, "1", message.inventory, message.reports)
+    return st.HostConnected(host, session, *told, labels=labels_of(host))
 
 
 def from_agent(host: str, session: int, message: Any) -> st.Input:

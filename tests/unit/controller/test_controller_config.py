@@ -9,8 +9,9 @@ import pytest
 
 from holdfast import spec
 from holdfast._base import config, extras
-from holdfast.errors import AddressUnavailable, ConfigError
+from holdfast.errors import AddressUnavailable, ConfigError, InvalidSpec
 from holdfast_controller.core.model.accounts.users import GroupGrant, Role, SignInPolicy
+from holdfast_controller.core.model.locality import Locality, Segments
 from holdfast_controller.shell.base.config import ControllerConfig, QuotaConfig
 from holdfast_controller.shell.base.oidc_config import OidcConfig, OidcGrantConfig
 from holdfast_controller.shell.base.underuse_config import UnderuseConfig
@@ -80,6 +81,12 @@ def test_run_as_is_one_of_two_words() -> None:
         ({"hang_action": "KILL"}, "hang_action is 'KILL'. Write NOTIFY or RESTART or OFF"),
         ({"max_jobs": 0}, "max_jobs is 0"),
         ({"health_cordons": 101}, "health_cordons is 101"),
+        (
+            {"topology": ("pod", "rack", "pod")},
+            "topology names pod twice. Name each level once, the outermost first",
+        ),
+        ({"topology": ("pod", "")}, "topology names the label ''. Write keys of labels"),
+        ({"topology": tuple("abcdefghi")}, "topology has 9 levels"),
         ({"listen": "ctl.lab"}, r"listen is 'ctl\.lab'. Write HOST:PORT"),
         ({"listen": ":70000"}, "listen is ':70000'"),
         ({"advertise": "ctl lab"}, "advertise: 'ctl lab' is no host"),
@@ -234,3 +241,53 @@ def test_jobs_that_leave_gpus_unused_are_told_unless_the_project_or_the_job_says
 def test_settings_of_unused_gpus_that_mean_nothing_are_refused(table: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         made(underuse={"llm": UnderuseConfig(**table)})
+
+
+def near(
+    placement: dict[str, object], *, workers: int = 4, gpus: int = 1, levels: tuple[str, ...] = ("pod", "rack")
+) -> object:
+    """How near the gang of a job with this placement is to be, in a cluster with these levels."""
+    machine = {"machineSpec": {"acceleratorCount": gpus}} if gpus else {}
+    pool = {"processSpec": {"command": ["x"]}, **machine}
+    pools = [{**pool, "replicaCount": count} for count in (1, workers - 1) if count]
+    parsed = spec.parse({"jobSpec": {"workerPoolSpecs": pools, "scheduling": {"placement": placement}}})
+    return gang_of(parsed.job_spec, JobDefaults.of(made(topology=levels))).near
+
+
+def test_gangs_with_gpus_are_placed_near_each_other_where_there_are_levels() -> None:
+    levels = ("pod", "rack")
+    assert near({}) == Locality(levels, "rack")
+    assert near({}, levels=()) is None
+    assert near({}, workers=1) is None
+    assert near({}, gpus=0) is None, "a gang without GPUs is spread"
+    assert near({"within": "pod"}, gpus=0) == Locality(levels, "pod")
+    assert near({"within": "pod", "mode": "REQUIRED"}) == Locality(levels, "pod", required=True)
+    segment = {"size": 2, "within": "rack"}
+    assert near({"within": "pod", "segment": segment}) == Locality(levels, "pod", segments=Segments(2, "rack"))
+    assert near({"segment": segment}) == Locality(levels, "rack", segments=Segments(2, "rack"))
+
+
+@pytest.mark.parametrize(
+    ("placement", "problem"),
+    [
+        (
+            {"within": "row"},
+            r"placement\.within: row is no level of the cluster's topology \(use one of pod, rack\)",
+        ),
+        ({"mode": "REQUIRED"}, r"placement\.within: is required by the mode REQUIRED"),
+        ({"segment": {"size": 2, "within": "row"}}, r"placement\.segment\.within: row is no level"),
+        ({"within": "rack", "segment": {"size": 2, "within": "pod"}}, r"segment\.within: pod lies outside of rack"),
+        (
+            {"segment": {"size": 3, "within": "rack"}},
+            r"segment\.size: is 3, which doesn't divide the job's 4 workers",
+        ),
+    ],
+)
+def test_a_placement_that_makes_no_sense_is_refused(placement: dict[str, object], problem: str) -> None:
+    with pytest.raises(InvalidSpec, match=problem):
+        near(placement)
+
+
+def test_levels_that_nobody_has_named_are_refused() -> None:
+    with pytest.raises(InvalidSpec, match="names a level, and the cluster has none"):
+        near({"within": "rack"}, levels=())

@@ -40,6 +40,7 @@ ADDED_FIELDS = (
     ", after",
     ", pauseIfUnmet",
     ", array",
+    ", placement",
     ", underuse",
     ", warm",
 )

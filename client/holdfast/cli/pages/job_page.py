@@ -157,6 +157,18 @@ def _scheduling(scheduling: spec_pb2.Scheduling) -> Iterator[tuple[str, str]]:
     ]
     if requested:
         yield "hosts", "; ".join(requested)
+    placement = scheduling.placement
+    required = placement.mode == spec_pb2.PLACEMENT_MODE_REQUIRED
+    near = [
+        *([f"within one {placement.within}{'' if required else ' if possible'}"] if placement.within else []),
+        *(
+            [f"each {placement.segment.size} workers within one {placement.segment.within}"]
+            if placement.segment.size
+            else []
+        ),
+    ]
+    if near:
+        yield "placement", "; ".join(near)
 
 
 def _pairs(mapping: Mapping[str, str]) -> str:

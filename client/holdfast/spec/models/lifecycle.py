@@ -111,6 +111,35 @@ class Underuse(Model):
     project's default unless set."""
 
 
+class PlacementMode(enum.Enum):
+    """Whether a job waits for hosts that are near each other. Values are the names in the contract."""
+
+    PREFERRED = "PLACEMENT_MODE_PREFERRED"
+    REQUIRED = "PLACEMENT_MODE_REQUIRED"
+
+
+class Segment(Model):
+    """Workers that follow each other, of which each segment is in one domain; the job waits until it can be."""
+
+    size: Annotated[int, Whole(1, 100_000)] = Field(examples=[4])
+    """How many workers; divides those of the job."""
+    within: LabelKey = Field(examples=["rack"])
+    """A level of the cluster's topology: that of the placement, or one further in."""
+
+
+class Placement(Model):
+    """How near to each other the job's workers are placed, by the levels of the cluster's topology."""
+
+    within: Label = Field(default="", examples=["rack"])
+    """A level, such as rack: all workers in one domain of it. The innermost level unless set."""
+    mode: Annotated[PlacementMode, Choice(PlacementMode, "PLACEMENT_MODE_", PlacementMode.PREFERRED)] = (
+        PlacementMode.PREFERRED
+    )
+    """PREFERRED: where no domain has room the job starts on hosts further apart. REQUIRED: it waits until one has."""
+    segment: Segment | None = None
+    """Workers that are nearer to each other than the whole job."""
+
+
 class Scheduling(Model):
     """Times and limits of the whole job."""
 
@@ -149,6 +178,8 @@ class Scheduling(Model):
     """Indices of an array, each of which becomes a job: 0-99, 1,3,7 or 1-20:2; with %4, four run at once."""
     underuse: Underuse = Field(default_factory=Underuse)
     """The answer to GPUs of the job that stay unused."""
+    placement: Placement = Field(default_factory=Placement)
+    """How near to each other the workers are placed."""
 
 
 class HangAction(enum.Enum):

@@ -18,10 +18,14 @@ def takes_work(cluster: Cluster, host: Host) -> bool:
 
 def could_move(cluster: Cluster, job: Job, away: Collection[str]) -> bool:
     """Whether other hosts have free what the workers on the hosts ``away`` need. Placing the job decides for good."""
+    stays = [place.host for place in job.places if place.host not in away]
     others = [
         capacity_of(host)
         for host in cluster.hosts.values()
-        if host.name not in away and takes_work(cluster, host) and job.gang.selector.admits(host.name, host.labels)
+        if host.name not in away
+        and takes_work(cluster, host)
+        and job.gang.admits(host.name, host.labels)
+        and _is_near(cluster, job, host, stays)
     ]
     moving = [job.gang.pool_of(member) for member in job.gang.members if job.places[member.index].host in away]
     for pool in sorted(moving, key=lambda pool: (pool.gpus, pool.cpus, pool.memory_mb), reverse=True):
@@ -30,3 +34,13 @@ def could_move(cluster: Cluster, job: Job, away: Collection[str]) -> bool:
             return False
         taken.take(pool)
     return bool(moving)
+
+
+def _is_near(cluster: Cluster, job: Job, host: Host, stays: list[str]) -> bool:
+    """Whether a host is where a job's workers have to be, which stay."""
+    near = job.gang.near
+    if near is None or not near.required:
+        return True
+    known = (cluster.hosts.get(name) for name in stays)
+    domains = {near.domain_of(other.labels, near.depth) for other in known if other is not None}
+    return not domains or domains == {near.domain_of(host.labels, near.depth)}

@@ -16,6 +16,7 @@ from holdfast._session.assignment import WarmStart
 from holdfast.hang.thresholds import HangSettings
 from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.dependencies import Dependency
+from holdfast_controller.core.model.locality import Locality
 from holdfast_controller.core.model.subscription import Subscription
 from holdfast_controller.core.model.underuse import UnderusePolicy
 
@@ -89,6 +90,9 @@ class HostSelector:
         wanted = [*sorted(self.hosts), *(f"{key}={value}" for key, value in self.labels)]
         unwanted = [*sorted(self.avoid), *(f"{key}={value}" for key, value in self.avoid_labels)]
         return ", ".join([*wanted, *(f"not {what}" for what in unwanted)])
+
+
+ANYWHERE = HostSelector()
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,8 @@ class Gang:
     """What follows when GPUs stay unused; None: they are not looked for."""
     warm: WarmStart | None = None
     """None: every launch is cold."""
+    near: Locality | None = None
+    """How near its workers are to be; None where the cluster has no topology, or there is nothing to place near."""
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
@@ -210,12 +216,27 @@ class Gang:
             )
             for p in self.pools
         ]
-        return repr(pools) + ("" if self.selector == HostSelector() else self.selector.key)
+        selector = "" if self.selector == ANYWHERE else self.selector.key
+        return repr(pools) + selector + (self.near.key if self.near is not None else "")
 
     @cached_property
     def kind(self) -> str:
         """Equal for jobs that are treated alike while they wait for hosts, but for their turn and run time."""
         return self.shape + (" SPOT" if self.strategy is Strategy.SPOT else "") + ("" if self.waits else " now")
+
+    @cached_property
+    def anywhere(self) -> bool:
+        """Whether it may have any host."""
+        return self.selector == ANYWHERE and (self.near is None or not self.near.strict_depth)
+
+    def admits(self, name: str, labels: dict[str, str]) -> bool:
+        """Whether it may have a host of this name and with these labels."""
+        return self.selector.admits(name, labels) and (self.near is None or self.near.admits(labels))
+
+    @property
+    def nearness(self) -> str:
+        """How near its workers have to be, in words; empty where they don't."""
+        return self.near.in_words() if self.near is not None else ""
 
     @property
     def account(self) -> str:

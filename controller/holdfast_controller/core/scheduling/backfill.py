@@ -22,7 +22,7 @@ from typing import Any
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of, model_matches
 from holdfast_controller.core.model.hosts.host import Host
-from holdfast_controller.core.scheduling.placement import ANYWHERE, may_have
+from holdfast_controller.core.scheduling.placement import may_have
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Reservations:
 
         ``hosts`` are all there are, the same each time. True if less is left to others now.
         """
-        anywhere = gang.selector == ANYWHERE
+        anywhere = gang.anywhere
         if anywhere and not self._kinds:
             self._kinds.update({host.inventory.kind: host for host in hosts})
         places: dict[Any, Host] = self._kinds if anywhere else {h.name: h for h in may_have(gang, hosts)}

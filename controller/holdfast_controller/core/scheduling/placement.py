@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast_controller.core.model.gang import Gang, HostSelector, Pool
+from holdfast_controller.core.model.gang import Gang, Member, Pool
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.hosts.host import Host, Place, place_key
+from holdfast_controller.core.scheduling import topology
 
 if TYPE_CHECKING:
     from holdfast_controller.core.model.job import Job
-
-ANYWHERE = HostSelector()
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Wait:
 
 def plan(gang: Gang, hosts: Iterable[Host]) -> Plan | Wait:
     """Place every worker of ``gang`` on schedulable ``hosts``, or say why that is impossible now."""
-    return plan_in(gang, [capacity_of(host) for host in hosts])
+    return plan_on(gang, list(hosts), capacity_of)
 
 
 CapacityOf = Callable[[Host, frozenset[str]], HostCapacity]
@@ -49,8 +48,7 @@ CapacityOf = Callable[[Host, frozenset[str]], HostCapacity]
 
 def may_have(gang: Gang, hosts: Iterable[Host]) -> list[Host]:
     """The part of ``hosts`` that the gang's host selector admits."""
-    selector = gang.selector
-    return list(hosts) if selector == ANYWHERE else [h for h in hosts if selector.admits(h.name, h.labels)]
+    return list(hosts) if gang.anywhere else [host for host in hosts if gang.admits(host.name, host.labels)]
 
 
 def plan_job(job: Job, hosts: Iterable[Host], capacity_of: CapacityOf = capacity_of) -> Plan | Wait:
@@ -60,8 +58,9 @@ def plan_job(job: Job, hosts: Iterable[Host], capacity_of: CapacityOf = capacity
     all workers are placed again; excluded hosts are taken only where no others fit.
     """
     admitted = may_have(job.gang, hosts)
-    if not admitted and job.gang.selector != ANYWHERE:
-        return Wait(f"no host that it may have takes work at present ({job.gang.selector.in_words()})")
+    if not admitted and not job.gang.anywhere:
+        wanted = "; ".join(filter(None, (job.gang.selector.in_words(), job.gang.nearness)))
+        return Wait(f"no host that it may have takes work at present ({wanted})")
     own = frozenset(place_key(job.id, index) for index in job.reserved)
     # Where a share of its own is quarantined a worker of it may still run.
     if job.places:
@@ -71,37 +70,73 @@ def plan_job(job: Job, hosts: Iterable[Host], capacity_of: CapacityOf = capacity
     by_name = {host.name for host in others}
     kept = {index: job.places[index] for index in job.reserved}
     if kept and all(place.host in by_name for place in kept.values()):
-        found = plan_in(job.gang, [capacity_of(host, frozenset()) for host in others], kept)
+        found = plan_on(job.gang, others, lambda host: capacity_of(host, frozenset()), kept)
         if isinstance(found, Plan):
             return found
     if len(others) < len(admitted):
-        found = plan_in(job.gang, [capacity_of(host, own) for host in others])
+        found = plan_on(job.gang, others, lambda host: capacity_of(host, own))
         if isinstance(found, Plan):
             return found
-    return plan_in(job.gang, [capacity_of(host, own) for host in admitted])
+    return plan_on(job.gang, admitted, lambda host: capacity_of(host, own))
 
 
 def _is_quarantined(job: Job, host: Host, own: frozenset[str]) -> bool:
     return any(key.startswith(f"{job.id}/") and key not in own for key in host.allocations)
 
 
-def plan_in(gang: Gang, capacities: list[HostCapacity], kept: Mapping[int, Place] | None = None) -> Plan | Wait:
-    """Place a gang like ``plan``, within ``capacities``, beside placements that are kept.
+def plan_on(
+    gang: Gang,
+    hosts: list[Host],
+    capacity_of: Callable[[Host], HostCapacity],
+    kept: Mapping[int, Place] | None = None,
+) -> Plan | Wait:
+    """Place a gang on hosts, beside placements that are kept, and as near to each other as it asks for."""
+    near, kept = gang.near, kept or {}
+    if near is None or not hosts:
+        return plan_in(gang, [capacity_of(host) for host in hosts], kept)
+    for parts in topology.parts(gang, near, hosts, capacity_of, kept):
+        places = _place_parts(gang, parts, kept)
+        if places is not None:
+            places = topology.in_order(gang, near, places, hosts, kept)
+            return Plan(tuple(places[member.index] for member in gang.members))
+    anywhere = plan_in(gang, [capacity_of(host) for host in hosts], kept)
+    if isinstance(anywhere, Wait):
+        return anywhere
+    return Wait(f"needs room {gang.nearness}, and only hosts further apart have it")
 
-    The choosiest and largest workers choose first.
-    """
+
+def _place_parts(gang: Gang, parts: list[topology.Part], kept: Mapping[int, Place]) -> dict[int, Place] | None:
+    places = dict(kept)
+    for part in parts:
+        found = _place(gang, part.members, part.capacities, places)
+        if isinstance(found, Wait):
+            return None
+        places = found
+    return places
+
+
+def plan_in(gang: Gang, capacities: list[HostCapacity], kept: Mapping[int, Place] | None = None) -> Plan | Wait:
+    """Place a gang like ``plan``, within ``capacities``, beside placements that are kept, however far apart."""
     if not capacities:
         return Wait("no host takes work at present")
+    places = kept or {}
+    found = _place(gang, [member for member in gang.members if member.index not in places], capacities, places)
+    return found if isinstance(found, Wait) else Plan(tuple(found[member.index] for member in gang.members))
+
+
+def _place(
+    gang: Gang, missing: Iterable[Member], capacities: list[HostCapacity], kept: Mapping[int, Place]
+) -> dict[int, Place] | Wait:
+    """Places for the missing workers, and those that are kept. The choosiest and largest workers choose first."""
     capacities, changed = capacities.copy(), set[int]()
-    places: dict[int, Place] = dict(kept or {})
-    missing = [member for member in gang.members if member.index not in places]
+    places: dict[int, Place] = dict(kept)
     used = Counter(place.host for place in places.values())
     for number, wanted in itertools.groupby(
         sorted(missing, key=lambda m: (*_need(gang.pool_of(m)), m.index)), key=lambda m: m.pool
     ):
         pool = gang.pools[number]
         # Only a worker's own host changes its turn; a host that is too small for one is so for the next.
-        turns = [(_turn(pool, r, used), at) for at, r in enumerate(capacities) if r.fits(pool)]
+        turns = [(_turn(pool, left, used), at) for at, left in enumerate(capacities) if left.fits(pool)]
         heapq.heapify(turns)
         for member in wanted:
             if not turns:
@@ -116,7 +151,7 @@ def plan_in(gang: Gang, capacities: list[HostCapacity], kept: Mapping[int, Place
                 heapq.heapreplace(turns, (_turn(pool, capacities[at], used), at))
             else:
                 heapq.heappop(turns)
-    return Plan(tuple(places[m.index] for m in gang.members))
+    return places
 
 
 def _need(pool: Pool) -> tuple[bool, int, int, int]:
@@ -127,8 +162,7 @@ def _need(pool: Pool) -> tuple[bool, int, int, int]:
 def _turn(pool: Pool, left: HostCapacity, used: Counter[str]) -> tuple[int, int, int, str]:
     """Sort key of the hosts that a worker fits on: the first is taken. A gang without GPUs is spread."""
     if pool.gpus:
-        gpus, host = left.fullness
-        return gpus, 0, 0, host
+        return len(left.gpus) + left.revocable_gpus, 0, 0, left.host
     return used[left.host], *left.emptiness
 
 

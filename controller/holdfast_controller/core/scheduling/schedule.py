@@ -33,7 +33,7 @@ from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.expiry import note_wait, on_no_room
 from holdfast_controller.core.scheduling.place import may_be_placed, place
-from holdfast_controller.core.scheduling.placement import ANYWHERE, Plan, Wait, plan_job
+from holdfast_controller.core.scheduling.placement import Plan, Wait, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption, may_claim
 from holdfast_controller.core.scheduling.projected_starts import ProjectedStarts, ends_at
 from holdfast_controller.core.scheduling.reclaim import Booked, serve_claims
@@ -234,7 +234,7 @@ class _Look:
     def _first_opening(self, job: Job) -> Plan | None:
         """The placement of a new one-worker job without a host selector; None for others, or where it doesn't fit."""
         waits = self.reservations.by_kind or self.reservations.by_host or self.booked.places
-        if waits or job.places or len(job.gang.members) != 1 or job.gang.selector != ANYWHERE:
+        if waits or job.places or len(job.gang.members) != 1 or not job.gang.anywhere:
             return None
         cluster = self.step.cluster
         found = cluster.free_capacity.first(job.gang.pools[0], cluster.hosts, partial(takes_work, cluster))
@@ -339,7 +339,7 @@ class _Look:
 
     def _plan_loan(self, job: Job) -> Plan | Wait:
         cluster = self.step.cluster
-        if not job.places and len(job.gang.members) == 1 and job.gang.selector == ANYWHERE:
+        if not job.places and len(job.gang.members) == 1 and job.gang.anywhere:
             pool = job.gang.pools[0]
             open_ = lambda host: host.name not in self.closed and takes_work(cluster, host)  # noqa: E731
             found = cluster.free_capacity.first(pool, cluster.hosts, open_)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 from holdfast.errors import AccountDenied, HoldfastError, InvalidInput, InvalidSpec, NeverFits, TooMany, Violation
 from holdfast_controller.core import events as ev
@@ -21,7 +22,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.expiry import note_wait
 from holdfast_controller.core.scheduling.guarantees import claims
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
-from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_in
+from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_on
 from holdfast_controller.core.scheduling.projected_starts import ends_at
 from holdfast_controller.core.scheduling.schedule import place_queue, schedulable_hosts
 from holdfast_controller.core.scheduling.turns import ahead_of
@@ -228,7 +229,7 @@ def _never_fits(gang: Gang, hosts: list[Host]) -> str:
         # Before its workers are placed one by one, which takes long for a hundred thousand.
         lack = f"has {workers:,} workers, and they take {slots:,}"
     else:
-        found = plan_in(gang, capacities)
+        found = plan_on(gang, admitted, partial(capacity_of, empty=True))
         if isinstance(found, Plan):
             return ""
         lack = found.reason

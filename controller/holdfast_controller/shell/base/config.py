@@ -21,6 +21,7 @@ from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.model.shares import HALF_LIFE_S
 from holdfast_controller.shell.base import audit_syslog
 from holdfast_controller.shell.base.oidc_config import OidcConfig
+from holdfast_controller.shell.base.topology_config import check_topology
 from holdfast_controller.shell.base.underuse_config import UnderuseConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleConfig
 from holdfast_controller.shell.store.series.file import Limits
@@ -203,6 +204,8 @@ class ControllerConfig:
     "strict": none but SPOT jobs, which give way again."""
     usage_half_life: float = HALF_LIFE_S
     """What a project has used of GPUs counts half after it, where projects have weights."""
+    topology: tuple[str, ...] = ()
+    """Labels that name the levels of the network, the outermost first, such as ["pod", "rack"]: see ``placement``."""
     hang_action: str = "NOTIFY"
     """What a confirmed hang leads to where the job doesn't say: NOTIFY, RESTART or OFF."""
     disconnect_policy: str = "REPLACE_IF_ISOLATED"
@@ -304,19 +307,16 @@ class ControllerConfig:
                 quota.check(f"{key}.{name}")
         for name, table in self.underuse.items():
             table.check(f"underuse.{name}")
-        for project in self.quotas:
-            projects.check_setting("quotas", project)
-        for project in self.underuse:
-            projects.check_setting("underuse", project)
-        for project in self.injection_projects:
-            projects.check_setting("injection_projects", project)
+        for key in ("quotas", "underuse", "injection_projects"):
+            for project in getattr(self, key):
+                projects.check_setting(key, project)
+        check_topology(self.topology)
         log.check_level(self.log_level)
         if self.log_file_mb < 1:
             raise ConfigError(f"log_file_mb is {self.log_file_mb}.", fix="Write 1 or more.")
         if self.hang_action not in Action.__members__:
-            raise ConfigError(
-                f"hang_action is {self.hang_action!r}.", fix=f"Write {' or '.join(Action.__members__)}."
-            )
+            fix = f"Write {' or '.join(Action.__members__)}."
+            raise ConfigError(f"hang_action is {self.hang_action!r}.", fix=fix)
         if self.backfill not in {choice.value for choice in Backfill}:
             raise ConfigError(f"backfill is {self.backfill!r}.", fix='Write "strict", "projected" or "loan".')
         if not 60 <= self.usage_half_life <= 3660 * 86_400:

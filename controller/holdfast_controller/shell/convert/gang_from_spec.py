@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from holdfast import spec
 from holdfast._session.assignment import PackagedCode, SecretVariable, WarmStart
@@ -77,6 +78,8 @@ def gang_of(
         underuse=defaults.underuse_policy(scheduling.underuse, project),
         warm=WarmStart(warm.preload, warm.never) if warm.mode is WarmMode.AUTO else None,
     )
+    near = defaults.locality(scheduling.placement, len(gang.members), gang.gpus)
+    gang = replace(gang, near=near) if near is not None else gang
     return gang.running_as(spec.run_as) if spec.run_as else gang
 
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast._base.projects import EVERY_PROJECT
+from holdfast.errors import InvalidSpec, Violation
 from holdfast.hang.thresholds import Action
-from holdfast.spec import DisconnectPolicy, Underuse
+from holdfast.spec import DisconnectPolicy, Placement, PlacementMode, Underuse
+from holdfast_controller.core.model.locality import Locality, Segments
 from holdfast_controller.core.model.underuse import UnderuseAction, UnderusePolicy, UnderuseShare
 from holdfast_controller.shell.base.config import ControllerConfig
 
@@ -19,12 +21,15 @@ class JobDefaults:
     hang_action: Action = Action.NOTIFY
     disconnect_policy: DisconnectPolicy = DisconnectPolicy.KEEP
     underuse: Mapping[str, UnderusePolicy] = field(default_factory=dict)
+    topology: tuple[str, ...] = ()
+    """Keys of labels that name the levels of the network, from the outermost on."""
 
     @classmethod
     def of(cls, config: ControllerConfig) -> JobDefaults:
         """The defaults that the settings name."""
         underuse = {project: table.policy for project, table in config.underuse.items()}
-        return cls(Action[config.hang_action], DisconnectPolicy[config.disconnect_policy], underuse)
+        policy = DisconnectPolicy[config.disconnect_policy]
+        return cls(Action[config.hang_action], policy, underuse, tuple(config.topology))
 
     def underuse_policy(self, asked: Underuse, project: str) -> UnderusePolicy | None:
         """A job's own wishes where it has some, else those of its project; None where GPUs are not looked at."""
@@ -38,3 +43,35 @@ class JobDefaults:
         if action is UnderuseAction.OFF:
             return None
         return UnderusePolicy(action, asked.below or usual.below_pct, asked.duration or usual.duration_s, of)
+
+    def locality(self, asked: Placement, workers: int, gpus: int) -> Locality | None:
+        """How near a job's workers are placed: as it asks, else as near as they can be; None where nothing is to do.
+
+        Raises ``InvalidSpec`` for levels that the cluster doesn't have.
+        """
+        segment, place = asked.segment, "jobSpec.scheduling.placement"
+        named = {f"{place}.within": asked.within, f"{place}.segment.within": segment.within if segment else ""}
+        wrong = [
+            self._unknown(where, level) for where, level in named.items() if level and level not in self.topology
+        ]
+        required = asked.mode is PlacementMode.REQUIRED
+        if required and not asked.within:
+            fix = "name the level, such as rack, in which all workers have to be"
+            wrong.append(Violation(f"{place}.within", "is required by the mode REQUIRED", fix))
+        if wrong:
+            raise InvalidSpec(wrong)
+        if segment and asked.within and self.topology.index(segment.within) < self.topology.index(asked.within):
+            problem = f"{segment.within} lies outside of {asked.within}, which all workers have to be in"
+            raise InvalidSpec([Violation(f"{place}.segment.within", problem, "name that level, or one further in")])
+        if workers < 2 or not self.topology or not (gpus or asked.within or segment):
+            return None
+        within = asked.within or (segment.within if segment else self.topology[-1])
+        segments = Segments(segment.size, segment.within) if segment and segment.size > 1 else None
+        return Locality(self.topology, within, required, segments)
+
+    def _unknown(self, where: str, level: str) -> Violation:
+        if not self.topology:
+            fix = "leave it out, or have an admin name the levels: topology in controller.toml"
+            return Violation(where, "names a level, and the cluster has none", fix)
+        levels = ", ".join(self.topology)
+        return Violation(where, f"{level} is no level of the cluster's topology", f"use one of {levels}")

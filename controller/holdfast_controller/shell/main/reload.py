@@ -50,6 +50,7 @@ LIVE = frozenset(
         "quotas",
         "retention",
         "run_as",
+        "topology",
         "underuse",
         "usage_half_life",
         "user_quotas",

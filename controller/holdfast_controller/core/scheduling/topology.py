@@ -1,0 +1,264 @@
+"""Topology: on which hosts a gang is planned so that its workers are near each other, and who gets which place.
+
+A domain is all hosts with the same labels from the outermost level of the topology to some other one. A gang is planned
+within one domain of the level that it asks for: of those with room for all, the one with the least left, so that
+larger ones stay whole. Where none has room, a gang that only prefers one takes a domain of the next level outwards, and
+in that as few of the inner ones as are enough. Segments are dealt out to domains whole.
+
+Room is counted in GPUs, or in workers for gangs without. The count is exact where all workers ask for the same; else it
+is too high at most, so that a domain is tried in vain, and never passed over. The ranks are dealt out at the end: those
+that follow each other are on hosts that are near each other, since rings and trees are built of neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from holdfast_controller.core.model.gang import Gang, Member, Pool
+from holdfast_controller.core.model.hosts.capacity import HostCapacity
+from holdfast_controller.core.model.hosts.host import Host, Place
+from holdfast_controller.core.model.locality import Domain, Locality
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Workers of a gang, and all the hosts among which these are planned."""
+
+    members: tuple[Member, ...]
+    capacities: list[HostCapacity]
+
+
+@dataclass(slots=True)
+class _Leaf:
+    """The hosts of an innermost domain that have room for some worker, and the sum of that, in the gang's currency.
+
+    ``left`` is the sum of what packing looks at.
+    """
+
+    domain: Domain
+    room: int = 0
+    left: int = 0
+    capacities: list[HostCapacity] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Group:
+    """A domain at some depth, of which ``leaves`` are the innermost ones."""
+
+    domain: Domain
+    leaves: list[_Leaf]
+
+    @property
+    def room(self) -> int:
+        return sum(leaf.room for leaf in self.leaves)
+
+    @property
+    def left(self) -> int:
+        return sum(leaf.left for leaf in self.leaves)
+
+
+def parts(
+    gang: Gang,
+    near: Locality,
+    hosts: Sequence[Host],
+    capacity_of: Callable[[Host], HostCapacity],
+    kept: Mapping[int, Place],
+) -> Iterator[list[Part]]:
+    """Ways to deal a gang's missing workers out to hosts, the best first; no host is in two parts.
+
+    Those whose places are ``kept`` say in which domains the others have to be.
+    """
+    missing = tuple(member for member in gang.members if member.index not in kept)
+    stays = {place.host for place in kept.values()}
+    depth, need = len(near.levels), _need(gang, missing)
+    held = {host.name: near.domain_of(host.labels, depth) for host in hosts if host.name in stays} if stays else {}
+    leaves = _leaves(gang, near, hosts, capacity_of, missing)
+    for level in [near.depth] if near.required else range(near.depth, -1, -1):
+        wanted = {domain[:level] for domain in held.values()}
+        if len(wanted) > 1:
+            continue
+        for group in _groups(leaves, level):
+            if group.room < need or (wanted and group.domain not in wanted):
+                continue
+            if near.segments is not None:
+                bound = {index: held[place.host] for index, place in kept.items()}
+                yield from _segmented(gang, near, missing, group.leaves, bound)
+                continue
+            narrow = _narrow(group.leaves, level, depth, need)
+            yield [Part(missing, _capacities(narrow))]
+            if len(narrow) < len(group.leaves):
+                yield [Part(missing, _capacities(group.leaves))]
+
+
+def _leaves(
+    gang: Gang,
+    near: Locality,
+    hosts: Sequence[Host],
+    capacity_of: Callable[[Host], HostCapacity],
+    missing: Sequence[Member],
+) -> list[_Leaf]:
+    """The innermost domains. With ten thousand hosts this loop is most of what a plan takes."""
+    pools = [gang.pools[number] for number in sorted({member.pool for member in missing})]
+    by_gpus, depth, values_of = bool(gang.gpus), len(near.levels), itemgetter(*near.levels)
+    room_of, fewest = _room(pools, by_gpus=by_gpus), min(pool.gpus for pool in pools)
+    found: dict[object, _Leaf] = {}
+    for host, capacity in zip(hosts, map(capacity_of, hosts), strict=True):
+        gpus = len(capacity.gpus)
+        if gpus < fewest or not (room := room_of(capacity)):
+            continue
+        try:
+            leaf = found[values_of(host.labels)]
+        except KeyError:
+            domain = near.domain_of(host.labels, depth)
+            values = (domain[0] if depth == 1 else domain) if len(domain) == depth else (domain,)
+            leaf = found.setdefault(values, _Leaf(domain))
+        leaf.room += room
+        leaf.left += gpus + capacity.revocable_gpus if by_gpus else room
+        leaf.capacities.append(capacity)
+    return list(found.values())
+
+
+def _room(pools: Sequence[Pool], *, by_gpus: bool) -> Callable[[HostCapacity], int]:
+    """The most GPUs that workers of one pool could hold on a host; the most workers, for a gang without GPUs."""
+    if len({(p.gpus, p.cpus, p.memory_mb) for p in pools}) == 1 and all(map(_asks_for_sizes_alone, pools)):
+        gpus, cpus, memory_mb = pools[0].gpus, pools[0].cpus or 1, pools[0].memory_mb or 1
+        if by_gpus and gpus:
+            least_cpus, least_mb = pools[0].cpus, pools[0].memory_mb
+
+            def gpus_for(left: HostCapacity) -> int:
+                free = len(left.gpus)
+                if free < gpus or left.slots < 1 or left.cpus < least_cpus or left.memory_mb < least_mb:
+                    return 0
+                workers = free // gpus
+                if workers == 1:
+                    return gpus
+                if least_cpus:
+                    workers = min(workers, left.cpus // cpus)
+                if least_mb:
+                    workers = min(workers, left.memory_mb // memory_mb)
+                return min(workers, left.slots) * gpus
+
+            return gpus_for
+    return lambda left: max((_workers(pool, left) * (pool.gpus if by_gpus else 1) for pool in pools), default=0)
+
+
+def _asks_for_sizes_alone(pool: Pool) -> bool:
+    task = pool.task
+    return not (pool.gpu_type or task.image or task.account or task.secrets)
+
+
+def _workers(pool: Pool, left: HostCapacity) -> int:
+    if not left.fits(pool):
+        return 0
+    most = left.slots
+    if pool.gpus:
+        most = min(most, left.matching(pool) // pool.gpus)
+    if pool.cpus:
+        most = min(most, left.cpus // pool.cpus)
+    if pool.memory_mb:
+        most = min(most, left.memory_mb // pool.memory_mb)
+    return most
+
+
+def _need(gang: Gang, members: Iterable[Member]) -> int:
+    return sum(gang.pools[member.pool].gpus if gang.gpus else 1 for member in members)
+
+
+def _capacities(leaves: Iterable[_Leaf]) -> list[HostCapacity]:
+    return [capacity for leaf in leaves for capacity in leaf.capacities]
+
+
+def _groups(leaves: Iterable[_Leaf], depth: int) -> list[_Group]:
+    """The domains at a depth, those with the least left first. A host without that label is in none."""
+    found: dict[Domain, list[_Leaf]] = {}
+    for leaf in leaves:
+        if len(leaf.domain) >= depth:
+            found.setdefault(leaf.domain[:depth], []).append(leaf)
+    groups = [_Group(domain, inner) for domain, inner in found.items()]
+    return sorted(groups, key=lambda group: (group.left, group.domain))
+
+
+def _narrow(leaves: list[_Leaf], depth: int, deepest: int, need: int) -> list[_Leaf]:
+    """As few inner domains as have the room that is needed: the largest, at last the one that is enough."""
+    if depth >= deepest:
+        return leaves
+    # ``sorted`` keeps the order among domains with as much room.
+    inner = _groups(leaves, depth + 1)
+    by_room = sorted(inner, key=lambda group: -group.room)
+    chosen: list[_Leaf] = []
+    for at, largest in enumerate(by_room):
+        if largest.room >= need:
+            rest = set(map(id, by_room[at:]))
+            enough = next(group for group in inner if id(group) in rest and group.room >= need)
+            return chosen + _narrow(enough.leaves, depth + 1, deepest, need)
+        chosen += largest.leaves
+        need -= largest.room
+    return leaves
+
+
+def _segmented(
+    gang: Gang, near: Locality, missing: Sequence[Member], leaves: list[_Leaf], held: Mapping[int, Domain]
+) -> Iterator[list[Part]]:
+    """The segments dealt out to the domains of their level; nothing where that fails."""
+    assert near.segments is not None
+    size, depth = near.segments.size, near.segment_depth
+    segments: dict[int, list[Member]] = {}
+    for member in missing:
+        segments.setdefault(member.index // size, []).append(member)
+    bound: dict[int, set[Domain]] = {}
+    for index, domain in held.items():
+        bound.setdefault(index // size, set()).add(domain[:depth])
+    domains = {group.domain: group for group in _groups(leaves, depth)}
+    left = {domain: group.room for domain, group in domains.items()}
+    dealt: dict[Domain, list[Member]] = {}
+    to_deal = _need(gang, missing)
+    # Those first whose other workers stay where they are: they have no choice.
+    for number in sorted(segments, key=lambda number: (number not in bound, number)):
+        need = _need(gang, segments[number])
+        where = _domain_for(need, to_deal, left, bound.get(number))
+        if where is None:
+            return
+        left[where], to_deal = left[where] - need, to_deal - need
+        dealt.setdefault(where, []).extend(segments[number])
+    yield [Part(tuple(members), _capacities(domains[domain].leaves)) for domain, members in dealt.items()]
+
+
+def _domain_for(need: int, all_need: int, left: Mapping[Domain, int], bound: set[Domain] | None) -> Domain | None:
+    """The domain for a segment: the smallest that has room for all that are left to deal out, else the largest."""
+    open_ = {domain: room for domain, room in left.items() if room >= need and (bound is None or {domain} == bound)}
+    if not open_:
+        return None
+    for_all = [domain for domain, room in open_.items() if room >= all_need]
+    return min(for_all or open_, key=lambda domain: (open_[domain] if for_all else -open_[domain], domain))
+
+
+def in_order(
+    gang: Gang, near: Locality, places: Mapping[int, Place], hosts: Iterable[Host], kept: Mapping[int, Place]
+) -> dict[int, Place]:
+    """The same places, dealt out so that workers that follow each other are near each other.
+
+    Workers exchange their places only with those that ask for the same, and within their segment's domain.
+    """
+    names = {place.host for place in places.values()}
+    domains = {host.name: near.domain_of(host.labels, len(near.levels)) for host in hosts if host.name in names}
+    groups: dict[object, list[int]] = {}
+    for member in gang.members:
+        if member.index in kept:
+            continue
+        pool, segment = gang.pools[member.pool], None
+        if near.segments is not None:
+            segment = domains[places[member.index].host][: near.segment_depth]
+        task = pool.task
+        asks = (pool.gpus, pool.gpu_type, pool.cpus, pool.memory_mb, bool(task.image), bool(task.account))
+        groups.setdefault((asks, bool(task.secrets), segment), []).append(member.index)
+    found = dict(places)
+    for workers in groups.values():
+        # A host without labels comes last.
+        turns = sorted(
+            (not domains[p.host], domains[p.host], p.host, p.gpus) for p in map(places.__getitem__, workers)
+        )
+        for index, (*_, host, gpus) in zip(workers, turns, strict=True):
+            found[index] = Place(host, gpus)
+    return found
