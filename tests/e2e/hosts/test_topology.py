@@ -55,7 +55,7 @@ def test_a_lost_host_s_worker_goes_on_in_the_rack_of_the_others(tmp_path: Path) 
 
 
 def test_levels_that_the_cluster_has_not_are_refused_by_name(tmp_path: Path) -> None:
-    with started(tmp_path / "cluster", hosts=1, gpus=2) as cluster:
+    with started(tmp_path / "cluster", hosts=1, gpus=2, labels={"host-0": {"rack": "a"}}) as cluster:
         path = tmp_path / "job.yaml"
         pool = "{replicaCount: 1, machineSpec: {acceleratorCount: 1}, processSpec: {command: ['true']}}"
         scheduling = "scheduling: {placement: {within: row}}"
@@ -65,4 +65,9 @@ def test_levels_that_the_cluster_has_not_are_refused_by_name(tmp_path: Path) -> 
         assert "placement.within: names a level, and the cluster has none" in said.stderr
         with_topology(cluster)
         said = cluster.holdfast("submit", str(path), check=False)
+        typed = cluster.holdfast(
+            "run", "--within", "row", "--replicas", "2", "--gpus", "1", "--", "true", check=False
+        )
+        assert "--within: row is no level of the cluster's topology (use one of rack)" in typed.stderr
+        cluster.holdfast("run", "--within", "rack", "--replicas", "2", "--gpus", "1", "--", "true")
         assert "placement.within: row is no level of the cluster's topology (use one of rack)" in said.stderr

@@ -38,6 +38,8 @@ class JobOptions:
     on_hosts: tuple[str, ...] = ()
     avoid_hosts: tuple[str, ...] = ()
     host_labels: tuple[tuple[str, str], ...] = ()
+    within: str | None = None
+    """Level of the network of which one domain has to hold all workers."""
     labels: tuple[tuple[str, str], ...] = ()
     run_as: str | None = None
     enable_web_access: bool = False
@@ -75,6 +77,11 @@ class JobOptions:
             scheduling.host_selector.avoid_hosts[:] = self.avoid_hosts
         for key, value in self.host_labels:
             scheduling.host_selector.labels[key] = value
+        if self.within is not None:
+            from holdfast.v1.spec_pb2 import PLACEMENT_MODE_REQUIRED
+
+            scheduling.placement.within = self.within
+            scheduling.placement.mode = PLACEMENT_MODE_REQUIRED
         for key, value in self.labels:
             job.labels[key] = value
         for pool in job.job_spec.worker_pool_specs:
@@ -176,6 +183,11 @@ _OPTIONS = (
         type=key_value,
         metavar="KEY=VALUE",
         help="Use only hosts with this label.",
+    ),
+    click.option(
+        "--within",
+        metavar="LEVEL",
+        help="Wait for hosts that are all in one domain of this level of the network, such as rack.",
     ),
     click.option(
         "--run-as",

@@ -32,6 +32,7 @@ _PARAMETERS = {
     "jobSpec.scheduling.hostSelector.hosts": "on_hosts",
     "jobSpec.scheduling.hostSelector.avoidHosts": "avoid_hosts",
     "jobSpec.scheduling.hostSelector.labels": "host_labels",
+    "jobSpec.scheduling.placement.within": "within",
     "jobSpec.faultTolerance.maxJobRetries": "max_retries",
     "jobSpec.faultTolerance.maxWorkerRestarts": "max_restarts",
     "jobSpec.faultTolerance.hangDetection.timeout": "hang_timeout",
