@@ -135,6 +135,7 @@ WHERE = {
     Where.SOME_PROJECT: "somewhere",
     Where.NEW_JOB: "in the new job's project",
     Where.JOB: "in the job's project",
+    Where.PLAN: "in its project for their own, admin there for any",
     Where.SECRET: "somewhere for their own, admin of a project for its own, admin everywhere for any",
     Where.OWN: "somewhere for their own, admin everywhere for any",
 }

@@ -32,6 +32,7 @@ from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.schedule import place_queue
 from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.share_commands import ShareAsked
 from holdfast_controller.core.step.step import Policies, Step
 
 GIB = 1 << 30
@@ -57,7 +58,7 @@ class Queue:
             gpus = tuple(Gpu(f"{number}-{i}", i, "NVIDIA H100", 80 * GIB) for i in range(EACH))
             self.feed(st.HostConnected(f"h{number:04}", 1, "10.0.0.1", "b", "1", Inventory(64, 512 * GIB, gpus)))
         for number in range(10 if shares else 0):
-            self.feed(st.ShareAsked(0, "root", f"p{number}", 1.0 + number))
+            self.feed(ShareAsked(0, "root", f"p{number}", 1.0 + number))
         while len(self.cluster.queue) < jobs:
             self.submit()
 

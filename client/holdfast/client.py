@@ -7,7 +7,7 @@ themselves again where they stood, and say so through ``on_link``. Leave one ear
 
 Calls about jobs are here, those about hosts and hangs in the classes that ``Client`` is made of. Those about users,
 admission and the audit log are in ``client.access``, about secrets in ``client.secrets``, about the web page in
-``client.web``.
+``client.web``, about schedules and templates in ``client.schedules``.
 
 ``pack`` makes the ``Bundle`` that ``upload_bundle`` sends; ``Secret`` wraps the value that ``secrets.set`` keeps.
 """
@@ -33,6 +33,7 @@ from holdfast._sdk.host_calls import HostCalls
 from holdfast._sdk.list_calls import ListCalls
 from holdfast._sdk.log_position import LogPosition
 from holdfast._sdk.reconnect import LinkCallback, Outage
+from holdfast._sdk.schedule_calls import ScheduleCalls
 from holdfast._sdk.shell_calls import ShellCalls
 from holdfast._sdk.transport import ended_early, fresh_id, options
 from holdfast._sdk.web_calls import WebCalls
@@ -116,6 +117,7 @@ class Client(HostCalls, HangCalls, ListCalls, ShellCalls, FaultCalls):
         self._hosts = cast("host_pb2_grpc.HostServiceAsyncStub", host_pb2_grpc.HostServiceStub(self._channel))
         self.access = AccessCalls(self._channel, self.settings)
         self.secrets = SecretCalls(self._channel, self.settings)
+        self.schedules = ScheduleCalls(self._channel, self.settings)
         self.web = WebCalls(self._channel, self.settings)
         self._hangs = cast("hang_pb2_grpc.HangServiceAsyncStub", hang_pb2_grpc.HangServiceStub(self._channel))
         self._cluster = cast(
@@ -182,13 +184,18 @@ class Client(HostCalls, HangCalls, ListCalls, ShellCalls, FaultCalls):
         request_id: str | None = None,
         on_warning: Callable[[str], None] | None = None,
         on_motd: Callable[[access_pb2.Motd], None] | None = None,
+        template: str = "",
+        patch: str = "",
     ) -> job_pb2.CustomJob:
         """Submit a job; it survives power loss once this returns. The same ``request_id`` creates one job only.
 
         ``on_warning`` gets a sentence for each field that is kept but changes nothing on a bare host; ``on_motd`` the
-        message of the day, where there is one.
+        message of the day, where there is one. With a ``template`` (``NAME`` or ``NAME@3``) the job says its project
+        alone, and ``patch`` is a JSON merge patch of the template.
         """
-        request = job_pb2.CreateJobRequest(request_id=request_id or fresh_id(), job=as_proto(job))
+        request = job_pb2.CreateJobRequest(
+            request_id=request_id or fresh_id(), job=as_proto(job), template=template, patch=patch
+        )
         created = await self._unary(self._jobs.CreateJob, request)
         if on_warning is not None:
             for warning in created.warnings:

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.access import access_message
+from holdfast_controller.core.messages.schedules import schedule_message
 from holdfast_controller.core.messages.shares import share_message
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.recovery import related_in_words
@@ -62,6 +63,17 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return access_message(event)
         case ev.SecretSet() | ev.SecretRemoved() | ev.MotdSet():
             return access_message(event)
+        case (
+            ev.ScheduleCreated()
+            | ev.ScheduleFired()
+            | ev.ScheduleLeftOut()
+            | ev.SchedulePaused()
+            | ev.ScheduleResumed()
+            | ev.ScheduleRemoved()
+            | ev.TemplateCreated()
+            | ev.TemplateRemoved()
+        ):
+            return schedule_message(event)
         case ev.ShareSet() | ev.GuaranteeSet() | ev.HalfLifeSet():
             return share_message(event)
         case ev.JobSubmitted():

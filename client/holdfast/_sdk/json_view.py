@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from google.protobuf import json_format
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from holdfast.v1 import access_pb2, cluster_pb2, host_pb2, job_pb2, spec_pb2, web_pb2
+from holdfast.v1 import access_pb2, cluster_pb2, host_pb2, job_pb2, schedule_pb2, spec_pb2, web_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -178,6 +178,25 @@ def status(message: cluster_pb2.GetStatusResponse) -> Json:
 def shares(message: cluster_pb2.ListSharesResponse) -> Json:
     """How projects stand in fair share."""
     return _printed(message)
+
+
+def schedule(message: schedule_pb2.Schedule) -> Json:
+    """A schedule, with its job where the message has it."""
+    return _printed(message, job=job_file(message.job) if message.HasField("job") else None)
+
+
+def template(message: schedule_pb2.Template) -> Json:
+    """A version of a template, with its job where the message has it."""
+    return _printed(message, job=job_file(message.job) if message.HasField("job") else None)
+
+
+def job_file(message: job_pb2.CustomJob) -> Json:
+    """A job that was not submitted, as a job file has it."""
+    found: Json = {"displayName": message.display_name, "jobSpec": spec(message.job_spec)}
+    for key, value in (("labels", message.labels), ("annotations", message.annotations)):
+        if value:
+            found[key] = dict(value)
+    return found | ({"project": message.project} if message.project else {})
 
 
 def goodput(job_id: str, message: job_pb2.GetGoodputResponse) -> Json:

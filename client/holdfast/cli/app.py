@@ -30,7 +30,9 @@ from holdfast.cli.jobs.guard import guard
 from holdfast.cli.jobs.jobs import job, ps
 from holdfast.cli.jobs.logs import logs
 from holdfast.cli.jobs.run import run
+from holdfast.cli.jobs.schedules import schedule
 from holdfast.cli.jobs.submit import submit
+from holdfast.cli.jobs.templates import template
 from holdfast.cli.jobs.waiting import wait
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.console import Console, say_text, show_fault
@@ -105,6 +107,8 @@ for _command in (
     run,
     guard,
     submit,
+    schedule,
+    template,
     ps,
     logs,
     wait,

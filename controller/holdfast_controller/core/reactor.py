@@ -43,16 +43,19 @@ from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.scheduling.expiry import on_expired
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.place import on_waited
+from holdfast_controller.core.scheduling.recurring import on_due, on_schedule
 from holdfast_controller.core.scheduling.schedule import place_queue, schedulable_hosts
 from holdfast_controller.core.scheduling.shared_queue_view import SharedQueueView
-from holdfast_controller.core.scheduling.shares import note_half_life, on_guarantee, on_share
+from holdfast_controller.core.scheduling.shares import note_half_life, on_share_command
 from holdfast_controller.core.scheduling.submit import on_submission
+from holdfast_controller.core.scheduling.templates import on_template
 from holdfast_controller.core.step import commands
+from holdfast_controller.core.step import schedule_commands as planned
 from holdfast_controller.core.step.actions import Assign, Note
-from holdfast_controller.core.step.assignment import holds, released
+from holdfast_controller.core.step.assignment import has_left, holds, released
 from holdfast_controller.core.step.commands import Input
 from holdfast_controller.core.step.idempotency import on_once
-from holdfast_controller.core.step.share_commands import GuaranteeAsked
+from holdfast_controller.core.step.share_commands import GuaranteeAsked, ShareAsked
 from holdfast_controller.core.step.step import Decision, Policies, Step
 from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer, Timers, UserTimer
 
@@ -160,10 +163,12 @@ class Reactor:
                 sign_in.on_allowance(step, incoming)
             case commands.MotdAsked():
                 motd.on_motd(step, incoming)
-            case commands.ShareAsked():
-                on_share(step, incoming)
-            case GuaranteeAsked():
-                on_guarantee(step, incoming)
+            case ShareAsked() | GuaranteeAsked():
+                on_share_command(step, incoming)
+            case planned.ScheduleAsked() | planned.SchedulePauseAsked() | planned.ScheduleRemovalAsked():
+                on_schedule(step, incoming)
+            case planned.TemplateAsked() | planned.TemplateRemovalAsked():
+                on_template(step, incoming)
             case commands.HostConnected():
                 sessions.on_connected(step, incoming)
                 for report in incoming.places:
@@ -297,7 +302,7 @@ class Reactor:
         if key in presence.forgetting:
             if state is ReportedState.EMPTY:
                 presence.forgetting.discard(key)
-        elif presence.session is not None and _has_left(job, index, host):
+        elif presence.session is not None and has_left(job, index, host):
             presence.forgetting.add(key)
             step.do(Assign(host, presence.session, released(self.cluster, job, index)))
 
@@ -345,6 +350,8 @@ class Reactor:
                     reconcile.end_if_all_told(step)
                 case ClusterTimer.RETENTION:
                     deletion.on_retention(step)
+                case ClusterTimer.SCHEDULES:
+                    on_due(step)
                 case _:
                     assert_never(kind)
 
@@ -391,9 +398,3 @@ class Reactor:
                 on_expired(step, job, schedulable_hosts(self.cluster))
             case _:
                 assert_never(kind)
-
-
-def _has_left(job: Job, index: int, host: str) -> bool:
-    """Whether the worker was on the host and has left it for good."""
-    was_here = any(attempt.places[index].host == host for attempt in job.attempts)
-    return was_here and (job.terminal or index in job.placement.fenced or job.places[index].host != host)

@@ -31,6 +31,7 @@ from holdfast_controller.core.step.step import Decision, Entry, Policies
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.recent_changes import RecentChanges
 from holdfast_controller.shell.store.records import Record
+from holdfast_controller.shell.store.snapshots import changed_entities
 from holdfast_controller.shell.store.store import Store
 from holdfast_controller.shell.store.stored_bytes import StoredBytes
 
@@ -367,16 +368,8 @@ class Driver:
         if sequence < self._snapshot_at and len(self._dirty) < SNAPSHOT_ENTITIES:
             return None
         self._snapshot_at = sequence + SNAPSHOT_EVERY
-        jobs = self.cluster.jobs
-        changed = [name for kind, _, name in (e.partition("/") for e in self._dirty) if kind == "job"]
-        entities = [(f"job/{name}", codec.dump_entity(jobs[name]) if name in jobs else "") for name in changed]
-        # A job's events change its hosts too.
-        for name in self.cluster.dirty_hosts:
-            host = self.cluster.hosts.get(name)
-            entities.append((f"host/{name}", "" if host is None else codec.dump_entity(host)))
-        entities += [(codec.name_of(e), codec.dump_entity(e)) for e in (self.cluster.people, self.cluster.shares)]
+        entities = changed_entities(self.cluster, self._dirty)
         self._dirty = set()
-        self.cluster.dirty_hosts.clear()
         return sequence, entities
 
 

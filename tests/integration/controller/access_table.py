@@ -69,6 +69,14 @@ ClusterService/GetMetrics               -    -        D       U    D      D     
 BundleService/GetBundle                 -    -        D       U    D      D         +     +     D    D      +
 BundleService/UploadBundle              -    -        D       U    D      D         +     +     D    D      +
 BundleService/FetchBundle               -    -        D       U    D      D         D     D     D    D      D
+ScheduleService/CreateSchedule          -    -        D       U    D      D         +     +     D    D      +
+ScheduleService/ListSchedules           -    -        D       U    +      +         +     +     D    D      +
+ScheduleService/PauseSchedule           -    -        D       U    D      D         +     +     D    D      +
+ScheduleService/ResumeSchedule          -    -        D       U    D      D         +     +     D    D      +
+ScheduleService/RemoveSchedule          -    -        D       U    D      D         +     +     D    D      +
+ScheduleService/CreateTemplate          -    -        D       U    D      D         +     +     D    D      +
+ScheduleService/ListTemplates           -    -        D       U    +      +         +     +     D    D      +
+ScheduleService/RemoveTemplate          -    -        D       U    D      D         +     +     D    D      +
 SecretService/SetSecret                 -    -        D       U    D      D         +     +     D    D      +
 SecretService/ListSecrets               -    -        D       U    D      D         +     +     D    D      +
 SecretService/RemoveSecret              -    -        D       U    D      D         +     +     D    D      +

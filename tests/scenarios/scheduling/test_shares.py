@@ -25,6 +25,7 @@ from holdfast_controller.core.scheduling.shares import LEAST, MOST, ProjectShare
 from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.share_commands import ShareAsked
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.store import codec
 
@@ -33,7 +34,7 @@ DAY_S = 24 * HOUR_S
 
 
 def weigh(world: World, project: str, weight: float | None) -> list[str]:
-    told = world.step(st.ShareAsked(1, "root", project, weight))
+    told = world.step(ShareAsked(1, "root", project, weight))
     last = world.sent[-1]
     if isinstance(last, act.Refuse):
         assert isinstance(last.error, InvalidInput)
@@ -280,7 +281,7 @@ def test_projects_that_count_for_nothing_any_more_are_forgotten() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_two_projects_converge_to_their_weights_within_three_half_lives(seed: int) -> None:
     play = Play(seed)
-    play.feed(st.ShareAsked(0, "root", "a", 2.0))
+    play.feed(ShareAsked(0, "root", "a", 2.0))
     play.run(DAY_S, "b")
     play.run(3 * DAY_S, "a", "b")
     found = {each.project: each for each in project_shares(play.cluster, Wall(play.at + 1e6))}
@@ -303,7 +304,7 @@ def test_without_weights_the_same_jobs_start_as_they_came() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_use_equals_a_recount_from_the_log_and_is_the_same_after_a_restart(seed: int) -> None:
     play = Play(seed)
-    play.feed(st.ShareAsked(0, "root", "a", 2.0))
+    play.feed(ShareAsked(0, "root", "a", 2.0))
     snapshot = ""
     for _ in range(6):
         play.run(play.dice.uniform(HOUR_S, 8 * HOUR_S), *"abc"[: play.dice.randrange(1, 4)])

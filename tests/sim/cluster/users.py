@@ -12,7 +12,7 @@ from holdfast.hang.thresholds import Action
 from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.step import commands as st
-from holdfast_controller.core.step.share_commands import GuaranteeAsked
+from holdfast_controller.core.step.share_commands import GuaranteeAsked, ShareAsked
 
 if TYPE_CHECKING:
     from tests.sim.cluster.controller import Controller
@@ -139,7 +139,7 @@ class Users:
 
     def weigh(self, project: str, weight: float | None) -> None:
         """Give a project a weight in fair share, or none."""
-        self.ask(f"weight of {project}", lambda token: st.ShareAsked(token, "bob", project, weight))
+        self.ask(f"weight of {project}", lambda token: ShareAsked(token, "bob", project, weight))
 
     def guarantee(self, project: str, gpus: int) -> None:
         """Guarantee a project GPUs, or none."""

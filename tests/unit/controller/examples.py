@@ -25,6 +25,7 @@ from holdfast_controller.core.model.hosts.host import (
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Started
+from holdfast_controller.core.model.schedules import JobPlan, Overlap
 from holdfast_controller.core.model.underuse import UnderuseAction
 
 XID_79 = GpuFault("Xid 79 (fallen off the bus)", Repair.REBOOT, Wall(0.4))
@@ -126,6 +127,39 @@ SHARE_EVENTS: list[ev.ClusterEvent] = [
     ev.GuaranteeSet(at=Wall(0.998), project="speech", gpus=1, by="ann"),
     ev.GuaranteeSet(at=Wall(0.999), project="speech", gpus=0, by="ann"),
 ]
+_NIGHTLY = {"project": "vision", "name": "nightly"}
+PLAN_EVENTS: list[ev.Event] = [
+    ev.TemplateCreated(**_NIGHTLY, at=Wall(0.9991), version=1, job_json="{}", by="ann"),
+    ev.TemplateCreated(**_NIGHTLY, at=Wall(0.9992), version=2, job_json='{"a": 1}', by="bob"),
+    ev.ScheduleCreated(
+        **_NIGHTLY,
+        at=Wall(0.9993),
+        owner="ann",
+        cron="0 3 * * *",
+        time_zone="Europe/Berlin",
+        overlap=Overlap.REPLACE,
+        deadline_s=60.0,
+        plan=JobPlan(display_name="n", gang=Gang((Pool(1, Task(("true",))),)), spec_json="{}", labels={"a": "b"}),
+    ),
+    ev.SchedulePaused(**_NIGHTLY, at=Wall(0.9994), by="ann"),
+    ev.ScheduleResumed(**_NIGHTLY, at=Wall(0.9995), by="ann"),
+    ev.ScheduleFired(**_NIGHTLY, at=Wall(0.9996), due=Wall(0.99955), job_id="n-1", first_due=Wall(0.99955)),
+    ev.ScheduleLeftOut(**_NIGHTLY, at=Wall(0.9997), due=Wall(0.9997), first_due=Wall(0.9996), why="full"),
+    ev.ScheduleCreated(
+        project="vision",
+        name="gone",
+        at=Wall(0.99971),
+        owner="ann",
+        cron="@daily",
+        time_zone="UTC",
+        overlap=Overlap.FORBID,
+        deadline_s=0.0,
+        plan=JobPlan(display_name="n", gang=Gang((Pool(1, Task(("true",))),)), spec_json="{}"),
+    ),
+    ev.ScheduleRemoved(project="vision", name="gone", at=Wall(0.99972), by="ann"),
+    ev.TemplateCreated(project="vision", name="gone", at=Wall(0.99973), version=1, job_json="{}", by="ann"),
+    ev.TemplateRemoved(project="vision", name="gone", at=Wall(0.99974), by="ann"),
+]
 CLUSTER_EVENT = ev.CommonCauseNoticed(
     at=Wall(30.0), sentence="2 hosts wait for storage at /data", jobs=("a", "b"), mount="/data", hosts=("h1", "h2")
 )
@@ -215,6 +249,7 @@ EVENTS: list[ev.Event] = [
     *RESTORED,
     *DELETED,
     *SHARE_EVENTS,
+    *PLAN_EVENTS,
 ]
 
 

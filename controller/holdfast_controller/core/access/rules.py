@@ -10,6 +10,7 @@ roles in projects. A rule says which kinds may call, and of users which role it 
 - for **one's own job** that role, for another user's the role of admin in the job's project, or, where a call acts with
   the rights of the job's account, none at all;
 - for **one's own** of what isn't in a project that role anywhere, for other users' that of admin over all projects;
+- for **one's own schedule or template** that role in its project, for another user's that of admin there;
 - for **one's own secret** that role anywhere, for a project's the role of admin there, for other users' that of
   admin over all projects.
 
@@ -42,6 +43,7 @@ class Where(enum.Enum):
     OWN_JOB_ONLY = "own job, whatever the role"
     SECRET = "own secret"
     OWN = "own"
+    PLAN = "own schedule or template"
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,14 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.SecretService/SetSecret": _user(Role.USER, Where.SECRET, changes=True),
     "holdfast.v1.SecretService/ListSecrets": _user(Role.USER, Where.SECRET),
     "holdfast.v1.SecretService/RemoveSecret": _user(Role.USER, Where.SECRET, changes=True),
+    "holdfast.v1.ScheduleService/CreateSchedule": _user(Role.USER, Where.NEW_JOB, changes=True),
+    "holdfast.v1.ScheduleService/ListSchedules": _LOOK_AROUND,
+    "holdfast.v1.ScheduleService/PauseSchedule": _user(Role.USER, Where.PLAN, changes=True),
+    "holdfast.v1.ScheduleService/ResumeSchedule": _user(Role.USER, Where.PLAN, changes=True),
+    "holdfast.v1.ScheduleService/RemoveSchedule": _user(Role.USER, Where.PLAN, changes=True),
+    "holdfast.v1.ScheduleService/CreateTemplate": _user(Role.USER, Where.NEW_JOB, changes=True),
+    "holdfast.v1.ScheduleService/ListTemplates": _LOOK_AROUND,
+    "holdfast.v1.ScheduleService/RemoveTemplate": _user(Role.USER, Where.PLAN, changes=True),
     "holdfast.v1.AgentService/Session": _HOST,
     "holdfast.v1.AgentService/Transfer": _HOST,
     "holdfast.v1.AccessService/GetCaller": _user(None, Where.CLUSTER),
@@ -163,7 +173,7 @@ class Caller:
 
 @dataclass(frozen=True)
 class Target:
-    """The job, secret or session that a call is about; empty for other calls.
+    """The job, secret, schedule or such that a call is about; empty for other calls.
 
     ``owner`` is None where there is no such job (yet), and empty for a secret or session of the caller's own.
     """
@@ -256,6 +266,8 @@ def _user_refusal(registry: Registry, rule: Rule, user: str, target: Target) -> 
             return Denied(f"{user} may not submit jobs to project {target.project}.", fix=_has(user, grants))
         case Where.JOB | Where.OWN_JOB | Where.OWN_JOB_ONLY:
             return _job_refusal(grants, needed, rule.where, user, target)
+        case Where.PLAN:
+            return _plan_refusal(grants, needed, user, target)
         case Where.SECRET:
             return _secret_refusal(grants, needed, user, target)
         case Where.OWN:
@@ -279,6 +291,19 @@ def _job_refusal(
         return None
     problem = f"This takes the role of {_word(needed)} in project {target.project}."
     return Denied(problem, fix=_has(user, grants))
+
+
+def _plan_refusal(grants: Mapping[str, Role], needed: Role, user: str, target: Target) -> HoldfastError | None:
+    """The refusal for a schedule or template; one that isn't there is refused by the call itself."""
+    role = role_in(grants, target.project)
+    if not _covers(role, needed):
+        return Denied(
+            f"This takes the role of {_word(needed)} in project {target.project}.", fix=_has(user, grants)
+        )
+    if target.owner and target.owner != user and role is not Role.ADMIN:
+        problem = f"It is {target.owner}'s; only its owner and admins may do that."
+        return Denied(problem, fix=_has(user, grants))
+    return None
 
 
 def _secret_refusal(grants: Mapping[str, Role], needed: Role, user: str, target: Target) -> HoldfastError | None:

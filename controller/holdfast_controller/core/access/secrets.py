@@ -14,6 +14,7 @@ from holdfast_controller.core.events import access as ev
 from holdfast_controller.core.events.access import holder_in_words
 from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.step.access_commands import SecretGiven, SecretRemovalAsked
 from holdfast_controller.core.step.actions import KeepSecret, Refuse, Reply
 from holdfast_controller.core.step.step import Step
@@ -73,15 +74,15 @@ def holder_of(people: People, owner: str, project: str, name: str) -> str:
 
 
 def users_of(cluster: Cluster, holder: str, name: str) -> list[str]:
-    """Ids of the jobs that have not ended and name the secret, oldest first."""
-    return [
-        job.id
-        for job in cluster.jobs.values()
-        if not job.terminal
-        and any(
-            (each.holder, each.secret) == (holder, name) for pool in job.gang.pools for each in pool.task.secrets
+    """Ids of the jobs that have not ended and name the secret, oldest first, and schedules whose jobs do."""
+
+    def named_in(gang: Gang) -> bool:
+        return any(
+            (each.holder, each.secret) == (holder, name) for pool in gang.pools for each in pool.task.secrets
         )
-    ]
+
+    jobs = [job.id for job in cluster.jobs.values() if not job.terminal and named_in(job.gang)]
+    return jobs + [f"schedule {key}" for key, each in cluster.schedules.items() if named_in(each.plan.gang)]
 
 
 def is_name(name: str) -> bool:

@@ -103,6 +103,16 @@ from holdfast_controller.core.events.restore import OrphanFound as OrphanFound
 from holdfast_controller.core.events.restore import OrphanGone as OrphanGone
 from holdfast_controller.core.events.restore import OrphanStopRequested as OrphanStopRequested
 from holdfast_controller.core.events.restore import ReconciliationEnded as ReconciliationEnded
+from holdfast_controller.core.events.schedules import ScheduleCreated as ScheduleCreated
+from holdfast_controller.core.events.schedules import ScheduleEvent as ScheduleEvent
+from holdfast_controller.core.events.schedules import ScheduleFired as ScheduleFired
+from holdfast_controller.core.events.schedules import ScheduleLeftOut as ScheduleLeftOut
+from holdfast_controller.core.events.schedules import SchedulePaused as SchedulePaused
+from holdfast_controller.core.events.schedules import ScheduleRemoved as ScheduleRemoved
+from holdfast_controller.core.events.schedules import ScheduleResumed as ScheduleResumed
+from holdfast_controller.core.events.schedules import TemplateCreated as TemplateCreated
+from holdfast_controller.core.events.schedules import TemplateEvent as TemplateEvent
+from holdfast_controller.core.events.schedules import TemplateRemoved as TemplateRemoved
 from holdfast_controller.core.events.shares import GuaranteeSet as GuaranteeSet
 from holdfast_controller.core.events.shares import HalfLifeSet as HalfLifeSet
 from holdfast_controller.core.events.shares import ShareSet as ShareSet
@@ -171,4 +181,4 @@ ClusterEvent = (
     | GuaranteeSet
     | HalfLifeSet
 )
-Event = JobEvent | HostEvent | OrphanEvent | PeopleEvent | ClusterEvent
+Event = JobEvent | HostEvent | OrphanEvent | PeopleEvent | ClusterEvent | ScheduleEvent | TemplateEvent

@@ -29,6 +29,7 @@ from holdfast_controller.core.fold.restore import (
     fold_job_reconciliation,
     fold_orphan,
 )
+from holdfast_controller.core.fold.schedules import fold_planned
 from holdfast_controller.core.fold.shares import fold_shares
 from holdfast_controller.core.fold.underuse import close_underuse, fold_underuse
 from holdfast_controller.core.goodput import fold as goodput
@@ -48,6 +49,9 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
     """Apply ``event`` and count it."""
     cluster.sequence += 1
     cluster.shares.at = event.at
+    if isinstance(event, ev.ScheduleEvent | ev.TemplateEvent):
+        fold_planned(cluster, event)
+        return
     match event:
         case (
             ev.GpuCleared()

@@ -105,16 +105,17 @@ def on_cancel(step: Step, asked: CancelAsked) -> None:
                 find_job(step, asked.token, job.id)
                 return
         for job in elements:
-            _cancel(step, job, asked.by)
+            cancel(step, job, asked.by)
         step.do(Reply(asked.token, array.first))
         return
     found = find_job(step, asked.token, asked.job_id)
     if found is not None:
-        _cancel(step, found, asked.by)
+        cancel(step, found, asked.by)
         step.do(Reply(asked.token, found.id))
 
 
-def _cancel(step: Step, job: Job, by: str) -> None:
+def cancel(step: Step, job: Job, by: str) -> None:
+    """Cancel a job, unless it has ended or is ending."""
     if not job.terminal and job.outcome is None:
         step.emit(ev.CancelRequested(job_id=job.id, at=step.now.wall, by=by))
         end(step, job, JobState.CANCELLED, JobError(CANCELLED, f"The job was cancelled by {by}."))

@@ -18,6 +18,7 @@ from holdfast_controller.core.messages.restore import (
     job_reconciliation_message,
     orphan_message,
 )
+from holdfast_controller.core.messages.schedules import schedule_message
 from holdfast_controller.core.messages.shares import share_message
 from holdfast_controller.core.model.exits import shown_raised
 from holdfast_controller.core.model.job import Job, Leaving
@@ -28,6 +29,8 @@ from holdfast_controller.core.model.underuse import Underuse, UnderuseAction
 
 def message_of(event: ev.Event, job: Job | None) -> str:
     """The sentence for ``event``; ``job`` is in the state right after it."""
+    if isinstance(event, ev.ScheduleEvent | ev.TemplateEvent):
+        return schedule_message(event)
     match event:
         case (
             ev.RoleGranted()

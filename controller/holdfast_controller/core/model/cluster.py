@@ -24,6 +24,7 @@ from holdfast_controller.core.model.purged import PurgedJobs
 from holdfast_controller.core.model.queue import Queue
 from holdfast_controller.core.model.run_times import RunTimes
 from holdfast_controller.core.model.runtime import Runtime
+from holdfast_controller.core.model.schedules import Schedule, Template
 from holdfast_controller.core.model.shares import Shares
 
 if TYPE_CHECKING:
@@ -61,8 +62,16 @@ class Cluster:
     """By waiting job: its first projected start. Not in the log: a controller that starts projects again."""
     run_times: RunTimes = field(default_factory=RunTimes)
     shares: Shares = field(default_factory=Shares)
+    schedules: dict[str, Schedule] = field(default_factory=dict)
+    """By PROJECT/NAME."""
+    templates: dict[str, Template] = field(default_factory=dict)
+    """By PROJECT/NAME."""
+    next_runs: dict[str, Wall | None] = field(default_factory=dict)
+    """By schedule that is active: when it is due next, once that was looked up; None: never again."""
     dirty_hosts: set[str] = field(default_factory=set)
     """Hosts that have changed since the last snapshot."""
+    dirty_plans: set[str] = field(default_factory=set)
+    """Schedules and templates that have changed since the last snapshot, as ``schedule/KEY`` and ``template/KEY``."""
     free_capacity: FreeCapacity = field(default_factory=FreeCapacity)
     can_fit: set[str] = field(default_factory=set)
     """Shapes of gangs that all hosts together can hold when they are empty."""

@@ -40,7 +40,15 @@ class ProjectShare:
     borrowed: int
 
 
-def on_share(step: Step, asked: ShareAsked) -> None:
+def on_share_command(step: Step, asked: ShareAsked | GuaranteeAsked) -> None:
+    """Set what an admin gives a project."""
+    if isinstance(asked, ShareAsked):
+        _set_weight(step, asked)
+    else:
+        _set_guarantee(step, asked)
+
+
+def _set_weight(step: Step, asked: ShareAsked) -> None:
     """Set a project's weight, or clear it. The queue has another order at once."""
     weights = step.cluster.shares.weights
     if (wrong := _violation(asked, weights)) is not None:
@@ -65,7 +73,7 @@ def _violation(asked: ShareAsked, weights: dict[str, float]) -> Violation | None
     return None
 
 
-def on_guarantee(step: Step, asked: GuaranteeAsked) -> None:
+def _set_guarantee(step: Step, asked: GuaranteeAsked) -> None:
     """Guarantee a project GPUs, or take that back. What it claims from others it claims at once."""
     guarantees = step.cluster.shares.guarantees
     if (wrong := _wrong_guarantee(asked, guarantees, step.policies.quotas)) is not None:

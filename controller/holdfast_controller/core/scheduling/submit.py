@@ -40,20 +40,32 @@ MOST_ARRAY_CHARS = 32 << 20
 
 def on_submission(step: Step, asked: JobSubmission) -> None:
     """Accept a job, or an array of them, or refuse it with a reason; ``on_once`` answers repeated requests."""
+    jobs = make(step, asked)
+    if isinstance(jobs, HoldfastError):
+        step.do(Refuse(asked.token, jobs))
+        return
+    step.do(Reply(asked.token, jobs[0].id))
+    seek_hosts(step, jobs)
+
+
+def make(step: Step, asked: JobSubmission) -> list[Job] | HoldfastError:
+    """The jobs of a submission, in the state and the log, or why there are none. They look for no hosts yet."""
     cluster = step.cluster
     try:
         account = account_for(asked.owner, asked.gang.account, cluster.people, step.policies)
     except AccountDenied as denied:
-        step.do(Refuse(asked.token, denied))
-        return
+        return denied
     if account != asked.gang.account:
         asked = replace(asked, gang=asked.gang.running_as(account))
     refused = refusal(cluster, asked, step.policies)
     if refused is not None:
-        step.do(Refuse(asked.token, refused))
-        return
-    jobs = [_submit(step, asked, job_id, gang) for job_id, gang in _made(asked)]
-    step.do(Reply(asked.token, jobs[0].id))
+        return refused
+    return [_submit(step, asked, job_id, gang) for job_id, gang in _made(asked)]
+
+
+def seek_hosts(step: Step, jobs: list[Job]) -> None:
+    """Let new jobs start, if they may, and say of the first one that doesn't why it waits."""
+    cluster = step.cluster
     waiting = [job for job in jobs if job.id in cluster.queue]
     if not waiting:
         return

@@ -126,3 +126,9 @@ def holds(cluster: Cluster, job: Job, index: int, host: str) -> bool:
     """Whether the worker is placed on ``host`` and holds its share there."""
     placed = index < len(job.places) and job.places[index].host == host and index not in job.placement.fenced
     return placed and place_key(job.id, index) in cluster.hosts[host].allocations
+
+
+def has_left(job: Job, index: int, host: str) -> bool:
+    """Whether the worker was on the host and has left it for good."""
+    was_here = any(attempt.places[index].host == host for attempt in job.attempts)
+    return was_here and (job.terminal or index in job.placement.fenced or job.places[index].host != host)

@@ -14,6 +14,7 @@ from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.exits import ExitReported as ExitReported
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.hosts.host import Inventory
+from holdfast_controller.core.step import schedule_commands, share_commands
 from holdfast_controller.core.step.access_commands import AccessCommand as AccessCommand
 from holdfast_controller.core.step.access_commands import AccountsAsked as AccountsAsked
 from holdfast_controller.core.step.access_commands import EnrolAsked as EnrolAsked
@@ -33,8 +34,6 @@ from holdfast_controller.core.step.host_commands import FenceFailed as FenceFail
 from holdfast_controller.core.step.host_commands import ShutdownAnnounced as ShutdownAnnounced
 from holdfast_controller.core.step.injection_commands import InjectionAsked as InjectionAsked
 from holdfast_controller.core.step.injection_commands import InjectionFailed as InjectionFailed
-from holdfast_controller.core.step.share_commands import ShareAsked as ShareAsked
-from holdfast_controller.core.step.share_commands import ShareCommand as ShareCommand
 from holdfast_controller.core.step.step import Policies
 
 
@@ -393,7 +392,8 @@ Input = (
     | NotificationFailed
     | CertificateEnds
     | AccessCommand
-    | ShareCommand
+    | share_commands.ShareCommand
+    | schedule_commands.ScheduleCommand
     | TimePassed
     | StoodStill
     | PoliciesChanged

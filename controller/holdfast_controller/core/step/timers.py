@@ -69,6 +69,8 @@ class ClusterTimer(enum.StrEnum):
     """Hosts that joined after the restored backup have had time to connect."""
     RETENTION = "retention"
     """Jobs that were kept for long enough are looked for."""
+    SCHEDULES = "schedules"
+    """A run of a schedule may be due."""
 
 
 Timer = JobTimer | HostTimer | UserTimer | ClusterTimer

@@ -58,9 +58,11 @@ class StreamWords:
 
 
 def detail(method: str, request: Any) -> str:
-    """A fault, a weight or a guarantee that a call asks for, kept in the audit log beside its subject; else empty."""
+    """The part of a call that is kept in the audit log beside its subject, such as a weight; else empty."""
     if method.endswith("ClusterService/SetShare"):
         return f"weight {request.weight:g}" if request.HasField("weight") else "no weight"
+    if method.endswith("ScheduleService/CreateSchedule"):
+        return one_line(f"{request.cron} in {request.time_zone or 'UTC'}"[:COMMAND_MOST])
     if method.endswith("ClusterService/SetGuarantee"):
         return f"guarantee of {request.gpus} GPUs" if request.gpus else "no guarantee"
     if not method.endswith("JobService/InjectFault"):
@@ -99,12 +101,20 @@ class Ended:
             self._note(*outcome_of(self._context))
 
 
+def call_kind(call: str) -> str:
+    """The kind of thing that a call of ``ScheduleService`` is about."""
+    return "template" if "Template" in call else "schedule"
+
+
 def subject_of(method: str, request: Any) -> str:
     """Entity that a request names, as KIND/NAME."""
     service, _, call = method.rpartition("/")
     named = getattr(request, "id", "") or getattr(request, "name", "")
     if call in ("SetShare", "SetGuarantee"):
         return f"project/{request.project}"
+    if service.endswith(".ScheduleService"):
+        of = request.job if hasattr(request, "job") else request
+        return f"{call_kind(call)}/{of.project or DEFAULT_PROJECT}/{named}"
     if call == "CreateToken":
         kind = request.WhichOneof("subject") or "host"
         return f"{kind}/{getattr(request, kind) or '*'}"

@@ -29,11 +29,12 @@ from holdfast._daemon.metrics.series import Series
 from holdfast._security import certificate, tls
 from holdfast.errors import HoldfastError, TooMany, Unauthenticated, Unavailable
 from holdfast_controller.core.access.audit import Entry
-from holdfast_controller.core.access.rules import RULES, Caller, Registry, Target, Where, refusal
+from holdfast_controller.core.access.rules import RULES, Caller, Registry, refusal
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls import audit_words, bounds
-from holdfast_controller.shell.calls.audit_words import DEFAULT_PROJECT, Ended, StreamWords, made, subject_of
+from holdfast_controller.shell.calls.audit_words import Ended, StreamWords, made, subject_of
+from holdfast_controller.shell.calls.call_targets import target_of
 from holdfast_controller.shell.calls.caller_limits import CallRates, ConcurrencyLimits
 from holdfast_controller.shell.calls.rpc import Context
 from holdfast_controller.shell.driver import Driver
@@ -101,7 +102,7 @@ class Guard(grpc.aio.ServerInterceptor):
         that the call came from. Raises ``Denied``, ``NotFound`` for a job that the caller may not know of,
         ``Unauthenticated``, or ``InvalidInput`` for a message beyond its bounds.
         """
-        problem = refusal(self.registry, method, caller, self._target(method, request))
+        problem = refusal(self.registry, method, caller, target_of(self._driver.cluster, method, request))
         if problem is None and isinstance(request, Message):
             problem = _exceeded(request)
         if problem is not None:
@@ -158,7 +159,7 @@ class Guard(grpc.aio.ServerInterceptor):
     def access_changed(self, party: str) -> None:
         """End the party's open streams that it may not read any more."""
         for stream in list(self._streams.get(party, ())):
-            target = self._target(stream.method, stream.request)
+            target = target_of(self._driver.cluster, stream.method, stream.request)
             problem = refusal(self.registry, stream.method, stream.caller, target)
             if problem is not None:
                 log.info("stream.cancelled", party=party, method=stream.method)
@@ -301,28 +302,6 @@ class Guard(grpc.aio.ServerInterceptor):
             self._streams[caller.party].discard(stream)
             if not self._streams[caller.party]:
                 del self._streams[caller.party]
-
-    def _target(self, method: str, request: Any) -> Target:
-        rule = RULES.get(method)
-        if rule is None or request is None:
-            return Target()
-        match rule.where:
-            case Where.NEW_JOB:
-                return Target(project=request.job.project or DEFAULT_PROJECT)
-            case Where.JOB | Where.OWN_JOB | Where.OWN_JOB_ONLY:
-                cluster = self._driver.cluster
-                array = cluster.arrays.get(request.id)
-                job = cluster.jobs.get(request.id if array is None else array.first)
-                if job is None or job.deleted:
-                    return Target(request.id)
-                return Target(request.id, job.gang.project, job.owner)
-            case Where.SECRET | Where.OWN:
-                everybodys = "*" if getattr(request, "all", False) else ""
-                return Target(
-                    project=getattr(request, "project", ""), owner=everybodys or getattr(request, "user", "")
-                )
-            case _:
-                return Target()
 
 
 def caller_of(context: tls.Certified) -> Caller | None:

@@ -26,6 +26,8 @@ from holdfast.v1 import (
     host_pb2_grpc,
     job_pb2,
     job_pb2_grpc,
+    schedule_pb2,
+    schedule_pb2_grpc,
     secret_pb2,
     secret_pb2_grpc,
     web_pb2,
@@ -49,6 +51,7 @@ from holdfast_controller.shell.services.hang_service import HangService
 from holdfast_controller.shell.services.host_pacing import HostPacing
 from holdfast_controller.shell.services.host_service import HostService
 from holdfast_controller.shell.services.job_service import JobService
+from holdfast_controller.shell.services.schedule_service import ScheduleService
 from holdfast_controller.shell.services.secret_service import SecretService
 from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store.series.store import SeriesStore
@@ -66,6 +69,7 @@ SERVICES = (
     access_pb2.DESCRIPTOR.services_by_name["AccessService"].full_name,
     bundle_pb2.DESCRIPTOR.services_by_name["BundleService"].full_name,
     secret_pb2.DESCRIPTOR.services_by_name["SecretService"].full_name,
+    schedule_pb2.DESCRIPTOR.services_by_name["ScheduleService"].full_name,
     cluster_pb2.DESCRIPTOR.services_by_name["ClusterService"].full_name,
     web_pb2.DESCRIPTOR.services_by_name["WebService"].full_name,
 )
@@ -124,6 +128,8 @@ def build(
     agents = AgentService(driver, transfers, vault, pacing)
     agent_pb2_grpc.add_AgentServiceServicer_to_server(agents, server)
     secret_pb2_grpc.add_SecretServiceServicer_to_server(SecretService(driver, guard, vault), server)
+    schedules = ScheduleService(driver, jobs, config.cluster)
+    schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(schedules, server)
     access = AccessService(driver, guard, audit, enrolment, config.cluster)
     access_pb2_grpc.add_AccessServiceServicer_to_server(access, server)
     web_pb2_grpc.add_WebServiceServicer_to_server(browsers, server)
@@ -136,6 +142,7 @@ def build(
         "HostService": hosts,
         "ClusterService": whole,
         "AccessService": access,
+        "ScheduleService": schedules,
         "WebService": browsers,
     }
     return server, health_servicer, jobs, {f"holdfast.v1.{name}": servicer for name, servicer in over_http.items()}

@@ -73,6 +73,11 @@ async def job(request: Request) -> job_pb2.CustomJob:
     return await apart(_read_job, text)
 
 
+async def patch(request: Request) -> str:
+    """The JSON merge patch in the body, empty without one. Raises ``Refusal``."""
+    return await body(request) if has_body(request) else ""
+
+
 def _read_job(text: str) -> job_pb2.CustomJob:
     return spec.job_to_proto(spec.parse(spec_text.load_json(text, source=WHAT), what=WHAT))
 

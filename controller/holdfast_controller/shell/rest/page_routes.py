@@ -19,8 +19,9 @@ from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import access_pb2, cluster_pb2, hang_pb2, host_pb2, job_pb2, web_pb2
 from holdfast_controller.shell.rest import body, streams
 from holdfast_controller.shell.rest.calls import Calls
+from holdfast_controller.shell.rest.context import context_of
 from holdfast_controller.shell.rest.errors import Json
-from holdfast_controller.shell.rest.routes import CLUSTER, HOSTS, JOBS, bounded, context_of
+from holdfast_controller.shell.rest.routes import CLUSTER, HOSTS, JOBS, bounded
 
 ACCESS = "/holdfast.v1.AccessService/"
 HANGS = "/holdfast.v1.HangService/"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -19,10 +19,14 @@ from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
 from holdfast.v1 import cluster_pb2, host_pb2, job_pb2
 from holdfast_controller.shell.calls.slices import APART_BYTES, TURNS, apart
 from holdfast_controller.shell.rest import body, streams
-from holdfast_controller.shell.rest.calls import Aborted, CallContext, Calls
+from holdfast_controller.shell.rest.calls import Aborted, Calls
+from holdfast_controller.shell.rest.context import Endpoint as Endpoint
+from holdfast_controller.shell.rest.context import bounded as bounded
+from holdfast_controller.shell.rest.context import context_of
 from holdfast_controller.shell.rest.errors import Json, Refusal, on_error
 from holdfast_controller.shell.rest.guards import Bounds, Guards
 from holdfast_controller.shell.rest.read_mask import masked, parse_mask
+from holdfast_controller.shell.rest.schedule_routes import ScheduleGate
 
 JOBS = "/holdfast.v1.JobService/"
 HOSTS = "/holdfast.v1.HostService/"
@@ -42,7 +46,6 @@ _GOODPUT_BY = {
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def routes(calls: Calls) -> list[Route]:
@@ -63,6 +66,7 @@ def routes(calls: Calls) -> list[Route]:
         ]
     return [
         *found,
+        *ScheduleGate(calls).routes(),
         Route(f"{_CUSTOM_JOBS}/{{id}}", bounded(gate.delete), methods=["DELETE"]),
         Route("/metrics", bounded(gate.metrics), methods=["GET"]),
         Route("/v1/goodput", bounded(gate.goodput), methods=["GET"]),
@@ -74,16 +78,6 @@ def routes(calls: Calls) -> list[Route]:
     ]
 
 
-def bounded(endpoint: Endpoint) -> Endpoint:
-    """The endpoint, for as many calls at once as the application has places for."""
-
-    async def within(request: Request) -> Response:
-        with request.app.state.bounds.call():
-            return await endpoint(request)
-
-    return within
-
-
 class Gate:
     """The endpoints. Each raises what ``errors.answer`` prints."""
 
@@ -91,9 +85,12 @@ class Gate:
         self._calls = calls
 
     async def create(self, request: Request) -> Response:
-        given = body.parameters(request, ("requestId", "validateOnly"))
-        project = _project(request)
-        job = await body.job(request)
+        given = body.parameters(request, ("requestId", "validateOnly", "template"))
+        project, template, patch = _project(request), body.single(given, "template"), ""
+        if template:
+            job, patch = job_pb2.CustomJob(), await body.patch(request)
+        else:
+            job = await body.job(request)
         if project not in ("", ANY):
             if job.project not in ("", project):
                 problem = f"is {job.project!r}, while the address names {project!r}"
@@ -101,9 +98,13 @@ class Gate:
             job.project = project
         only = body.truth(given, "validateOnly")
         if only:
-            found = await self._one(request, f"{JOBS}DryRunJob", job_pb2.DryRunJobRequest(job=job))
+            found = await self._one(
+                request, f"{JOBS}DryRunJob", job_pb2.DryRunJobRequest(job=job, template=template, patch=patch)
+            )
             return Json(json_view.dry_run(found))
-        message = job_pb2.CreateJobRequest(request_id=body.single(given, "requestId"), job=job)
+        message = job_pb2.CreateJobRequest(
+            request_id=body.single(given, "requestId"), job=job, template=template, patch=patch
+        )
         made = await self._one(request, f"{JOBS}CreateJob", message)
         return Json(_printed(request, made.job) | {"warnings": list(made.warnings)})
 
@@ -316,15 +317,6 @@ async def _all(messages: Iterable[M], printed: Callable[[M], T]) -> list[T]:
 async def _json(message: Message, content: Callable[[], object]) -> Response:
     """The answer for a message; a large one is written beside the event loop."""
     return await apart(lambda: Json(content())) if message.ByteSize() > APART_BYTES else Json(content())
-
-
-def context_of(request: Request) -> CallContext:
-    """The call's context: who is signed in, or the certificate of the connection's other end, and its address."""
-    signed_in: CallContext | None = getattr(request.state, "context", None)
-    if signed_in is not None:
-        return signed_in
-    peer = request.client.host if request.client else ""
-    return CallContext(request.state.uris, peer, request.state.certificate, request.state.abort)
 
 
 def _project(request: Request) -> str:

@@ -77,7 +77,9 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
 
 def in_use(cluster: Cluster) -> frozenset[str]:
     """Digests of the bundles of all jobs that have not ended."""
-    codes = (pool.task.code for job in cluster.jobs.values() if not job.terminal for pool in job.gang.pools)
+    gangs = [job.gang for job in cluster.jobs.values() if not job.terminal]
+    gangs += [schedule.plan.gang for schedule in cluster.schedules.values()]
+    codes = (pool.task.code for gang in gangs for pool in gang.pools)
     return frozenset(code.bundle for code in codes if code is not None and code.bundle)
 
 

@@ -50,6 +50,7 @@ from holdfast_controller.shell.services.rank_shells import RankShells
 from holdfast_controller.shell.services.read_logs import LogReading
 from holdfast_controller.shell.services.series import job_series
 from holdfast_controller.shell.services.spec_checks import check_code, check_secrets, unseen_dependencies
+from holdfast_controller.shell.services.templated import job_of
 from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
@@ -92,7 +93,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     @unary
     async def CreateJob(self, request: job_pb2.CreateJobRequest, context: Context) -> job_pb2.CreateJobResponse:
         owner = caller_name(context)
-        job_file, submitted = await self._submission(owner, request.job)
+        job_file, submitted = await self.submission(owner, await job_of(self._driver.cluster, request))
 
         def submission(token: int) -> JobSubmission:
             job_id = new_id(job_file.display_name, *self._taken())
@@ -106,7 +107,8 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     @unary
     async def DryRunJob(self, request: job_pb2.DryRunJobRequest, context: Context) -> job_pb2.DryRunJobResponse:
-        job_file, submitted = await self._submission(caller_name(context), request.job, sent=False)
+        wanted = await job_of(self._driver.cluster, request)
+        job_file, submitted = await self.submission(caller_name(context), wanted, sent=False)
         found = dry_run(self._driver.cluster, submitted, self._driver.reactor.policies, now())
         await self._driver.settled()
         answer = dry_run_to_proto(found, submitted.gang)
@@ -284,7 +286,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             async for chunk in chunks:
                 yield chunk
 
-    async def _submission(
+    async def submission(
         self, owner: str, wanted: job_pb2.CustomJob, *, sent: bool = True
     ) -> tuple[spec.JobFile, JobSubmission]:
         """A job as the core takes it, without an id. Raises ``InvalidSpec`` and what else refuses it before that.

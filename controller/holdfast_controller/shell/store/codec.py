@@ -20,6 +20,7 @@ from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.schedules import Schedule, Template, key_of
 from holdfast_controller.core.model.shares import Shares
 from holdfast_controller.shell.store.release_0_1 import NEWER, as_released
 
@@ -38,22 +39,20 @@ def stored_name(event_type: type[Any]) -> str:
     return _STORED_NAMES.get(event_type, event_type.__name__)
 
 
-EVENT_TYPES: dict[str, type[Any]] = {
-    stored_name(cls): cls
-    for union in (ev.JobEvent, ev.HostEvent, ev.OrphanEvent, ev.PeopleEvent, ev.ClusterEvent)
-    for cls in get_args(union)
-}
+EVENT_TYPES: dict[str, type[Any]] = {stored_name(cls): cls for cls in get_args(ev.Event)}
 VERSIONS: dict[str, int] = dict.fromkeys(EVENT_TYPES, 1) | dict.fromkeys(NEWER, 2)
 Payload = dict[str, Any]
 UPCASTS: dict[tuple[str, int], Callable[[Payload], Payload]] = {(name, 1): newer for name, newer in NEWER.items()}
 """By (type, old version): the payload of the next version."""
 
-Entity = Job | Host | People | Shares
+Entity = Job | Host | People | Shares | Schedule | Template
 _ENTITIES: dict[str, TypeAdapter[Any]] = {
     "job": TypeAdapter(Job),
     "host": TypeAdapter(Host),
     "people": TypeAdapter(People),
     "shares": TypeAdapter(Shares),
+    "schedule": TypeAdapter(Schedule),
+    "template": TypeAdapter(Template),
 }
 
 
@@ -71,11 +70,15 @@ def layout() -> str:
 
 
 def entity_of(event: ev.Event) -> str:
-    """The entity that an event is about: ``job/ID``, ``host/NAME``, ``people`` or ``cluster``."""
+    """The entity that an event is about: ``job/ID``, ``host/NAME``, ``people``, ``cluster`` and such."""
     if isinstance(event, ev.ClusterEvent):
         return "cluster"
     if isinstance(event, ev.PeopleEvent):
         return "people"
+    if isinstance(event, ev.ScheduleEvent):
+        return f"schedule/{key_of(event.project, event.name)}"
+    if isinstance(event, ev.TemplateEvent):
+        return f"template/{key_of(event.project, event.name)}"
     job_id = getattr(event, "job_id", None)
     return f"job/{job_id}" if job_id is not None else f"host/{event.host}"  # type: ignore[union-attr]
 
@@ -103,7 +106,7 @@ def payload_of_0_1(name: str, version: int, payload: str) -> Payload:
 
 
 def dump_entity(entity: Entity) -> str:
-    """A job, a host, the people or the shares as JSON."""
+    """An entity as JSON."""
     return _ENTITIES[type(entity).__name__.lower()].dump_json(entity).decode()
 
 
@@ -118,6 +121,10 @@ def name_of(entity: Entity) -> str:
             return "people"
         case Shares():
             return "shares"
+        case Schedule():
+            return f"schedule/{key_of(entity.project, entity.name)}"
+        case Template():
+            return f"template/{key_of(entity.project, entity.name)}"
 
 
 def dump_watch(kept: KeptWatch) -> str:
@@ -131,5 +138,5 @@ def load_watch(payload: str) -> KeptWatch:
 
 
 def load_entity(kind: str, payload: str) -> Any:
-    """The ``Job`` (kind ``job``), ``Host`` (``host``), ``People`` (``people``) or ``Shares`` (``shares``) as stored."""
+    """The entity as stored; ``kind`` is its type's name in small letters."""
     return _ENTITIES[kind].validate_json(payload)

@@ -46,6 +46,8 @@ def load(database: sa.Connection, name: str) -> tuple[Cluster, int]:
     cluster.jobs = {job.id: job for job in jobs}
     cluster.people = next((e for kind, e in entities if kind == "people"), cluster.people)
     cluster.shares = next((e for kind, e in entities if kind == "shares"), cluster.shares)
+    cluster.schedules = {f"{e.project}/{e.name}": e for kind, e in entities if kind == "schedule"}
+    cluster.templates = {f"{e.project}/{e.name}": e for kind, e in entities if kind == "template"}
     cluster.draining = {host.name for host in cluster.hosts.values() if host.draining}
     cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
     cluster.answers = kept_rows.read_answers(database)

@@ -131,10 +131,12 @@ def _events_of(entity: str, upto: int) -> sa.Select[tuple[int]]:
 
 
 def _old_events(database: sa.Connection, snapshot_sequence: int, before: float) -> sa.Select[tuple[int]]:
-    """Old events of hosts, users and the cluster. A restore from a backup is kept: the numbers before it are others."""
+    """Old events of all but jobs. A restore from a backup is kept: the numbers before it are others."""
     upto = min(snapshot_sequence, _last_before(database, before))
     kinds = sa.or_(
         sa.and_(events.c.entity >= "host/", events.c.entity < "host0"),
+        sa.and_(events.c.entity >= "schedule/", events.c.entity < "schedule0"),
+        sa.and_(events.c.entity >= "template/", events.c.entity < "template0"),
         events.c.entity == "people",
         sa.and_(events.c.entity == "cluster", events.c.type != "ClusterRestored"),
     )

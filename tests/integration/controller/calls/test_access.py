@@ -99,6 +99,16 @@ def fields(call: str, job_id: str, queued: str) -> dict[str, Any]:
             return {}
         case "HostService" | "AccessService", "ListHosts" | "WatchHosts" | "ListUsers" | "GetCaller" | "ReadAudit":
             return {}
+        case "ScheduleService", "CreateSchedule" | "CreateTemplate":
+            return (
+                {"job": job(project="vision"), "name": "nightly", "cron": "@daily"}
+                if "Schedule" in name
+                else {"job": job(project="vision"), "name": "nightly"}
+            )
+        case "ScheduleService", "ListSchedules" | "ListTemplates":
+            return {}
+        case "ScheduleService", _:
+            return {"project": "vision", "name": "nowhere"}
         case _, "SetMotd":
             return {"text": "hello"}
         case _, "SetShare":

@@ -25,8 +25,7 @@ names = [codec.stored_name(type(event)) for event in EVENTS]
 
 
 def test_the_examples_cover_every_event_type() -> None:
-    unions = (ev.JobEvent, ev.HostEvent, ev.OrphanEvent, ev.PeopleEvent, ev.ClusterEvent)
-    types = {cls for union in unions for cls in get_args(union)}
+    types = set(get_args(ev.Event))
     assert {type(event) for event in EVENTS} == types
     assert set(codec.EVENT_TYPES) == {codec.stored_name(cls) for cls in types}
     assert set(codec.VERSIONS) == set(codec.EVENT_TYPES)
@@ -101,11 +100,22 @@ def test_a_loaded_entity_can_be_folded_on() -> None:
         fold(again, event)
         again.jobs = {k: codec.load_entity("job", codec.dump_entity(v)) for k, v in again.jobs.items()}
         again.hosts = {k: codec.load_entity("host", codec.dump_entity(v)) for k, v in again.hosts.items()}
+        again.schedules = {
+            k: codec.load_entity("schedule", codec.dump_entity(v)) for k, v in again.schedules.items()
+        }
+        again.templates = {
+            k: codec.load_entity("template", codec.dump_entity(v)) for k, v in again.templates.items()
+        }
         assert (live.jobs, live.hosts) == (again.jobs, again.hosts), number
+        assert (live.schedules, live.templates) == (again.schedules, again.templates), number
 
 
 def test_entity_of_an_event() -> None:
     assert {codec.entity_of(event) for event in EVENTS} == {
+        "schedule/vision/nightly",
+        "schedule/vision/gone",
+        "template/vision/nightly",
+        "template/vision/gone",
         "job/a",
         "job/z",
         "host/h1",
@@ -330,6 +340,17 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "project vision is guaranteed 64 GPUs by ann",
         "project speech is guaranteed 1 GPU by ann",
         "guarantee of project speech cleared by ann",
+        "template nightly@1 created by ann",
+        "template nightly@2 created by bob",
+        "schedule nightly created by ann: '0 3 * * *' in Europe/Berlin",
+        "schedule nightly paused by ann",
+        "schedule nightly resumed by ann",
+        "run of 1970-01-01 00:00 UTC is n-1",
+        "runs from 1970-01-01 00:00 UTC to 1970-01-01 00:00 UTC left out: full",
+        "schedule gone created by ann: '@daily' in UTC",
+        "schedule gone removed by ann",
+        "template gone@1 created by ann",
+        "template gone removed by ann",
     ]
 
 

@@ -1,0 +1,230 @@
+"""Cron expressions: when a schedule is due next, in a time zone.
+
+Five fields: minute, hour, day of month, month, day of week (0 and 7 are Sunday). Each is ``*``, a number, a range
+``1-5``, a list ``1,15``, and a step ``*/10`` or ``1-30/5``; months and days have names (``JAN``, ``MON``). ``@hourly``,
+``@daily``, ``@weekly``, ``@monthly`` and ``@yearly`` stand for the usual five. As in Vixie's cron, a day has to match
+both day fields where one of them begins with ``*``, and else either.
+
+Where clocks are set forward, a time of day that is left out is due at the moment of the change; where they are set
+back, one that comes twice is due the first time. A schedule whose minute or hour begins with ``*`` means intervals, not
+a time of day: it goes by the clock on the wall, and what is left out is left out, what comes twice is due twice.
+
+Pure but for the rules of time zones, which are read once from the machine's own files.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import zoneinfo
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+SEARCHED_YEARS = 50
+"""29 February on one day of the week comes every 28 or 40 years."""
+MOST_CHARS = 200
+_MACROS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_MONTHS = {
+    "JAN": 1, "FEB": 2, "MAR": 3, "APR": 4, "MAY": 5, "JUN": 6,
+    "JUL": 7, "AUG": 8, "SEP": 9, "OCT": 10, "NOV": 11, "DEC": 12,
+}  # fmt: skip
+_DAYS = dict(zip(["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"], range(7), strict=True))
+
+
+class BadCron(ValueError):
+    """The expression or the time zone means nothing, or no day ever matches. Its text says what is wrong."""
+
+
+@dataclass(frozen=True)
+class Cron:
+    """A parsed expression. ``intervals``: its minute or its hour begins with ``*``."""
+
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    both_days: bool
+    intervals: bool
+
+    def matches(self, day: date) -> bool:
+        """Whether it is due on a date."""
+        if day.month not in self.months:
+            return False
+        of_month, of_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        return of_month and of_week if self.both_days else of_month or of_week
+
+
+@functools.lru_cache(maxsize=4096)
+def parse(text: str) -> Cron:
+    """Read an expression. Raises ``BadCron``, also for one that no day of the calendar matches."""
+    if len(text) > MOST_CHARS:
+        raise BadCron(f"has more than {MOST_CHARS} characters")
+    words = _MACROS.get(text.strip().lower(), text).split()
+    if len(words) != 5:
+        known = ", ".join(name for name in _MACROS if name not in ("@midnight", "@annually"))
+        raise BadCron(
+            f"has {len(words)} fields, not the five of minute, hour, day, month, day of week, nor {known}"
+        )
+    minute, hour, day, month, weekday = words
+    found = Cron(
+        tuple(sorted(_field("minute", minute, 0, 59))),
+        tuple(sorted(_field("hour", hour, 0, 23))),
+        frozenset(_field("day of month", day, 1, 31)),
+        frozenset(_field("month", month, 1, 12, _MONTHS)),
+        frozenset(each % 7 for each in _field("day of week", weekday, 0, 7, _DAYS)),
+        both_days=day.startswith("*") or weekday.startswith("*"),
+        intervals=minute.startswith("*") or hour.startswith("*"),
+    )
+    if next(_days(found, date(2000, 1, 1)), None) is None:
+        raise BadCron("never comes: no day of the calendar matches")
+    return found
+
+
+def _field(what: str, text: str, least: int, most: int, names: dict[str, int] | None = None) -> set[int]:
+    """The numbers that a field stands for."""
+
+    def number(word: str) -> int:
+        named = (names or {}).get(word.upper())
+        if named is not None:
+            return named
+        if not (word.isascii() and word.isdecimal()) or len(word) > 3 or not least <= int(word) <= most:
+            raise BadCron(f"has {word[:20]!r} as {what}, not a number from {least} to {most}")
+        return int(word)
+
+    found: set[int] = set()
+    for term in text.split(","):
+        span, slash, by = term.partition("/")
+        if slash and not (by.isascii() and by.isdecimal() and len(by) <= 3 and int(by)):
+            raise BadCron(f"has a step of {by[:20]!r} in {what}, not a number from 1 on")
+        if span == "*":
+            first, last = least, most if most != 7 else 6
+        elif "-" in span:
+            first, last = map(number, span.split("-", 1))
+            if last == 0 and most == 7:  # FRI-SUN
+                last = 7
+            if last < first:
+                raise BadCron(f"has the range {span!r} in {what}, whose end is before its beginning")
+        else:
+            first = number(span)
+            last = most if slash else first
+        found |= set(range(first, last + 1, int(by) if slash else 1))
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def zone_of(name: str) -> zoneinfo.ZoneInfo:
+    """The time zone of that name, such as ``Europe/Berlin``. Raises ``BadCron``."""
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise BadCron(f"{name[:60]!r} is no time zone that this machine knows") from None
+
+
+def next_run(text: str, zone: str, after: float) -> float | None:
+    """The first time after ``after`` at which it is due, in seconds since the epoch; None once there is no other.
+
+    Raises ``BadCron``.
+    """
+    return next(runs(text, zone, after), None)
+
+
+def last_run(text: str, zone: str, after: float, until: float) -> float | None:
+    """The last time after ``after``, and at ``until`` at the latest, at which it is due; None if there is none."""
+    for back_s in (3_600, 86_400, 40 * 86_400, 400 * 86_400, until - after):
+        found = runs_until(text, zone, max(after, until - back_s), until)
+        if found or until - back_s <= after:
+            return found[-1] if found else None
+    return None
+
+
+def runs(text: str, zone: str, after: float) -> Iterator[float]:
+    """All times after ``after`` at which it is due, in their order."""
+    cron, tz = parse(text), zone_of(zone)
+    begin = datetime.fromtimestamp(after, tz).date() - timedelta(days=1)
+    for day in _days(cron, begin):
+        for due in _on(cron, tz, day, after):
+            if due > after:
+                yield due
+                after = due
+
+
+def runs_until(text: str, zone: str, after: float, until: float) -> list[float]:
+    """All times after ``after``, and at ``until`` at the latest, at which it is due."""
+    return list(itertools.takewhile(lambda due: due <= until, runs(text, zone, after)))
+
+
+def _days(cron: Cron, first: date) -> Iterator[date]:
+    """Dates that match, from ``first`` on, for so many years."""
+    day = first
+    until = min(first.year + SEARCHED_YEARS, 9990)
+    while day.year < until:
+        if day.month not in cron.months:
+            day = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
+            continue
+        if cron.matches(day):
+            yield day
+        day += timedelta(days=1)
+
+
+def _on(cron: Cron, tz: zoneinfo.ZoneInfo, day: date, after: float) -> Iterator[float]:
+    """Times at which it is due on a date, sorted; those long before ``after`` may be left out."""
+    midnight = datetime(day.year, day.month, day.day, tzinfo=tz)
+    # Two days, since a change at midnight itself belongs to both.
+    changes = len({(midnight + timedelta(hours=h)).utcoffset() for h in (-25, 0, 12, 25)}) > 1
+    if changes:
+        yield from sorted(set(_on_a_day_of_change(cron, tz, day)))
+        return
+    begin = midnight.timestamp()
+    for hour in cron.hours:
+        if begin + (hour + 1) * 3600 > after:
+            yield from (begin + hour * 3600 + minute * 60 for minute in cron.minutes)
+
+
+def _on_a_day_of_change(cron: Cron, tz: zoneinfo.ZoneInfo, day: date) -> Iterator[float]:
+    for hour in cron.hours:
+        for minute in cron.minutes:
+            first = datetime(day.year, day.month, day.day, hour, minute, tzinfo=tz)
+            if first.astimezone(UTC).astimezone(tz).replace(tzinfo=None) != first.replace(tzinfo=None):
+                if not cron.intervals:
+                    yield _end_of_gap(first, tz)
+                continue
+            yield first.timestamp()
+            if cron.intervals:
+                yield first.replace(fold=1).timestamp()
+
+
+def _end_of_gap(left_out: datetime, tz: zoneinfo.ZoneInfo) -> float:
+    """The moment at which the clocks were set over a local time that never was.
+
+    Such a time, counted by the offset from before the change (fold 0), lies after it, and by that from after (fold 1)
+    before it: the change is found between the two.
+    """
+    early, late = left_out.replace(fold=1).timestamp(), left_out.timestamp()
+    before = datetime.fromtimestamp(early, tz).utcoffset()
+    while late - early > 1:
+        middle = (early + late) // 2
+        if datetime.fromtimestamp(middle, tz).utcoffset() == before:
+            early = middle
+        else:
+            late = middle
+    return late
+
+
+def in_zone(at: float, zone: str) -> str:
+    """A moment as clocks there show it, such as ``2026-03-29 03:00 CEST``."""
+    return datetime.fromtimestamp(at, zone_of(zone)).strftime("%Y-%m-%d %H:%M %Z")
+
+
+def stamp(at: float) -> str:
+    """A moment as twelve digits, in UTC, such as ``202603290100``."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y%m%d%H%M")

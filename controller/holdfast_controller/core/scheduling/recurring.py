@@ -1,0 +1,244 @@
+"""Schedules: jobs that are submitted whenever a cron expression is due.
+
+Theory of operation. One timer is armed for the earliest run of all schedules, and for a minute from now at the latest,
+so that a wall clock that was set is noticed. When a run is due, its event and its job come from the same step, hence
+from one commit: a controller that is killed has made both or neither, and the next one finds the run due still. Of
+several that were missed the newest one alone is made up. A run that can't be made says why, and is not tried again:
+what holds it back is a limit, a right that was taken away, or a job of before.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import assert_never
+
+from holdfast._base import cron, projects
+from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.access.rules import Registry
+from holdfast_controller.core.lifecycle.stop import cancel
+from holdfast_controller.core.model.accounts.users import Role, role_in
+from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.dependencies import Dependency, DependencyEnd
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.schedules import Overlap, Schedule, key_of
+from holdfast_controller.core.scheduling.submit import make, seek_hosts
+from holdfast_controller.core.step.actions import Refuse, Reply
+from holdfast_controller.core.step.commands import JobSubmission
+from holdfast_controller.core.step.schedule_commands import ScheduleAsked, SchedulePauseAsked, ScheduleRemovalAsked
+from holdfast_controller.core.step.step import Step
+from holdfast_controller.core.step.timers import ClusterTimer
+
+LOOKED_AT_S = 60.0
+MOST_OF_ONE, MOST = 100, 10_000
+"""Schedules of one user, and of all."""
+MOST_CHARS = 1 << 18
+"""Of the job's spec: each schedule keeps it."""
+LABEL = "schedule"
+"""Label of the jobs, whose value is the schedule's name."""
+_SEE = "See: holdfast schedule list"
+
+
+def on_schedule(step: Step, asked: ScheduleAsked | SchedulePauseAsked | ScheduleRemovalAsked) -> None:
+    """Create, pause, resume or remove a schedule."""
+    if isinstance(asked, ScheduleAsked):
+        _create(step, asked)
+        return
+    key = key_of(asked.project, asked.name)
+    schedule = step.cluster.schedules.get(key)
+    if schedule is None:
+        problem = f"There is no schedule {asked.name!r} in project {asked.project}."
+        step.do(Refuse(asked.token, NotFound(problem, fix=_SEE)))
+        return
+    named = {"project": asked.project, "name": asked.name}
+    match asked:
+        case ScheduleRemovalAsked():
+            step.emit(ev.ScheduleRemoved(**named, at=step.now.wall, by=asked.by))
+        case SchedulePauseAsked(resume=True):
+            if schedule.paused_by:
+                step.emit(ev.ScheduleResumed(**named, at=step.now.wall, by=asked.by))
+        case SchedulePauseAsked():
+            if not schedule.paused_by:
+                _make_due(step, schedule)
+                step.emit(ev.SchedulePaused(**named, at=step.now.wall, by=asked.by))
+        case _:
+            assert_never(asked)
+    step.cluster.next_runs.pop(key, None)
+    _arm(step)
+    step.do(Reply(asked.token, key))
+
+
+def _create(step: Step, asked: ScheduleAsked) -> None:
+    key = key_of(asked.plan.gang.project, asked.name)
+    wrong = violations(step.cluster, asked)
+    if wrong:
+        step.do(Refuse(asked.token, InvalidInput(wrong)))
+        return
+    step.emit(
+        ev.ScheduleCreated(
+            project=asked.plan.gang.project,
+            name=asked.name,
+            at=step.now.wall,
+            owner=asked.owner,
+            cron=asked.cron,
+            time_zone=asked.time_zone,
+            overlap=asked.overlap,
+            deadline_s=asked.deadline_s,
+            plan=asked.plan,
+        )
+    )
+    step.cluster.next_runs.pop(key, None)
+    _arm(step)
+    step.do(Reply(asked.token, key))
+
+
+def violations(cluster: Cluster, asked: ScheduleAsked) -> list[Violation]:
+    """Why a schedule is not accepted."""
+    found = []
+    project = asked.plan.gang.project
+    if not projects.is_project(asked.name):
+        found.append(Violation("name", f"must {projects.MUST}", "such as nightly"))
+    if not projects.is_project(project):
+        found.append(Violation("job.project", f"must {projects.MUST}", "such as vision"))
+    if key_of(project, asked.name) in cluster.schedules:
+        fix = f"remove it first: holdfast schedule remove {asked.name}"
+        found.append(Violation("name", f"there is a schedule {asked.name!r} in project {project}", fix))
+    try:
+        cron.parse(asked.cron)
+    except cron.BadCron as error:
+        found.append(Violation("cron", f"{asked.cron[:60]!r} {error}", "such as '30 3 * * MON-FRI', or @daily"))
+    try:
+        cron.zone_of(asked.time_zone)
+    except cron.BadCron as error:
+        found.append(Violation("timeZone", str(error), "such as Europe/Berlin, or leave it out for UTC"))
+    if len(asked.plan.spec_json) > MOST_CHARS:
+        problem = f"has {len(asked.plan.spec_json):,} characters, and a schedule keeps {MOST_CHARS:,} at most"
+        found.append(Violation("job", problem, "put what is long into a file of the job's"))
+    if len(cluster.schedules) >= MOST:
+        found.append(Violation("", f"there are {MOST:,} schedules already", "remove some"))
+    elif sum(each.owner == asked.owner for each in cluster.schedules.values()) >= MOST_OF_ONE:
+        found.append(Violation("", f"{asked.owner} has {MOST_OF_ONE} schedules already", "remove some"))
+    return found
+
+
+def on_due(step: Step) -> None:
+    """Make the runs that are due, and arm the timer for the next ones."""
+    for schedule in list(step.cluster.schedules.values()):
+        _make_due(step, schedule)
+    _arm(step)
+
+
+def next_run(cluster: Cluster, schedule: Schedule) -> Wall | None:
+    """When it is due next; None while it is paused, and once it never is again."""
+    if schedule.paused_by:
+        return None
+    key = key_of(schedule.project, schedule.name)
+    if key not in cluster.next_runs:
+        cluster.next_runs[key] = _after(schedule, schedule.settled)
+    return cluster.next_runs[key]
+
+
+def _after(schedule: Schedule, after: Wall) -> Wall | None:
+    try:
+        found = cron.next_run(schedule.cron, schedule.time_zone, after)
+    except cron.BadCron:  # this machine has lost the time zone
+        return None
+    return None if found is None else Wall(found)
+
+
+def _arm(step: Step) -> None:
+    due = [at for each in step.cluster.schedules.values() if (at := next_run(step.cluster, each)) is not None]
+    if due:
+        soonest = step.now.mono_due(min(due), at_most_s=LOOKED_AT_S)
+        step.timers.set((ClusterTimer.SCHEDULES, ""), soonest)
+    else:
+        step.timers.clear((ClusterTimer.SCHEDULES, ""))
+
+
+def _make_due(step: Step, schedule: Schedule) -> None:
+    """Make the newest run that is due, or leave it out, and all before it with it."""
+    first = next_run(step.cluster, schedule)
+    if first is None or first > step.now.wall:
+        return
+    last = cron.last_run(schedule.cron, schedule.time_zone, first, step.now.wall)
+    due = Wall(first if last is None else last)
+    step.cluster.next_runs.pop(key_of(schedule.project, schedule.name), None)
+    made = _run(step, schedule, due)
+    named = {"project": schedule.project, "name": schedule.name}
+    if isinstance(made, str):
+        step.emit(ev.ScheduleLeftOut(**named, at=step.now.wall, due=due, first_due=first, why=made))
+        return
+    job_id = made[0].gang.array.array if made[0].gang.array is not None else made[0].id
+    step.emit(ev.ScheduleFired(**named, at=step.now.wall, due=due, job_id=job_id, first_due=first))
+    seek_hosts(step, made)
+
+
+def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
+    """The jobs of a run, or why there are none."""
+    cluster, plan = step.cluster, schedule.plan
+    late_s = step.now.wall - due
+    if schedule.deadline_s and late_s > schedule.deadline_s:
+        return f"no controller ran within {schedule.deadline_s:g} s of it"
+    grants = Registry(step.policies.cluster_name, cluster.people, step.policies.admins).grants(schedule.owner)
+    role = role_in(grants, schedule.project)
+    if role is None or not role.covers(Role.USER):
+        return f"{schedule.owner} may not submit jobs to project {schedule.project} any more"
+    earlier = [name for name in schedule.job_ids if _goes_on(cluster, name)]
+    if earlier and schedule.overlap is Overlap.FORBID:
+        return f"{earlier[-1]} of an earlier run has not ended"
+    replaced = [job for name in earlier for job in _jobs_of(cluster, name)] if _replaces(schedule) else []
+    for job in replaced:
+        if job.unreconciled is not None:
+            return f"what became of {job.id} of an earlier run isn't known yet after the restore"
+    gang = plan.gang
+    if replaced:
+        ends = tuple(Dependency(name, DependencyEnd.ANY) for name in earlier)
+        gang = replace(gang, after=(*gang.after, *ends))
+    asked = JobSubmission(
+        token=0,
+        owner=schedule.owner,
+        request_id="",
+        job_id=_new_id(cluster, f"{schedule.name}-{cron.stamp(due)}"),
+        display_name=plan.display_name,
+        labels={**plan.labels, LABEL: schedule.name},
+        gang=gang,
+        spec_json=plan.spec_json,
+        annotations=plan.annotations,
+        kms_key=plan.kms_key,
+        indices=plan.indices,
+        at_once=plan.at_once,
+    )
+    made = make(step, asked)
+    if isinstance(made, HoldfastError):
+        return made.message
+    for job in replaced:
+        cancel(step, job, f"schedule {schedule.name}")
+    return made
+
+
+def _replaces(schedule: Schedule) -> bool:
+    return schedule.overlap is Overlap.REPLACE
+
+
+def _new_id(cluster: Cluster, wanted: str) -> str:
+    """The id of a run's job: the schedule and its time in UTC. One of the same name may have run at that time too."""
+    found = wanted
+    for number in itertools.count(2):
+        if not (found in cluster.jobs or found in cluster.purged or found in cluster.arrays):
+            break
+        found = f"{wanted}x{number}"
+    return found
+
+
+def _goes_on(cluster: Cluster, name: str) -> bool:
+    if (array := cluster.arrays.get(name)) is not None:
+        return array.outcome is None
+    job = cluster.jobs.get(name)
+    return job is not None and not job.terminal
+
+
+def _jobs_of(cluster: Cluster, name: str) -> list[Job]:
+    array = cluster.arrays.get(name)
+    return [cluster.jobs[each] for each in (array.jobs.values() if array is not None else (name,))]

@@ -1,0 +1,31 @@
+"""The caller of a call over HTTP, and the places that calls take."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast_controller.shell.rest.calls import CallContext
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def bounded(endpoint: Endpoint) -> Endpoint:
+    """The endpoint, for as many calls at once as the application has places for."""
+
+    async def within(request: Request) -> Response:
+        with request.app.state.bounds.call():
+            return await endpoint(request)
+
+    return within
+
+
+def context_of(request: Request) -> CallContext:
+    """The call's context: who is signed in, or the certificate of the connection's other end, and its address."""
+    signed_in: CallContext | None = getattr(request.state, "context", None)
+    if signed_in is not None:
+        return signed_in
+    peer = request.client.host if request.client else ""
+    return CallContext(request.state.uris, peer, request.state.certificate, request.state.abort)
