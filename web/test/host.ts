@@ -15,7 +15,7 @@ export function gpu(set: Partial<Gpu> = {}): Gpu {
 export function reliability(set: Partial<Reliability> = {}): Reliability {
   return {
     since: at(0), inService: 86_400 * 36, failures: 0, kinds: {}, mtbf: null, mtbfLow: 86_400 * 5, mtbfHigh: null, repairs: 0,
-    mttr: null, mttrLow: null, mttrHigh: null, ratio: 0, ratioLow: 0, lemon: false, ...set,
+    mttr: null, mttrLow: null, mttrHigh: null, ratio: 0, ratioLow: 0, surprise: 0, lemon: false, ...set,
   };
 }
 

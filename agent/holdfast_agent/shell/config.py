@@ -16,6 +16,8 @@ from holdfast._daemon import log
 from holdfast._daemon.metrics import listener
 from holdfast._security import certificate
 from holdfast.errors import ConfigError
+from holdfast_agent.core.health import site_rules
+from holdfast_agent.core.health.site_rules import HealthRule
 from holdfast_agent.core.launch.accounts import AccountRules
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.core.launch.preflight import Minimums
@@ -137,6 +139,7 @@ class Config:
     packages: Packages = field(default_factory=Packages)
     """Packaged code: what is kept of it, and what it is installed from."""
     guard: Guard = field(default_factory=Guard)
+    health: dict[str, HealthRule] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     """By which jobs may ask for this host, or keep away from it."""
 
@@ -211,6 +214,7 @@ def _check_tables(loaded: Config, path: Path) -> None:
             raise ConfigError(f"{path}: [hooks] {name} must begin with a program's absolute path.", fix=fix)
     if not 0 < loaded.hooks.timeout <= HOOK_MOST_S:
         raise ConfigError(f"{path}: [hooks] timeout must be above 0 and at most {HOOK_MOST_S:g} s.")
+    site_rules.rules(loaded.health)
     for mount in loaded.containers.mounts:
         site_mount(mount)
     amounts = ("bundles_mb", "environments_mb", "downloads_mb", "unpacked_mb", "unpacked_files")

@@ -54,6 +54,7 @@ from holdfast_controller.core.step import schedule_commands as planned
 from holdfast_controller.core.step.actions import Assign, Note
 from holdfast_controller.core.step.assignment import has_left, holds, released
 from holdfast_controller.core.step.commands import Input
+from holdfast_controller.core.step.host_commands import ControllerChecked, HostsJudged
 from holdfast_controller.core.step.idempotency import on_once
 from holdfast_controller.core.step.share_commands import GuaranteeAsked, ShareAsked
 from holdfast_controller.core.step.step import Decision, Policies, Step
@@ -196,8 +197,8 @@ class Reactor:
                 if job_id in self.cluster.jobs:
                     at, kind = step.now.wall, Notice(notice)
                     step.emit(ev.NotificationGivenUp(job_id=job_id, at=at, notice=kind, to=to, reason=reason))
-            case commands.ControllerChecked():
-                checks.on_controller_checked(step, incoming)
+            case ControllerChecked() | HostsJudged():
+                checks.on_judged(step, incoming)
             case commands.FenceFailed():
                 fence_command.on_failed(step, incoming)
             case commands.CertificateEnds(certificate, ends_at):

@@ -34,7 +34,7 @@ def ill(host: dict[str, Any]) -> dict[str, Any]:
     ]
     fails = {"since": since, "inService": 3_110_400, "failures": 3, "kinds": {"gpu": 1, "lost": 2}}
     fails |= {"mtbf": 1_036_800, "mtbfLow": 432_000, "mtbfHigh": 3_456_000, "repairs": 2, "mttr": 2460}
-    fails |= {"mttrLow": 1020, "mttrHigh": 7800, "ratio": 6.04, "ratioLow": 2.31, "lemon": True}
+    fails |= {"mttrLow": 1020, "mttrHigh": 7800, "ratio": 6.04, "ratioLow": 2.31, "surprise": 17.6, "lemon": True}
     cordon = {
         "cordoned": True,
         "cordonReason": f"{checks[0]['check']}: {checks[0]['saw']}",

@@ -17,6 +17,7 @@ from holdfast_controller.core.model.hosts.host import CheckStatus, FailedCheck
 from holdfast_controller.core.scheduling.pending_reason import wait_reason
 from holdfast_controller.core.scheduling.schedule import schedulable_hosts
 from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.host_commands import ControllerChecked
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.core.views.gauges import gauges
 
@@ -164,10 +165,10 @@ def test_another_release_of_the_agent_starts_afresh(world: World) -> None:
 
 
 def test_the_controllers_own_checks_are_events_of_the_cluster(world: World) -> None:
-    assert world.step(st.ControllerChecked((NEARLY,))) == ["disk.state_dir fails (WARNING)"]
-    assert world.step(st.ControllerChecked((NEARLY,))) == []
+    assert world.step(ControllerChecked((NEARLY,))) == ["disk.state_dir fails (WARNING)"]
+    assert world.step(ControllerChecked((NEARLY,))) == []
     assert [line for line in attention(world) if line.startswith(f"controller disk.state_dir: {NEARLY.saw}")]
-    assert world.step(st.ControllerChecked(())) == ["disk.state_dir passes"]
+    assert world.step(ControllerChecked(())) == ["disk.state_dir passes"]
     assert attention(world) == []
     kinds = [type(event) for event in world.log[2:]]
     assert kinds == [ev.ControllerCheckFailed, ev.ControllerCheckPassed]

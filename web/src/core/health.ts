@@ -70,7 +70,7 @@ export function closed(history: readonly HostEvent[], since: number): Closed[] {
   return found.reverse();
 }
 
-const KINDS: Record<string, string> = { lost: "lost", rebooted: "rebooted", gpu: "GPU condemned", ranks: "ranks lost to it" };
+const KINDS: Record<string, string> = { lost: "lost", rebooted: "rebooted", gpu: "GPU condemned", ranks: "ranks lost to it", finding: "ill hardware" };
 
 /** How often the host fails and how long it is out then, as `holdfast host show` prints it. */
 export function reliability(found: Reliability | undefined, now: number): string[] {
@@ -84,7 +84,7 @@ export function reliability(found: Reliability | undefined, now: number): string
     lines.push(`MTBF ${mtbf}${found.repairs ? `, MTTR ${interval(found.mttr, found.mttrLow, found.mttrHigh)}` : ""}`);
   }
   if (found.lemon) {
-    lines.push(`a lemon: it fails ${found.ratio.toFixed(1)} times as often as the others, at least ${found.ratioLow.toFixed(1)} times; after a repair:`);
+    lines.push(`a lemon: it fails ${found.ratio.toFixed(1)} times as often as the others, at least ${found.ratioLow.toFixed(1)} times (surprise ${found.surprise.toFixed(0)} bits); after a repair:`);
   }
   return lines;
 }

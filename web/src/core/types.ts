@@ -313,6 +313,7 @@ export interface Reliability {
   mttrHigh: number | null;
   ratio: number;
   ratioLow: number;
+  surprise: number;
   lemon: boolean;
 }
 

@@ -160,5 +160,11 @@ RULES: dict[str, Rule] = {
         "What is on this drive can't be read or written.",
         "dmesg | grep SUBJECT",
     ),
+    "health.program": Rule(
+        Level(clear_s=0.0),
+        Health.INFORM,
+        "What this check of the site looks at isn't known while its program fails; that says nothing of the host.",
+        "Run the program of [health.SUBJECT] in agent.toml by hand.",
+    ),
 }
 """By name; a finding is called ``NAME/SUBJECT``."""

@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 
 from holdfast.errors import AddressUnavailable
+from holdfast.v1 import host_pb2
+from holdfast_agent.shell.base import traits
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _PROC = Path("/proc")
@@ -35,6 +37,22 @@ def host_facts() -> HostFacts:
         boot_id=boot_id(),
         cpu_count=cpu_count(),
         memory_bytes=memory_bytes(),
+    )
+
+
+def message(cpus: int, most_workers: int, no_containers: str) -> host_pb2.Inventory:
+    """The inventory for the controller, without GPUs. ``no_containers`` says why none run here."""
+    root = os.geteuid() == 0
+    return host_pb2.Inventory(
+        cpu_count=cpus,
+        memory_bytes=memory_bytes(),
+        max_workers=most_workers,
+        accounts=root,
+        accounts_problem="" if root else "its agent is not root",
+        containers=not no_containers,
+        containers_problem=no_containers,
+        gives_secrets=True,
+        traits=traits.found(),
     )
 
 

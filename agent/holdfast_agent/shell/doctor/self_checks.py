@@ -60,7 +60,7 @@ class SelfChecks:
         """In effect; may be replaced."""
         self._path = path.absolute() if path is not None and settings.self_check else None
         self._send = send
-        self._health = HealthWatch(source, gpus, settings.state_dir / "health.json")
+        self._health = HealthWatch(source, gpus, settings.state_dir / "health.json", site=settings.health)
         self._health_known = False
         self._quick_s = min(QUICK_S, settings.self_check or QUICK_S)
         self._open = OpenFindings(over_s=QUIET_ROUNDS * self._quick_s)
@@ -76,6 +76,7 @@ class SelfChecks:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._look_quickly)
                 tasks.start_soon(self._look_at_hardware)
+                tasks.start_soon(self._health.site_checks.run)
                 if self._path is not None:
                     tasks.start_soon(self._look_at_all, self._path)
         finally:

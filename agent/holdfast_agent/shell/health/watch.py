@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from holdfast._base.codec import Format, from_plain, to_plain
@@ -15,13 +15,14 @@ from holdfast_agent.core.gpu.signals import Xid
 from holdfast_agent.core.health import gpus as gpu_health
 from holdfast_agent.core.health.engine import Engine, Kept, Reading
 from holdfast_agent.core.health.kernel_log import GpuError, Said, SwitchError, place, unrepaired
-from holdfast_agent.core.health.rules import RULES
+from holdfast_agent.core.health.site_rules import HealthRule, rules
 from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell.base.abandonable import Late, Threads
 from holdfast_agent.shell.gpus.inventory import GpuWatch
 from holdfast_agent.shell.health import sysfs
 from holdfast_agent.shell.health.kmsg import MOST_TOLD, KernelLog
+from holdfast_agent.shell.health.site_checks import SiteChecks
 from holdfast_agent.shell.shims import shim_files
 
 WITHIN_S = 20.0
@@ -39,6 +40,7 @@ class HealthWatch:
         path: Path,
         root: Path = _SYSFS,
         kernel_log: KernelLog | None = None,
+        site: Mapping[str, HealthRule] | None = None,
     ) -> None:
         self._source = source
         self._gpus = gpus
@@ -52,7 +54,9 @@ class HealthWatch:
         self._before: list[GpuError] = []
         """Errors from before the agent, until all of that time is read: the driver may have been loaded later."""
         self._unplaced: list[GpuError] = []
-        self._engine = Engine(RULES, self._read(), _now())
+        self._rules = rules(site or {})
+        self.site_checks = SiteChecks(site or {})
+        self._engine = Engine(self._rules, self._read(), _now())
 
     async def look(self) -> list[Finding]:
         """Read everything once. Returns what stands; what can't be read stays as it was."""
@@ -76,6 +80,8 @@ class HealthWatch:
         if not isinstance(found, Blind):
             known = {gpu.uuid: gpu for gpu in self._gpus.known}
             readings += gpu_health.readings(found, known, self._gpus.faults.enumerations)
+        readings += self.site_checks.readings()
+        readings = [each for each in readings if each.rule in self._rules]
         if self._engine.take(readings, _now()):
             self._write()
         return self._engine.findings()

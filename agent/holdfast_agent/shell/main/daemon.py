@@ -26,7 +26,7 @@ from holdfast._security.tls import TlsFiles
 from holdfast._session.reports import WorkerId
 from holdfast.errors import ConfigError, StoreError
 from holdfast.hang.records.recording import WorkerSample
-from holdfast.v1 import agent_pb2, host_pb2
+from holdfast.v1 import agent_pb2
 from holdfast_agent.core.gpu.signals import Xid
 from holdfast_agent.core.launch import pip_config
 from holdfast_agent.core.launch.environment import DEFAULT_PATH, HostFacts
@@ -231,16 +231,7 @@ def _assemble(
     shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost, settings.guard.pid)
     boxes = containers.find(settings.containers, settings.name, settings.state_dir)
     log.info("containers.mode", error=boxes.problem)
-    host = host_pb2.Inventory(
-        cpu_count=facts.cpu_count,
-        memory_bytes=inventory.memory_bytes(),
-        max_workers=settings.max_workers,
-        accounts=os.geteuid() == 0,
-        accounts_problem="" if os.geteuid() == 0 else "its agent is not root",
-        containers=not boxes.problem,
-        containers_problem=boxes.problem,
-        gives_secrets=True,
-    )
+    host = inventory.message(facts.cpu_count, settings.max_workers, boxes.problem)
     addresses = Addresses(settings.controller)
     link = Link(addresses, tls, driver)
     examiner = Examiner(lambda: driver.facts, source)

@@ -23,7 +23,13 @@ COLUMNS = (
     Column("IN SERVICE", right=True),
     Column("REMARK", give=True),
 )
-_WORDS = {"lost": "lost", "rebooted": "rebooted", "gpu": "GPU condemned", "ranks": "ranks lost to it"}
+_WORDS = {
+    "lost": "lost",
+    "rebooted": "rebooted",
+    "gpu": "GPU condemned",
+    "ranks": "ranks lost to it",
+    "finding": "ill hardware",
+}
 
 
 def rows(hosts: Iterable[cluster_pb2.HostReliability]) -> list[Row]:
@@ -50,7 +56,8 @@ def sentences(name: str, found: host_pb2.Reliability, now: float) -> Iterator[st
         yield f"MTBF {mtbf}" + (f", MTTR {_mttr(found)}" if found.repairs else "")
     if found.lemon:
         yield (
-            f"a lemon: it fails {found.ratio:.1f} times as often as the others, at least {found.ratio_low:.1f} times;"
+            f"a lemon: it fails {found.ratio:.1f} times as often as the others, at least {found.ratio_low:.1f} times"
+            f" (surprise {found.surprise:.0f} bits);"
             f" after a repair: holdfast host uncordon {one_line(name)} --repaired"
         )
 

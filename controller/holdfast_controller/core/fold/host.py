@@ -12,6 +12,7 @@ from holdfast_controller.core.fold.allocation import let_go
 from holdfast_controller.core.goodput import host_record
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.hosts.caution import LEMON
 from holdfast_controller.core.model.hosts.host import CondemnedGpu, FailedCheck, Host, Inventory, Waiver
 
 SELF = "holdfast"
@@ -156,7 +157,9 @@ def _waive(host: Host) -> None:
 
 def _forget_checks(host: Host) -> None:
     """Another release may look at other things, or tell of none; what an admin has waived stays so until it is over."""
-    for check in [name for name, failed in host.failed_checks.items() if failed.waived is not Waiver.ADMIN]:
+    for check in [
+        name for name, failed in host.failed_checks.items() if failed.waived is not Waiver.ADMIN and name != LEMON
+    ]:
         del host.failed_checks[check]
 
 

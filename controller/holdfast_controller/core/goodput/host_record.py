@@ -1,9 +1,11 @@
 """Fold of a host's failures, repairs and time in service: what its MTBF and MTTR are computed from.
 
 A host is in service while it is heard and no one has planned otherwise: no shutdown, stopped agent, maintenance, or
-finished drain. It fails when it is lost or boots without a word, when one of its GPUs is condemned, and when ranks
-are lost to a fault that its own agent knows of; the program's exits and words never count. Signs within
-``INCIDENT_MS`` are one failure. Time in service is booked when the host's state changes, so an idle year costs nothing.
+finished drain. It fails when it is lost or boots without a word, when one of its GPUs is condemned, when a finding
+about its hardware keeps it from work, and when ranks are lost to a fault that its own agent knows of; the program's
+exits and words never count. Signs within ``INCIDENT_MS`` are one failure; findings come and go, so one within
+``FINDING_MS`` of another failure says nothing new. Time in service is booked when the host's state changes, so an idle
+year costs nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from holdfast_controller.core.model.recovery import EndReason
 
 INCIDENT_MS = 600_000
 """From the first sign of a failure on, all signs are of the same."""
+FINDING_MS = 86_400_000
 _HOST_FAULTS = frozenset({EndReason.LOST_HOST, EndReason.LOST_REBOOT, EndReason.HARDWARE_FAULT})
 
 
@@ -42,6 +45,9 @@ def take(cluster: Cluster, event: ev.HostEvent) -> None:
             if all(fault.cause in event.causes for fault in faults):
                 since = min(milliseconds(fault.since) for fault in faults)
                 _book(cluster, host, HostFact.REPAIR, min(max(since, host.record.since), now), now)
+        case ev.HostCheckFailed() if _keeps_away(event) and not _is_kept(host):
+            if host.record.failed_at is None or now >= host.record.failed_at + FINDING_MS:
+                _fail(cluster, host, now, HostFact.FINDING)
         case ev.HostRemoved():
             _book_time(cluster, host, now)
         case ev.HostUncordoned(repaired=True):
@@ -95,6 +101,14 @@ def open_time(host: Host, now: int) -> list[HostBooking]:
     if record is None or not record.up or now <= record.until:
         return []
     return [HostBooking(host.name, record.since, HostFact.UP, record.busy, record.until, now)]
+
+
+def _keeps_away(event: ev.HostCheckFailed) -> bool:
+    return event.health is not None and event.keeps_work_away and event.waived is None
+
+
+def _is_kept(host: Host) -> bool:
+    return any(failed.health is not None and failed.holds for failed in host.failed_checks.values())
 
 
 def _on_lost(cluster: Cluster, host: Host, event: ev.HostLost) -> None:

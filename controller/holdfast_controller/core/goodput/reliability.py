@@ -6,6 +6,8 @@ that is taken to follow one of two gamma distributions (empirical Bayes): that o
 that the fleet's own counts tell, or the wide one of lemons, which few hosts are. A host is a lemon if the lower bound
 of its ratio, by all that is known then, is above ``LEMON_RATIO``. The fleet's rate is that of the *other* hosts, so
 that one bad host of a few doesn't hide itself, and one failure more is assumed of them, so that few prove little.
+What speaks against a host is measured as surprise: the bits of the chance that a sound host fails so often. A fleet has
+many hosts, and each is judged often, so a lemon's surprise must be one that no sound host of that fleet has.
 
 Intervals are exact: Garwood's for a Poisson rate, and the gamma interval of the mean of exponential times.
 """
@@ -25,6 +27,8 @@ LEMON_RATIO = 2.0
 """A lemon fails more than so many times as often as the others."""
 LEMONS_SHARE = 0.01
 """Of hosts, before anything is known of them."""
+FLEET_CHANCE = 0.05
+"""Of any sound host of a whole fleet to be as surprising as a lemon, at one look."""
 FEWEST_FAILURES = 3
 """Of a lemon: two may always be one cause."""
 _LEMON_SHAPE, _LEMON_MEAN = 2.0, 10.0
@@ -71,6 +75,8 @@ class Reliability:
     """Failures per failure of the other hosts in the same time, as the fleet makes likely."""
     ratio_low: float
     """0 with too few failures to tell."""
+    surprise: float
+    """Bits: -log2 of the chance that a sound host of this fleet fails so often in the same time."""
     lemon: bool
 
 
@@ -80,14 +86,16 @@ def judge(fleet: Mapping[str, HostTotals], former: Iterable[HostTotals] = ()) ->
     up = [sum(host.up_ms[busy] for host in everyone) for busy in (False, True)]
     failures = [sum(host.failures[busy] for host in everyone) for busy in (False, True)]
     shape = _shape([(sum(host.failures), _expected(host, up, failures)) for host in everyone])
-    return {name: _of_host(host, up, failures, shape) for name, host in fleet.items()}
+    least = math.log2(max(len(fleet), 1) / FLEET_CHANCE)
+    return {name: _of_host(host, up, failures, shape, least) for name, host in fleet.items()}
 
 
-def _of_host(host: HostTotals, up: list[int], failures: list[int], shape: float) -> Reliability:
+def _of_host(host: HostTotals, up: list[int], failures: list[int], shape: float, least: float) -> Reliability:
     count, up_ms = sum(host.failures), sum(host.up_ms)
     others_up = [whole - own for whole, own in zip(up, host.up_ms, strict=True)]
     others = [whole - own for whole, own in zip(failures, host.failures, strict=True)]
-    known = _Posterior(shape, count, _expected(host, others_up, others, more=1))
+    expected = _expected(host, others_up, others, more=1)
+    known, bits = _Posterior(shape, count, expected), surprise(shape, count, expected)
     low = known.quantile(1 - LEMON_CHANCE) if count >= FEWEST_FAILURES else 0.0
     return Reliability(
         since=host.since,
@@ -99,8 +107,22 @@ def _of_host(host: HostTotals, up: list[int], failures: list[int], shape: float)
         mttr=interval_of_mean(host.repairs, host.repair_ms) if host.repairs else None,
         ratio=known.mean,
         ratio_low=low,
-        lemon=low > LEMON_RATIO,
+        surprise=bits,
+        lemon=low > LEMON_RATIO and bits >= least,
     )
+
+
+def surprise(shape: float, count: int, expected: float) -> float:
+    """Bits of the chance that a sound host fails at least ``count`` times; 0 where nothing was to be expected."""
+    if count <= 0 or expected <= 0:
+        return 0.0
+    term = math.exp(_likelihood(shape, 1.0, count, expected))
+    total, at = term, count
+    share = expected / (shape + expected)
+    while term > total * 1e-12 and at < count + 100_000:
+        term *= share * (shape + at) / (at + 1)
+        total, at = total + term, at + 1
+    return max(0.0, -math.log2(min(max(total, 1e-300), 1.0)))
 
 
 def _expected(host: HostTotals, up: list[int], failures: list[int], more: int = 0) -> float:

@@ -9,15 +9,19 @@ least difference counts.
 from __future__ import annotations
 
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.hosts import health_brake
+from holdfast_controller.core.hosts import comparison, health_brake
+from holdfast_controller.core.hosts.comparison import UNLIKE
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.hosts.caution import LEMON
 from holdfast_controller.core.model.hosts.host import CLOCK_WINDOW, CheckStatus, FailedCheck, Host
-from holdfast_controller.core.step.commands import ChecksReported, ControllerChecked
+from holdfast_controller.core.step.host_commands import ChecksReported, ControllerChecked, Judged
 from holdfast_controller.core.step.step import Step
 
 CLOCK = "time.controller"
-"""Judged here; the doctor has a check of the same name."""
+"""The doctor has a check of the same name."""
+OURS = frozenset({CLOCK, LEMON, UNLIKE})
+"""Judged here: no host's report says that they fail, or that they pass."""
 APART_S, TOGETHER_S = 2.0, 1.0
 """A clock is wrong that differs by more in a whole window, and right again below the lower bound."""
 FAR_APART_S = 300.0
@@ -29,12 +33,11 @@ MOST = 64
 def on_checks(step: Step, told: ChecksReported) -> None:
     """Record which of a host's checks fail now that did not before, and which pass again."""
     host = step.cluster.hosts[told.host]
-    found = {failed.check: failed for failed in told.failed[:MOST] if failed.check != CLOCK}
+    found = {failed.check: failed for failed in told.failed[:MOST] if failed.check not in OURS}
     unfit = host.unfit is not None
-    over = [] if told.partial else [name for name in host.failed_checks if name not in found and name != CLOCK]
+    over = [] if told.partial else [name for name in host.failed_checks if name not in found and name not in OURS]
     for check in over:
-        health = host.failed_checks[check].health
-        step.emit(ev.HostCheckPassed(host=host.name, at=step.now.wall, check=check, health=health))
+        _pass(step, host, check)
     for failed in found.values():
         if _is_news(failed, host.failed_checks):
             _fail(step, host, health_brake.applied(step, host, failed))
@@ -64,7 +67,40 @@ def on_clock(step: Step, host: Host, sent_at: Wall) -> None:
             _fail(step, host, failed)
 
 
-def on_controller_checked(step: Step, checked: ControllerChecked) -> None:
+def on_judged(step: Step, found: Judged) -> None:
+    """Take a judgement of the controller's process: of its machine, or of all hosts."""
+    if isinstance(found, ControllerChecked):
+        _on_controller_checked(step, found)
+        return
+    for host, failed in comparison.lemons(step.cluster, found.hosts, step.now.wall):
+        _fail(step, host, failed)
+    for host in comparison.no_lemons(step.cluster, found.hosts):
+        _pass(step, host, LEMON)
+    _compare(step)
+
+
+def repaired(step: Step, host: Host) -> None:
+    """A host was repaired: it is no lemon until it has failed often again."""
+    if LEMON in host.failed_checks:
+        _pass(step, host, LEMON)
+
+
+def _compare(step: Step) -> None:
+    unlike = comparison.unlike(step.cluster, step.now.wall)
+    for host in list(step.cluster.hosts.values()):
+        failed, known = unlike.get(host.name), host.failed_checks.get(UNLIKE)
+        if failed is None and known is not None:
+            _pass(step, host, UNLIKE)
+        elif failed is not None and (known is None or known.saw != failed.saw):
+            _fail(step, host, failed)
+
+
+def _pass(step: Step, host: Host, check: str) -> None:
+    health = host.failed_checks[check].health
+    step.emit(ev.HostCheckPassed(host=host.name, at=step.now.wall, check=check, health=health))
+
+
+def _on_controller_checked(step: Step, checked: ControllerChecked) -> None:
     """Record which checks of the controller fail now that did not before, and which pass again."""
     known = step.cluster.failed_checks
     found = {failed.check: failed for failed in checked.failed}

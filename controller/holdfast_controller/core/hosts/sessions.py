@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.hosts import fence_command, gpu_faults
-from holdfast_controller.core.hosts.checks import on_clock, release
+from holdfast_controller.core.hosts.checks import on_clock, release, repaired
 from holdfast_controller.core.lifecycle.drain import set_timers
 from holdfast_controller.core.lifecycle.exits import lose_workers, on_place_vanished
 from holdfast_controller.core.lifecycle.lost_hosts import go_on_without
@@ -365,6 +365,8 @@ def on_uncordon(step: Step, asked: UncordonAsked) -> None:
     ill = any(each.waived is not Waiver.ADMIN for each in known)
     if host.cordoned or host.going_down or asked.repaired or ill:
         step.emit(ev.HostUncordoned(host=host.name, at=step.now.wall, by=asked.by, repaired=asked.repaired))
+        if asked.repaired:
+            repaired(step, host)
         set_timers(step, host)
         release(step)
         step.capacity_freed = True

@@ -271,6 +271,8 @@ class HostFact(enum.Enum):
     """A GPU was condemned."""
     RANKS = "ranks"
     """Ranks were lost to it."""
+    FINDING = "finding"
+    """What was found of its hardware has kept it from work."""
     REPAIR = "repair"
     """From a failure until it was over."""
 

@@ -29,8 +29,8 @@ from holdfast_controller.core.step.access_commands import TokenAsked as TokenAsk
 from holdfast_controller.core.step.access_commands import UserRemovalAsked as UserRemovalAsked
 from holdfast_controller.core.step.host_commands import AgentStopping as AgentStopping
 from holdfast_controller.core.step.host_commands import ChecksReported as ChecksReported
-from holdfast_controller.core.step.host_commands import ControllerChecked as ControllerChecked
 from holdfast_controller.core.step.host_commands import FenceFailed as FenceFailed
+from holdfast_controller.core.step.host_commands import Judged as Judged
 from holdfast_controller.core.step.host_commands import ShutdownAnnounced as ShutdownAnnounced
 from holdfast_controller.core.step.injection_commands import InjectionAsked as InjectionAsked
 from holdfast_controller.core.step.injection_commands import InjectionFailed as InjectionFailed
@@ -380,7 +380,7 @@ Input = (
     | ShutdownAnnounced
     | AgentStopping
     | ChecksReported
-    | ControllerChecked
+    | Judged
     | FenceFailed
     | WorkerReported
     | ExitReported

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from holdfast_controller.core.goodput.reliability import Reliability
 from holdfast_controller.core.model.hosts.host import FailedCheck
 
 
@@ -33,6 +35,13 @@ class ControllerChecked:
 
 
 @dataclass(frozen=True)
+class HostsJudged:
+    """How often each host fails, by all that is stored of them."""
+
+    hosts: Mapping[str, Reliability]
+
+
+@dataclass(frozen=True)
 class FenceFailed:
     """The site's fence command could not prove that a host is off."""
 
@@ -46,3 +55,7 @@ class ShutdownAnnounced:
 
     host: str
     session: int
+
+
+Judged = ControllerChecked | HostsJudged
+"""Judgements of the controller's own process."""

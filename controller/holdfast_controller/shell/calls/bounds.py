@@ -115,6 +115,7 @@ TABLE: dict[str, Bound] = {
     "Heartbeat.gpu_problem": EXPLAINS,
     "Inventory.gpus": Bound(items=256),
     "Inventory.gpu_problem": EXPLAINS,
+    "Inventory.traits": Bound(128, 64),
     "Inventory.accounts_problem": EXPLAINS,
     "Inventory.containers_problem": EXPLAINS,
     "Gpu.uuid": Bound(255),

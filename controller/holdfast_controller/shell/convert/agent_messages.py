@@ -47,6 +47,7 @@ def inventory(message: host_pb2.Inventory) -> Inventory:
         why_none,
         no_accounts,
         message.gives_secrets,
+        dict(message.traits),
     )
 
 

@@ -50,6 +50,7 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
             accounts_problem=host.inventory.no_accounts,
             containers=not host.inventory.no_containers,
             containers_problem=host.inventory.no_containers,
+            traits=host.inventory.traits,
         ),
         address=host.address,
         agent_version=host.agent_version,

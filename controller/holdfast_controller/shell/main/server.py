@@ -34,6 +34,7 @@ from holdfast_controller.shell.notify import certificates
 from holdfast_controller.shell.notify.channels import Channels
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
 from holdfast_controller.shell.secrets.vault import open_vault
+from holdfast_controller.shell.services import reliability
 from holdfast_controller.shell.services.cluster_service import ClusterService
 from holdfast_controller.shell.services.evidence_requests import EvidenceRequests
 from holdfast_controller.shell.services.host_pacing import HostPacing
@@ -222,6 +223,7 @@ async def _run_until_told(
                 audit.copy(),
                 enrolling.run(),
                 metrics.run(),
+                reliability.run(driver),
                 fencing.run(),
                 signed_in.run(),
                 watching,

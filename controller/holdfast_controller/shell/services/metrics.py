@@ -24,7 +24,6 @@ from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
-from holdfast_controller.shell.services import reliability
 from holdfast_controller.shell.services.goodput import open_gpu_ms
 from holdfast_controller.shell.services.host_pacing import HostPacing
 from holdfast_controller.shell.services.series import SeriesIntake
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from holdfast._daemon.metrics.exposition import Exposition
 
 OPEN_EVERY_S = 60.0
-LEMONS_EVERY_S = 600.0
 """Seconds between two sums of the open GPU time, which looks at each job."""
 LOOK_S = 1.0
 """Seconds between two measurements of the event loop's delay."""
@@ -69,8 +67,6 @@ class Metrics:
         self._series = Series()
         self._listener: Listener | None = None
         self._open_ms: Counter[tuple[str, str]] = Counter()
-        self._lemons = 0
-        self._lemons_due_s = 0.0
         self._open_due_s: float | None = None
         """When the open time is to be added up again; None until the next scrape."""
         for family in (fam.COMMIT, fam.COMMIT_EVENTS, fam.LOOP_LAG):
@@ -118,10 +114,6 @@ class Metrics:
             if self._open_due_s is not None and time.monotonic() >= self._open_due_s:
                 self._open_ms = await open_gpu_ms(self._driver)
                 self._open_due_s = None
-                if time.monotonic() >= self._lemons_due_s:
-                    self._lemons_due_s = time.monotonic() + LEMONS_EVERY_S
-                    hosts = await reliability.of_hosts(self._driver)
-                    self._lemons = sum(found.lemon for found in hosts.values())
 
     @cached_property
     def _exposition(self) -> Exposition:
@@ -159,7 +151,6 @@ class Metrics:
         series.set(fam.AUDIT_NOT_COPIED, syslog.dropped if syslog is not None else 0)
         if self._open_due_s is None:
             self._open_due_s = time.monotonic() + (OPEN_EVERY_S if self._open_ms else 0.0)
-        series.set(fam.LEMONS, self._lemons)
         for family, sums in ((fam.GPU_SECONDS, self._meter.gpu_ms), (fam.GPU_SECONDS_OPEN, self._open_ms)):
             for (category, payer), ms in sums.items():
                 series.set(family, ms / 1000, category, payer)

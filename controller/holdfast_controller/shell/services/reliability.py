@@ -9,12 +9,22 @@ from holdfast.v1 import host_pb2
 from holdfast_controller.core.goodput.host_record import open_time
 from holdfast_controller.core.goodput.reliability import HostTotals, Interval, Reliability, judge
 from holdfast_controller.core.goodput.tape import DAY_MS
+from holdfast_controller.core.step.host_commands import HostsJudged
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.store import host_rows
 
+FIRST_S, JUDGED_EVERY_S = 60.0, 600.0
 RECENT_DAYS = 90
 """What is older says little of how a host is now."""
+
+
+async def run(driver: Driver) -> None:
+    """Have the core know how often hosts fail, until cancelled."""
+    while True:
+        await asyncio.sleep(FIRST_S)
+        driver.feed(HostsJudged(await of_hosts(driver)))
+        await asyncio.sleep(JUDGED_EVERY_S - FIRST_S)
 
 
 async def of_hosts(driver: Driver, days: range | None = None) -> dict[str, Reliability]:
@@ -49,6 +59,7 @@ def to_proto(found: Reliability) -> host_pb2.Reliability:
         ratio=found.ratio,
         ratio_low=found.ratio_low,
         lemon=found.lemon,
+        surprise=found.surprise,
     )
     _set(message, "mtbf", found.mtbf)
     _set(message, "mttr", found.mttr)

@@ -31,7 +31,7 @@ def known(failures: int, *, lemon: bool = False, repairs: int = 0) -> host_pb2.R
         found.mttr_low.CopyFrom(duration(1_020))
         found.mttr_high.CopyFrom(duration(7_800))
     if lemon:
-        found.ratio, found.ratio_low = 6.04, 2.31
+        found.ratio, found.ratio_low, found.surprise = 6.04, 2.31, 17.6
     return found
 
 
@@ -58,7 +58,7 @@ def test_without_a_failure_the_page_has_the_lower_bound() -> None:
 
 def test_a_lemon_is_told_with_the_bound_and_the_command_that_ends_it() -> None:
     assert lines(known(3, lemon=True))[-1] == (
-        "a lemon: it fails 6.0 times as often as the others, at least 2.3 times;"
+        "a lemon: it fails 6.0 times as often as the others, at least 2.3 times (surprise 18 bits);"
         " after a repair: holdfast host uncordon gpu-07 --repaired"
     )
 

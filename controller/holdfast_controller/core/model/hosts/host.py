@@ -57,6 +57,8 @@ class Inventory:
     no_accounts: str = "its agent knows of none"
     gives_secrets: bool = False
     """Its agent is new enough to give ranks their secrets."""
+    traits: dict[str, str] = field(default_factory=dict)
+    """What it has in common with hosts of its kind, such as its driver's version; empty where it lacks one."""
 
     @cached_property
     def kind(self) -> str:
