@@ -2,7 +2,7 @@
 
 A program prints a line of JSON for each subject, ``{"subject": "fan1", "value": 312, "saw": "312 turns/min"}``, and
 its rule judges the value as any other. A program that fails, hangs or prints something else has said nothing of the
-host: that is told as a finding of class INFORM, and what was found before stands.
+host: that is reported as a finding of class INFORM, and what was found before stands.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class SiteChecks:
         self._problems: dict[str, str] = {}
 
     def readings(self) -> list[Reading]:
-        """What all programs said last, and whether each could be run. One that couldn't has said nothing."""
+        """Newest words of all programs, and whether each could be run. One that couldn't has said nothing."""
         found = [reading for said in self._said.values() for reading in said]
         told = [
             Reading(PROGRAM, name, float(bool(said)), said or "it ran") for name, said in self._problems.items()

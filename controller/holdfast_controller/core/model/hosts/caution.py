@@ -1,4 +1,4 @@
-"""What speaks against a host that takes work: placement chooses those last of which it is most."""
+"""Signs against a host that takes work: placement chooses those hosts last that have most of them."""
 
 from __future__ import annotations
 
