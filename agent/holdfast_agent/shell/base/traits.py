@@ -1,4 +1,4 @@
-"""Traits that a host should have in common with others of its kind: versions and settings, read once at the agent's start."""
+"""Traits that a host should share with others of its kind: versions and settings, read once at the agent's start."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Hosts beside each other: which fail more often than the others explain, and which are unlike most of their kind.
 
 Both are checks of a host that the controller makes, since no host knows the others. A lemon is DEGRADED: it takes work,
-and placement chooses it last. That a host is unlike the others is only reported: most of them may be the ones to change.
+and placement chooses it last. That a host is unlike the others is only said: most of them may be the ones to change.
 """
 
 from __future__ import annotations
