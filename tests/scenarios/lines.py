@@ -176,6 +176,11 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.job_id} leaves {event.idle} of {event.gpus} GPUs unused{then}"
         case ev.UnderuseOver():
             return f"{event.job_id} uses its GPUs again"
+        case ev.SlowdownNoticed():
+            who = " ".join(f"r{each.rank}@{each.host}" for each in event.named) or "nobody"
+            return f"{event.job_id} is slow, {who} named"
+        case ev.SlowdownOver():
+            return f"{event.job_id} is fast again"
         case ev.JobFound():
             where = " ".join(place.host for place in event.places)
             return f"{event.job_id} found g{','.join(map(str, sorted(set(event.generations))))} on {where}"

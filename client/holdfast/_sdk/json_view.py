@@ -213,6 +213,7 @@ def goodput(job_id: str, message: job_pb2.GetGoodputResponse) -> Json:
         "goodput": goodput_share(message),
         "totalMs": sum(line.ms for line in message.lines),
         "unusedMs": message.unused_ms,
+        "slowedMs": message.slowed_ms,
         "saves": [_printed(save) for save in message.saves],
         "silentSince": message.silent_since.ToJsonString() if message.HasField("silent_since") else None,
         "lines": [

@@ -6,7 +6,7 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from holdfast._base.printable import one_line
@@ -21,6 +21,7 @@ from holdfast.hang.pipeline.features import (
     RankFeatures,
     WorkerFeatures,
 )
+from holdfast.hang.pipeline.rank_times import RankTimes
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.v1 import agent_pb2
@@ -48,6 +49,9 @@ _OUTPUT_FIELDS = (
     *("step_total", "saved_step", "resumed_step", "bar_step", "step_s"),
     *("first_step", "first_step_s"),
 )
+_TIMES_FIELDS = tuple(field.name for field in fields(RankTimes))
+"""Called the same on the wire."""
+_TIMES_OPTIONAL = ("ran_s", "queued_s", "step", "step_s")
 _PHASES = frozenset({"train", "evaluate", "save"})
 
 
@@ -91,6 +95,8 @@ def _rank_to_proto(rank: RankFeatures) -> agent_pb2.RankFeatures:
                 until_s=wait.until_s,
             )
         )
+    if rank.times is not None:
+        message.times.CopyFrom(agent_pb2.RankTimes(**{name: getattr(rank.times, name) for name in _TIMES_FIELDS}))
     if rank.gpu is not None:
         message.gpu.CopyFrom(
             agent_pb2.GpuFeatures(
@@ -137,12 +143,20 @@ def _rank_from_proto(message: agent_pb2.RankFeatures) -> RankFeatures:
         times = (_present(message.wait, "since_s"), _present(message.wait, "until_s"))
         what, place = (one_line(text, WORDS_MOST) for text in (message.wait.what, message.wait.place))
         wait = Wait(kind, what, times[0], place, times[1])
+    went = None
+    if message.HasField("times"):
+        counted: dict[str, Any] = {
+            name: _present(message.times, name) if name in _TIMES_OPTIONAL else getattr(message.times, name)
+            for name in _TIMES_FIELDS
+        }
+        went = RankTimes(**counted)
     states = {state.value: state for state in State}
     return RankFeatures(
         motion=Motion.__members__.get(message.motion, Motion.UNSEEN),
         state=states.get(message.state),
         gpu=gpu,
         wait=wait,
+        times=went,
         **values,
     )
 
@@ -152,6 +166,7 @@ def _present(
     | agent_pb2.RankFeatures
     | agent_pb2.GpuFeatures
     | agent_pb2.GpuUse
+    | agent_pb2.RankTimes
     | agent_pb2.Wait,
     name: str,
 ) -> float | None:

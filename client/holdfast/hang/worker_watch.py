@@ -8,7 +8,7 @@ down and taken up again, so that an agent's restart makes no rank look new.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast._base.codec import from_plain, to_plain
@@ -16,6 +16,7 @@ from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, Worker
 from holdfast.hang.pipeline.learned_step import LearnedStep
 from holdfast.hang.pipeline.log_progress import COUNT_S, LineReader, WorkCount
 from holdfast.hang.pipeline.rank_baseline import Baseline, begin, observe
+from holdfast.hang.pipeline.rank_times import RankTimes, added
 from holdfast.hang.pipeline.step_count import LineCounts, Shown, StepCount
 from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
 from holdfast.hang.thresholds import Tuning
@@ -48,6 +49,7 @@ class WorkerWatch:
     _reader: LineReader = field(init=False)
     _reports: dict[int, int] = field(default_factory=dict)
     _ranks: tuple[RankFeatures, ...] = ()
+    _times: dict[int, RankTimes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._reader = LineReader(self.step_pattern)
@@ -104,7 +106,12 @@ class WorkerWatch:
         known = self.baselines.get(rank.rank)
         base, features = begin(rank) if known is None else observe(known, rank, self.tuning)
         self.baselines[rank.rank] = base
-        return features
+        times = added(self._times.get(rank.rank, RankTimes()), known.sample if known else None, rank)
+        said = next((one for one in sample.progress if one.rank == rank.rank and one.step is not None), None)
+        if said is not None and said.step is not None and float(said.step) != times.step:
+            times = replace(times, step=float(said.step), step_s=said.at_s)
+        self._times[rank.rank] = times
+        return replace(features, times=times)
 
     def _has_progressed(self, sample: WorkerSample) -> bool:
         """Whether the program reports progress, or a line of its output does where it never reports any."""

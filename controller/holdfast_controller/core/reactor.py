@@ -1,7 +1,6 @@
 """The controller's core: one input in, events and actions out.
 
-``step`` folds what happened into the state and says what to make durable and then to do. It may run ahead of the disk;
-no action is performed before the commit that holds its cause. Same inputs and times, same results: there is no I/O.
+Same inputs and times, same results: there is no I/O. No action is performed before the commit that holds its cause.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from holdfast_controller.core.lifecycle import (
     injection,
     lost_hosts,
     output_archive,
+    slowness,
     underuse,
     warning_signal,
 )
@@ -385,14 +385,14 @@ class Reactor:
                 hangs.on_look(step, job)
             case JobTimer.UNDERUSE:
                 underuse.on_underuse_look(step, job)
+            case JobTimer.SLOWNESS:
+                slowness.on_slowness_look(step, job)
             case JobTimer.SETTLE:
                 exits.on_settled(step, job)
             case JobTimer.LAUNCH:
                 launch(step, job, due=True)
-            case JobTimer.PAUSE:
-                attempts.on_pause_due(step, job)
-            case JobTimer.LEAVE:
-                attempts.leave(step, job)
+            case JobTimer.PAUSE | JobTimer.LEAVE:
+                attempts.on_warned(step, job, pauses=kind is JobTimer.PAUSE)
             case JobTimer.LOAN | JobTimer.OVERDUE | JobTimer.CLAIM | JobTimer.RETRY:
                 on_waited(step, kind, job)
             case JobTimer.EXPIRE:

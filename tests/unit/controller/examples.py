@@ -26,6 +26,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Started
 from holdfast_controller.core.model.schedules import JobPlan, Overlap
+from holdfast_controller.core.model.slowness import Sign, Suspect
 from holdfast_controller.core.model.underuse import UnderuseAction
 
 XID_79 = GpuFault("Xid 79 (fallen off the bus)", Repair.REBOOT, Wall(0.4))
@@ -217,6 +218,17 @@ RESTORED: list[ev.Event] = [
         before_s=9.0,
     ),
     ev.UnderuseOver(job_id="r", at=Wall(48.0), generation=1),
+    ev.SlowdownNoticed(
+        job_id="r",
+        at=Wall(48.0),
+        generation=1,
+        since=Wall(30.0),
+        best_ms=500.0,
+        recent_ms=625.0,
+        named=(Suspect(3, "h1", (Sign.WAITED_FOR, Sign.NO_CORE)),),
+        waited_for=2,
+    ),
+    ev.SlowdownOver(job_id="r", at=Wall(48.0), generation=1),
     ev.ReconciliationEnded(at=Wall(48.0)),
     ev.CertificateEnding(at=Wall(49.0), certificate="ca", ends_at=Wall(86_449.0)),
     ev.MostHostsSilent(at=Wall(50.0), silent=7, hosts=8),

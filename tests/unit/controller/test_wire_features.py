@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from holdfast._session import hang_wire
 from holdfast.errors import InvalidInput
 from holdfast.hang.pipeline.features import GpuUse, Motion, OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast.hang.pipeline.rank_times import RankTimes
 from holdfast_controller.shell.convert.features_from_proto import features
 
-RANK = RankFeatures(0, Motion.BLOCKED, 90.0, last_work_s=80.0, helpers_s=70.0)
+TIMES = RankTimes(60.0, 20.0, 5.0, 30, 1, 2, 3, 7.0, 98.0, 12, 20_000.0, 1_100.0, 2, 60.0, 9_000.0)
+RANK = RankFeatures(0, Motion.BLOCKED, 90.0, last_work_s=80.0, helpers_s=70.0, times=TIMES)
 IDLE = GpuUse(known=True, idle_since_s=20.0)
 VECTOR = WorkerFeatures(
     "workerpool0-0", "h1", 99.0, (RANK,), OutputFeatures(60.0, 7.0, 50.0), gpus=(IDLE, GpuUse(known=True), GpuUse())
@@ -83,3 +86,14 @@ def test_nothing_lies_after_its_sending() -> None:
 
 def test_gpu_that_is_idle_only_from_later_on_is_idle_from_now_on() -> None:
     assert taken(replace(VECTOR, gpus=(replace(IDLE, idle_since_s=1e9),))).gpus == (GpuUse(True, 100.0),)
+
+
+@pytest.mark.parametrize("wrong", [{"seen_s": math.nan}, {"energy_j": -1.0}, {"looks": -1}, {"step_s": math.inf}])
+def test_counters_that_can_be_none_are_unknown_and_hide_nothing_else(wrong: dict[str, Any]) -> None:
+    found = taken(replace(VECTOR, ranks=(replace(RANK, times=replace(TIMES, **wrong)),)))
+    assert found.ranks == (replace(RANK, times=None),)
+
+
+def test_a_step_of_a_rank_is_not_reported_after_its_sending() -> None:
+    found = taken(replace(VECTOR, ranks=(replace(RANK, times=replace(TIMES, step_s=500.0)),)))
+    assert found.ranks[0].times == replace(TIMES, step_s=100.0)

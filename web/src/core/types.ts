@@ -247,6 +247,8 @@ export interface Goodput {
   totalMs: number;
   /** Part of it, in which GPUs were found unused. */
   unusedMs: number;
+  /** Part of it that was lost as the job was slower than at its best; absent from an older controller. */
+  slowedMs?: number;
   /** Checkpoints that were complete, the oldest first. */
   saves: { time: string | null; step: number | null }[];
   /** Since when one of its hosts is silent: what ran there is not known. */

@@ -147,6 +147,7 @@ function Ledger({ of }: { of: Goodput }): JSX.Element {
         <strong>{known === null ? "Goodput unknown" : `Goodput ${percent(known)}`}</strong>
         {lost.length > 0 && <span class="soft"> lost most to {lost.join(", ")}</span>}
         {of.unusedMs > 0 && <span class="soft"> {hours(of.unusedMs)} of {hours(of.totalMs)} GPU hours on GPUs that its ranks left idle</span>}
+        {(of.slowedMs ?? 0) > 0 && <span class="soft"> {hours(of.slowedMs ?? 0)} of {hours(of.totalMs)} GPU hours lost as it was slower than at its best</span>}
       </p>
       <GoodputBar of={of} />
     </div>

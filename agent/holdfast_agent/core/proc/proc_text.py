@@ -49,6 +49,13 @@ class MainThread(NamedTuple):
     state: State
 
 
+class CoreTime(NamedTuple):
+    """/proc/PID/task/TID/schedstat: seconds of a thread on a core, and of it ready to run without one."""
+
+    ran_s: float
+    queued_s: float
+
+
 class Call(NamedTuple):
     """/proc/PID/syscall: the system call that a sleeping thread is in. ``number`` -1 for a page fault."""
 
@@ -106,6 +113,14 @@ def _number(data: bytes, key: bytes) -> int:
     start = data.index(key) + len(key)
     end = data.find(b"\n", start)
     return int(data[start : end if end >= 0 else len(data)])
+
+
+def parse_schedstat(data: bytes) -> CoreTime:
+    """The two times of schedstat, which are in nanoseconds."""
+    words = data.split()
+    if len(words) < 2:
+        raise ValueError("no schedstat")
+    return CoreTime(int(words[0]) / 1e9, int(words[1]) / 1e9)
 
 
 def parse_syscall(data: bytes) -> Call | None:

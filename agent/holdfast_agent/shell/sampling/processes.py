@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from holdfast_agent.core.proc import descriptors, proc_text, system_calls
 from holdfast_agent.core.proc.descriptors import Sort
-from holdfast_agent.core.proc.proc_text import Call, Io, MainThread, Stat, World
+from holdfast_agent.core.proc.proc_text import Call, CoreTime, Io, MainThread, Stat, World
 from holdfast_agent.core.proc.process_counters import Account, Counters
 from holdfast_agent.core.proc.process_tree import Role
 from holdfast_agent.shell.sampling.guarded_reader import Subject, Turn
@@ -52,6 +52,7 @@ class Member(Subject):
         self.state = stat.state
         self.wchan = ""
         self.no_io = False
+        self.no_core_time = False
         # By any means, into anything: who writes nothing writes no file.
         self.written = 0
         self._keep_open = keep_open
@@ -87,6 +88,17 @@ class Member(Subject):
     def read_main_thread(self, turn: Turn) -> MainThread | None:
         """The process's tracer and the voluntary switches of its main thread; None where we may not read them."""
         return self._parsed(turn, f"task/{self.pid}/status", proc_text.parse_main_thread)
+
+    def read_core_time(self, turn: Turn) -> CoreTime | None:
+        """What its main thread had of the cores; None where the kernel doesn't say."""
+        if self.no_core_time:
+            return None
+        try:
+            found = self._parsed(turn, f"task/{self.pid}/schedstat", proc_text.parse_schedstat)
+        except Gone:
+            found = None  # a kernel without it, or the process is gone, which the next read tells
+        self.no_core_time = found is None
+        return found
 
     def read_wchan(self, turn: Turn) -> str:
         """Kernel function the process sleeps in; empty if the kernel doesn't say."""

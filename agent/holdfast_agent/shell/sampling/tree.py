@@ -183,6 +183,7 @@ class Tree:
         if not held:
             member.state = state
             member.wchan = "" if state in (State.RUNNING, State.ZOMBIE) else member.read_wchan(turn)
+        core = None if stat.state is State.ZOMBIE else member.read_core_time(turn)
         sample = ProcessSample(
             state=member.state,
             cpu_s=stat.own_ticks * TICK_S,
@@ -191,6 +192,8 @@ class Tree:
             major_faults=stat.major_faults,
             wchan=member.wchan,
             traced=main is not None and main.tracer != 0 and not ours,
+            ran_s=core.ran_s if core is not None else None,
+            queued_s=core.queued_s if core is not None else None,
         )
         return sample, paused or self._tools.stopped_since(member.pid, self._before_s)
 

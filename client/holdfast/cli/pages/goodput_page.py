@@ -60,6 +60,8 @@ def page(job_id: str, found: job_pb2.GetGoodputResponse, width: int | None = Non
     yield f"  allocated {total / _HOUR_MS:.3f} {unit} hours, {interruptions}"
     if found.unused_ms:
         yield f"  unused    {found.unused_ms / _HOUR_MS:.3f} of them, on GPUs that its ranks left idle"
+    if found.slowed_ms:
+        yield f"  slowed    {found.slowed_ms / _HOUR_MS:.3f} of them, as it was slower than at its best"
     yield ""
     yield f"  {'CATEGORY':<14} {'CAUSE':<20} {'PAYER':<10} {unit + ' HOURS':>12} {'SHARE':>7}"
     shown_hours = adding_up([line.ms / _HOUR_MS for line in found.lines], 4)
@@ -101,6 +103,8 @@ def short(found: job_pb2.GetGoodputResponse, *, width: int | None, colour: bool)
     ]
     table = render(columns, rows, width=width, colour=colour) if rows else ""
     unused = [f"{hours(found.unused_ms)} of them on GPUs that its ranks left idle"] if found.unused_ms else []
+    if found.slowed_ms:
+        unused.append(f"{hours(found.slowed_ms)} of them lost as it was slower than at its best")
     return "\n".join([head, *unused, *bar(found, width)]) + "\n" + table
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field, replace
 
+from holdfast.hang.pipeline.rank_times import RankTimes
 from holdfast.hang.pipeline.samples import Family, State
 from holdfast.hang.pipeline.waits import Wait
 
@@ -93,6 +94,8 @@ class RankFeatures:
     hardware: str = ""
     # That only another host, or a repair of this one, will help.
     broken: bool = False
+    # What its time goes to. No rule of hangs looks at it; None from an agent that doesn't say.
+    times: RankTimes | None = None
 
     @property
     def still(self) -> bool:
@@ -130,6 +133,7 @@ class RankFeatures:
             last_work_s=_shift(self.last_work_s, by_s),
             helpers_s=_shift(self.helpers_s, by_s),
             wait=_shifted(self.wait, by_s) if self.wait else None,
+            times=self.times.shifted(by_s) if self.times is not None else None,
         )
 
 

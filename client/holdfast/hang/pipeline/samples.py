@@ -45,6 +45,9 @@ class ProcessSample:
     major_faults: int = 0
     wchan: str = ""
     traced: bool = False
+    # Of the main thread: its time on a core, and that in which it was ready and had none.
+    ran_s: float | None = None
+    queued_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,8 @@ from holdfast_controller.core.events.schedules import TemplateRemoved as Templat
 from holdfast_controller.core.events.shares import GuaranteeSet as GuaranteeSet
 from holdfast_controller.core.events.shares import HalfLifeSet as HalfLifeSet
 from holdfast_controller.core.events.shares import ShareSet as ShareSet
+from holdfast_controller.core.events.slowness import SlowdownNoticed as SlowdownNoticed
+from holdfast_controller.core.events.slowness import SlowdownOver as SlowdownOver
 from holdfast_controller.core.events.underuse import UnderuseNoticed as UnderuseNoticed
 from holdfast_controller.core.events.underuse import UnderuseOver as UnderuseOver
 
@@ -164,6 +166,8 @@ JobEvent = (
     | MaintenanceAhead
     | UnderuseNoticed
     | UnderuseOver
+    | SlowdownNoticed
+    | SlowdownOver
     | NotificationGivenUp
     | JobFound
     | JobUnsure

@@ -196,7 +196,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.recoveries[-1].caught_up_at = event.at
         case ev.WorldApart():
             job.launch.world_apart = True
-        case ev.UnderuseNoticed() | ev.UnderuseOver():
+        case ev.UnderuseNoticed() | ev.UnderuseOver() | ev.SlowdownNoticed() | ev.SlowdownOver():
             fold_underuse(job, event)
         case ev.PrimaryCompleted():
             job.launch.primary_done_at = event.at
@@ -292,7 +292,7 @@ def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
     job.generation = event.generation
     job.launch = GangLaunch(event.generation)
     cluster.queue.discard(job.id)
-    cluster.runtime[job.id] = Runtime()
+    cluster.runtime[job.id] = Runtime(slow=cluster.runtime_of(job.id).slow)
     for member, place in zip(job.gang.members, event.places, strict=True):
         pool = job.gang.pool_of(member)
         share = Allocation(pool.cpus, pool.memory_mb, place.gpus, job.revocable)
@@ -325,7 +325,7 @@ def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
     if event.worker is None:
         close_underuse(job, event.at)
         job.launch = GangLaunch(event.generation, not_before=event.not_before)
-        cluster.runtime[job.id] = Runtime()
+        cluster.runtime[job.id] = Runtime(slow=cluster.runtime_of(job.id).slow)
     else:
         _relaunch_one(cluster, job, event.worker, event)
     job.stop_reason = event.stop_reason

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.fold.slowness import close_slowdown, fold_slowness
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.underuse import Underuse
 
 
-def fold_underuse(job: Job, event: ev.UnderuseNoticed | ev.UnderuseOver) -> None:
+def fold_underuse(
+    job: Job, event: ev.UnderuseNoticed | ev.UnderuseOver | ev.SlowdownNoticed | ev.SlowdownOver
+) -> None:
     """Apply ``event`` to its job."""
+    if isinstance(event, ev.SlowdownNoticed | ev.SlowdownOver):
+        fold_slowness(job, event)
+        return
     acted = job.underuse is not None and job.underuse.acted
-    close_underuse(job, event.at)
+    _close(job, event.at)
     if isinstance(event, ev.UnderuseNoticed):
         job.unused_gpu_s += event.before_s
         acted = acted or event.action is not None
@@ -19,7 +25,12 @@ def fold_underuse(job: Job, event: ev.UnderuseNoticed | ev.UnderuseOver) -> None
 
 
 def close_underuse(job: Job, at: Wall) -> None:
-    """A finding about the job's GPUs ends: they are used again, or its ranks are stopped."""
+    """What was found of the job's GPUs and of its pace ends, as its ranks are stopped."""
+    _close(job, at)
+    close_slowdown(job, at)
+
+
+def _close(job: Job, at: Wall) -> None:
     job.unused_gpu_s = unused_gpu_s(job, at)
     job.underuse = None
 

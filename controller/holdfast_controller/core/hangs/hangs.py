@@ -34,6 +34,7 @@ from holdfast_controller.core.hangs.restart import act, highest_step, hosts_of, 
 from holdfast_controller.core.hangs.suspects import note_suspect, shared_cause
 from holdfast_controller.core.hangs.watch_cache import keep_watch
 from holdfast_controller.core.lifecycle import drain
+from holdfast_controller.core.lifecycle.slowness import note_pace
 from holdfast_controller.core.lifecycle.underuse import note_gpus
 from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.model.hang import Hang, HangOutcome
@@ -71,6 +72,7 @@ def on_features(step: Step, reported: FeaturesReported) -> None:
     _note_world_apart(step, job, vector)
     note_progress(step, job, index, runtime.features[index])
     note_gpus(step, job, index)
+    note_pace(step, job)
     if step.cluster.draining:
         drain.on_progress(step, job)
     if _is_judged(job):

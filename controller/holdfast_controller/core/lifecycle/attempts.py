@@ -295,9 +295,11 @@ def pause(step: Step, job: Job) -> None:
         step.capacity_freed = True
 
 
-def on_pause_due(step: Step, job: Job) -> None:
-    """Pause a job whose ranks were warned and have had time to exit."""
-    if job.pause_due is not None:
+def on_warned(step: Step, job: Job, *, pauses: bool) -> None:
+    """Pause a job, or have it leave, whose ranks were warned and have had time to exit."""
+    if not pauses:
+        leave(step, job)
+    elif job.pause_due is not None:
         pause(step, job)
 
 

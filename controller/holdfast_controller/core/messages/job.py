@@ -24,6 +24,7 @@ from holdfast_controller.core.model.exits import shown_raised
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
 from holdfast_controller.core.model.recovery import Budget, EndReason, Related, related_in_words
+from holdfast_controller.core.model.slowness import Slowdown
 from holdfast_controller.core.model.underuse import Underuse, UnderuseAction
 
 
@@ -197,6 +198,12 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
             return f"the job {found.in_words}, for {span(event.at - event.since)} by now{then}"
         case ev.UnderuseOver():
             return "the job's GPUs are used again, or can't be read"
+        case ev.SlowdownNoticed():
+            slow = Slowdown(event.since, event.best_ms, event.recent_ms, event.named, event.waited_for)
+            lasts = f"for {span(event.at - event.since)} by now"
+            return f"the job is {slow.slower_pct} % slower than at its best, {lasts}; {slow.who}"
+        case ev.SlowdownOver():
+            return "the job is as fast as before again"
         case ev.NotificationGivenUp():
             return f"notification {event.notice.value} to {event.to} failed: {event.reason}"
         case _:

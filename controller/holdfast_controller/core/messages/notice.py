@@ -16,6 +16,7 @@ TELLING: tuple[type[ev.JobEvent], ...] = (
     ev.HangNoticed,
     ev.MaintenanceAhead,
     ev.UnderuseNoticed,
+    ev.SlowdownNoticed,
     ev.JobUnsure,
     ev.JobEnded,
 )
@@ -50,6 +51,8 @@ def notice_of(event: ev.Event, job: Job) -> Notice | None:
             return Notice.MAINTENANCE
         case ev.UnderuseNoticed():
             return Notice.UNDERUSED if event.action is not None else None
+        case ev.SlowdownNoticed():
+            return Notice.STRAGGLER if event.named else None
         case ev.JobUnsure():
             return Notice.UNSURE
         case ev.JobEnded():

@@ -26,6 +26,7 @@ from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placem
 from holdfast_controller.core.model.queue import Turn
 from holdfast_controller.core.model.recovery import EndReason, Recover
 from holdfast_controller.core.model.runtime import Started
+from holdfast_controller.core.model.slowness import Slowdown
 from holdfast_controller.core.model.underuse import Underuse
 
 if TYPE_CHECKING:
@@ -105,6 +106,10 @@ class Job:
     """GPUs that it doesn't use; None while all may be in use."""
     unused_gpu_s: float = 0.0
     """GPU seconds for which GPUs were found unused, before ``underuse``."""
+    slowdown: Slowdown | None = None
+    """It is slower than at its best; None while it isn't."""
+    slowed_gpu_s: float = 0.0
+    """GPU seconds that slowness has cost, before ``slowdown``."""
     paused_by: str = ""
     """Who asked for its newest pause; empty where that isn't recorded."""
     held_until: Wall | None = None

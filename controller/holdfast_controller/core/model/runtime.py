@@ -10,6 +10,7 @@ from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.model.goodput import ProgressWatch
 from holdfast_controller.core.model.hang import Dump, Standstill
+from holdfast_controller.core.model.slowness import SlowWatch
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Runtime:
     """Of this generation, for the goodput ledger."""
     progress_kept_at: Mono | None = None
     """When it was last written down."""
+    slow: SlowWatch = field(default_factory=SlowWatch)
+    """The job's pace, and what is usual for its ranks; it goes on over generations."""
 
     def forget(self, worker: int) -> None:
         """Drop all reports of a worker that is relaunched."""

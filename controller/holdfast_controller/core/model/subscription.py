@@ -22,6 +22,7 @@ class Notice(enum.Enum):
     MAINTENANCE = "MAINTENANCE"
     UNSURE = "UNSURE"
     UNDERUSED = "UNDERUSED"
+    STRAGGLER = "STRAGGLER"
 
 
 class ClusterNotice(enum.Enum):

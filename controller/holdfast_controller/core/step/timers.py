@@ -38,6 +38,8 @@ class JobTimer(enum.StrEnum):
     """Jobs that borrow what a waiting job's project is guaranteed have run for long enough to give way to it."""
     UNDERUSE = "underuse"
     """The next look for GPUs that the job doesn't use is due."""
+    SLOWNESS = "slowness"
+    """The next look at the job's pace is due."""
     EXPIRE = "expire"
     """The job has waited in the queue for as long as its spec allows."""
 

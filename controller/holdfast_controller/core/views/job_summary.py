@@ -18,6 +18,8 @@ from holdfast_controller.core.model.hang import Hang, HangOutcome
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason
+from holdfast_controller.core.model.runtime import Runtime
+from holdfast_controller.core.model.slowness import Slowdown
 from holdfast_controller.core.model.underuse import Underuse, UnderuseAction, UnderusePolicy, UnderuseShare
 from holdfast_controller.core.scheduling.guarantees import borrows
 from holdfast_controller.core.scheduling.pending_reason import Pending, QueueView, pending, silent_hosts
@@ -179,7 +181,7 @@ def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
         health = "Its workers train apart: one of them starts its processes for its own host alone"
         advice = "Cancel it, and let its launcher span the job (torchrun without --standalone)"
         return Summary(Condition.NEEDS_YOU, health, advice, f"holdfast cancel {job.id}")
-    health = _training(training_of(cluster, job), runtime.health, pace_in_words(runtime.progress))
+    health = _training(training_of(cluster, job), runtime.health, _pace(job, runtime))
     if job.pause_due is not None:
         health = f"{health}; it pauses at {moment(job.pause_due, now)} at the latest"
         return Summary(Condition.WAITS, health, "Nothing: its ranks were warned and have until then to save")
@@ -190,9 +192,28 @@ def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
         advice = f"Nothing; action on hangs is off until {until}, turn it on by"
         return Summary(Condition.WORKS, health, advice, f"holdfast job hang-action {job.id} on")
     health = f"{health}{_loan(cluster, job)}{_drain(cluster, job, now)}"
+    if job.slowdown is not None:
+        return _slow(job, job.slowdown, health, now)
     if job.underuse is not None and job.gang.underuse is not None:
         return _underused(job, job.underuse, job.gang.underuse, health, now)
     return Summary(Condition.WORKS, health)
+
+
+def _pace(job: Job, runtime: Runtime) -> str:
+    """The time of a step; by how much it is slower is said once."""
+    words = pace_in_words(runtime.progress)
+    return words.partition(",")[0] if job.slowdown is not None else words
+
+
+def _slow(job: Job, found: Slowdown, health: str, now: Now) -> Summary:
+    """A job that is slower than it was: it goes on, and who it comes from is said where that is known."""
+    health = f"{health}; {found.slower_pct} % slower than at its best since {moment(found.since, now)}: {found.who}"
+    if found.named:
+        rank = found.named[0].rank
+        advice = f"Nothing has to be done; an admin can drain {found.host}; to see what rank {rank} does"
+        return Summary(Condition.WORKS, health, advice, f"holdfast job series {job.id} --rank {rank}")
+    advice = "Nothing has to be done; to see what its ranks do"
+    return Summary(Condition.WORKS, health, advice, f"holdfast job series {job.id}")
 
 
 def _underused(job: Job, found: Underuse, policy: UnderusePolicy, health: str, now: Now) -> Summary:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from holdfast._base.printable import one_line
 from holdfast._session import hang_wire
 from holdfast.errors import InvalidInput, Violation
 from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures
+from holdfast.hang.pipeline.rank_times import RankTimes
 from holdfast.v1 import agent_pb2
 from holdfast_controller.core.step.commands import FeaturesReported
 
@@ -29,7 +30,8 @@ def features(host: str, session: int, message: agent_pb2.FeatureReport) -> Featu
     if not all(map(math.isfinite, known)):
         problem = f"times of {vector.worker} are no numbers"
         raise InvalidInput([Violation("features", problem, "upgrade the agent")])
-    vector = replace(vector, output=_plausible(output))
+    ranks = tuple(replace(rank, times=_counters(rank.times, message.sent_s)) for rank in vector.ranks)
+    vector = replace(vector, output=_plausible(output), ranks=ranks)
     if max(known) > message.sent_s:
         vector = _not_after(vector, message.sent_s)
     return FeaturesReported(host, session, one_line(message.job_id), message.generation, message.sent_s, vector)
@@ -52,6 +54,16 @@ def _plausible(output: OutputFeatures) -> OutputFeatures:
 
 def _step(step: float | None) -> float | None:
     return step if step is not None and math.isfinite(step) and step >= 0 else None
+
+
+def _counters(times: RankTimes | None, sent_s: float) -> RankTimes | None:
+    """What a rank's time goes to, with no report after its sending; None where a number is none that can be."""
+    if times is None:
+        return None
+    values = [value for value in (getattr(times, field.name) for field in fields(times)) if value is not None]
+    if not all(math.isfinite(value) and value >= 0 for value in values):
+        return None
+    return replace(times, step_s=min(times.step_s, sent_s)) if times.step_s is not None else times
 
 
 def _not_after(vector: WorkerFeatures, sent_s: float) -> WorkerFeatures:

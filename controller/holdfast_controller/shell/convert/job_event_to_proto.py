@@ -152,6 +152,19 @@ def event_to_proto(event: ev.JobEvent, gang: Gang) -> job_pb2.JobEvent:
             return _Event(underuse_noticed=noticed)
         case ev.UnderuseOver():
             return _Event(underuse_over=_Event.UnderuseOver(generation=event.generation))
+        case ev.SlowdownNoticed():
+            slow = _Event.SlowdownNoticed(
+                generation=event.generation,
+                since=timestamp(event.since),
+                best_ms=event.best_ms,
+                recent_ms=event.recent_ms,
+                waited_for=event.waited_for,
+            )
+            for each in event.named:
+                slow.named.add(rank=each.rank, host=each.host, signs=[sign.value for sign in each.signs])
+            return _Event(slowdown_noticed=slow)
+        case ev.SlowdownOver():
+            return _Event(slowdown_over=_Event.SlowdownOver(generation=event.generation))
         case ev.NotificationGivenUp():
             given_up = _Event.NotificationGivenUp(notice=event.notice.value, to=event.to, reason=event.reason)
             return _Event(notification_given_up=given_up)

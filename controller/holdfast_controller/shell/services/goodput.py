@@ -15,6 +15,7 @@ from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import cluster_pb2, job_pb2
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.fold.slowness import slowed_gpu_s
 from holdfast_controller.core.fold.underuse import unused_gpu_s
 from holdfast_controller.core.goodput import view
 from holdfast_controller.core.goodput.causes import payer_of
@@ -45,6 +46,7 @@ async def job_goodput(driver: Driver, job: Job, *, verify: bool) -> job_pb2.GetG
     cursor, at = job.cursor, round(now().wall * 1000)
     runtime = driver.cluster.runtime.get(job.id)
     unused_ms = round(unused_gpu_s(job, Wall(at / 1000)) * 1000)
+    slowed_ms = round(slowed_gpu_s(job, Wall(at / 1000)) * 1000)
     silent = view.unheard(driver.cluster, job)
     shown = view.as_of_now(job, runtime.progress if runtime is not None else None, at, silent)
     plain = view.as_of_now(job, None, 0)
@@ -65,7 +67,7 @@ async def job_goodput(driver: Driver, job: Job, *, verify: bool) -> job_pb2.GetG
         interruptions, kept, saves, answer.ended = closed.interruptions, closed.sums, closed.saved, True
     answer.since.CopyFrom(timestamp(since / 1000))
     answer.until.CopyFrom(timestamp(until / 1000))
-    answer.unused_ms = unused_ms
+    answer.unused_ms, answer.slowed_ms = unused_ms, slowed_ms
     if silent:
         answer.silent_since.CopyFrom(timestamp(min(silent.values()) / 1000))
     answer.complete, answer.level, answer.interruptions = complete, level, interruptions

@@ -101,3 +101,10 @@ def test_command_line_of_a_zombie_is_empty() -> None:
     assert proc_text.parse_command(b"python\0-c\0x y\0") == ("python", "-c", "x y")
     assert proc_text.parse_wchan(b"0") == ""
     assert proc_text.parse_wchan(b"futex_wait_queue\n") == "futex_wait_queue"
+
+
+def test_schedstat_has_the_time_on_a_core_and_without_one() -> None:
+    found = proc_text.parse_schedstat(b"505678000 1463755000 2\n")
+    assert (found.ran_s, found.queued_s) == pytest.approx((0.505678, 1.463755))
+    with pytest.raises(ValueError, match="no schedstat"):
+        proc_text.parse_schedstat(b"")

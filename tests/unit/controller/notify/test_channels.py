@@ -187,6 +187,7 @@ def test_a_history_is_told_in_the_words_of_the_contract() -> None:
         "UNSURE",
         "MAINTENANCE",
         "UNDERUSED",
+        "STRAGGLER",
         "CANCELLED",
     ]
 

@@ -323,6 +323,9 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "maintenance of h1 in 12 s: its work moves to other hosts (new disk)",
         "the job uses 3 of 8 GPUs, for 28 s by now",
         "the job's GPUs are used again, or can't be read",
+        "the job is 25 % slower than at its best, for 18 s by now; rank 3 on h1: the others wait for it, "
+        "and it is often ready to run and has no core",
+        "the job is as fast as before again",
         "every host has reported; the restore is complete",
         "the controller's ca certificate ends in 24 h: rotate the CA",
         "7 of 8 hosts are silent at once: likelier the network's or the controller's fault, so none is given up",

@@ -1,0 +1,1 @@
+"""Is a job slow against its own best, and which of its ranks does the slowness come from? Pure."""

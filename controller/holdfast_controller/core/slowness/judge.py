@@ -1,0 +1,109 @@
+"""One look at a job: first whether it is slow against its own best, then who it comes from.
+
+A rank is named when signs of two kinds agree on it at three looks in a row, one of them of its place, and when no rank
+of another host is in the same case: a cause that several hosts have is none of a rank. Silence is better than a false
+name, so whatever is missing is no sign.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from holdfast_controller.core.model.slowness import Sign, SlowWatch, Suspect, agree
+from holdfast_controller.core.slowness.pace import Look, averages, is_slow, learn_best, note_look, recent_ms
+from holdfast_controller.core.slowness.signs import signs_of
+from holdfast_controller.core.slowness.thresholds import TUNING, Tuning
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A job that is slow: since when, and who it comes from. Seconds on our monotonic clock."""
+
+    since_s: float
+    best_ms: float
+    recent_ms: float
+    named: tuple[Suspect, ...] = ()
+    waited_for: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """``news``: a slot ended, and the job was judged anew. ``slow`` is None where it isn't slow."""
+
+    news: bool
+    slow: Slow | None = None
+
+
+def judge(watch: SlowWatch, look: Look, generation: int, tuning: Tuning = TUNING) -> Judged:
+    """Take a look into the watch and judge the job, if a slot has ended by it."""
+    if note_look(watch, look, generation, tuning) is None:
+        return Judged(news=False)
+    now_ms = recent_ms(watch, tuning)
+    if now_ms is None:
+        return Judged(news=False)
+    if not is_slow(watch, now_ms, tuning):
+        watch.slow_since_s, watch.lonely = None, None
+        watch.streaks.clear()
+        learn_best(watch, tuning)
+        return Judged(news=True)
+    if watch.slow_since_s is None:
+        watch.slow_since_s = _since(watch, tuning)
+    return Judged(news=True, slow=_who(watch, look, now_ms, tuning))
+
+
+def _since(watch: SlowWatch, tuning: Tuning) -> float:
+    """Where the slow slots at the end begin."""
+    bound, since_s = watch.best_ms * (1 + tuning.slower / 2), watch.slots[-1].start_s
+    for slot in reversed(watch.slots):
+        if slot.step_ms < bound:
+            break
+        since_s = slot.start_s
+    return since_s
+
+
+def _who(watch: SlowWatch, look: Look, now_ms: float, tuning: Tuning) -> Slow:
+    assert watch.slow_since_s is not None
+    window = watch.slots[-tuning.window :]
+    pace = median(slot.step_ms for slot in window)
+    lost = 1 - watch.best_ms / pace if pace > watch.best_ms else 0.0
+    slow = lost > 0 and all(slot.step_ms > watch.best_ms for slot in window)
+    now = averages(window) if slow else {}
+    found = signs_of(now, watch.usual, lost, look.findings, tuning) if slow else {}
+    _note_streaks(watch, found)
+    _note_lonely(watch, found)
+    named = [
+        Suspect(rank, now[rank].host, tuple(sorted(signs, key=list(Sign).index)))
+        for rank, (looks, signs) in sorted(watch.streaks.items())
+        if looks >= tuning.looks
+    ]
+    several = len({now[rank].host for rank in watch.streaks}) > 1
+    lonely = watch.lonely[0] if watch.lonely is not None and watch.lonely[1] >= tuning.looks else None
+    return Slow(
+        since_s=watch.slow_since_s,
+        best_ms=watch.best_ms,
+        recent_ms=now_ms,
+        named=() if several else tuple(named),
+        waited_for=None if named else lonely,
+    )
+
+
+def _note_streaks(watch: SlowWatch, found: dict[int, set[Sign]]) -> None:
+    streaks: dict[int, tuple[int, tuple[Sign, ...]]] = {}
+    for rank, signs in found.items():
+        looks, before = watch.streaks.get(rank, (0, tuple(signs)))
+        both = frozenset(before) & signs
+        if agree(both):
+            streaks[rank] = looks + 1, tuple(both)
+        elif agree(frozenset(signs)):
+            streaks[rank] = 1, tuple(signs)
+    watch.streaks = streaks
+
+
+def _note_lonely(watch: SlowWatch, found: dict[int, set[Sign]]) -> None:
+    waited = [rank for rank, signs in found.items() if Sign.WAITED_FOR in signs]
+    if len(waited) != 1 or found[waited[0]] != {Sign.WAITED_FOR}:
+        watch.lonely = None
+        return
+    looks = watch.lonely[1] if watch.lonely is not None and watch.lonely[0] == waited[0] else 0
+    watch.lonely = waited[0], looks + 1
