@@ -15,6 +15,7 @@ READERS = {
     "client/holdfast/cli/pages/job_tables.py",
     "client/holdfast/_api/job_view.py",
     "controller/holdfast_controller/core/goodput/progress.py",  # the ledger
+    "controller/holdfast_controller/core/lifecycle/slowness.py",  # a sentence and a notification
     "controller/holdfast_controller/core/views/training.py",
     "controller/holdfast_controller/shell/convert/features_from_proto.py",
 }
