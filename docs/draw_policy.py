@@ -134,25 +134,28 @@ hung before it did any work, every later start of the job is cold.
   `ps -e` and `top` call them `holdfast-warm`. Where the agent is not root they are prepared at ordinary priority.
 
 ## Slow ranks
-In a gang that trains in step one slow rank makes all of them slow. `holdfast job show`, `ps`, the page and `STRAGGLER` among the
-[notifications](notifications.md) say who it is, once that is sure:
+In a gang that trains in step one slow rank makes all of them slow. `holdfast job show`, `ps`, the page and
+`STRAGGLER` among the [notifications](notifications.md) say who it is, once that is sure:
 
 ```
-Trains: step 18,400, 1.21 s a step; 20 % slower than at its best since 14:02:30 UTC: rank 5 on gpu-12: the others wait for it, and the clock of its GPU is lower
+Trains: step 18,400, 1.21 s a step; 20 % slower than at its best since 14:02:30 UTC: rank 5 on gpu-12: the others wait
+for it, and the clock of its GPU is lower
 ```
 
-- **Slow** is a job whose steps take at least 10 % longer, for about three minutes, than in the best five minutes of its attempts so far;
-  more where its steps vary more. Evaluations and saves don't count.
-- **A rank is named** when two signs of different kinds agree on it for a minute and a half: the others wait for it, its own steps take longer
-  (of ranks that don't keep in step), or its GPU's power changed; and its place takes its time: it is ready to run and has no core, it is
-  stopped, its GPU's clock is lower, its host has a finding about its hardware. Each is compared with what is usual for this rank and
-  with the ranks on other hosts.
-- **More work names no one**: `the others wait for rank 5, and nothing on its host holds it back: it may have more work than they` is what an
-  uneven data set looks like. Neither do slow storage, data loaders, or a cause that several hosts have: `no rank stands out`.
+- **Slow** is a job whose steps take at least 10 % longer, for about three minutes, than in the best five minutes of
+  its attempts so far; more where its steps vary more. Evaluations and saves don't count.
+- **A rank is named** when two signs of different kinds agree on it for a minute and a half: the others wait for it,
+  its own steps take longer (of ranks that don't keep in step), or its GPU's power changed; and its place takes its
+  time: it is ready to run and has no core, it is stopped, its GPU's clock is lower, its host has a finding about
+  its hardware. Each is compared with what is usual for this rank and with the ranks on other hosts.
+- **More work names no one**: `the others wait for rank 5, and nothing on its host holds it back: it may have more
+  work than they` is what an uneven data set looks like. Neither do slow storage, data loaders, or a cause that
+  several hosts have: `no rank stands out`.
 
-Nothing is stopped or moved for it. An admin who drains the host (`holdfast host drain HOST --at-checkpoint`) moves the job's workers off it
-at its next checkpoint. What the slowness cost is in `holdfast goodput JOB`. A job that was slow from its start isn't called slow, and
-after a restart of the controller its best is learned anew. [How often it is right](../evidence/stragglers.md).
+Nothing is stopped or moved for it. An admin who drains the host (`holdfast host drain HOST --at-checkpoint`) moves
+the job's workers off it at its next checkpoint. What the slowness cost is in `holdfast goodput JOB`. A job that was
+slow from its start isn't called slow, and after a restart of the controller its best is learned again. [How often
+it is right](../evidence/stragglers.md).
 
 ## Lost hosts
 A host that was silent for 66 s is lost. It may have no power, or only no way to the controller. `disconnectPolicy` says

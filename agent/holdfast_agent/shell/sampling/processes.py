@@ -90,7 +90,7 @@ class Member(Subject):
         return self._parsed(turn, f"task/{self.pid}/status", proc_text.parse_main_thread)
 
     def read_core_time(self, turn: Turn) -> CoreTime | None:
-        """What its main thread had of the cores; None where the kernel doesn't say."""
+        """Time of its main thread on a core and without one; None where the kernel doesn't say."""
         if self.no_core_time:
             return None
         try:

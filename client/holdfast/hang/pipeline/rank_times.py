@@ -1,7 +1,7 @@
-"""What a rank's time goes to, as counters: the signs by which a slow rank is told from those that wait for it.
+"""Counters of a rank's time, by which a slow rank is distinguished from those that wait for it.
 
 They begin with the first sample that an agent sees of a rank, and only grow; a reader subtracts two of them. So a
-vector that is lost costs nothing, and an agent that begins anew is seen by a counter that falls. No rule of hangs
+vector that is lost costs nothing, and an agent that begins again is seen by a counter that falls. No rule of hangs
 looks at them.
 """
 
@@ -21,7 +21,7 @@ _HELD_DOWN = 0x8 | 0x20 | 0x40 | 0x80
 
 @dataclass(frozen=True, slots=True)
 class RankTimes:
-    """Seconds in ``_s`` over ``seen_s`` seconds of samples; the others count samples, or add up readings."""
+    """Counters: seconds in ``_s`` over ``seen_s`` seconds of samples; the others count samples, or add up readings."""
 
     seen_s: float = 0.0
     # Of the main thread: on a core, and ready without one; None where the kernel doesn't say.

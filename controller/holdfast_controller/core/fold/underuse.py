@@ -25,7 +25,7 @@ def fold_underuse(
 
 
 def close_underuse(job: Job, at: Wall) -> None:
-    """What was found of the job's GPUs and of its pace ends, as its ranks are stopped."""
+    """End the findings about the job's GPUs and its pace, as its ranks are stopped."""
     _close(job, at)
     close_slowdown(job, at)
 

@@ -1,8 +1,8 @@
-"""A job that is slower than it was: told, with the rank it comes from where that is sure.
+"""A job that is slower than it was: reported, with the rank it comes from where that is sure.
 
 Theory of operation. Each vector of a worker brings counters of what its ranks' time went to. A look every ten seconds
 hands the newest of all workers to ``core.slowness``, which judges by slots of half a minute. Nothing is judged while a
-worker is silent. What is learned lives in memory: after a restart of this controller a job's best is learned anew.
+worker is silent. What is learned lives in memory: after a restart of this controller a job's best is learned again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def on_slowness_look(step: Step, job: Job) -> None:
 
 
 def _tell(step: Step, job: Job, slow: Slow) -> None:
-    """Tell that the job is slow, once, and again when more is known of whom it comes from."""
+    """Report that the job is slow, once, and again when more is known of whom it comes from."""
     before = job.slowdown
     if before is not None:
         named = {each.host for each in slow.named} - {before.host}

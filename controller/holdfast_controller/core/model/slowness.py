@@ -10,7 +10,7 @@ from holdfast_controller.core.model.clock import NEVER, Wall
 
 
 class Sign(enum.Enum):
-    """What sets a rank apart from the others of a slow job. Values are stored."""
+    """A difference of a rank from the others of a slow job. Values are stored."""
 
     WAITED_FOR = "WAITED_FOR"
     OWN_STEPS = "OWN_STEPS"
@@ -28,7 +28,7 @@ class Sign(enum.Enum):
 
     @property
     def of_place(self) -> bool:
-        """Whether it tells of the place that the rank runs at; the others may come from more work, too."""
+        """Whether it is about the place that the rank runs at; the others may come from more work, too."""
         return self in _OF_PLACE
 
 
@@ -74,7 +74,7 @@ class Slowdown:
     waited_for: int | None = None
     """A rank that the others wait for, while nothing of its place holds it back."""
     counted_at: Wall = NEVER
-    """What it cost is added up until then."""
+    """Its cost is added up until then."""
 
     @property
     def slower_pct(self) -> int:
@@ -93,7 +93,7 @@ class Slowdown:
 
     @property
     def who(self) -> str:
-        """Who it comes from, and by which signs; or that it isn't known."""
+        """The ranks that it comes from, and by which signs; or that they aren't known."""
         if self.named:
             first = self.named[0]
             ranks = ", ".join(str(each.rank) for each in self.named[:_SHOWN])
@@ -117,7 +117,7 @@ _SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class RankSlot:
-    """What a rank's time went to in one slot, as shares of it; None is not known."""
+    """A rank's time in one slot, as shares of it; None is not known."""
 
     host: str
     waits: float | None = None
@@ -153,12 +153,12 @@ class Mark:
 
 @dataclass
 class SlowWatch:
-    """What is known of a job's pace, in bounded memory. It goes on over its generations."""
+    """Knowledge of a job's pace, in bounded memory. It goes on over its generations."""
 
     generation: int = 0
     mark: Mark | None = None
     apart: bool = False
-    """Since the mark it evaluated, saved, or declared a pause: that slot tells nothing."""
+    """Since the mark it evaluated, saved, or declared a pause: that slot says nothing."""
     slots: list[Slot] = field(default_factory=list)
     best_ms: float = 0.0
     """The lowest median of a reference; 0 before there was one."""

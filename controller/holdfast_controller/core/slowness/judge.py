@@ -29,7 +29,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """``news``: a slot ended, and the job was judged anew. ``slow`` is None where it isn't slow."""
+    """``news``: a slot ended, and the job was judged again. ``slow`` is None where it isn't slow."""
 
     news: bool
     slow: Slow | None = None
@@ -53,7 +53,7 @@ def judge(watch: SlowWatch, look: Look, generation: int, tuning: Tuning = TUNING
 
 
 def _since(watch: SlowWatch, tuning: Tuning) -> float:
-    """Where the slow slots at the end begin."""
+    """Start of the slow slots at the end."""
     bound, since_s = watch.best_ms * (1 + tuning.slower / 2), watch.slots[-1].start_s
     for slot in reversed(watch.slots):
         if slot.step_ms < bound:

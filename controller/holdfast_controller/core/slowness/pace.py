@@ -64,9 +64,9 @@ def note_look(watch: SlowWatch, look: Look, generation: int, tuning: Tuning) -> 
         # Some may have ended: those that are left are compared with themselves.
         step_ms = watch.best_ms * fmean(ratios) if len(ratios) == len(own) else fmean(own)
     slot = Slot(mark.at_s, look.at_s, step_ms, ranks)
-    told = watch.apart or slot.end_s - slot.start_s > tuning.pause_s
+    ignored = watch.apart or slot.end_s - slot.start_s > tuning.pause_s
     watch.mark, watch.apart = Mark(look.at_s, look.step, look.times), look.apart
-    if told:
+    if ignored:
         return None
     watch.slots.append(slot)
     del watch.slots[: -(tuning.reference + tuning.recent)]
@@ -114,7 +114,7 @@ def is_slow(watch: SlowWatch, now_ms: float, tuning: Tuning) -> bool:
 
 
 def averages(slots: list[Slot]) -> dict[int, RankSlot]:
-    """Of each rank that is in all of the slots on one host: the mean of its slots."""
+    """Means of each rank that is in all of the slots on one host."""
     found: dict[int, RankSlot] = {}
     for rank, last in slots[-1].ranks.items():
         of_rank = [slot.ranks[rank] for slot in slots if rank in slot.ranks]
@@ -139,7 +139,7 @@ _ALWAYS = ("aside", "storage")
 
 
 def _ranks(mark: Mark, look: Look) -> dict[int, RankSlot]:
-    """What the time of each rank went to between two looks; only of those that both had."""
+    """Shares of each rank's time between two looks; only of those that both had."""
     found: dict[int, RankSlot] = {}
     for rank, (host, at_s, now) in look.times.items():
         before = mark.times.get(rank)
@@ -153,7 +153,7 @@ def _ranks(mark: Mark, look: Look) -> dict[int, RankSlot]:
 def _slot(host: str, before: RankTimes, now: RankTimes) -> RankSlot | None:
     seen_s, looks = now.seen_s - before.seen_s, now.looks - before.looks
     if seen_s <= 0 or looks <= 0 or now.gpu_looks < before.gpu_looks:
-        return None  # An agent that has begun anew.
+        return None  # An agent that has begun again.
     stopped, aside, storage = (
         max(0.0, (getattr(now, name) - getattr(before, name)) / looks) for name in ("stopped", "aside", "storage")
     )

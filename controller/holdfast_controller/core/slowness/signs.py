@@ -1,4 +1,4 @@
-"""Who: the signs that set a rank of a slow job apart from the others.
+"""The signs that set a rank of a slow job apart from the others.
 
 Theory of operation. A gang in step shares one pace, so the time of a step names no one. But the slow rank waits less
 than the others, who wait for it; and if its place is to blame, something there takes its time: no core, stops, a

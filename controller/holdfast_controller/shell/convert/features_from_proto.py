@@ -57,7 +57,7 @@ def _step(step: float | None) -> float | None:
 
 
 def _counters(times: RankTimes | None, sent_s: float) -> RankTimes | None:
-    """What a rank's time goes to, with no report after its sending; None where a number is none that can be."""
+    """Counters of a rank's time, with no report after its sending; None where a number is none that can be."""
     if times is None:
         return None
     values = [value for value in (getattr(times, field.name) for field in fields(times)) if value is not None]
