@@ -8,6 +8,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,9 +39,16 @@ class Server:
     """A server that can be stopped and started again."""
 
     folder: Path
+    hosts: tuple[Path, ...] = ()
+    """Folders of all servers of which one may lead, if there are several."""
 
     def address(self, database: str) -> str:
-        return f"host={self.folder} user=holdfast dbname={database}"
+        hosts = ",".join(map(str, self.hosts or (self.folder,)))
+        return f"host={hosts} user=holdfast dbname={database}"
+
+    def url(self, database: str) -> str:
+        """The same as a URL, which a TOML file can hold between double quotes."""
+        return f"postgresql://holdfast@/{database}?host={','.join(map(str, self.hosts or (self.folder,)))}"
 
     def start(self) -> None:
         self._run("pg_ctl", "-w", "-t", "60", "-l", f"{self.folder}/log", "start")
@@ -52,8 +60,25 @@ class Server:
         """Execute a statement, such as CREATE DATABASE, as an administrator."""
         import psycopg  # it may not be there
 
-        with psycopg.connect(self.address("postgres"), autocommit=True) as connection:
+        alone = f"host={self.folder} user=holdfast dbname=postgres"
+        with psycopg.connect(alone, autocommit=True) as connection:
             connection.execute(statement.encode())
+
+    def promote(self) -> None:
+        """Have a replica take writes."""
+        self._run("pg_ctl", "-w", "-t", "60", "promote")
+
+    def caught_up(self, replica: Server) -> None:
+        """Wait until a replica has written all that this server has."""
+        import psycopg
+
+        alone = f"host={self.folder} user=holdfast dbname=postgres"
+        query = "SELECT count(*) FROM pg_stat_replication WHERE flush_lsn >= pg_current_wal_lsn()"
+        deadline = time.monotonic() + 60
+        with psycopg.connect(alone, autocommit=True) as connection:
+            while connection.execute(query).fetchone() != (1,):
+                assert time.monotonic() < deadline, (replica.folder / "log").read_text()
+                time.sleep(0.05)
 
     def _run(self, program: str, *arguments: str) -> str:
         # Not by subprocess: it would fork, which a process with gRPC's threads should not.
@@ -97,6 +122,30 @@ def running() -> Iterator[Server]:
                 server.stop("immediate")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def with_replica() -> Iterator[tuple[Server, Server]]:
+    """A new server and its replica, which is not synchronous; the addresses of both name both."""
+    with running() as primary:
+        folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir="/tmp"))
+        replica = Server(folder)
+        primary.hosts = replica.hosts = (primary.folder, folder)
+        try:
+            if (account := _account()) is not None:
+                os.chown(folder, pwd.getpwnam(account).pw_uid, -1)
+            source = ("-h", str(primary.folder), "-U", "holdfast", "-D", f"{folder}/data")
+            replica._run("pg_basebackup", *source, "-R", "-X", "stream", "-c", "fast", "--no-sync")
+            with (folder / "data/postgresql.conf").open("a") as settings:
+                settings.write(f"unix_socket_directories = '{folder}'\nwal_retrieve_retry_interval = 200ms\n")
+            replica.start()
+            try:
+                yield primary, replica
+            finally:
+                with contextlib.suppress(RuntimeError):
+                    replica.stop("immediate")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _account() -> str | None:

@@ -17,6 +17,8 @@ GPU_STATES = ("used", "free", "unavailable", "unhealthy", "withheld")
 JOB_STATES = ("RUNNING", "PENDING", "QUEUED", "PAUSED", "CANCELLING")
 ENDED_STATES = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")
 NOTHING = "Nothing needs attention."
+MUCH_BEHIND = 1_000
+"""Events of the log; one that follows it is some behind whenever it is looked at."""
 MOST_LINES = 3
 """Of one thing, on a terminal."""
 _GREEN, _YELLOW, _RED = "32", "33", "31"
@@ -73,6 +75,8 @@ def head(found: cluster_pb2.GetStatusResponse, now: float, *, colour: bool) -> I
     yield styled(found.cluster, "1", colour=colour) + head
     if found.HasField("leadership"):
         yield _leadership(found.leadership, colour=colour)
+        for warning in _of_controllers(found.leadership):
+            yield f"           {styled(warning, _YELLOW, colour=colour)}"
     yield _counts("hosts", sum(found.hosts.values()), found.hosts, HOST_STATES, colour=colour)
     yield _counts("GPUs", sum(found.gpus.values()), found.gpus, GPU_STATES, colour=colour)
     ended = {state: count for state, count in found.jobs.items() if state in ENDED_STATES}
@@ -89,6 +93,18 @@ def _leadership(found: cluster_pb2.Leadership, *, colour: bool) -> str:
     none = styled("none stands by", _YELLOW, colour=colour)
     head = styled("leads", "2", colour=colour)
     return f"  {head}    {one_line(found.leader)}; {waits or none}; {one_line(found.database)}"
+
+
+def _of_controllers(found: cluster_pb2.Leadership) -> Iterator[str]:
+    """Sentences about what would hurt at the next failover."""
+    for each in found.standby_details:
+        if each.behind_events > MUCH_BEHIND:
+            yield f"{one_line(each.machine)} is {each.behind_events:,} events behind: its takeover reads them first"
+        if each.differing_settings:
+            keys = one_line(each.differing_settings)
+            yield f"{one_line(each.machine)} has another controller.toml: {keys} (its log names all keys)"
+    if found.risk:
+        yield one_line(found.risk)
 
 
 def _counts(title: str, total: int, counts: Mapping[str, int], order: Sequence[str], *, colour: bool) -> str:

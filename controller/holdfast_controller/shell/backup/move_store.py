@@ -70,7 +70,8 @@ def to_postgres(settings: ControllerConfig, url: str) -> tuple[int, str]:
                 if database.execute(sa.select(meta)).first() is not None:
                     raise WrongState(f"The {place} holds a store already.", fix="Make an empty one: createdb.")
                 counts = source.transaction(lambda rows: copying.copy_rows(rows, database))
-                meta_rows.write(database, "leader", "")
+                for of_another_place in ("leader", meta_rows.SERVER, meta_rows.SETTINGS):
+                    meta_rows.write(database, of_another_place, "")
         high_water.write(target.path, source.reached)
     finally:
         target.engine.close(0)

@@ -25,6 +25,7 @@ from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.convert.job_defaults import JobDefaults
 from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.main.shared_settings import digests
 from holdfast_controller.shell.notify.channels import Channels
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
 from holdfast_controller.shell.services.job_service import JobService
@@ -166,6 +167,7 @@ def change_policies(driver: Driver, guard: Guard) -> Change:
 
         def count() -> None:
             before, kept = driver.reactor.policies, config.retention
+            driver.store.engine.settings = digests(config)
             driver.stored.user_most, driver.stored.project_most = kept.user_mb * MIB, kept.project_mb * MIB
             if new != before:
                 driver.feed(PoliciesChanged(new))

@@ -28,6 +28,7 @@ from holdfast_controller.shell.enrolment.port import Enrolling
 from holdfast_controller.shell.main import grpc_server, http_listeners, self_checks
 from holdfast_controller.shell.main.fencing import Fencing
 from holdfast_controller.shell.main.reload import Settings, change_policies, change_receivers, policies_of
+from holdfast_controller.shell.main.shared_settings import digests
 from holdfast_controller.shell.main.standby import Standby
 from holdfast_controller.shell.main.store_upkeep import count_stored, keep_leading, note_position, upkeep
 from holdfast_controller.shell.notify import certificates
@@ -73,6 +74,7 @@ async def serve(
     high_water.check_presence(config.database, config.secrets_key, config.database_url)
     standby = Standby(config, supervisor)
     store = store_at(config.database, config.database_url, standby.on_stand_by)
+    store.engine.settings = digests(config)
     cluster = await standby.opened(store)
     try:
         policies = policies_of(config, await asyncio.wrap_future(store.call(store.secret_key)))

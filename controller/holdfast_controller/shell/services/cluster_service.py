@@ -30,6 +30,7 @@ from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
 from holdfast_controller.shell.services.goodput import sum_goodput
 from holdfast_controller.shell.services.metrics import Metrics
+from holdfast_controller.shell.store.databases.engine import Standby
 
 CHANGES_EVERY_S = 0.5
 """At the least between two answers of ``WatchChanges``."""
@@ -122,8 +123,21 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         store = self._driver.store
         if not self._shares_a_database:
             return None
-        standbys = await asyncio.wrap_future(store.call(store.standbys))
-        return cluster_pb2.Leadership(database=store.engine.name, leader=socket.gethostname(), standbys=standbys)
+        standbys: list[Standby] = await asyncio.wrap_future(store.call(store.standbys))
+        return cluster_pb2.Leadership(
+            database=store.engine.name,
+            leader=socket.gethostname(),
+            standbys=[each.machine for each in standbys],
+            standby_details=[
+                cluster_pb2.Standby(
+                    machine=each.machine,
+                    behind_events=max(store.sequence - each.sequence, 0),
+                    differing_settings=each.differing,
+                )
+                for each in standbys
+            ],
+            risk=store.engine.risk(),
+        )
 
     @unary
     async def SumGoodput(

@@ -30,13 +30,13 @@ class Follower:
         """The newest event that was folded, as it is stored; None where the log holds none."""
         self._gave_up = False
 
-    def look(self, database: sa.Connection) -> None:
-        """Fold what is new, within a transaction that sees one state of the database.
+    def look(self, database: sa.Connection) -> int:
+        """Fold what is new, within a transaction that sees one state of the database; how far the log was read.
 
         A log that this build can't read is noted, and followed no more: to take over says what is wrong with it.
         """
         if self._gave_up:
-            return
+            return 0
         followed, self._cluster = self._cluster, None  # nothing is left of a look that fails half-way
         try:
             if followed is not None and self._goes_on(database, followed):
@@ -48,6 +48,7 @@ class Follower:
         except (StoreError, ValueError) as error:
             self._gave_up = True
             log.warning("store.not_followed", error=str(error))
+        return self._cluster.sequence if self._cluster is not None else 0
 
     def taken(self, database: sa.Connection) -> tuple[Cluster, int] | None:
         """The same as ``load``, within the transaction that begins an epoch; None where the log has to be loaded."""

@@ -18,6 +18,11 @@ from pathlib import Path
 from holdfast._daemon import log
 from holdfast_controller.shell.store.faults import RESTORE, Damaged
 
+
+class Behind(Damaged):
+    """The store lacks its end."""
+
+
 CHECKED_BYTES = 1 << 30
 """A larger database is not read through at each start: that takes about two seconds for each GiB."""
 
@@ -88,7 +93,7 @@ def last_used(store: Path) -> float:
 
 
 def check(store: Path, name: str, found: HighWater) -> None:
-    """Raises ``Damaged`` where the store is behind what was written down, or another cluster's."""
+    """Raises ``Behind`` where the store is behind what was written down, ``Damaged`` where it is another cluster's."""
     reached = read(store)
     if reached is None:
         return
@@ -103,7 +108,7 @@ def check(store: Path, name: str, found: HighWater) -> None:
     lost = (
         f"{missing:,} events that were acknowledged are missing" if missing > 0 else "its newest terms are missing"
     )
-    raise Damaged(
+    raise Behind(
         f"The store {name} ends at event {found.sequence:,} and had reached {reached.sequence:,}: {lost}. Its"
         " write-ahead log (-wal) was cut or removed, or an older file was put in its place.",
         fix="Put the files back as they were, or restore a newer backup. To go on without those events, and have hosts"

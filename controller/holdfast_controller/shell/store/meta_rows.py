@@ -12,6 +12,9 @@ from holdfast_controller.shell.store.records import checksum
 from holdfast_controller.shell.store.schema import meta
 from holdfast_controller.shell.store.statements import put
 
+SERVER, SETTINGS = "server", "settings"
+"""Keys of the rows that name the server of PostgreSQL on which a controller has written last, and its settings."""
+
 
 def read(database: sa.Connection, key: str) -> str | None:
     """The value of a key; None where there is none. Raises ``NotAsWritten``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from holdfast._base.failpoints import hit
+from holdfast._daemon import log
 from holdfast.errors import StoreError
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.job import message_of
@@ -27,7 +29,7 @@ from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
 from holdfast_controller.core.step.actions import Kept
 from holdfast_controller.shell.store import codec, high_water, kept_rows, ledger_rows, meta_rows, sweep
-from holdfast_controller.shell.store.databases.engine import Engine, OutcomeUnknown
+from holdfast_controller.shell.store.databases.engine import Engine, OutcomeUnknown, Standby
 from holdfast_controller.shell.store.databases.sqlite import SqliteFile
 from holdfast_controller.shell.store.faults import failing
 from holdfast_controller.shell.store.following import Follower
@@ -105,16 +107,41 @@ class Store:
             cluster = self._load()
         cluster.stopped_at = Wall(high_water.last_used(self.path))
         self.sequence = cluster.sequence
-        if not accept_loss:
-            high_water.check(self.path, self.engine.name, self.reached)
-            self._whole = True
+        set_back = "" if accept_loss else self._set_back()
+        self._whole = not accept_loss
         hit("controller.epoch.before")
         if self._meta("secret_key") is None:
             self._set_meta("secret_key", secrets.token_hex(32))
         self._cluster = high_water.cluster_of(self._meta("secret_key"))
+        if set_back:
+            return self._go_on_unreconciled(cluster, set_back)
         self._begin_epoch(self.epoch + 1)
         cluster.epoch = self.epoch
         return cluster
+
+    def _set_back(self) -> str:
+        """Why what was acknowledged may be missing, if that is to be taken for a restore.
+
+        Raises ``Damaged`` where an admin has to look: another cluster's store, or one without its end in its old place.
+        """
+        try:
+            high_water.check(self.path, self.engine.name, self.reached)
+        except high_water.Behind:
+            if not self.engine.other_server:
+                raise
+            return "another server has taken over, and ends before what was reached here"
+        return self.engine.set_back
+
+    def _go_on_unreconciled(self, cluster: Cluster, why: str) -> Cluster:
+        """Within the transaction that begins an epoch: take the store for restored, so that hosts are heard first."""
+        now = Wall(time.time())
+        newest = max((job.updated_at for job in cluster.jobs.values()), default=now)
+        log.warning("store.set_back", database=self.engine.name, why=why, sequence=self.sequence)
+        if not self.sequence:  # nothing has happened yet that hosts could tell of
+            self._begin_epoch(self.epoch + EPOCHS_LEFT_OUT)
+            cluster.epoch = self.epoch
+            return cluster
+        return self._restored(now, newest)
 
     @property
     def reached(self) -> high_water.HighWater:
@@ -123,6 +150,13 @@ class Store:
 
     def continue_from_backup(self, now: Wall, taken_at: Wall) -> Cluster:
         """Continue from a backup that was made at ``taken_at``, with numbers beyond whatever came after it."""
+        with self._failing("cannot be written"), self._writing():
+            cluster = self._restored(now, taken_at)
+        self.sequence = cluster.sequence
+        self._whole = True
+        return cluster
+
+    def _restored(self, now: Wall, taken_at: Wall) -> Cluster:
         restored = ev.ClusterRestored(at=now, sequence=self.sequence + EVENTS_LEFT_OUT, taken_at=taken_at)
         record = Record(
             restored.sequence,
@@ -134,12 +168,10 @@ class Store:
             message_of(restored, None),
             codec.dump_event(restored),
         )
-        with self._failing("cannot be written"), self._writing():
-            self.engine.append([record])
-            self._begin_epoch(self.epoch + EPOCHS_LEFT_OUT)
-            cluster = self._load()
+        self.engine.append([record])
+        self._begin_epoch(self.epoch + EPOCHS_LEFT_OUT)
+        cluster = self._load()
         self.sequence = cluster.sequence
-        self._whole = True
         return cluster
 
     def copy_to(self, path: Path) -> tuple[int, int]:
@@ -292,8 +324,8 @@ class Store:
         """
         return self._durably(lambda: work(self._db), "cannot be used")
 
-    def standbys(self) -> list[str]:
-        """Machines whose controllers wait for this one to end."""
+    def standbys(self) -> list[Standby]:
+        """Controllers that wait for this one to end."""
         with self._reading():
             return self.engine.standbys()
 

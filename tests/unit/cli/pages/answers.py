@@ -129,4 +129,6 @@ def full_status() -> cluster_pb2.GetStatusResponse:
     status.motd.time.FromJsonString("2026-11-21T05:00:00Z")
     status.leadership.database, status.leadership.leader = "PostgreSQL database h at db1", "ctl1"
     status.leadership.standbys.append("ctl2")
+    status.leadership.risk = "No replica is synchronous."
+    status.leadership.standby_details.add(machine="ctl2", behind_events=12, differing_settings="quotas+1")
     return status

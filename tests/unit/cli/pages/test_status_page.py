@@ -57,6 +57,22 @@ def test_who_leads_and_who_stands_by_is_said_where_controllers_share_a_database(
     assert said("ctl2", "ctl3\x1b[2J") == "  leads    ctl1; ctl2, ctl3?[2J stand by; PostgreSQL database h at db1"
 
 
+def test_what_the_next_failover_would_cost_is_said_below_who_leads() -> None:
+    details = [
+        cluster_pb2.Standby(machine="ctl2", behind_events=40, differing_settings="quotas+1"),
+        cluster_pb2.Standby(machine="ctl3", behind_events=12_000),
+    ]
+    place = cluster_pb2.Leadership(
+        database="d", leader="ctl1", risk="No replica is\nthere.", standby_details=details
+    )
+    assert [line.strip() for line in lines(status(hosts={"ready": 1}, leadership=place))[2:5]] == [
+        "ctl2 has another controller.toml: quotas+1 (its log names all keys)",
+        "ctl3 is 12,000 events behind: its takeover reads them first",
+        "No replica is there.",
+    ]
+    assert lines(status(leadership=cluster_pb2.Leadership(database="d", leader="ctl1")))[2].startswith("  hosts")
+
+
 def test_cluster_without_hosts_says_how_they_join() -> None:
     assert lines(status())[-1] == "No hosts yet: holdfast host token create"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import sqlalchemy as sa
 
@@ -19,8 +19,22 @@ class Deposed(StoreError):
     """Another controller has taken over this store; this one must end."""
 
 
+class SetBack(StoreError):
+    """The database lacks commits that it had acknowledged; this controller must end."""
+
+
 class OutcomeUnknown(StoreError):
     """The connection broke before the database said whether a transaction was committed: ask ``Engine.landed``."""
+
+
+class Standby(NamedTuple):
+    """A controller that waits until it may lead."""
+
+    machine: str
+    sequence: int
+    """Of the newest event that it has read; 0 before its first look."""
+    differing: str
+    """Keys of settings that it has otherwise than the one that leads, in short."""
 
 
 class Engine(Protocol):
@@ -33,6 +47,13 @@ class Engine(Protocol):
     copies_beside: bool
     """Whether ``copy_to`` may be called on another thread, beside commits."""
 
+    set_back: str
+    """Why the database may lack what was acknowledged, after ``take``; empty where it doesn't."""
+    settings: dict[str, str]
+    """Digests of what all controllers should have alike. May be set on any thread."""
+    other_server: bool
+    """Whether ``take`` has found another server than the one that a controller wrote on last."""
+
     @property
     def connection(self) -> sa.Connection:
         """The one connection, once there is one."""
@@ -40,10 +61,11 @@ class Engine(Protocol):
     def connect(self) -> None:
         """Open it, check it, and bring its tables up to date. Raises ``StoreError``."""
 
-    def wait(self, look: Callable[[], None]) -> None:
+    def wait(self, look: Callable[[], int]) -> None:
         """Wait until no other controller uses the store. Raises ``StoreError`` once it was given up.
 
-        Whenever another one has written, ``look`` is called within a transaction that reads, and sees one state.
+        Whenever another one has written, ``look`` is called within a transaction that reads, and sees one state. It
+        returns how far it has read the log.
         """
 
     def give_up(self) -> None:
@@ -79,8 +101,11 @@ class Engine(Protocol):
     def copy_to(self, path: Path) -> None:
         """Copy the whole store into a new file of SQLite, readable by its owner only."""
 
-    def standbys(self) -> list[str]:
-        """Machines whose controllers wait for this one to end, within a transaction that reads."""
+    def standbys(self) -> list[Standby]:
+        """Controllers that wait for this one to end, within a transaction that reads."""
+
+    def risk(self) -> str:
+        """Name, in a sentence, what a failover may lose; empty where nothing that was acknowledged."""
 
     def close(self, epoch: int) -> None:
         """End the connection; no other controller has to wait any more where this one has begun ``epoch``."""

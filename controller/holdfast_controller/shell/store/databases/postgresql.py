@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 import sqlalchemy as sa
@@ -25,8 +25,10 @@ from sqlalchemy.dialects import postgresql
 from holdfast._daemon import log
 from holdfast.errors import StoreError
 from holdfast_controller.shell.store import copying, high_water, meta_rows, migrate
-from holdfast_controller.shell.store.databases.engine import DEPOSED_FIX, Deposed, OutcomeUnknown
+from holdfast_controller.shell.store.databases import postgresql_server, postgresql_standbys
+from holdfast_controller.shell.store.databases.engine import DEPOSED_FIX, Deposed, OutcomeUnknown, SetBack, Standby
 from holdfast_controller.shell.store.databases.postgresql_address import checked, first_line, name_of
+from holdfast_controller.shell.store.databases.postgresql_server import Claim, Server, position_of
 from holdfast_controller.shell.store.databases.postgresql_text import Dumper, Loader, storable_value
 from holdfast_controller.shell.store.faults import Damaged
 from holdfast_controller.shell.store.records import Record, checksum, row_of
@@ -36,7 +38,7 @@ TERM_S, LOOK_EVERY_S = 2.0, 0.25
 """A controller that leads writes twice in a second; one that was not seen to for a term has ended, or is cut off."""
 RECONNECT_FOR_S = 30.0
 """A database that is away for longer ends the controller, and another one may lead."""
-RECONNECT_EVERY_S = 0.25
+RECONNECT_EVERY_S, SERVER_LOOK_EVERY_S = 0.25, 5.0
 SESSION = {
     # What is acknowledged is on disk, and on the synchronous replicas, whatever the server's default.
     "synchronous_commit": "on",
@@ -49,7 +51,6 @@ SESSION = {
 """Settings of each connection."""
 OPENING_S = 120
 """A controller that is frozen while it begins an epoch keeps others from leading for so long at most."""
-OLDEST_VERSION = 13
 _OPENING = 0x686F6C64
 """Of the advisory lock that keeps two controllers from making the tables, or beginning an epoch, at once."""
 _CLAIM = "UPDATE meta SET value = %s, checksum = %s WHERE key = 'beat' AND value = %s"
@@ -57,19 +58,8 @@ _LOOK = "SELECT value FROM meta WHERE key = 'beat' FOR UPDATE"
 _NAMES = ", ".join(events.columns.keys())
 _TYPES = ", ".join(f"{c.name} {c.type.compile(postgresql.dialect())}" for c in events.columns)  # type: ignore[no-untyped-call]
 _APPEND = f"INSERT INTO events ({_NAMES}) SELECT {_NAMES} FROM json_to_recordset(%s) AS new ({_TYPES})"
-_NAME = "holdfast-controller"
-_STANDBYS = """SELECT split_part(application_name, ' ', 2) FROM pg_stat_activity WHERE datname = current_database()
-    AND usename = current_user AND pid <> pg_backend_pid() AND split_part(application_name, ' ', 1) = %s ORDER BY 1"""
-"""A connection is named after its controller's machine."""
 _AS_JSON = functools.partial(json.dumps, ensure_ascii=False)
 R = TypeVar("R")
-
-
-class Claim(NamedTuple):
-    """The controller that leads by the database, and its last transaction's number; empty where there never was one."""
-
-    leader: str
-    beat: str
 
 
 class PostgresDatabase:
@@ -86,6 +76,20 @@ class PostgresDatabase:
         self._stands_by = ""
         self._given_up = False
         self._seen = Claim("", "")
+        self._furthest = (0, 0)
+        """The newest transaction that was seen here, as ``position_of`` has it."""
+        self._followed, self._followed_to = "", 0
+        """The server on which another controller was last seen to write, and how far the log was read."""
+        self._server = Server()
+        """What the newest connection leads to."""
+        self._noted: tuple[str, dict[str, str]] = ("", {})
+        self._told = postgresql_standbys.name_of(0, "")
+        """The name of the connection."""
+        self._differing: list[str] = []
+        self._look_at_server = 0.0
+        self.set_back = ""
+        self.other_server = False
+        self.settings: dict[str, str] = {}
         self._leads = False
         self._conninfo = checked(address)
         self.name = name_of(self._conninfo)
@@ -109,18 +113,19 @@ class PostgresDatabase:
         """Open it, check the server, and make the tables where there are none. Raises ``StoreError``."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._connection = self._engine.connect()
-        self._check_server()
+        postgresql_server.check(self.connection, self.name)
         with self.connection.begin():
             self._lock()
             migrate.make_tables(self.connection, self.name)
 
-    def wait(self, look: Callable[[], None]) -> None:
+    def wait(self, look: Callable[[], int]) -> None:
         """Wait until the controller that leads has written nothing for ``TERM_S``, has ended, or was this one.
 
         Only time that passes here counts: no clock of another machine is compared. Raises ``StoreError`` once it was
         given up.
         """
         self._seen, last, still = self._claim(), time.monotonic(), 0.0
+        self._furthest = max(self._furthest, self._seen.position)
         while not self._free(self._seen) and still < TERM_S:
             time.sleep(LOOK_EVERY_S)
             if self._given_up:
@@ -130,13 +135,16 @@ class PostgresDatabase:
                 still += min(now - last, 2 * LOOK_EVERY_S)  # not the time in which nothing could be seen
             else:
                 still = 0.0
+                if found.position > self._furthest:
+                    self._furthest, self._followed = found.position, self._server.identity
                 if not self._free(found):
                     self._stand_by(found.leader)
                     self._on_whole_connection(lambda: self._look(look))
+                    self._on_whole_connection(self._tell)
             self._seen, last = found, now
 
     def give_up(self) -> None:
-        """End the wait, on whatever thread that is: a controller that ends must not lead after all."""
+        """End the wait, called on any thread: a controller that ends must not lead after all."""
         self._given_up = True
 
     def take(self) -> bool:
@@ -153,8 +161,22 @@ class PostgresDatabase:
         if moved := meta_rows.read(self.connection, "moved_to"):
             fix = "Take database_url out of controller.toml there, and start that controller."
             raise Damaged(f"The store of {self.name} was moved to {moved}.", fix=fix)
+        self._judge_server()
         meta_rows.write(self.connection, "leader", socket.gethostname())
         return True
+
+    def _judge_server(self) -> None:
+        """See whether this database may lack what was acknowledged, and note which server it is."""
+        before = postgresql_server.noted(self.connection)
+        self.other_server = before is not None and before.is_other_than(self._server)
+        position = high_water.read(self.path)
+        seen_to_its_end = before is not None and self._followed == before.identity
+        if position is not None and position.epoch == self._seen.position[0]:
+            seen_to_its_end = True  # it was this machine's controller that led
+        self.set_back = "it is behind what was seen of it here" if self._seen.position < self._furthest else ""
+        if not self.set_back and before is not None and self.other_server:
+            self.set_back = before.why_unreconciled(seen_to_its_end=seen_to_its_end)
+        meta_rows.write(self.connection, meta_rows.SERVER, self._server.note)
 
     def begun(self) -> None:
         """Count this epoch's transactions from 0."""
@@ -186,7 +208,8 @@ class PostgresDatabase:
         try:
             with self._ending():
                 if not leads:
-                    raise self._deposed()
+                    raise self._replaced(self.connection.exec_driver_sql(_LOOK).scalar(), epoch)
+                note = self._note()
                 yield
         except sa.exc.DBAPIError as error:
             if error.connection_invalidated:
@@ -195,7 +218,7 @@ class PostgresDatabase:
                     fix="See whether the server runs and can be reached from here.",
                 ) from error
             raise
-        self._beat = self._next
+        self._beat, self._noted = self._next, note
 
     def landed(self, epoch: int) -> bool:
         """Whether the transaction of unknown outcome was committed. Raises ``Deposed``, ``StoreError``."""
@@ -206,7 +229,7 @@ class PostgresDatabase:
 
         found = self._on_whole_connection(look)
         if found not in (f"{epoch}.{self._beat}", f"{epoch}.{self._next}"):
-            raise self._deposed()
+            raise self._replaced(found, epoch)
         landed = found == f"{epoch}.{self._next}"
         log.info("store.outcome_found", committed=landed)
         if landed:
@@ -221,8 +244,7 @@ class PostgresDatabase:
             self.connection.exec_driver_sql(_APPEND, (Json(rows, _AS_JSON),))
 
     def shrink(self, *, emptied: bool) -> bool:
-        """PostgreSQL's own vacuum does it."""
-        return False
+        return False  # PostgreSQL's own vacuum does it
 
     def copy_to(self, path: Path) -> None:
         """Copy the whole store into a new file of SQLite, readable by its owner only; also beside the store's thread.
@@ -234,9 +256,9 @@ class PostgresDatabase:
             other.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")  # it holds no row
             copying.to_new_file(other, path)
 
-    def standbys(self) -> list[str]:
-        """Machines of the other controllers that are connected to the database, within a transaction that reads."""
-        return [str(name) for name in self.connection.exec_driver_sql(_STANDBYS, (_NAME,)).scalars()]
+    def standbys(self) -> list[Standby]:
+        """The other controllers that are connected to the database, within a transaction that reads."""
+        return postgresql_standbys.standbys(self.connection)
 
     def close(self, epoch: int) -> None:
         """End the connection; no other controller has to wait any more where this one has begun ``epoch``."""
@@ -252,9 +274,10 @@ class PostgresDatabase:
         made = psycopg.connect(self._conninfo, autocommit=True)  # transactions are begun above, not by the driver
         made.adapters.register_dumper(str, Dumper)
         made.adapters.register_loader("text", Loader)
-        made.execute("SELECT set_config('application_name', %s, false)", (f"{_NAME} {socket.gethostname()}"[:63],))
+        made.execute("SELECT set_config('application_name', %s, false)", (self._told,))
         for name, value in SESSION.items():
             made.execute(f"SET {name} = '{value}'")
+        self._server = postgresql_server.look(made)
         return made
 
     def _on_whole_connection(self, work: Callable[[], R]) -> R:
@@ -303,16 +326,34 @@ class PostgresDatabase:
 
     def _stand_by(self, leader: str) -> None:
         if leader != self._stands_by:
+            if leader == socket.gethostname():
+                fix = (
+                    "Give each controller's machine a host name of its own: status and logs tell them apart by it."
+                )
+                log.warning("controller.same_name", leader=leader, fix=fix)
             log.info("controller.stands_by", leader=leader, database=self.name)
             self._on_stand_by(leader)
         self._stands_by = leader
 
-    def _look(self, look: Callable[[], None]) -> None:
+    def _tell(self) -> None:
+        """Name the connection after how far this controller has read, for the one that leads."""
+        told = postgresql_standbys.name_of(self._followed_to, postgresql_standbys.in_short(self._differing))
+        if told != self._told:
+            self._told = told
+            with self.connection.begin():
+                self.connection.exec_driver_sql("SELECT set_config('application_name', %s, false)", (told,))
+
+    def _look(self, look: Callable[[], int]) -> None:
         """Have a standby look at the log. It can't write: the server itself refuses."""
         with self.connection.begin():
             self.connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             self._may_take_long()
-            look()
+            self._followed_to = look()
+            differing = postgresql_standbys.differing(self.connection, self.settings)
+        if differing != self._differing:
+            self._differing = differing
+            fix = "Make controller.toml the same on both machines, but for what is each one's own."
+            log.warning("controller.settings_differ", keys=differing, fix=fix if differing else "")
 
     def _may_take_long(self) -> None:
         """The whole cluster may be read within this transaction, and the server waits meanwhile."""
@@ -329,26 +370,31 @@ class PostgresDatabase:
     def _lock(self) -> None:
         self.connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_OPENING})")
 
-    def _deposed(self) -> Deposed:
+    def _replaced(self, found: Any, epoch: int) -> StoreError:
+        """Why this controller no longer leads, by what it finds in the place of its own last transaction."""
         self._leads = False
-        return Deposed(f"Another controller has taken over {self.name}.", fix=DEPOSED_FIX)
+        if position_of(str(found or "")) >= (epoch, self._beat):
+            return Deposed(f"Another controller has taken over {self.name}.", fix=DEPOSED_FIX)
+        return SetBack(
+            f"{self.name} has come back without its newest commits: a replica without them was promoted, or an older"
+            " copy put in its place.",
+            fix="The controller that starts next has all hosts report what they run. So that it doesn't happen again,"
+            " have a synchronous replica: synchronous_standby_names.",
+        )
 
-    def _check_server(self) -> None:
-        """Raises ``StoreError`` for a server on which a store can't be kept; notes what makes it less than durable."""
+    def _note(self) -> tuple[str, dict[str, str]]:
+        """Within a transaction: write down which server this is, and our settings, where they have changed."""
+        if time.monotonic() >= self._look_at_server:
+            self._look_at_server = time.monotonic() + SERVER_LOOK_EVERY_S
+            self._server = self._server._replace(lossless=postgresql_server.is_lossless(self.connection))
+        before, note = self._noted, (self._server.note, self.settings)
+        if note[0] != before[0]:
+            log.info("store.server", server=self._server.identity, lossless=self._server.lossless)
+            meta_rows.write(self.connection, meta_rows.SERVER, note[0])
+        if note[1] != before[1]:
+            postgresql_standbys.write_settings(self.connection, note[1])
+        return note
 
-        def shown(name: str) -> str:
-            return str(self.connection.exec_driver_sql(f"SHOW {name}").scalar())
-
-        try:
-            version = int(shown("server_version_num")) // 10_000
-            if version < OLDEST_VERSION:
-                fix = f"Use PostgreSQL {OLDEST_VERSION} or newer."
-                raise StoreError(f"{self.name} is of PostgreSQL {version}.", fix=fix)
-            if shown("server_encoding") != "UTF8":
-                fix = "Make another one: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0."
-                raise StoreError(f"{self.name} is encoded in {shown('server_encoding')}.", fix=fix)
-            risky = [name for name in ("fsync", "full_page_writes") if shown(name) != "on"]
-            if risky:
-                log.warning("store.not_durable", database=self.name, off=", ".join(risky))
-        finally:
-            self.connection.rollback()
+    def risk(self) -> str:
+        """Name, in a sentence, what a failover may lose; empty where nothing that was acknowledged."""
+        return self._server.risk

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from holdfast_controller.shell.store import high_water, sweep
-from holdfast_controller.shell.store.databases.engine import DEPOSED_FIX, Deposed
+from holdfast_controller.shell.store.databases.engine import DEPOSED_FIX, Deposed, Standby
 from holdfast_controller.shell.store.faults import inode
 from holdfast_controller.shell.store.migrate import migrate
 from holdfast_controller.shell.store.records import Record, checksum, row_of
@@ -32,9 +32,11 @@ class SqliteFile:
     """The engine of a single controller that needs nothing else. See ``Engine``."""
 
     copies_beside = False
+    set_back, other_server = "", False
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.settings: dict[str, str] = {}
         self.name = str(path)
         self._engine = sqlite_engine(path)
         self._connection: sa.Connection | None = None
@@ -57,7 +59,7 @@ class SqliteFile:
         with self.connection.begin():
             high_water.quick_check(self._driver, self.path)
 
-    def wait(self, look: Callable[[], None]) -> None:
+    def wait(self, look: Callable[[], int]) -> None:
         """Not needed: the lock on the file is exclusive."""
 
     def give_up(self) -> None:
@@ -111,9 +113,13 @@ class SqliteFile:
             self._driver.backup(target)
         self.connection.rollback()
 
-    def standbys(self) -> list[str]:
+    def standbys(self) -> list[Standby]:
         """Never any: the lock on the file is exclusive."""
         return []
+
+    def risk(self) -> str:
+        """Nothing: a file has no failover."""
+        return ""
 
     def close(self, epoch: int) -> None:
         """End the connection."""

@@ -1,0 +1,62 @@
+"""Controllers that stand by say how far they have read the log, and which settings they have otherwise."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.controller.store.places import InPostgres
+from tests.integration.controller.store.test_store import commit, records
+from tests.support.postgres import Server, running
+
+from holdfast_controller.shell.store.databases.engine import Standby
+from holdfast_controller.shell.store.store import Store
+
+pytestmark = pytest.mark.require("postgres")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running() as made:
+        yield made
+
+
+def test_who_leads_knows_how_far_each_standby_is_and_that_its_settings_differ(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    server.sql("CREATE DATABASE holdfast")
+    place = InPostgres(tmp_path / "one/postgresql", server, "holdfast")
+    leader = Store(place.engine())
+    leader.engine.settings = {"lease": "a", "quotas": "b", "admins": "c"}
+    leader.call(leader.open).result()
+    commit(leader, records()[:3])
+    standby = Store(place.other(tmp_path / "two"))
+    standby.engine.settings = {"lease": "a", "quotas": "other", "admins": "other", "newer": "d"}
+    opening = standby.call(standby.open)
+    ends = threading.Event()
+    found: list[Standby] = []
+    deadline = time.monotonic() + 60
+    while not ends.wait(0.25):
+        commit(leader, [])  # as a controller does that has nothing to write
+        found = leader.call(leader.standbys).result()
+        if found == [Standby(socket.gethostname(), 3, "admins+1")]:
+            break
+        assert time.monotonic() < deadline, found
+    leader.engine.settings = dict(standby.engine.settings)
+    while leader.call(leader.standbys).result() != [Standby(socket.gethostname(), 3, "")]:
+        commit(leader, [])
+        assert time.monotonic() < deadline
+        time.sleep(0.25)
+    leader.close()
+    opening.result(60)
+    assert standby.call(standby.standbys).result() == []
+    standby.close()
+    said = [record.getMessage() for record in caplog.records]
+    assert "controller.settings_differ" in said and "controller.same_name" in said
+    server.sql("DROP DATABASE holdfast WITH (FORCE)")
