@@ -55,6 +55,9 @@ class Guard:
     """LOCAL_RANK of the first rank here: other agents on this machine have those before it."""
     local_ranks: int = 0
     """LOCAL_WORLD_SIZE, the ranks of all agents on this machine; 0: those of the worker."""
+    turn: int = 0
+    """Offered in place of the host's cores, of which the scheduler has given the task its own: a worker without GPUs
+    goes to the free host with the most of them, so this is the order of the tasks. 0: the real ones."""
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,10 @@ class Allocation:
     """Where others find the first host, the likeliest first; empty where its name says it."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """What the record says of the scheduler's job."""
+    numbers: tuple[str, ...] = ()
+    """Variables of the launcher that hold the number of a task."""
+    counts: tuple[str, ...] = ()
+    """Those that hold how many tasks there are."""
 
     @property
     def first_host(self) -> str:
@@ -99,6 +103,8 @@ def _slurm(environ: Mapping[str, str]) -> Allocation:
         hosts[node],
         tuple(hosts),
         labels={"slurm-job": number} | ({"slurm-restarts": str(restarts)} if restarts else {}),
+        numbers=("SLURM_PROCID",),
+        counts=("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"),
     )
 
 
@@ -121,7 +127,16 @@ def _named(environ: Mapping[str, str], hostname: str) -> Allocation:
     job = f"guard-{hashlib.sha256(environ[SEED_VARIABLE].encode()).hexdigest()[:8]}"
     # Machines of one name would be one host to the controller.
     return Allocation(
-        "named", job, number, count, at, per_host, f"{host}-{number}", (environ["HOLDFAST_GUARD_HOST"],)
+        "named",
+        job,
+        number,
+        count,
+        at,
+        per_host,
+        f"{host}-{number}",
+        (environ["HOLDFAST_GUARD_HOST"],),
+        numbers=(task,),
+        counts=() if tasks.startswith("HOLDFAST_") else (tasks,),
     )
 
 

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import secrets
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ LINE_BYTES = 64 << 10
 ANSWER_S = 10.0
 """For a step of the greeting, which may run munge."""
 AGAIN_S = 0.1
+SILENT_S, BEAT_S = 20, 5
+"""A task that is silent for so long is gone; the kernel asks in between, at no cost to us."""
 NEWCOMERS = 64
 """Connections at a time that have not proven anything."""
 
@@ -57,8 +60,17 @@ class Host:
         self.present: dict[int, str] = {}
         self.lost: dict[int, str] = {}
         self.signals: dict[int, int] = {}
+        self.abandoned: set[int] = set()
+        """Tasks whose process of the launcher is dead."""
         self.problem = ""
         self.changed = asyncio.Event()
+        self._job = ""
+
+    @property
+    def gone(self) -> dict[int, str]:
+        """Tasks that are not there, though the job runs, and their names; empty for one that has never come."""
+        others = range(1, self._place.tasks)
+        return {task: self.lost.get(task, "") for task in others if task in self.lost or task not in self.present}
 
     async def listen(self, address: str) -> None:
         """Raises ``ConfigError`` where all of the job's ports are taken."""
@@ -76,6 +88,11 @@ class Host:
             self._server.close()
         for writer in self._writers.values():
             writer.close()
+
+    def tell_job(self, job: str) -> None:
+        """Send the job's id to every task, also to those that come later."""
+        self._job = job
+        self.tell({"job": job})
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """Send to every task that is there."""
@@ -117,6 +134,9 @@ class Host:
             )
             self.changed.set()
         _send(writer, {"controller": self._controller, "proof": self._answer(str(said["nonce"]))})
+        if self._job:
+            _send(writer, {"job": self._job})
+        _keep_asking(writer)
         self.present[task] = name
         self._writers[task] = writer
         self.changed.set()
@@ -131,6 +151,8 @@ class Host:
                 said = await _line(reader)
                 if "signal" in said:
                     self.signals[task] = int(said["signal"])
+                elif "abandoned" in said:
+                    self.abandoned.add(task)
                 else:
                     self.problem = self.problem or str(said["problem"])
                 self.changed.set()
@@ -143,6 +165,7 @@ class Guest:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seed: bytes, said: str) -> None:
         self._reader, self._writer = reader, writer
+        _keep_asking(writer)
         self.seed, self.controller = seed, said
         self.address = str(writer.get_extra_info("sockname")[0])
         """Ours, as task 0 sees it."""
@@ -162,8 +185,10 @@ class Guest:
         """Tell task 0 that a signal wants the job to end."""
         _send(self._writer, {"signal": number})
 
-    def leave(self) -> None:
-        """Hang up, which says that this task is done."""
+    def leave(self, *, abandoned: bool = False) -> None:
+        """Hang up, which says that this task is done; ``abandoned``: its process of the launcher is dead."""
+        if abandoned:
+            _send(self._writer, {"abandoned": True})
         self._writer.close()
 
 
@@ -232,6 +257,19 @@ async def _introduce(
     if not secrets.compare_digest(str(said["proof"]), trust.proof(seed, "controller", nonce, controller)):
         raise Unauthenticated("task 0 has another secret")
     return Guest(reader, writer, seed, controller)
+
+
+def _keep_asking(writer: asyncio.StreamWriter) -> None:
+    """Have the kernel find out when the other side is gone without a word, such as a host without power."""
+    connection = writer.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, BEAT_S),
+        (socket.TCP_KEEPINTVL, BEAT_S),
+        (socket.TCP_KEEPCNT, SILENT_S // BEAT_S - 1),
+        (socket.TCP_USER_TIMEOUT, SILENT_S * 1000),  # for what was sent and not acknowledged
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _send(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ from typing import Self
 import anyio
 
 from holdfast.errors import Unavailable
-from holdfast.guard import tied
+from holdfast.guard import spares, tied
 from holdfast.guard.allocation import SEED_VARIABLE, Allocation
 from holdfast.guard.certificates import CLUSTER, USER
 from holdfast.settings import ClientSettings
@@ -45,9 +45,12 @@ class Folder:
         """Settings for calls to the controller as this guard's user."""
         return ClientSettings(controller, self.path / "ca.pem", self.path / "user.pem", self.path / "user.key")
 
-    def controller(self, listen: str) -> str:
-        """The controller's settings, in a folder made for it: only this guard's user may call it."""
-        values = {
+    def controller(self, listen: str, *, with_spares: bool) -> str:
+        """The controller's settings, in a folder made for it: only this guard's user may call it.
+
+        ``with_spares``, a host that is silent is given up soon, since another waits to take its place.
+        """
+        values: dict[str, object] = {
             "listen": listen,
             "cluster": CLUSTER,
             "admins": [USER],
@@ -56,6 +59,8 @@ class Folder:
             "cert": "controller.pem",
             "key": "controller.key",
         }
+        if with_spares:
+            values |= spares.settings()
         (self.path / "controller").mkdir(mode=0o700)
         return _toml(values)
 
@@ -76,8 +81,9 @@ class Folder:
             "data_interface": "lo" if place.kind == "alone" else "",
             "port_range": f"{block[0]}-{block[-1]}",
             "env_file": "env.json",
-            # A worker without GPUs goes to the host with most free slots: so worker i goes to task i.
-            "max_workers": place.tasks - place.task,
+            # One worker for each task, worker i for task i as long as that is there.
+            "max_workers": 1,
+            "guard.turn": place.tasks - place.task,
             # The scheduler has bounded the task already, and knows nothing of what leaves it.
             "cgroups": False,
             "scopes": False,

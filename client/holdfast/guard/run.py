@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._base import extras
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.guard import allocation, scratch, tied
+from holdfast.guard import allocation, scratch, spares, tied
 from holdfast.guard.allocation import Allocation
 from holdfast.guard.parts import Daemon, Folder
 
@@ -52,12 +52,14 @@ class Request:
 
     command: tuple[str, ...]
     job: Callable[[int, float | None], job_pb2.CustomJob]
-    """The job for a number of tasks, with the time between TERM and KILL; None is the usual one."""
+    """The job for a number of workers, with the time between TERM and KILL; None is the usual one."""
     status: Callable[[job_pb2.CustomJob], int]
     """The exit status of a job that has ended."""
     words: Words
     grace_s: float | None = None
     ranks_per_task: int = 1
+    spares: int = 0
+    """Tasks that start no ranks until they take the place of one that is gone."""
     or_run: bool = False
     record: Path | None = None
     start_timeout_s: float = 120.0
@@ -88,6 +90,7 @@ def guarded(request: Request, place: Allocation | None = None) -> int:
     try:
         extras.require("holdfast guard", "controller", "agent")
         place = place or allocation.read(os.environ, os.uname().nodename)
+        spares.check(place.tasks, request.spares)
         if place.kind == "slurm":
             tied.end_with_parent(signal.SIGTERM)
         with _scratch() as folder, Daemon(folder, "controller") as controller, Daemon(folder, "agent") as agent:
@@ -98,7 +101,13 @@ def guarded(request: Request, place: Allocation | None = None) -> int:
 
             from holdfast.guard.task import Task
 
-            return anyio.run(Task(request, place, folder, controller, agent).run)
+            task = Task(request, place, folder, controller, agent)
+            status = anyio.run(task.run)
+        if task.leaves_step_open:
+            from holdfast.guard import slurm
+
+            slurm.end_step()
+        return status
     except HoldfastError as error:
         raise NotStarted(error) from error
     except OSError as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
+import time
 from collections.abc import Mapping
 
 from holdfast.guard.allocation import Allocation
@@ -14,6 +16,16 @@ USUAL_GRACE_S = 10.0
 ENDS_S = 5.0
 """For the guard to end after its ranks, before Slurm kills what is left."""
 LEAST_GRACE_S = 1.0
+OTHERS_END_S = 3.0
+"""For the other tasks to remove their scratch folders once they have left."""
+
+
+def end_step() -> None:
+    """Have Slurm kill what is left of this step: ``srun`` waits for ever for a task whose slurmstepd is dead."""
+    time.sleep(OTHERS_END_S)  # all tasks are killed
+    step = f"{os.environ.get('SLURM_JOB_ID')}.{os.environ.get('SLURM_STEP_ID')}"
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(["scancel", step], capture_output=True, timeout=TOOL_S, check=False)
 
 
 def settings() -> Mapping[str, str]:

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from holdfast.errors import ConfigError, HoldfastError, Unavailable
-from holdfast.guard import connection, logins, remote, trust
+from holdfast.guard import connection, logins, remote, spares, trust
 from holdfast.guard.allocation import Allocation
 from holdfast.guard.connection import Connection
 from holdfast.guard.logins import Login
@@ -29,7 +29,11 @@ NAMED = 4
 
 
 def run(request: Request, hosts: Sequence[Login], options: Mapping[str, Any]) -> int:
-    """Guard the command on ``hosts``; returns its exit status. Says on stderr what it can't do."""
+    """Guard the command on ``hosts``; returns its exit status. Says on stderr what it can't do.
+
+    Raises ``ConfigError``.
+    """
+    spares.check(len(hosts), request.spares)
     return anyio.run(_Launch(request, hosts, options).run)
 
 
@@ -39,6 +43,7 @@ class _Launch:
         self._connections = [Connection(login) for login in hosts]
         self._env = remote.shared_environment(os.environ)
         self._signal = 0
+        self._lost: list[Connection] = []
         self._ordered = False
         self._output = anyio.Lock()
 
@@ -140,18 +145,24 @@ class _Launch:
         if host.status is None:
             if not host.problem and not self._signal:
                 self._request.words.note(f"the connection to {host.login.name} is lost: {host.last_words()}")
-            await self._tell_all(signal.SIGTERM)
+            if host.problem or not self._spared(host):
+                await self._tell_all(signal.SIGTERM)
 
     async def _write(self, descriptor: int, data: bytes) -> None:
         if data:
             async with self._output:
                 await anyio.to_thread.run_sync(_write_all, descriptor, data)
 
+    def _spared(self, host: Connection) -> bool:
+        """Whether the job goes on without a host that is lost: not without the first, where its controller is."""
+        self._lost.append(host)
+        return host is not self._connections[0] and len(self._lost) <= self._request.spares
+
     def _status(self) -> int:
-        """The exit status of the guilty task, unless a host was lost."""
-        ends = [OUR_FAILURE if each.status is None else each.status for each in self._connections]
-        if any(each.status is None for each in self._connections):
+        """The exit status of the guilty task, unless a host was lost that no spare stands in for."""
+        if len(self._lost) > self._request.spares or self._connections[0] in self._lost:
             return OUR_FAILURE
+        ends = [each.status for each in self._connections if each.status is not None]
         return next((status for status in ends if status not in (0, OUR_FAILURE)), max(ends))
 
     async def _without_guard(self, problems: Sequence[HoldfastError]) -> int:

@@ -18,7 +18,7 @@ import anyio
 import anyio.abc
 
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.guard import addresses, certificates, meeting, scratch, slurm, trust
+from holdfast.guard import addresses, certificates, meeting, scratch, slurm, spares, trust
 from holdfast.guard.allocation import SEED_VARIABLE, Allocation
 from holdfast.guard.forward import Forwarder
 from holdfast.guard.parts import ControllerPort, Daemon, Folder, Leash
@@ -35,6 +35,8 @@ LISTENS_S = 60.0
 """Time for a controller to start, on a machine that is busy."""
 RECORD_S = 5.0
 """For the record of a job that can't go on; its controller may be what is gone."""
+DIES_S = 0.5
+"""The kernel tells of a parent's death when the first of its threads has died."""
 SETTLES_S = 2.0
 """Tasks that end with the job are seen to leave before or after its last event."""
 
@@ -60,8 +62,12 @@ class Task:
         self._address = ""
         self._job = ""
         self._ended = False
+        self._missed: set[int] = set()
+        self._parent = os.getppid()
         self._signal = 0
         self._status = OUR_FAILURE
+        self.leaves_step_open = False
+        """Whether Slurm waits for a task whose end no one will tell it."""
 
     async def run(self) -> int:
         """Start, watch, end; returns the exit status. Raises ``NotStarted`` where the command may still run bare."""
@@ -102,13 +108,20 @@ class Task:
                 await self._end_early(scope)
 
     async def _end_early(self, scope: anyio.CancelScope) -> None:
-        if not self._job:
+        await anyio.sleep(DIES_S if self._place.kind == "slurm" else 0)
+        # Where the launcher's process here is dead, another task may go on in place of this one.
+        if not self._job or (self._abandoned and self._guest is not None and self._request.spares):
             scope.cancel()
         elif self._guest is not None:
             self._guest.pass_on(self._signal)
         elif self._client is not None:
             with contextlib.suppress(HoldfastError):  # it has ended
                 await self._client.cancel_job(self._job)
+
+    @property
+    def _abandoned(self) -> bool:
+        """Whether the launcher's process here is dead, so that no one learns how this task ends."""
+        return self._place.kind == "slurm" and os.getppid() != self._parent
 
     async def _live(self, tasks: anyio.abc.TaskGroup) -> int:
         controller = await self._meet(tasks)
@@ -146,7 +159,8 @@ class Task:
             self._host = meeting.Host(place, seed, controller, seal)
             await self._host.listen(self._address)
         await certificates.write(seed, self._folder.path, place.name, controller=True)
-        tasks.start_soon(self._controller.keep, self._folder.controller(controller))
+        settings = self._folder.controller(controller, with_spares=self._request.spares > 0)
+        tasks.start_soon(self._controller.keep, settings)
         return controller
 
     async def _listens(self, controller: str) -> None:
@@ -163,23 +177,34 @@ class Task:
                 return
 
     async def _submit(self, client: Client) -> None:
-        """Submit the job once an agent is ready for every task, and tell the others. Raises ``Unavailable``."""
+        """Submit the job once there are agents for it, and tell the others."""
+        place, workers = self._place, self._place.tasks - self._request.spares
+        grace_s = await asyncio.to_thread(slurm.grace_s, place, self._request.grace_s)
+        await self._gather(client, workers)
+        job = self._request.job(workers, grace_s)
+        job.labels.update(place.labels)
+        if self._request.spares:
+            spares.prepare(job, place, workers)
+        self._job = (await client.create_job(job)).id
+        if self._host is not None:
+            self._host.tell_job(self._job)
+
+    async def _gather(self, client: Client, workers: int) -> None:
+        """Return once an agent is ready for every task, or in the end for every worker. Raises ``Unavailable``."""
         names: dict[int, str] = {}
-        grace_s = await asyncio.to_thread(slurm.grace_s, self._place, self._request.grace_s)
+        ready: set[str] = set()
         with anyio.move_on_after(self._request.start_timeout_s):
             while True:
                 if self._host is not None and self._host.problem:
                     raise Unavailable(self._host.problem)
                 names = {0: self._place.name, **(self._host.present if self._host else {})}
-                if len(names) == self._place.tasks and await self._all_ready(client, set(names.values())):
-                    break
+                ready = await self._ready(client)
+                if len(names) == self._place.tasks and ready >= set(names.values()):
+                    return
                 await anyio.sleep(LOOK_S)
-            job = self._request.job(self._place.tasks, grace_s)
-            job.labels.update(self._place.labels)
-            created = await client.create_job(job)
-            self._job = created.id
-            if self._host is not None:
-                self._host.tell({"job": created.id})
+        if len(ready & set(names.values())) >= workers and self._place.name in ready:
+            late = [str(task) for task in range(self._place.tasks) if names.get(task) not in ready]
+            self._note(f"begins without task{'s' * (len(late) > 1)} {', '.join(late)}: spares take their place")
             return
         missing = [task for task in range(self._place.tasks) if task not in names]
         came = set(names.values())
@@ -193,17 +218,17 @@ class Task:
             fix="See what those tasks have printed, and that their hosts reach this one.",
         )
 
-    async def _all_ready(self, client: Client, names: set[str]) -> bool:
+    async def _ready(self, client: Client) -> set[str]:
         from holdfast.v1 import host_pb2
 
         try:
             hosts = await client.list_hosts()
         except HoldfastError:
-            return False  # it starts, or starts again
-        return names <= {host.name for host in hosts if host.state == host_pb2.HOST_STATE_READY}
+            return set()  # it starts, or starts again
+        return {host.name for host in hosts if host.state == host_pb2.HOST_STATE_READY}
 
     async def _watch_guests(self, scope: anyio.CancelScope) -> None:
-        """Raises ``Unavailable`` when another task is gone before the job has ended: there is no other host for it."""
+        """Raises ``Unavailable`` when another task is gone before its time, and no spare is left."""
         while (host := self._host) is not None:
             await host.changed.wait()
             host.changed.clear()
@@ -214,8 +239,12 @@ class Task:
             if host.lost:
                 await anyio.sleep(SETTLES_S)
                 if not self._ended:
-                    task, name = next(iter(host.lost.items()))
-                    raise Unavailable(f"Task {task} on {name} is gone before its time, so the job has ended.")
+                    said, goes_on = spares.on_gone(host.gone, self._missed, self._request.spares)
+                    if not goes_on:
+                        raise Unavailable(said)
+                    self._missed |= host.gone.keys()
+                    if said:
+                        self._note(said)
 
     async def _follow_first(self, guest: meeting.Guest) -> int:
         """Pass on output until task 0 says that the job has ended; returns this task's exit status."""
@@ -255,6 +284,8 @@ class Task:
         status = self._request.status(job)
         if self._host is not None:
             ends = {name: outcome.of_task(job, status, name, first=False) for name in self._host.present.values()}
+            if self._abandoned:  # another's status must be the step's
+                ends = dict.fromkeys(ends, 128 + self._signal)
             self._host.tell({"failed": {name: code for name, code in ends.items() if code}})
         return outcome.of_task(job, status, place.name, first=True)
 
@@ -284,7 +315,7 @@ class Task:
         self._agent.end()
         await self._leash.let_go()
         if self._guest is not None:
-            self._guest.leave()
+            self._guest.leave(abandoned=self._abandoned)
         if (host := self._host) is not None:
             if self._ended:
                 await _within(ENDS_S, lambda: len(host.lost) == len(host.present))
@@ -293,6 +324,8 @@ class Task:
             self._record.close_to_commands()
         self._controller.end()
         self._port.close()
+        failed = self._signal or self._status
+        self.leaves_step_open = bool(host is not None and failed and (host.abandoned or self._abandoned))
 
 
 async def _within(seconds: float, is_so: Callable[[], bool]) -> None:

@@ -34,6 +34,18 @@ time.sleep(1000)
 """
 
 
+# Runs until there is a file "over"; says under which numbers, its launcher's too.
+GOES_ON = """\
+import os, pathlib, time
+rank, generation = os.environ["RANK"], os.environ["HOLDFAST_GENERATION"]
+numbers = " ".join(os.environ.get(name, "") for name in os.environ["NUMBERS"].split())
+print(f"rank {rank} of {os.environ['WORLD_SIZE']} as {numbers} generation {generation}", flush=True)
+pathlib.Path(f"up-{rank}-{generation}").write_text(str(os.getppid()))
+while not os.path.exists("over"):
+    time.sleep(0.1)
+"""
+
+
 def environment(folder: Path, **more: str) -> dict[str, str]:
     """A user's, with scratch of its own and nothing of a scheduler's."""
     scratch = folder / "scratch"

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.e2e.guard.guarding import PATIENCE_S, RANKS, WAITS, environment, nothing_is_left, wait_for
+from tests.e2e.guard.guarding import GOES_ON, PATIENCE_S, RANKS, WAITS, environment, nothing_is_left, wait_for
 from tests.support.fake_nvml.library import SPINNING, TRAINING, FakeNvml
 
 GUARD = (sys.executable, "-m", "holdfast", "guard")
@@ -125,6 +125,48 @@ def test_tasks_that_the_environment_numbers_make_one_job(tmp_path: Path) -> None
     assert [process.returncode for process in started] == [0, 0]
     for folder in folders:
         assert os.listdir(folder / "scratch") == []
+
+
+def test_a_spare_takes_the_place_of_a_task_that_is_gone(tmp_path: Path) -> None:
+    named = {"HOLDFAST_GUARD_HOST": "127.0.0.1", "HOLDFAST_GUARD_SEED": os.urandom(32).hex()}
+    named["NUMBERS"] = "PMI_RANK PMI_SIZE"
+    started, envs = [], []
+    for task in range(3):
+        (tmp_path / str(task)).mkdir()
+        numbers = {"PMI_RANK": str(task), "PMI_SIZE": "3", "MPI_LOCALRANKID": str(task), "MPI_LOCALNRANKS": "3"}
+        envs.append(environment(tmp_path / str(task), **named, **numbers))
+        command = [*GUARD, "--spares", "1", "--record", "rec", "--", sys.executable, "-c", GOES_ON]
+        with (tmp_path / f"out-{task}").open("wb") as out:
+            started.append(
+                subprocess.Popen(
+                    command, cwd=tmp_path, env=envs[-1], stdin=subprocess.DEVNULL, stdout=out, stderr=out
+                )
+            )
+    try:
+        wait_for(lambda: (tmp_path / "up-0-1").exists() and (tmp_path / "up-1-1").exists(), "both ranks run")
+        started[1].kill()
+        wait_for(lambda: (tmp_path / "up-0-2").exists() and (tmp_path / "up-1-2").exists(), "both run again")
+        (tmp_path / "over").touch()
+        ends = [each.wait(PATIENCE_S) for each in started]
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
+
+    said = [(tmp_path / f"out-{task}").read_text() for task in range(3)]
+    assert ends == [0, -signal.SIGKILL, 0], said
+    assert said[2] == "rank 1 of 2 as 1 2 generation 2\n", "in the spare, and with the number of its rank"
+    assert "is gone: no spares are left" in said[0]
+    assert "guard: 1 recovery" in said[0]
+    for env in envs:
+        nothing_is_left(env)
+
+
+def test_spares_that_leave_no_task_are_refused(tmp_path: Path) -> None:
+    done = guard(tmp_path, "--spares", "1", "--", "echo", "ran", env=environment(tmp_path))
+
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "--spares 1 leaves no task for the ranks: there is one task. Ask the scheduler" in done.stderr
 
 
 ON_A_GPU = """

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.guard.guarding import (
+    GOES_ON,
     PATIENCE_S,
     RANKS,
     WAITS,
@@ -169,4 +170,74 @@ def test_a_task_whose_guard_is_killed_ends_the_step(slurm: Slurm, tmp_path: Path
     assert {"job.json", "job.txt", "events.jsonl"} <= {path.name for path in record.iterdir()}
     assert f"guard: see {record.name}" in err
     assert step.returncode != 0
+    nothing_is_left(env)
+
+
+def guard_of(env: dict[str, str], task: int) -> int:
+    """The pid of a task's guard."""
+    guards = [pid for pid, line in processes(env).items() if " -m holdfast guard " in line and "tied" not in line]
+    mark = b"SLURM_PROCID=%d\0" % task
+    (found,) = [pid for pid in guards if mark in Path(f"/proc/{pid}/environ").read_bytes()]
+    return found
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def child_of(pid: int, word: str) -> int:
+    """The pid of a child with this word in its command line; 0 without one."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(OSError):
+            if word in Path(f"/proc/{child}/cmdline").read_text():
+                return int(child)
+    return 0
+
+
+def test_a_spare_node_takes_the_place_of_one_whose_slurmstepd_dies(slurm: Slurm, tmp_path: Path) -> None:
+    env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"], NUMBERS="SLURM_PROCID SLURM_NTASKS")
+    # Slurm itself waits for ever for a slurmstepd that is dead, unless it is told how long.
+    options = ("-N3", "--wait=5", "--label")
+    step = slurm.srun(*options, *GUARD, "--spares=1", "--", sys.executable, "-c", GOES_ON, cwd=tmp_path, env=env)
+    wait_for(lambda: (tmp_path / "up-0-1").exists() and (tmp_path / "up-1-1").exists(), "both ranks run")
+
+    os.kill(parent_of(guard_of(env, 1)), signal.SIGKILL)
+
+    wait_for(lambda: any((tmp_path / f"up-1-{each}").exists() for each in (2, 3)), "it runs again")
+    (tmp_path / "over").touch()
+    out, err = step.communicate(timeout=PATIENCE_S)
+    assert re.search("2: rank 1 of 2 as 1 2 generation [23]", out), out
+    assert re.search("task 1 on n[1-4] is gone: no spares are left", err), err
+    assert step.returncode == 0, err
+    nothing_is_left(env)
+
+
+@pytest.mark.parametrize("task", [0, 1])
+def test_a_step_ends_when_a_slurmstepd_of_it_dies(slurm: Slurm, tmp_path: Path, task: int) -> None:
+    env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"])
+    step = slurm.srun("-N2", *GUARD, "--", sys.executable, "-c", WAITS, cwd=tmp_path, env=env)
+    wait_for(lambda: (tmp_path / "up-0").exists() and (tmp_path / "up-1").exists(), "both ranks run")
+
+    os.kill(parent_of(guard_of(env, task)), signal.SIGKILL)
+
+    _, err = step.communicate(timeout=PATIENCE_S)
+    assert step.returncode != 0, err
+    nothing_is_left(env)
+
+
+@pytest.mark.parametrize("daemon", ["holdfast_agent", "holdfast_controller"])
+def test_ranks_run_on_when_a_daemon_of_the_guard_is_killed(slurm: Slurm, tmp_path: Path, daemon: str) -> None:
+    env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"], NUMBERS="SLURM_PROCID SLURM_NTASKS")
+    step = slurm.srun("-N2", "--label", *GUARD, "--", sys.executable, "-c", GOES_ON, cwd=tmp_path, env=env)
+    wait_for(lambda: (tmp_path / "up-0-1").exists() and (tmp_path / "up-1-1").exists(), "both ranks run")
+    guard = guard_of(env, 0)
+    killed = child_of(guard, daemon)
+
+    os.kill(killed, signal.SIGKILL)
+
+    wait_for(lambda: child_of(guard, daemon) not in (0, killed), "it is started again")
+    (tmp_path / "over").touch()
+    out, err = step.communicate(timeout=PATIENCE_S)
+    assert step.returncode == 0, err
+    assert sorted(out.splitlines()) == [f"{rank}: rank {rank} of 2 as {rank} 2 generation 1" for rank in (0, 1)]
     nothing_is_left(env)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -144,4 +145,46 @@ async def test_lines_that_are_no_greeting_do_no_harm(place: Allocation) -> None:
             writer.close()
         guest = await joined(place, 1)
         assert host.present == {1: "n2"}
+        guest.leave()
+
+
+async def test_a_task_that_comes_late_learns_of_the_job_too(place: Allocation) -> None:
+    async with listening(place) as host:
+        one = await joined(place, 1)
+        host.tell_job("train-1")
+        assert host.gone == {2: ""}
+
+        two = await joined(place, 2)
+
+        assert [await one.hear(), await two.hear()] == [{"job": "train-1"}] * 2
+        assert host.gone == {}
+        one.leave()
+        two.leave()
+
+
+async def test_task_0_learns_which_tasks_have_lost_their_launcher(place: Allocation) -> None:
+    async with listening(place) as host:
+        one = await joined(place, 1)
+        one.leave(abandoned=True)
+        with anyio.fail_after(20):
+            while not host.lost:
+                host.changed.clear()
+                await host.changed.wait()
+
+        assert host.abandoned == {1}
+        assert host.gone == {1: "n2", 2: ""}
+
+
+async def test_the_kernel_is_asked_to_notice_a_side_that_is_silent(place: Allocation) -> None:
+    async with listening(place) as host:
+        guest = await joined(place, 1)
+
+        for writer in (guest._writer, *host._writers.values()):
+            connection = writer.get_extra_info("socket")
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            probes = [
+                connection.getsockopt(socket.IPPROTO_TCP, name)
+                for name in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            ]
+            assert probes[0] + probes[1] * probes[2] == meeting.SILENT_S
         guest.leave()

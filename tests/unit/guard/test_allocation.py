@@ -142,3 +142,11 @@ def test_the_manifest_for_kubernetes_has_all_that_a_pod_needs() -> None:
     assert place.first_host == f"{job['metadata']['name']}-0.{service['metadata']['name']}"
     assert pod["subdomain"] == service["metadata"]["name"]
     assert (job["spec"]["completionMode"], job["spec"]["backoffLimit"]) == ("Indexed", 0)
+
+
+def test_a_task_knows_which_of_its_variables_are_numbers_of_tasks() -> None:
+    step, pod = read(LAST_OF_FIVE, "box"), read(NAMED | {"JOB_COMPLETION_INDEX": "2"}, "box")
+
+    assert step.numbers == ("SLURM_PROCID",)
+    assert step.counts == ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS")
+    assert (pod.numbers, pod.counts) == (("JOB_COMPLETION_INDEX",), ())

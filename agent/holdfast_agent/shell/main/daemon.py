@@ -231,7 +231,7 @@ def _assemble(
     shims = Shims(files, spawner, driver.on_shim_message, driver.on_shim_lost, settings.guard.pid)
     boxes = containers.find(settings.containers, settings.name, settings.state_dir)
     log.info("containers.mode", error=boxes.problem)
-    host = inventory.message(facts.cpu_count, settings.max_workers, boxes.problem)
+    host = inventory.message(settings.guard.turn or facts.cpu_count, settings.max_workers, boxes.problem)
     addresses = Addresses(settings.controller)
     link = Link(addresses, tls, driver)
     examiner = Examiner(lambda: driver.facts, source)

@@ -32,6 +32,12 @@ NO_OTHER_HOST_S = 30
     "--nproc", type=click.IntRange(1, 1024), default=1, show_default=True, help="Ranks that each task starts."
 )
 @click.option(
+    "--spares",
+    type=click.IntRange(0),
+    default=0,
+    help="Tasks without ranks, which take the place of others.  [default: 0]",
+)
+@click.option(
     "--max-restarts", type=click.IntRange(0), help="In-place restarts for each task's failures.  [default: 5]"
 )
 @click.option("--restart-on-hang", is_flag=True, help="Relaunch in place when it hangs, instead of only telling.")
@@ -144,6 +150,7 @@ def _request(options: Mapping[str, Any]) -> Request:
         words=words,
         grace_s=options["grace"],
         ranks_per_task=options["nproc"],
+        spares=options["spares"],
         or_run=options["or_run"],
         record=Path(options["record"]) if options["record"] else None,
         start_timeout_s=options["start_timeout"],
