@@ -19,7 +19,17 @@ from holdfast._sdk.reconnect import Outage, is_away
 from holdfast._security import tls
 from holdfast.errors import HoldfastError
 from holdfast.settings import ClientSettings
-from holdfast.v1 import access_pb2, bundle_pb2, cluster_pb2, hang_pb2, host_pb2, job_pb2, secret_pb2, web_pb2
+from holdfast.v1 import (
+    access_pb2,
+    bundle_pb2,
+    cluster_pb2,
+    hang_pb2,
+    host_pb2,
+    job_pb2,
+    schedule_pb2,
+    secret_pb2,
+    web_pb2,
+)
 
 Q = TypeVar("Q")
 T = TypeVar("T")
@@ -27,7 +37,7 @@ T = TypeVar("T")
 CALL_TIMEOUT_S = 15.0
 """For a unary call, its retries included."""
 
-_SERVICES = (access_pb2, bundle_pb2, cluster_pb2, hang_pb2, host_pb2, job_pb2, secret_pb2, web_pb2)
+_SERVICES = (access_pb2, bundle_pb2, cluster_pb2, hang_pb2, host_pb2, job_pb2, schedule_pb2, secret_pb2, web_pb2)
 
 
 def _retried() -> Iterator[dict[str, str]]:
