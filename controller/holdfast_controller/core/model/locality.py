@@ -65,7 +65,7 @@ class Locality:
         return all(labels.get(level) for level in self.levels[: self.strict_depth])
 
     def in_words(self) -> str:
-        """What is required, such as ``within one rack, each 4 workers within one nvlink``; empty where nothing is."""
+        """The requirement, such as ``within one rack, each 4 workers within one nvlink``; empty where nothing is."""
         asked = [f"within one {self.within}"] if self.required else []
         if self.segments is not None:
             asked.append(f"each {self.segments.size} workers within one {self.segments.level}")

@@ -181,7 +181,7 @@ def _groups(leaves: Iterable[_Leaf], depth: int) -> list[_Group]:
 
 
 def _narrow(leaves: list[_Leaf], depth: int, deepest: int, need: int) -> list[_Leaf]:
-    """As few inner domains as have the room that is needed: the largest, at last the one that is enough."""
+    """The fewest inner domains that have the room needed: the largest, at last the one that is enough."""
     if depth >= deepest:
         return leaves
     # ``sorted`` keeps the order among domains with as much room.
