@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any, cast
@@ -53,6 +54,14 @@ CALLS = {
     "POST /v1/hosts/{name}:cordon": "HostService/Cordon",
     "POST /v1/hosts/{name}:uncordon": "HostService/Uncordon",
     "POST /v1/hosts/{name}:drain": "HostService/Drain",
+    "GET /v1/schedules": "ScheduleService/ListSchedules",
+    "POST /v1/schedules": "ScheduleService/CreateSchedule",
+    "POST /v1/schedules/{project}/{name}:pause": "ScheduleService/PauseSchedule",
+    "POST /v1/schedules/{project}/{name}:resume": "ScheduleService/ResumeSchedule",
+    "DELETE /v1/schedules/{project}/{name}": "ScheduleService/RemoveSchedule",
+    "GET /v1/templates": "ScheduleService/ListTemplates",
+    "POST /v1/templates": "ScheduleService/CreateTemplate",
+    "DELETE /v1/templates/{project}/{name}": "ScheduleService/RemoveTemplate",
     "GET /v1/me": "AccessService/GetCaller",
     "GET /v1/users": "AccessService/ListUsers",
     "GET /v1/audit": "AccessService/ReadAudit",
@@ -61,6 +70,8 @@ CALLS = {
     f"DELETE {CUSTOM_JOBS}/{{id}}": "JobService/DeleteJob",
 }
 """The gRPC method of each address."""
+NUMBERS = itertools.count()
+"""A template is its maker's to change, so each caller makes one of another name."""
 USERS = {"viewer": "vera", "elsewhere": "elsa", "other": "otto", "void": "vic", "owner": "owen", "admin": "ann"}
 """By sort of caller; those who may do the most come last."""
 ROLES = {
@@ -129,11 +140,29 @@ def mark(status: int, said: str) -> str:
 async def answer(browser: httpx.AsyncClient, address: str, job: str) -> str:
     """The beginning of what the address answers, streams included."""
     method, _, path = address.partition(" ")
-    for name, value in (("id", job), ("number:int", "1"), ("name", "nowhere"), ("project", "-"), ("location", "-")):
+    project = "-" if path.startswith(CUSTOM_JOBS) else "vision"
+    for name, value in (
+        ("id", job),
+        ("number:int", "1"),
+        ("name", "nowhere"),
+        ("project", project),
+        ("location", "-"),
+    ):
         path = path.replace(f"{{{name}}}", value)
-    content: Any = {"POST /v1/jobs": BODY | {"project": "vision"}, "POST /v1/jobs/{id}:hold": {"duration": "2h"}}
-    sent = {"json": content.get(address, {})} if method == "POST" else {}
-    async with browser.stream(method, path, **sent) as response:
+    submitted = BODY | {"project": "vision"}
+    content: Any = {
+        "POST /v1/jobs": submitted,
+        "POST /v1/jobs/{id}:hold": {"duration": "2h"},
+        "POST /v1/schedules": submitted,
+        "POST /v1/templates": submitted,
+    }
+    asked = {
+        "POST /v1/schedules": {"name": "nightly", "cron": "@daily"},
+        "POST /v1/templates": {"name": f"base-{next(NUMBERS)}"},
+    }
+    no_body = address.endswith((":pause", ":resume")) and "/schedules/" in address
+    sent = {"json": content.get(address, {})} if method == "POST" and not no_body else {}
+    async with browser.stream(method, path, params=asked.get(address), **sent) as response:
         said = "" if response.status_code == 200 else (await response.aread()).decode()
         return mark(response.status_code, said)
 
