@@ -58,7 +58,7 @@ def create(
     patch: Path | None,
     project: str,
 ) -> None:
-    """Submit the job file FILE, or a job of a template, whenever it is due.
+    """Submit a job whenever it is due. It is that of FILE, or of a template.
 
     Where clocks are set forward, a time of day that is left out is due at the moment of the change; one that comes
     twice is due once. If no controller runs when it is due, the newest run that was missed is made up.
@@ -95,7 +95,7 @@ def create(
 @click.option("--project", default="", help="Of this project alone.")
 @output_option
 def list_(project: str, output: str) -> None:
-    """List schedules: when each is due next, and what came of its last run."""
+    """List schedules. Each with when it is due next, and what came of its last run."""
 
     async def work(client: Client) -> list[schedule_pb2.Schedule]:
         return await client.schedules.all(project=project)
@@ -108,7 +108,7 @@ def list_(project: str, output: str) -> None:
 @project_option
 @output_option
 def show(name: str, project: str, output: str) -> None:
-    """Show one schedule; -o json and -o yaml have its job and its last jobs."""
+    """Show one schedule. -o json and -o yaml have its job and its last jobs."""
 
     async def work(client: Client) -> list[schedule_pb2.Schedule]:
         found = await client.schedules.all(project=project, name=name)
@@ -124,7 +124,7 @@ def show(name: str, project: str, output: str) -> None:
 @click.argument("name")
 @project_option
 def pause(name: str, project: str) -> None:
-    """Submit nothing until it is resumed."""
+    """Submit nothing until the schedule is resumed."""
 
     async def work(client: Client) -> schedule_pb2.Schedule:
         return await client.schedules.pause(name, project=project)
@@ -137,7 +137,7 @@ def pause(name: str, project: str) -> None:
 @click.argument("name")
 @project_option
 def resume(name: str, project: str) -> None:
-    """Go on. What was due meanwhile is not made up."""
+    """Go on with a paused schedule. What was due meanwhile is not made up."""
 
     async def work(client: Client) -> schedule_pb2.Schedule:
         return await client.schedules.resume(name, project=project)

@@ -86,7 +86,7 @@ def list_(project: str, output: str) -> None:
 @project_option
 @output_option
 def show(name: str, project: str, output: str) -> None:
-    """List all versions of a template; -o json and -o yaml have their jobs."""
+    """List all versions of a template. -o json and -o yaml have their jobs."""
     _show(with_client(lambda client: _versions(client, name, project)), output)
 
 
@@ -112,7 +112,7 @@ def remove(name: str, project: str) -> None:
 def run(
     name: str, project: str, values: tuple[str, ...], patch: Path | None, display_name: str, wait: bool
 ) -> None:
-    """Submit a job of the template NAME, or of one version, NAME@3, with changes, and print its id.
+    """Submit a job of a template, with changes. NAME@3 is its third version. Prints the job's id.
 
     The job keeps the template's version and the changes as annotations.
     """

@@ -136,7 +136,7 @@ class Store:
         """Within the transaction that begins an epoch: take the store for restored, so that hosts are heard first."""
         now = Wall(time.time())
         newest = max((job.updated_at for job in cluster.jobs.values()), default=now)
-        log.warning("store.set_back", database=self.engine.name, why=why, sequence=self.sequence)
+        log.warning("store.set_back", database=self.engine.name, reason=why, sequence=self.sequence)
         if not self.sequence:  # nothing has happened yet that hosts could tell of
             self._begin_epoch(self.epoch + EPOCHS_LEFT_OUT)
             cluster.epoch = self.epoch
