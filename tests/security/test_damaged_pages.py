@@ -34,6 +34,8 @@ def store(path: Path) -> Path:
     state = folded(EVENTS[:-3])
     entities = [(f"job/{job.id}", codec.dump_entity(job)) for job in state.jobs.values()]
     entities += [(f"host/{host.name}", codec.dump_entity(host)) for host in state.hosts.values()]
+    entities += [(f"schedule/{key}", codec.dump_entity(each)) for key, each in state.schedules.items()]
+    entities += [(f"template/{key}", codec.dump_entity(each)) for key, each in state.templates.items()]
     entities.append(("people", codec.dump_entity(state.people)))
     made.call(made.snapshot, len(EVENTS) - 3, entities).result()
     kept = [KeepAnswer("user/ann", f"request-{n}", Answer(f"digest-{n}", f"job-{n}")) for n in range(8)]

@@ -55,7 +55,8 @@ def fill(path: Path) -> None:
     made, _ = opened(path)
     commit(made, records()[:-3])
     state = folded(EVENTS[:-3])
-    stored: list[Any] = [*state.jobs.values(), *state.hosts.values(), state.people]
+    planned = [*state.schedules.values(), *state.templates.values()]
+    stored: list[Any] = [*state.jobs.values(), *state.hosts.values(), *planned, state.people]
     entities = [(codec.name_of(each), codec.dump_entity(each)) for each in stored]
     made.call(made.snapshot, len(EVENTS) - 3, entities).result()
     kept: list[act.Kept] = [

@@ -15,6 +15,7 @@ ELSEWHERE = {
     r"^make |^pip install": "CONTRIBUTING.md, tests/repo/test_packages.py",
     r"run --pty|^nvidia-ctk": "tests/e2e/jobs/test_terminal.py; a host with GPUs",
     r"^holdfast top( +#|$)": "tests/e2e/jobs/test_top.py",
+    r"^holdfast (schedule|template) ": "tests/integration/controller/daemon/test_schedules.py",
     r"^holdfast job inject ": "tests/e2e/hangs/test_inject.py, each fault on a gang of its own",
     r"^cd \.holdfast-dev|^curl ": "tests/e2e/cluster/test_reached_from_elsewhere.py",
 }

@@ -299,7 +299,7 @@ async def test_job_that_never_fits_is_refused(controller: Controller, jobs: Any)
 async def test_a_gang_of_more_workers_than_hosts_take_is_refused_before_any_is_placed(
     controller: Controller, jobs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submit, "plan_in", None)
+    monkeypatch.setattr(submit, "plan_on", None)
     huge = job()
     pool = huge.job_spec.worker_pool_specs.add()
     pool.CopyFrom(huge.job_spec.worker_pool_specs[0])

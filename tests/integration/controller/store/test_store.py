@@ -84,6 +84,8 @@ def folds_with_a_snapshot_at(place: Place, at: int) -> bool:
     then = folded(EVENTS[:at])
     entities = [(f"job/{j.id}", codec.dump_entity(j)) for j in then.jobs.values()]
     entities += [(f"host/{h.name}", codec.dump_entity(h)) for h in then.hosts.values()]
+    entities += [(f"schedule/{key}", codec.dump_entity(each)) for key, each in then.schedules.items()]
+    entities += [(f"template/{key}", codec.dump_entity(each)) for key, each in then.templates.items()]
     entities.append(("people", codec.dump_entity(then.people)))
     store.call(store.snapshot, at, entities).result()
     store.close()
