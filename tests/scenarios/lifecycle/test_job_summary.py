@@ -92,11 +92,11 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
     (
         situations.trains_slower,
         Condition.WORKS,
-        "Trains: step 4,270 of 120,000, 2.00 s a step; "
-        "17 % slower than at its best since 14:49:19 UTC: no rank stands out",
+        "Trains: step 4,270 of 120,000, 2.00 s a step; 33 % slower than at its best since 14:49:19 UTC: "
+        "no rank stands out",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
         "Nothing had to be done",
-        "Nothing has to be done; to see what its ranks do: holdfast job series a",
+        "Nothing",
     ),
     (
         situations.says_nothing,

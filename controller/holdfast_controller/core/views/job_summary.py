@@ -23,6 +23,8 @@ from holdfast_controller.core.model.slowness import Slowdown
 from holdfast_controller.core.model.underuse import Underuse, UnderuseAction, UnderusePolicy, UnderuseShare
 from holdfast_controller.core.scheduling.guarantees import borrows
 from holdfast_controller.core.scheduling.pending_reason import Pending, QueueView, pending, silent_hosts
+from holdfast_controller.core.slowness.pace import recent_ms
+from holdfast_controller.core.slowness.thresholds import TUNING
 from holdfast_controller.core.views.interruptions import what_happened, what_was_done
 from holdfast_controller.core.views.training import Training, training_of
 
@@ -193,7 +195,9 @@ def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
         return Summary(Condition.WORKS, health, advice, f"holdfast job hang-action {job.id} on")
     health = f"{health}{_loan(cluster, job)}{_drain(cluster, job, now)}"
     if job.slowdown is not None:
-        return _slow(job, job.slowdown, health, now)
+        now_ms = recent_ms(runtime.slow, TUNING)
+        found = job.slowdown if now_ms is None else replace(job.slowdown, recent_ms=now_ms)
+        return _slow(job, found, health, now)
     if job.underuse is not None and job.gang.underuse is not None:
         return _underused(job, job.underuse, job.gang.underuse, health, now)
     return Summary(Condition.WORKS, health)
@@ -212,8 +216,7 @@ def _slow(job: Job, found: Slowdown, health: str, now: Now) -> Summary:
         rank = found.named[0].rank
         advice = f"Nothing has to be done; an admin can drain {found.host}; to see what rank {rank} does"
         return Summary(Condition.WORKS, health, advice, f"holdfast job series {job.id} --rank {rank}")
-    advice = "Nothing has to be done; to see what its ranks do"
-    return Summary(Condition.WORKS, health, advice, f"holdfast job series {job.id}")
+    return Summary(Condition.WORKS, health)
 
 
 def _underused(job: Job, found: Underuse, policy: UnderusePolicy, health: str, now: Now) -> Summary:
