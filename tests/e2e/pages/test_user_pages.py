@@ -15,7 +15,6 @@ ELSEWHERE = {
     r"^make |^pip install": "CONTRIBUTING.md, tests/repo/test_packages.py",
     r"run --pty|^nvidia-ctk": "tests/e2e/jobs/test_terminal.py; a host with GPUs",
     r"^holdfast top( +#|$)": "tests/e2e/jobs/test_top.py",
-    r"^holdfast (schedule|template) ": "tests/integration/controller/daemon/test_schedules.py",
     r"^holdfast job inject ": "tests/e2e/hangs/test_inject.py, each fault on a gang of its own",
     r"^cd \.holdfast-dev|^curl ": "tests/e2e/cluster/test_reached_from_elsewhere.py",
 }
@@ -44,6 +43,7 @@ def test_every_line_of_the_pages_for_users(tmp_path: Path) -> None:
         shell.type_all(by_name["job-file"], by_name["job-file"].lines("Dry runs"))
         a_live_job(cluster, shell, by_name)
         a_sweep(cluster, shell, by_name["many-jobs"])
+        planned(shell, by_name["schedules"])
         packaged(shell, by_name["packaging"], folder)
         a_failure(cluster, shell, by_name)
         secret(shell, by_name["secrets"])
@@ -112,6 +112,17 @@ def a_sweep(cluster: DevCluster, shell: Typist, page: Page) -> None:
     shell.type("\n".join(loop))
     assert shell.type_all(page, stop, scripted).count("is being cancelled") == 3
     shell.type("rm stay; holdfast wait --label sweep=lr", ends=(130,))
+
+
+def planned(shell: Typist, page: Page) -> None:
+    """Schedules, which are due at night, and jobs of a template: as it is, with a field changed, with a patch."""
+    assert re.search(r"^nightly .*30 2 \* \* MON-FRI", shell.type_all(page, page.lines("Schedules")), re.M)
+    shell.type("""echo '{"jobSpec": {"scheduling": {"timeout": "3600s"}}}' > change.json""")
+    said = shell.type_all(page, page.lines("Templates"))
+    jobs = re.findall(r"^digits-[a-z0-9]{6}$", said, re.M)
+    assert "train@1" in said and len(jobs) == 2 and "step 2" in said  # the third is waited for, and shown
+    assert shell.type(f"holdfast wait {' '.join(jobs)}").count("SUCCEEDED") == 2
+    shell.type("holdfast schedule remove nightly; holdfast schedule remove weekly")
 
 
 def packaged(shell: Typist, page: Page, folder: Path) -> None:

@@ -220,7 +220,8 @@ def _set(changes: dict[str, Any], base: Any, given: str) -> None:
             known = json.loads(json.dumps(base)) if whole and isinstance(base, kind) else kind()
             here[key] = known
         if isinstance(following, int) and following >= len(known):
-            problem = f"{path}: the template has {len(known)} entries there"
+            entries = "1 entry" if len(known) == 1 else f"{len(known)} entries"
+            problem = f"{path}: the template has {entries} there"
             raise InvalidInput([Violation("--set", problem, "count from 0")], what="The command line")
         here = known
 
