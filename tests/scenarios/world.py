@@ -75,6 +75,7 @@ class World:
         self.sentences: list[str] = []
         """Of the events, as users read them."""
         self.sessions: dict[str, int] = {}
+        self.greeted: set[int] = set()
         self.boots: dict[str, str] = {}
         self.labels: dict[str, dict[str, str]] = {}
         """Of hosts."""
@@ -404,6 +405,7 @@ class World:
         self.reactor = Reactor(cluster, self.policies)
         self.reactor.resume(Now(Mono(self.mono), Wall(self.wall)), {})
         self.sessions.clear()
+        self.greeted.clear()
         self.kept.clear()
 
     # --- the step ------------------------------------------------------------------------------------------------
@@ -466,6 +468,9 @@ class World:
         for action in actions:
             if isinstance(action, act.Assign | act.AckExit | act.Welcome | act.StopOrphan | act.DeleteOutput):
                 assert self.sessions.get(action.host) == action.session, "a message to a session that is over"
+                is_welcome = isinstance(action, act.Welcome)
+                assert is_welcome != (action.session in self.greeted), "a session begins with its one welcome"
+                self.greeted.add(action.session)
 
 
 def _check_history(

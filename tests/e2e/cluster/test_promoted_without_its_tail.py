@@ -81,4 +81,7 @@ async def test_a_promotion_without_the_newest_commits_starts_nothing_twice(
         over.touch()
         assert await ends(client, known) == job_pb2.JOB_STATE_SUCCEEDED
         assert await ends(client, again) == job_pb2.JOB_STATE_SUCCEEDED
+    # The host is told to forget what has ended, of the job that nobody knows any more as well.
+    records = both.directory / "hosts/host-0/state/workers"
+    await asyncio.to_thread(until, lambda: not list(records.glob("*/*/*")), WITHIN_S)
     assert [(tmp_path / name).read_text() for name in ("known", "forgotten")] == [".\n", ".\n"]

@@ -87,10 +87,10 @@ async def test_hollow_hosts_tell_of_their_ranks_what_agents_tell(tmp_path: Path)
             await client.restart_job(job_id)  # a minute ends with its generation
 
             async def complete() -> bool:
-                return await known("gpu_util") == set(range(3 * RANKS_PER_HOST))
+                ranks = set(range(3 * RANKS_PER_HOST))
+                return await known("gpu_util") == ranks and bool(await known("step"))
 
             await _until(complete)
-            assert await known("step")
             ledger = await client.goodput(job_id, verify=True)
         told = await cluster.tally()
     assert ledger.verified == ""

@@ -190,6 +190,13 @@ def test_work_that_nobody_knows_runs_on_and_its_gpus_are_withheld() -> None:
     assert world.state("big") is JobState.PENDING
 
 
+def test_a_host_on_which_unknown_work_has_ended_is_welcomed_before_it_is_told_to_forget_it() -> None:
+    world = World(hosts=1)
+    world.restore(world.back_up())
+    told = world.join("host-0", places=[world.place("b", 0, "EMPTY", 1)])
+    assert told[0] == "> host-0 welcome 0" and "> host-0 dismiss b workerpool0-0 g1" in told
+
+
 def _orphan_exits(world: World) -> st.ExitReported:
     ended = Exit(1, 1, 0, ExitReason.COMPLETED, 0)
     return st.ExitReported("host-0", world.sessions["host-0"], ExitReport(1, WorkerId("b", "workerpool0-0"), ended))

@@ -44,6 +44,7 @@ def on_connected(step: Step, hello: HostConnected) -> None:
     presence = step.cluster.presence_of(hello.host)
     if presence.session is not None and presence.session != hello.session:
         step.do(CloseSession(hello.host, presence.session, "a newer session of this host replaces it"))
+    begun = len(step.actions)
     presence.session = hello.session
     presence.forgetting.clear()
     presence.silent_peers.clear()
@@ -78,7 +79,8 @@ def on_connected(step: Step, hello: HostConnected) -> None:
     ]
     uncertain = step.cluster.hosts[hello.host].unreconciled or known is None
     tell_all = bool(step.cluster.gaps) and uncertain
-    step.do(Welcome(hello.host, hello.session, len(placed), tell_all))
+    # Before orders that its report has led to: an agent closes a session that begins with anything else.
+    step.actions.insert(begun, Welcome(hello.host, hello.session, len(placed), tell_all))
     for job, index in placed:
         step.touch(job, index)
         if (job.id, job.gang.members[index].name) not in reported:
