@@ -78,7 +78,7 @@ def gang_of(
         underuse=defaults.underuse_policy(scheduling.underuse, project),
         warm=WarmStart(warm.preload, warm.never) if warm.mode is WarmMode.AUTO else None,
     )
-    near = defaults.locality(scheduling.placement, len(gang.members), gang.gpus)
+    near = defaults.locality(scheduling.placement, sum(pool.replicas for pool in gang.pools), gang.gpus)
     gang = replace(gang, near=near) if near is not None else gang
     return gang.running_as(spec.run_as) if spec.run_as else gang
 
