@@ -6,7 +6,7 @@ import pytest
 from tests.unit.controller.examples import job
 
 from holdfast._session.reports import Exit, ExitReason
-from holdfast_controller.core.lifecycle.error_report import error_of
+from holdfast_controller.core.lifecycle.error_report import error_of, hint_on_path, never_works
 from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
 from holdfast_controller.core.lifecycle.root_cause import first_failure
 from holdfast_controller.core.model.exits import exception
@@ -150,3 +150,24 @@ def test_consequence_is_named_only_where_there_is_nothing_else() -> None:
     assert first_failure(found, 1) == (found.gang.members[0], found.exits[1][0])
     found.exits[1][1] = Exit(1, 1, 1, R.NONZERO_EXIT, 1, end_time=2.0, stderr_tail=(HEAD, "KeyError: 'x'"))
     assert first_failure(found, 1) == (found.gang.members[1], found.exits[1][1])
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "code", "hinted"),
+    [
+        (("bash", "-lc"), ("torchrun train.py",), 127, True),
+        (("/bin/sh",), ("-l", "-c", "torchrun train.py"), 127, True),
+        (("zsh", "--login", "-c", "torchrun train.py"), (), 127, True),
+        (("bash", "-c", "tool -l"), (), 127, False),
+        (("bash", "--norc", "-c", "torchrun train.py"), (), 127, False),
+        (("bash", "-lc", "exit 126"), (), 126, False),
+        (("./torch.sh", "-l"), (), 127, False),
+    ],
+)
+def test_login_shell_that_finds_no_command_is_told_that_it_has_dropped_the_path(
+    command: tuple[str, ...], args: tuple[str, ...], code: int, hinted: bool
+) -> None:
+    hint = hint_on_path(Task(command, args), ended(R.NONZERO_EXIT, code))
+    assert bool(hint) == hinted
+    final = never_works(error_of(made().gang.members[1], ended(R.NONZERO_EXIT, code)), again=False, hint=hint)
+    assert final.why_final.endswith("without -l." if hinted else "not tried again.")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
+from pathlib import PurePosixPath
 
+from holdfast._session.assignment import Task
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events.recovery import Failure
 from holdfast_controller.core.model.exits import JobError, raised_by
@@ -13,6 +16,8 @@ from holdfast_controller.core.model.job import Job
 INVALID_ARGUMENT = 3
 RESOURCE_EXHAUSTED = 8
 INTERNAL = 13
+_NOT_FOUND = 127
+_SHELLS = frozenset({"bash", "dash", "ksh", "sh", "zsh"})
 
 
 def error_of(member: Member, exit_: Exit, *, restarts: int = 0) -> JobError:
@@ -45,15 +50,29 @@ def no_progress(error: JobError, job: Job, failure: Failure, times: int) -> JobE
     return replace(error, details=(note, *error.details), why_final=note)
 
 
-def never_works(error: JobError, *, again: bool) -> JobError:
-    """The report of a job whose program fails before it does anything: in the same way twice, or for what it is."""
+def never_works(error: JobError, *, again: bool, hint: str = "") -> JobError:
+    """The report of a job whose program fails before it does anything: in the same way twice, or for what it is.
+
+    ``hint`` is a sentence on what may be behind it.
+    """
     how = (
         "in the same way twice, each time before any progress was seen"
         if again
         else "before any progress, in a way that a new try would not change"
     )
-    note = f"It failed {how}; it is not tried again."
+    note = f"It failed {how}; it is not tried again.{' ' * bool(hint)}{hint}"
     return replace(error, details=(note, *error.details), why_final=note)
+
+
+def hint_on_path(task: Task, exit_: Exit) -> str:
+    """A sentence for a login shell that found no command: such a shell drops the PATH that it was given; else empty."""
+    words = iter((*task.command, *task.args))
+    if exit_.exit_code != _NOT_FOUND or PurePosixPath(next(words)).name not in _SHELLS:
+        return ""
+    options = list(itertools.takewhile(lambda word: word.startswith("-"), words))
+    if not any(word == "--login" or (word[1:2] != "-" and "l" in word) for word in options):
+        return ""
+    return "A login shell takes PATH from the host's /etc/profile, not from the job: start it without -l."
 
 
 def _code(exit_: Exit) -> int:

@@ -20,7 +20,13 @@ from dataclasses import dataclass, replace
 from holdfast._base.backoff import wait_s
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events.recovery import Failure
-from holdfast_controller.core.lifecycle.error_report import error_of, internal_error, never_works, no_progress
+from holdfast_controller.core.lifecycle.error_report import (
+    error_of,
+    hint_on_path,
+    internal_error,
+    never_works,
+    no_progress,
+)
 from holdfast_controller.core.model.budgets import is_same, says_the_same
 from holdfast_controller.core.model.exits import JobError, raised_by
 from holdfast_controller.core.model.gang import Gang, Member
@@ -246,7 +252,8 @@ def decide(
     if _is_stuck(job, rule, failure) and not retries.unconditional:
         return Fail(no_progress(error, job, failure, retries.no_progress_limit))
     if _never_works(job, cause, exit_, failure) and not retries.unconditional:
-        return Fail(never_works(error, again=bool(job.budgets.spent.early)))
+        hint = hint_on_path(job.gang.pool_of(member).task, exit_)
+        return Fail(never_works(error, again=bool(job.budgets.spent.early), hint=hint))
     if rule.way is Way.NOWHERE:
         return _retry_or_fail(job, cause, failure, error, allowed=retries.unconditional)
     if used[rule.budget] >= _limits(job)[rule.budget]:
