@@ -27,7 +27,7 @@ from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
-from holdfast_controller.core.scheduling.schedule import place_queue, schedulable_hosts
+from holdfast_controller.core.scheduling.queue_pass import place_queue, schedulable_hosts
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies, Step
 

@@ -30,7 +30,7 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.scheduling.schedule import place_queue
+from holdfast_controller.core.scheduling.queue_pass import place_queue
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.share_commands import ShareAsked
 from holdfast_controller.core.step.step import Policies, Step

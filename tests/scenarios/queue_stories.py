@@ -8,7 +8,7 @@ from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.gang import Gang, Pool, Success, Task
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
-from holdfast_controller.core.scheduling.schedule import schedulable_hosts
+from holdfast_controller.core.scheduling.queue_pass import schedulable_hosts
 from holdfast_controller.core.step.step import Policies
 
 

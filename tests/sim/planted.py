@@ -33,7 +33,7 @@ from holdfast_agent.core.worker.host_state import HostState
 from holdfast_agent.shim.peers import PeerBook
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import reactor as controller_reactor
-from holdfast_controller.core.hosts import sessions
+from holdfast_controller.core.hosts import sessions, worker_reports
 from holdfast_controller.core.lifecycle import arrays, exits, launch, lost_hosts, stop
 from holdfast_controller.core.model.arrays import Array
 from holdfast_controller.core.model.dependencies import DependencyEnd
@@ -201,7 +201,7 @@ def _does_not_wait_for_all() -> AbstractContextManager[Any]:
                 prepared.setdefault(other, Prepared(1, 1))
             launch.launch(step, job)
 
-    return patch.object(controller_reactor, "on_prepared", on_prepared)
+    return patch.object(worker_reports, "on_prepared", on_prepared)
 
 
 def _ordered_to_stop_is_gone() -> AbstractContextManager[Any]:
@@ -280,8 +280,7 @@ def _stuck_is_empty() -> AbstractContextManager[Any]:
 
 
 def _hello_outranks_exits() -> AbstractContextManager[Any]:
-    reactor = controller_reactor.Reactor
-    return patch.object(reactor, "_on_place_found", reactor._on_place)
+    return patch.object(worker_reports, "on_found", worker_reports.on_report)
 
 
 PLANTED: dict[str, Planted] = {

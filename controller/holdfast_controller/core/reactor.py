@@ -1,8 +1,6 @@
 """The controller's core: one input in, events and actions out.
 
 Same inputs and times, same results: there is no I/O. No action is performed before the commit that holds its cause.
-
-Longer than 400 lines because every input and every timer has its line here, in one closed match each.
 """
 
 from __future__ import annotations
@@ -10,13 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from holdfast._session.reports import ReportedState, WorkerReport
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.access import accounts, motd, secrets, sign_in, users
 from holdfast_controller.core.hangs import hangs
-from holdfast_controller.core.hangs.unkillable import on_stuck
 from holdfast_controller.core.hangs.watch_cache import forget_ended
-from holdfast_controller.core.hosts import checks, fence_command, maintenance, resumption, sessions
+from holdfast_controller.core.hosts import checks, fence_command, maintenance, resumption, sessions, worker_reports
 from holdfast_controller.core.hosts.removal import on_host_removal
 from holdfast_controller.core.hosts.shutdown import on_going_down
 from holdfast_controller.core.lifecycle import (
@@ -25,36 +21,32 @@ from holdfast_controller.core.lifecycle import (
     drain,
     exits,
     injection,
-    lost_hosts,
     output_archive,
     slowness,
     underuse,
     warning_signal,
 )
 from holdfast_controller.core.lifecycle.arrays import let_in
-from holdfast_controller.core.lifecycle.launch import launch, on_prepared, on_preparing, on_running
+from holdfast_controller.core.lifecycle.launch import launch
 from holdfast_controller.core.lifecycle.restart_request import on_restart_asked
-from holdfast_controller.core.lifecycle.stop import on_cancel, on_empty, on_timeout
+from holdfast_controller.core.lifecycle.stop import on_cancel, on_timeout
 from holdfast_controller.core.model.clock import BOOT, Mono, Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
-from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.scheduling.expiry import on_expired
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.place import on_waited
+from holdfast_controller.core.scheduling.queue_pass import place_queue, schedulable_hosts
 from holdfast_controller.core.scheduling.recurring import on_due, on_schedule
-from holdfast_controller.core.scheduling.schedule import place_queue, schedulable_hosts
 from holdfast_controller.core.scheduling.shared_queue_view import SharedQueueView
 from holdfast_controller.core.scheduling.shares import note_half_life, on_share_command
 from holdfast_controller.core.scheduling.submit import on_submission
 from holdfast_controller.core.scheduling.templates import on_template
 from holdfast_controller.core.step import commands
-from holdfast_controller.core.step import schedule_commands as planned
-from holdfast_controller.core.step.actions import Assign, Note
-from holdfast_controller.core.step.assignment import has_left, holds, released
+from holdfast_controller.core.step import schedule_commands as recurring
 from holdfast_controller.core.step.commands import Input
 from holdfast_controller.core.step.host_commands import ControllerChecked, HostsJudged
 from holdfast_controller.core.step.idempotency import on_once
@@ -64,7 +56,6 @@ from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTim
 
 REORDERED_S = 60.0
 """With fair share the order of the queue changes with time alone, which is looked at so often."""
-_ALIVE = frozenset({ReportedState.PREPARING, ReportedState.RUNNING, ReportedState.STOPPING, ReportedState.STUCK})
 
 
 class Reactor:
@@ -168,14 +159,14 @@ class Reactor:
                 motd.on_motd(step, incoming)
             case ShareAsked() | GuaranteeAsked():
                 on_share_command(step, incoming)
-            case planned.ScheduleAsked() | planned.SchedulePauseAsked() | planned.ScheduleRemovalAsked():
+            case recurring.ScheduleAsked() | recurring.SchedulePauseAsked() | recurring.ScheduleRemovalAsked():
                 on_schedule(step, incoming)
-            case planned.TemplateAsked() | planned.TemplateRemovalAsked():
+            case recurring.TemplateAsked() | recurring.TemplateRemovalAsked():
                 on_template(step, incoming)
             case commands.HostConnected():
                 sessions.on_connected(step, incoming)
                 for report in incoming.places:
-                    self._on_place_found(step, incoming.host, report)
+                    worker_reports.on_found(step, incoming.host, report)
                 deletion.on_host_back(step, incoming.host)
             case commands.HostTurnedAway():
                 sessions.on_refused(step, incoming)
@@ -250,89 +241,13 @@ class Reactor:
             case commands.ChecksReported():
                 checks.on_checks(step, message)
             case commands.WorkerReported():
-                self._on_place(step, message.host, message.report)
+                worker_reports.on_report(step, message.host, message.report)
             case commands.ExitReported():
                 exits.on_exit(step, message)
             case commands.FeaturesReported():
                 hangs.on_features(step, message)
             case _:
                 assert_never(message)
-
-    def _on_place_found(self, step: Step, host: str, report: WorkerReport) -> None:
-        """Apply a worker report of a hello, where exits that the agent still holds can't contradict it.
-
-        Exits come right after the welcome, and the answer to the assignment after them: only then does EMPTY,
-        PREPARED or CANNOT_PREPARE count.
-        """
-        job = self.cluster.jobs.get(report.key.job)
-        index = job.gang.index_by_name.get(report.key.worker) if job is not None else None
-        held = job is not None and index is not None and holds(self.cluster, job, index, host)
-        if not held or report.state in _ALIVE:
-            self._on_place(step, host, report)
-
-    def _on_place(self, step: Step, host: str, report: WorkerReport) -> None:
-        """Compare a host's report of a worker with the worker's desired state, and act on it."""
-        job = self.cluster.jobs.get(report.key.job)
-        index = job.gang.index_by_name.get(report.key.worker) if job is not None else None
-        if reconcile.on_report(step, host, report):
-            return
-        if job is None and report.key.job in self.cluster.purged:
-            deletion.clear_up(step, host, report)
-            return
-        if job is None or index is None:
-            step.do(Note("worker.unknown", (("host", host), ("worker", str(report.key)))))
-            return
-        if report.state is ReportedState.EMPTY and report.host_fault:
-            exits.cordon_faulty(step, host, f"{job.id}: {report.message}")
-        lost_hosts.on_silent_peers(step, host, job, index, report)
-        if not holds(self.cluster, job, index, host):
-            self._on_released_place(step, job, index, host, report.state)
-        elif report.generation == job.generation_of(index):
-            self._on_current_place(step, job, index, report)
-        elif report.state is ReportedState.STUCK and report.generation < job.generation:
-            # What is left of an older generation is why the newest can't be made ready.
-            self.cluster.runtime_of(job.id).stuck[index] = report.message
-
-    def _on_released_place(self, step: Step, job: Job, index: int, host: str, state: ReportedState) -> None:
-        """Have a host forget a worker that has left it, and free the worker's share once it is empty.
-
-        The host is sent that once; its answer is no reason to send it again. A quarantined share is free once empty.
-        """
-        presence, key = self.cluster.presence_of(host), place_key(job.id, index)
-        if state is ReportedState.EMPTY and key in self.cluster.hosts[host].allocations:
-            step.emit(ev.HostPlaceFreed(host=host, at=step.now.wall, place=key))
-            step.capacity_freed = True
-        if key in presence.forgetting:
-            if state is ReportedState.EMPTY:
-                presence.forgetting.discard(key)
-        elif presence.session is not None and has_left(job, index, host):
-            presence.forgetting.add(key)
-            step.do(Assign(host, presence.session, released(self.cluster, job, index)))
-
-    def _on_current_place(self, step: Step, job: Job, index: int, report: WorkerReport) -> None:
-        runtime = self.cluster.runtime_of(job.id)
-        if report.state is ReportedState.STUCK:
-            runtime.stuck[index] = report.message
-            on_stuck(step, job, index, report.message)
-            return
-        runtime.stuck.pop(index, None)
-        runtime.warm[index] = report.warm
-        match report.state:
-            case ReportedState.PREPARED:
-                on_prepared(step, job, index, report)
-            case ReportedState.RUNNING:
-                on_running(step, job, index, report)
-            case ReportedState.CANNOT_PREPARE:
-                exits.on_cannot_prepare(step, job, index, report.message, host_fault=report.host_fault)
-            case ReportedState.EMPTY:
-                reconcile.on_unaccounted(step, job, index)
-                on_empty(step, job, index)
-            case ReportedState.PREPARING:
-                on_preparing(step, job, index, report)
-            case ReportedState.STOPPING:
-                pass
-            case _:
-                assert_never(report.state)
 
     def _on_time(self, step: Step) -> None:
         first = self.timers.next_due()

@@ -16,7 +16,7 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.slowness import Sign, Slowdown
 from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.scheduling.pending_reason import QueueView
-from holdfast_controller.core.scheduling.schedule import schedulable_hosts
+from holdfast_controller.core.scheduling.queue_pass import schedulable_hosts
 from holdfast_controller.core.views.job_summary import summary_of
 
 GOOD_S = 420.0

@@ -21,7 +21,7 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.model.underuse import Underuse, UnderuseAction, UnderusePolicy, UnderuseShare
 from holdfast_controller.core.scheduling.pending_reason import QueueView
-from holdfast_controller.core.scheduling.schedule import schedulable_hosts
+from holdfast_controller.core.scheduling.queue_pass import schedulable_hosts
 from holdfast_controller.core.views.alerts import Alert, ControllerStatus, Kind, alerts
 from holdfast_controller.core.views.job_summary import Condition, Summary, summary_of, what_follows
 from holdfast_controller.core.views.overview import overview

@@ -23,7 +23,7 @@ from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strate
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.reactor import Reactor
-from holdfast_controller.core.scheduling.schedule import _Look
+from holdfast_controller.core.scheduling.queue_pass import _Look
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
 

@@ -21,7 +21,7 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling import projected_starts
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
-from holdfast_controller.core.scheduling.schedule import schedulable_hosts
+from holdfast_controller.core.scheduling.queue_pass import schedulable_hosts
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.core.views.job_summary import summary_of

@@ -20,7 +20,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.shares import FORGOTTEN_GPU_S, HALF_LIFE_S, Shares
 from holdfast_controller.core.scheduling.pending_reason import QueueView
-from holdfast_controller.core.scheduling.schedule import schedulable_hosts
+from holdfast_controller.core.scheduling.queue_pass import schedulable_hosts
 from holdfast_controller.core.scheduling.shares import LEAST, MOST, ProjectShare, project_shares
 from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
 from holdfast_controller.core.step import actions as act

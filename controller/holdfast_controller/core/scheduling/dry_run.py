@@ -25,8 +25,8 @@ from holdfast_controller.core.scheduling.guarantees import has_claim
 from holdfast_controller.core.scheduling.place import may_be_placed
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption
+from holdfast_controller.core.scheduling.queue_pass import PLANS_IN_VAIN, schedulable_hosts
 from holdfast_controller.core.scheduling.reclaim import room_for, waits_of
-from holdfast_controller.core.scheduling.schedule import PLANS_IN_VAIN, schedulable_hosts
 from holdfast_controller.core.scheduling.submit import refusal
 from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
 from holdfast_controller.core.step.commands import JobSubmission

@@ -24,7 +24,7 @@ from holdfast_controller.core.scheduling.guarantees import claims
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_on
 from holdfast_controller.core.scheduling.projected_starts import ends_at
-from holdfast_controller.core.scheduling.schedule import place_queue, schedulable_hosts
+from holdfast_controller.core.scheduling.queue_pass import place_queue, schedulable_hosts
 from holdfast_controller.core.scheduling.turns import ahead_of
 from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.commands import JobSubmission
