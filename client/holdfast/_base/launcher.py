@@ -66,6 +66,14 @@ def stays_on_its_host(command: Sequence[str], *, nested: bool = True) -> bool:
     return "--standalone" in before_program
 
 
+def is_login_shell(command: Sequence[str]) -> bool:
+    """Whether ``command`` is a shell with ``-l``: it takes PATH from the host's profile, not from its environment."""
+    if not command or PurePosixPath(command[0]).name not in SHELLS:
+        return False
+    options = takewhile(lambda word: word.startswith("-"), command[1:])
+    return any(word == "--login" or (word[1:2] != "-" and "l" in word) for word in options)
+
+
 def mpi_launcher_in(command: Sequence[str]) -> str:
     """The name of the MPI launcher that ``command`` is, or runs by a shell or ``uv run``; empty for any other."""
     name, *_ = _launcher_in(command, _NESTED_MOST) or [""]

@@ -33,6 +33,20 @@ def test_run_names_pythonpath_once_until_it_is_sent() -> None:
     assert unsent(run(), {**SHELL, "PYTHONPATH": ""}, by_run=True) == []
 
 
+@pytest.mark.parametrize(
+    ("command", "noted"),
+    [
+        (("bash", "-lc", "python train.py"), True),
+        (("/bin/sh", "-l", "run.sh"), True),
+        (("bash", "-c", "python -l"), False),
+        (("python", "-l"), False),
+    ],
+)
+def test_run_names_a_login_shell_that_drops_the_path(command: tuple[str, ...], noted: bool) -> None:
+    notes = unsent(job_of(RunRequest(command, replicas=2), {"PATH": "/venv/bin:/bin"}, "/"), {}, by_run=True)
+    assert [note.endswith("to keep yours, write it without -l") for note in notes] == [True] * noted
+
+
 @pytest.mark.parametrize("name", ["VIRTUAL_ENV", "CONDA_PREFIX"])
 def test_submit_names_an_environment_that_its_program_is_not_from(name: str, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()

@@ -225,6 +225,16 @@ def test_a_farewell_says_how_it_ended() -> None:
     ]
 
 
+def test_a_login_shell_that_finds_no_module_is_told_of_its_path() -> None:
+    job = job_pb2.CustomJob(id="j1", state=job_pb2.JOB_STATE_FAILED)
+    job.error.raised = "ModuleNotFoundError: No module named 'torch'"
+    pool = job.job_spec.worker_pool_specs.add()
+    pool.process_spec.command.extend(("bash", "-lc", "python train.py"))
+    assert any("start it without -l" in line for line in farewell(job, 42))
+    pool.process_spec.command[1] = "-c"
+    assert not any("start it without -l" in line for line in farewell(job, 42))
+
+
 def test_a_job_of_which_nothing_ran_took_no_time() -> None:
     job = job_pb2.CustomJob(id="j1", state=job_pb2.JOB_STATE_FAILED)
     job.error.message = "no such file"

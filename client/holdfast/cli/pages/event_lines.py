@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast._base.launcher import is_login_shell
 from holdfast._base.proto_time import seconds
 from holdfast.cli.kit.durations import span
 from holdfast.v1 import job_pb2
@@ -149,6 +150,8 @@ def farewell(job: job_pb2.CustomJob, waited_s: float) -> list[str]:
     if job.error.raised.endswith("BdbQuit") and not any(pool.process_spec.terminal for pool in pools):
         lines.append("  breakpoint() takes a terminal, which each rank has by: holdfast run --pty")
     elif job.error.raised.startswith("ModuleNotFoundError"):
+        if any(is_login_shell((*pool.process_spec.command, *pool.process_spec.args)) for pool in pools):
+            lines.append("  a login shell drops the job's PATH and may run another Python: start it without -l")
         lines.append("  send along what it imports by: --package DIR --requirements LIST --extra-packages ./mine")
     if job.state != job_pb2.JOB_STATE_CANCELLED:
         lines.append(f"  more:  holdfast job show {job.id}")

@@ -10,6 +10,8 @@ import termios
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from holdfast._base.launcher import is_login_shell
+
 if TYPE_CHECKING:
     from holdfast.v1 import job_pb2
 
@@ -33,6 +35,11 @@ def _notes(job: job_pb2.CustomJob, environ: Mapping[str, str], by_run: bool) -> 
         if environ.get("PYTHONPATH") and "PYTHONPATH" not in sent:
             way = "--env PYTHONPATH sends it" if by_run else "the job's env can name it"
             yield f"PYTHONPATH is set here and not sent: {way}"
+        if "PATH" in sent and is_login_shell((*task.command, *task.args)):
+            yield (
+                f"{task.command[0]} -l takes PATH from the hosts' profile, not the one that is sent: programs may be "
+                "others there; to keep yours, write it without -l"
+            )
         active = next((name for name in _ENVIRONMENTS if environ.get(name)), "")
         program = task.command[0]
         path = f"{environ.get(active)}/bin/{program}"

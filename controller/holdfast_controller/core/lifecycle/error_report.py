@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
-from pathlib import PurePosixPath
 
+from holdfast._base.launcher import is_login_shell
 from holdfast._session.assignment import Task
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events.recovery import Failure
@@ -17,7 +16,6 @@ INVALID_ARGUMENT = 3
 RESOURCE_EXHAUSTED = 8
 INTERNAL = 13
 _NOT_FOUND = 127
-_SHELLS = frozenset({"bash", "dash", "ksh", "sh", "zsh"})
 
 
 def error_of(member: Member, exit_: Exit, *, restarts: int = 0) -> JobError:
@@ -66,11 +64,7 @@ def never_works(error: JobError, *, again: bool, hint: str = "") -> JobError:
 
 def hint_on_path(task: Task, exit_: Exit) -> str:
     """A sentence for a login shell that found no command: such a shell drops the PATH that it was given; else empty."""
-    words = iter((*task.command, *task.args))
-    if exit_.exit_code != _NOT_FOUND or PurePosixPath(next(words)).name not in _SHELLS:
-        return ""
-    options = list(itertools.takewhile(lambda word: word.startswith("-"), words))
-    if not any(word == "--login" or (word[1:2] != "-" and "l" in word) for word in options):
+    if exit_.exit_code != _NOT_FOUND or not is_login_shell((*task.command, *task.args)):
         return ""
     return "A login shell takes PATH from the host's /etc/profile, not from the job: start it without -l."
 
