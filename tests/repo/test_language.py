@@ -86,6 +86,7 @@ KEPT = {
 }
 """(file, word) that stays, and why: names that others rely on, and quotations."""
 
+_TWICE = re.compile(r"\b([Aa]n?|and|are|as|at|be|by|for|in|is|it|not|of|on|or|[Tt]he|to|with)\s+\1\b")
 _PROSE = re.compile(r"\b(" + "|".join(sorted({*RENAMED, *STILTED} - ORDINARY)) + r")\b", re.IGNORECASE)
 
 
@@ -139,7 +140,13 @@ def all_faults(name: str, source: str) -> list[tuple[int, str, str]]:
         for match in _PROSE.finditer(text):
             word = match[1].lower()
             found.add((line, word, f"{word!r}, say {(RENAMED | STILTED)[word]}: {text.strip()[:100]}"))
+        found |= {(line, twice, f"{twice!r} twice: {text.strip()[:100]}") for twice in doubled(text)}
     return sorted(found)
+
+
+def doubled(text: str) -> list[str]:
+    """Small words that a line has twice in a row, as Debian's checker of packages finds them, too."""
+    return [match[1].lower() for match in _TWICE.finditer(text)]
 
 
 def faults(name: str, source: str) -> list[str]:
@@ -167,9 +174,14 @@ def test_each_exception_is_needed() -> None:
         assert word in {found for _, found, _ in all_faults(name, (ROOT / name).read_text())}, (name, word)
 
 
+def test_changelog_says_no_word_twice() -> None:
+    assert doubled(" ".join((ROOT / "CHANGELOG.md").read_text().split())) == []
+
+
 @pytest.mark.parametrize(
     ("source", "fault"),
     [
+        ("# It is is so.\n", "'is' twice"),
         ('"""What it is of."""\n', "begins with 'What'"),
         ('"""Two words."""\n', "fewer than three words"),
         ("on_stranger = 1\n", "on_stranger: say orphan"),
