@@ -25,16 +25,16 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
     (
         situations.queued_for_space,
         Condition.WAITS,
-        "Needs 4 GPUs on one host (2 free on the best, host-1)",
+        "Needs 4 GPUs on one host (2 free on the best, host-1); the GPUs are held by b, c",
         "ann submitted it at 13:48:20 UTC",
         "Nothing had to be done",
-        "Nothing: it starts by itself, or is given up at 1970-01-13 13:48 UTC (--max-wait); end it now "
-        "by: holdfast cancel a",
+        "Nothing: it starts by itself, or is given up at 1970-01-13 13:48 UTC (--max-wait); with --gpus 2 "
+        "it would fit now; make room for it now by ending b, which is ann's too: holdfast cancel b",
     ),
     (
         situations.queued_behind_another,
         Condition.WAITS,
-        "Behind b in the queue, which needs 4 GPUs on one host (0 free on the best)",
+        "Behind b in the queue, which needs 4 GPUs on one host (0 free on the best); the GPUs are held by c",
         "ann submitted it at 13:48:20 UTC",
         "Nothing had to be done",
         "Nothing: it starts by itself, or is given up at 1970-01-13 13:48 UTC (--max-wait); end it now "
@@ -267,11 +267,11 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
     (
         situations.preempted,
         Condition.WAITS,
-        "Needs 4 GPUs on one host (0 free on the best)",
+        "Needs 4 GPUs on one host (0 free on the best); the GPUs are held by b",
         "1 interruption at 13:48:20 UTC: job b was placed first",
         "Waits to be placed again as generation 2, since 13:48:20 UTC",
-        "Nothing: it starts by itself, or is given up at 1970-01-13 13:48 UTC (--max-wait); end it now "
-        "by: holdfast cancel a",
+        "Nothing: it starts by itself, or is given up at 1970-01-13 13:48 UTC (--max-wait); make room for "
+        "it now by ending b, which is ann's too: holdfast cancel b",
     ),
     (
         situations.paused,

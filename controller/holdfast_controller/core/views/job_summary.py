@@ -22,6 +22,7 @@ from holdfast_controller.core.model.runtime import Runtime
 from holdfast_controller.core.model.slowness import Slowdown
 from holdfast_controller.core.model.underuse import Underuse, UnderuseAction, UnderusePolicy, UnderuseShare
 from holdfast_controller.core.scheduling.guarantees import borrows
+from holdfast_controller.core.scheduling.holders import fewer_gpus, held_by, own_to_end
 from holdfast_controller.core.scheduling.pending_reason import Pending, QueueView, pending, silent_hosts
 from holdfast_controller.core.slowness.pace import recent_ms
 from holdfast_controller.core.slowness.thresholds import TUNING
@@ -160,9 +161,22 @@ def _waiting(job: Job, waits: Pending, queue_view: QueueView, now: Now) -> Summa
         if queue_view.is_given_up_first(job):
             advice = "It is given up before it is expected to start; to wait for as long as it takes, submit it by"
             return Summary(condition, health, advice, f"holdfast job rerun {job.id} --max-wait 0")
-        advice = f"Nothing: it starts by itself{_given_up(job, now)}; end it now by"
-        return Summary(condition, health, advice, f"holdfast cancel {job.id}")
+        return _queued(job, health, condition, queue_view, now)
     return Summary(condition, health, "Nothing: it goes on by itself")
+
+
+def _queued(job: Job, health: str, condition: Condition, queue_view: QueueView, now: Now) -> Summary:
+    """A job that waits in the queue: who holds what it needs, and what its owner can do about it."""
+    advice, command = f"Nothing: it starts by itself{_given_up(job, now)}", f"holdfast cancel {job.id}"
+    if queue_view.quota_lack(job) or job.id not in queue_view.cluster.queue:
+        return Summary(condition, health, f"{advice}; end it now by", command)
+    health = f"{health}{held_by(job, queue_view)}"
+    if fewer := fewer_gpus(job, queue_view):
+        advice = f"{advice}; with --gpus {fewer} it would fit now"
+    if own := own_to_end(job, queue_view):
+        advice = f"{advice}; make room for it now by ending {own}, which is {job.owner}'s too"
+        return Summary(condition, health, advice, f"holdfast cancel {own}")
+    return Summary(condition, health, f"{advice}; end it now by", command)
 
 
 def _capital(text: str) -> str:
