@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
+from holdfast.hang.judge.state import waits_for_person
 from holdfast.hang.thresholds import Action
 from holdfast_controller.core.goodput.pace import pace_in_words
 from holdfast_controller.core.messages.maintenance import span
@@ -208,6 +209,10 @@ def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
         advice = f"Nothing; action on hangs is off until {until}, turn it on by"
         return Summary(Condition.WORKS, health, advice, f"holdfast job hang-action {job.id} on")
     health = f"{health}{_loan(cluster, job)}{_drain(cluster, job, now)}"
+    if (rank := _attachable(job, runtime)) is not None:
+        waits = "" if "waits for a person" in health else f"; rank {rank} waits for a person"
+        advice, command = "Answer it at its terminal, which yours joins by", f"holdfast job attach {job.id}"
+        return Summary(Condition.WORKS, f"{health}{waits}", advice, f"{command} --rank {rank}")
     if job.slowdown is not None:
         now_ms = recent_ms(runtime.slow, TUNING)
         found = job.slowdown if now_ms is None else replace(job.slowdown, recent_ms=now_ms)
@@ -215,6 +220,16 @@ def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
     if job.underuse is not None and job.gang.underuse is not None:
         return _underused(job, job.underuse, job.gang.underuse, health, now)
     return Summary(Condition.WORKS, health)
+
+
+def _attachable(job: Job, runtime: Runtime) -> int | None:
+    """The first rank that waits at its terminal for a person; None where there is none."""
+    for index in sorted(runtime.features):
+        if index < len(job.gang.members) and job.gang.pool_of(job.gang.members[index]).task.terminal:
+            for rank in runtime.features[index].ranks:
+                if waits_for_person(rank):
+                    return rank.rank
+    return None
 
 
 def _pace(job: Job, runtime: Runtime) -> str:
