@@ -307,7 +307,8 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         Condition.ENDED,
         "Failed after 0 s: rank 1: ValueError: bad batch",
         "The replica workerpool1-0 exited with a non-zero status of 7. Termination reason: Error",
-        "It was not relaunched",
+        "Restarts in place for the program's own errors are not allowed, and retries of the job are not allowed; "
+        "it is not tried again",
         "See what it wrote last: holdfast logs a --rank 1 --tail 100",
     ),
     (
@@ -316,7 +317,8 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Failed after 2 s: rank 1: ValueError: bad batch",
         "The replica workerpool1-0 exited with a non-zero status of 7. Termination reason: Error; before that, "
         "1 interruption",
-        "It was relaunched once as generation 2; it is not tried again",
+        "1 of 1 restarts in place for the program's own errors are spent, and retries of the job are not allowed; "
+        "it is not tried again",
         "See what it wrote last: holdfast logs a --rank 1 --tail 100",
     ),
     (

@@ -60,7 +60,7 @@ def _lack(gang: Gang, capacities: list[HostCapacity], found: Wait) -> str:
 
 
 def _too_large(pool: Pool, able: list[HostCapacity]) -> str:
-    """What one worker asks for that no host has as much of; empty where there is no such thing."""
+    """The part of one worker that is larger than any host has; empty where there is none."""
     gpus = max(host.matching(pool) for host in able)
     cpus, memory_mb = max(host.cpus for host in able), max(host.memory_mb for host in able)
     if pool.gpus > gpus:
