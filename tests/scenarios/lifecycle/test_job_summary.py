@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tests.scenarios.lifecycle import situations
-from tests.scenarios.world import World
+from tests.scenarios.world import World, gang
 
+from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast.hang.pipeline.waits import Wait, WaitKind
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall, moment
 from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.views.interruptions import CAUSES
@@ -25,16 +30,16 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
     (
         situations.queued_for_space,
         Condition.WAITS,
-        "Needs 4 GPUs on one host (2 free on the best, host-1)",
+        "Needs 4 GPUs on one host (2 free on the best, host-1); the GPUs are held by b, c",
         "ann submitted it at 13:48:20 UTC",
         "Nothing had to be done",
-        "Nothing: it starts by itself, or is given up at 1970-01-13 13:48 UTC (--max-wait); end it now "
-        "by: holdfast cancel a",
+        "Nothing: it starts by itself, or is given up at 1970-01-13 13:48 UTC (--max-wait); with --gpus 2 "
+        "it would fit now; make room for it now by ending b, which is ann's too: holdfast cancel b",
     ),
     (
         situations.queued_behind_another,
         Condition.WAITS,
-        "Behind b in the queue, which needs 4 GPUs on one host (0 free on the best)",
+        "Behind b in the queue, which needs 4 GPUs on one host (0 free on the best); the GPUs are held by c",
         "ann submitted it at 13:48:20 UTC",
         "Nothing had to be done",
         "Nothing: it starts by itself, or is given up at 1970-01-13 13:48 UTC (--max-wait); end it now "
@@ -267,11 +272,11 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
     (
         situations.preempted,
         Condition.WAITS,
-        "Needs 4 GPUs on one host (0 free on the best)",
+        "Needs 4 GPUs on one host (0 free on the best); the GPUs are held by b",
         "1 interruption at 13:48:20 UTC: job b was placed first",
         "Waits to be placed again as generation 2, since 13:48:20 UTC",
-        "Nothing: it starts by itself, or is given up at 1970-01-13 13:48 UTC (--max-wait); end it now "
-        "by: holdfast cancel a",
+        "Nothing: it starts by itself, or is given up at 1970-01-13 13:48 UTC (--max-wait); make room for "
+        "it now by ending b, which is ann's too: holdfast cancel b",
     ),
     (
         situations.paused,
@@ -302,7 +307,8 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         Condition.ENDED,
         "Failed after 0 s: rank 1: ValueError: bad batch",
         "The replica workerpool1-0 exited with a non-zero status of 7. Termination reason: Error",
-        "It was not relaunched",
+        "Restarts in place for the program's own errors are not allowed, and retries of the job are not allowed; "
+        "it is not tried again",
         "See what it wrote last: holdfast logs a --rank 1 --tail 100",
     ),
     (
@@ -311,7 +317,8 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Failed after 2 s: rank 1: ValueError: bad batch",
         "The replica workerpool1-0 exited with a non-zero status of 7. Termination reason: Error; before that, "
         "1 interruption",
-        "It was relaunched once as generation 2; it is not tried again",
+        "1 of 1 restarts in place for the program's own errors are spent, and retries of the job are not allowed; "
+        "it is not tried again",
         "See what it wrote last: holdfast logs a --rank 1 --tail 100",
     ),
     (
@@ -375,6 +382,49 @@ def test_four_questions_are_answered(
 )  # fmt: skip
 def test_one_line_says_what_matters_most(situation: Callable[[], World], line: str) -> None:
     assert situations.summary(situation()).headline == line
+
+
+@pytest.mark.parametrize(
+    ("situation", "words"),
+    [
+        (situations.failed, "rank 1: ValueError: bad batch"),
+        (situations.cancelled, "The job was cancelled by bob"),
+        (
+            situations.expired,
+            "The job waited 10 min for hosts, as long as it may: needs 4 GPUs on one host (0 free on the best)",
+        ),
+    ],
+)
+def test_the_event_of_the_end_has_its_reason(situation: Callable[[], World], words: str) -> None:
+    world = situation()
+    (ended,) = [event for event in world.log if isinstance(event, ev.JobEnded) and event.job_id == "a"]
+    assert message_of(ended, world.cluster.jobs["a"]) == words
+
+
+def at_a_breakpoint(*, terminal: bool) -> World:
+    world = World(hosts=2)
+    made = gang()
+    with_terminal = tuple(replace(pool, task=replace(pool.task, terminal=terminal)) for pool in made.pools)
+    world.submit("a", replace(made, pools=with_terminal))
+    world.run("a")
+    job = world.cluster.jobs["a"]
+    for member, place in zip(job.gang.members, job.places, strict=True):
+        wait = Wait(WaitKind.PERSON, place="train.py:7 `step`") if member.index == 1 else None
+        ranks = tuple(RankFeatures(rank, Motion.STIRRING, world.mono, wait=wait) for rank in member.ranks)
+        features = OutputFeatures(world.mono)
+        world.features("a", WorkerFeatures(member.name, place.host, world.mono, ranks, features))
+    return world
+
+
+def test_a_rank_at_a_breakpoint_has_the_command_that_joins_its_terminal() -> None:
+    world = at_a_breakpoint(terminal=True)
+    found, rank = situations.summary(world), world.cluster.jobs["a"].gang.members[1].ranks[0]
+    assert f"rank {rank} waits for a person" in found.health
+    assert found.advice == f"Answer it at its terminal, which yours joins by: holdfast job attach a --rank {rank}"
+
+
+def test_a_rank_without_a_terminal_can_not_be_joined() -> None:
+    assert "attach" not in situations.summary(at_a_breakpoint(terminal=False)).advice
 
 
 def test_every_reason_of_an_interruption_has_words() -> None:

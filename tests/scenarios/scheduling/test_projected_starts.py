@@ -18,7 +18,7 @@ from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall, time_of_day
 from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.run_times import Backfill
+from holdfast_controller.core.model.run_times import Backfill, RunTimes
 from holdfast_controller.core.scheduling import projected_starts
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.queue_pass import schedulable_hosts
@@ -218,8 +218,45 @@ def test_words_say_when_a_job_is_expected_to_start_and_on_what_basis() -> None:
     at = time_of_day(Wall(began + 2 * HOUR_S))[:5]
     assert why(world, "large") == (
         "needs 4 GPUs on one host (0 free on the best); 1 of 2 workers would fit now;"
-        f" expected to start about {at} UTC, from declared durations of 1 job"
+        f" expected to start about {at} UTC, from the declared duration of busy"
     )
+
+
+def test_words_claim_no_end_that_rests_on_runs_of_other_programs() -> None:
+    """Else the start of one that waits behind a new program would be now, again and again."""
+    world = World(hosts=1, policies=QUIET)
+    for name in ("short-1", "short-2", "short-3"):
+        ran(world, name, 20.0)
+    world.submit("new", gang(1, timeout_s=1200.0))
+    world.run("new")
+    began = job_of(world, "new").placement.running_since
+    assert began is not None
+    world.submit("next", gang(1))
+    latest = time_of_day(Wall(began + 1200 + 60))[:5]
+    words = f"; expected to start by {latest} UTC at the latest, when new runs out of time"
+    for _ in range(3):
+        assert words in why(world, "next")
+        world.wait(200)
+
+
+def test_words_claim_no_end_once_the_usual_time_is_over_but_the_bound() -> None:
+    world = World(hosts=1, policies=QUIET)
+    for name in ("train-1", "train-2", "train-3"):
+        ran(world, name, 600.0)
+    world.submit("train-4", gang(1, timeout_s=2000.0))
+    world.run("train-4")
+    world.submit("next", gang(1))
+    assert "expected to start about" in (usual := why(world, "next"))
+    assert ", from how long earlier runs of train-4 took" in usual
+    world.wait(570, beating=list(world.sessions))
+    assert "expected to start within a minute, from" in why(world, "next")
+    world.wait(60, beating=list(world.sessions))
+    assert "UTC at the latest, when train-4 runs out of time" in why(world, "next")
+
+
+def test_words_tell_of_no_time_of_a_job_that_should_have_ended_by_all_that_is_known() -> None:
+    run_times, job = RunTimes(), job_of(waits_for_both(), "busy")
+    assert run_times.supported(job, job.gang.timeout_s).seconds == float("inf")
 
 
 def test_words_say_how_short_a_run_would_start_now_and_such_a_run_does() -> None:
@@ -276,7 +313,7 @@ def test_words_of_a_job_behind_count_those_ahead_of_it_too() -> None:
     assert "behind large in the queue" in told
     assert told.endswith(", from declared durations of 2 jobs"), told
     world.submit("last", gang(2, max_wait_s=0.0))
-    assert why(world, "last").endswith(", from declared durations of 2 jobs and timeouts of 1 job")
+    assert why(world, "last").endswith(" at the latest, when next runs out of time")
 
 
 def test_words_tell_of_no_time_where_none_is_projected() -> None:

@@ -16,7 +16,7 @@ from holdfast.hang.judge.finding import Finding
 from holdfast.hang.judge.snapshot import Counts, Lesson, Seen, View
 from holdfast.hang.judge.stages import Rung, climb
 from holdfast.hang.judge.waiting import Gang, Patience
-from holdfast.hang.pipeline.features import GpuLook, Motion, WorkerFeatures
+from holdfast.hang.pipeline.features import GpuLook, Motion, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.phase import Phase, facts_of, next_phase
 from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.pipeline.waits import WaitKind
@@ -152,10 +152,15 @@ def pause_reason(workers: Sequence[WorkerFeatures]) -> str:
         if worker.traced:
             return f"a tracer is attached to {worker.worker}"
         for rank in worker.ranks:
-            if rank.wait is not None and rank.wait.kind is WaitKind.PERSON and rank.motion is not Motion.STOPPED:
+            if waits_for_person(rank) and rank.wait is not None:
                 where = " ".join(filter(None, [rank.wait.what, rank.wait.place]))
                 return f"{worker.worker} rank {rank.rank} waits for a person" + (f" ({where})" if where else "")
     return ""
+
+
+def waits_for_person(rank: RankFeatures) -> bool:
+    """Whether a rank waits for what a person types: a breakpoint, a prompt, a debugger."""
+    return rank.wait is not None and rank.wait.kind is WaitKind.PERSON and rank.motion is not Motion.STOPPED
 
 
 def observe(

@@ -11,6 +11,7 @@ from holdfast_controller.core.events.recovery import Failure
 from holdfast_controller.core.model.exits import JobError, raised_by
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.recovery import Budget
 
 INVALID_ARGUMENT = 3
 RESOURCE_EXHAUSTED = 8
@@ -60,6 +61,37 @@ def never_works(error: JobError, *, again: bool, hint: str = "") -> JobError:
     )
     note = f"It failed {how}; it is not tried again.{' ' * bool(hint)}{hint}"
     return replace(error, details=(note, *error.details), why_final=note)
+
+
+_RESTARTS = {
+    Budget.WORKER: "restarts in place for the program's own errors",
+    Budget.TRANSIENT: "restarts after ends that may be transient, such as an abort or a segmentation fault,",
+    Budget.INTERNAL: "new launches after internal errors",
+    Budget.HANG: "restarts after hangs",
+    Budget.HOST: "moves away from hosts that were lost or at fault",
+}
+
+
+def budget_spent(
+    error: JobError, budget: Budget, used: int, limit: int, *, retries: tuple[int, int] | None = None
+) -> JobError:
+    """The report of a job that ends because a budget is spent, and its retries (used, allowed) if those count."""
+    what = _RESTARTS.get(budget, "restarts")
+    if limit:
+        note = f"{min(used, limit)} of {limit} {what} are spent"
+    else:
+        note = f"{what[0].upper()}{what[1:].rstrip(',')} are not allowed"
+    if retries is not None:
+        of_job = (
+            f"{retries[0]} of {retries[1]} retries of the job are" if retries[1] else "retries of the job are not"
+        )
+        note += f", and {of_job} {'spent' if retries[1] else 'allowed'}"
+    return final(error, note)
+
+
+def final(error: JobError, why: str) -> JobError:
+    """The report of a job that ends for that reason, a clause."""
+    return replace(error, why_final=f"{why}; it is not tried again.")
 
 
 def hint_on_path(task: Task, exit_: Exit) -> str:

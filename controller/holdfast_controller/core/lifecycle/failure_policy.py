@@ -21,7 +21,9 @@ from holdfast._base.backoff import wait_s
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events.recovery import Failure
 from holdfast_controller.core.lifecycle.error_report import (
+    budget_spent,
     error_of,
+    final,
     hint_on_path,
     internal_error,
     never_works,
@@ -101,15 +103,19 @@ class Rule:
     """When the budget is spent the job is retried once, if other hosts could take it; otherwise it fails."""
     repeats: bool = False
     """The same again and again without progress is final."""
+    why_final: str = ""
+    """Why what ended so is not launched again."""
 
 
 TABLE: dict[Cause, Rule] = {
     Cause.USER_ERROR: Rule(Way.IN_PLACE, Budget.WORKER, then_retry=True, repeats=True),
     Cause.KILLED: Rule(Way.IN_PLACE, Budget.WORKER, then_retry=True, repeats=True),
     Cause.TRANSIENT: Rule(Way.IN_PLACE, Budget.TRANSIENT, suspect=True, repeats=True),
-    Cause.PERMANENT: Rule(Way.NOWHERE, Budget.NONE),
-    Cause.OUT_OF_MEMORY: Rule(Way.NOWHERE, Budget.NONE),
-    Cause.CANNOT_START: Rule(Way.NOWHERE, Budget.NONE),
+    Cause.PERMANENT: Rule(
+        Way.NOWHERE, Budget.NONE, why_final="The job's own list of exit codes calls this one permanent"
+    ),
+    Cause.OUT_OF_MEMORY: Rule(Way.NOWHERE, Budget.NONE, why_final="A new launch would need as much memory"),
+    Cause.CANNOT_START: Rule(Way.NOWHERE, Budget.NONE, why_final="A new launch would meet the same"),
     Cause.HANG: Rule(Way.IN_PLACE, Budget.HANG, suspect=True, then_elsewhere=True),
     Cause.HOST_LOST: Rule(Way.REPLACE, Budget.HOST, suspect=True),
     Cause.CUT_OFF: Rule(Way.IN_PLACE, Budget.HOST, suspect=True),
@@ -248,18 +254,21 @@ def decide(
     if cause is Cause.PORT_TAKEN:
         return _on_port(job, member, failure, error)
     if retries.disabled and cause is not Cause.HOST_UNFIT:
-        return Fail(error)
+        return Fail(final(error, "disableRetries makes every failure final"))
     if _is_stuck(job, rule, failure) and not retries.unconditional:
         return Fail(no_progress(error, job, failure, retries.no_progress_limit))
     if _never_works(job, cause, exit_, failure) and not retries.unconditional:
         hint = hint_on_path(job.gang.pool_of(member).task, exit_)
         return Fail(never_works(error, again=bool(job.budgets.spent.early), hint=hint))
     if rule.way is Way.NOWHERE:
+        error = final(error, rule.why_final)
         return _retry_or_fail(job, cause, failure, error, allowed=retries.unconditional)
     if used[rule.budget] >= _limits(job)[rule.budget]:
         spent = internal_error(error) if cause is Cause.INTERNAL else error
         if cause is Cause.HANG:
             failure = replace(failure, budget=Budget.JOB)
+        of_job = (used[Budget.JOB], retries.job_retries) if rule.then_retry or retries.unconditional else None
+        spent = budget_spent(spent, rule.budget, used[rule.budget], _limits(job)[rule.budget], retries=of_job)
         once = rule.then_elsewhere and could_move and may_try_elsewhere(job)
         return _retry_or_fail(job, cause, failure, spent, allowed=rule.then_retry or once or retries.unconditional)
     again = failure.host and job.budgets.suspected.get(failure.host, 0) >= 1
@@ -370,7 +379,7 @@ def _on_port(job: Job, member: Member, failure: Failure, error: JobError) -> Ans
         return Restart(Cause.PORT_TAKEN, failure)
     if job.budgets.spent.worker_restarts.get(member.index, 0) < job.gang.max_worker_restarts:
         return Restart(Cause.USER_ERROR, failure, charged=member.index)
-    return Fail(error)
+    return Fail(final(error, f"{PORT_RETRIES + 1} launches in a row found the port taken, and no restart is left"))
 
 
 def _retry_or_fail(job: Job, cause: Cause, failure: Failure, error: JobError, *, allowed: bool) -> Answer:

@@ -20,7 +20,7 @@ from holdfast_controller.core.messages.restore import (
 )
 from holdfast_controller.core.messages.schedules import schedule_message
 from holdfast_controller.core.messages.shares import share_message
-from holdfast_controller.core.model.exits import shown_raised
+from holdfast_controller.core.model.exits import JobError, shown_raised
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
 from holdfast_controller.core.model.recovery import Budget, EndReason, Related, related_in_words
@@ -187,7 +187,7 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
         case ev.WorkerEmptied():
             return f"every process of {event.worker} is gone"
         case ev.JobEnded():
-            return event.state.name
+            return _why_ended(event.error or job.error) or event.state.name
         case ev.JobFound() | ev.JobUnsure() | ev.JobCleared():
             return job_reconciliation_message(event)
         case ev.MaintenanceAhead():
@@ -215,6 +215,15 @@ _UNDERUSE = {
     UnderuseAction.STOP: "; it is stopped, as its underuse policy says",
 }
 _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 10: "SIGUSR1", 12: "SIGUSR2", 15: "SIGTERM"}
+
+
+def _why_ended(error: JobError | None) -> str:
+    """The exception that a job ended with, or the first sentence of its error; empty where it has none."""
+    if error is None:
+        return ""
+    if error.raised:
+        return error.raised if error.rank is None else f"rank {error.rank}: {error.raised}"
+    return error.message.partition(". ")[0].removesuffix(".")
 
 
 def _loan(of: str) -> str:

@@ -8,6 +8,7 @@ its estimate is expected to run for twice as long in all, at most until its time
 from __future__ import annotations
 
 import enum
+import math
 import re
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
@@ -75,16 +76,28 @@ class RunTimes:
 
     def estimate(self, job: Job, ran_s: float = 0.0) -> Estimate:
         """How long a job runs in all that has run for ``ran_s`` so far."""
-        found = self._first(job)
+        found = self._first(job, _kinds(job))
         seconds = found.seconds
         while 0.0 < seconds <= ran_s:
             seconds *= 2.0
         return Estimate(min(seconds, job.gang.timeout_s), found.basis, found.runs)
 
-    def _first(self, job: Job) -> Estimate:
+    def supported(self, job: Job, ran_s: float = 0.0) -> Estimate:
+        """An estimate that may be shown: declared, or learned from runs of this program, and not outlived.
+
+        Else the timeout, which is a bound; infinite once that has passed too. ``estimate`` also goes by other
+        programs, and doubles what was outlived.
+        """
+        found = self._first(job, _kinds(job)[:1])
+        timeout_s = job.gang.timeout_s
+        if ran_s < found.seconds < timeout_s:
+            return found
+        return Estimate(timeout_s if ran_s < timeout_s else math.inf, Basis.TIMEOUT)
+
+    def _first(self, job: Job, kinds: tuple[Kind, ...]) -> Estimate:
         if job.gang.expected_s:
             return Estimate(job.gang.expected_s, Basis.DECLARED)
-        for kind in _kinds(job):
+        for kind in kinds:
             runs = self._known.get(kind, ())
             if len(runs) >= FEWEST:
                 typical = self._typical.get(kind)

@@ -32,9 +32,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Wait:
-    """No placement fits at present; ``reason`` is in words for users."""
+    """No placement fits at present; ``reason`` is in words for users. Of all workers some could be placed."""
 
     reason: str
+    placed: int = 0
+    workers: int = 0
 
 
 def plan(gang: Gang, hosts: Iterable[Host]) -> Plan | Wait:
@@ -140,7 +142,8 @@ def _place(
         heapq.heapify(turns)
         for member in wanted:
             if not turns:
-                return Wait(_lack(pool, capacities, len(places), len(gang.members)))
+                lack = _lack(pool, capacities, len(places), len(gang.members))
+                return Wait(lack, len(places), len(gang.members))
             at = turns[0][1]
             if at not in changed:
                 changed.add(at)
@@ -168,18 +171,26 @@ def _turn(pool: Pool, left: HostCapacity, used: Counter[str]) -> tuple[int, int,
 
 def _lack(pool: Pool, capacities: list[HostCapacity], placed: int, total: int) -> str:
     """The resources that the first unplaced worker lacks on the best host, in words."""
-    unable: set[str] = set()
-    for hosts, problem in _without_ability(pool, capacities):
-        if len(hosts) == len(capacities):
-            return f"needs {problem}"
-        unable.update(host.host for host in hosts)
-    able = [host for host in capacities if host.host not in unable] or capacities
+    if ability := missing_ability(pool, capacities):
+        return f"needs {ability}"
+    able = able_hosts(pool, capacities) or capacities
     lacking = _too_small(pool, able)
     if not lacking and not any(host.slots >= 1 for host in able):
         lacking = ["a free worker slot"]
     what = " and ".join(lacking) or "a host with room for all it asks for at once"
     have = f"; {placed} of {total} workers would fit now" if placed else ""
     return f"needs {what}{have}"
+
+
+def missing_ability(pool: Pool, capacities: list[HostCapacity]) -> str:
+    """An ability that the pool needs and all hosts lack, in words; else empty."""
+    return next((what for hosts, what in _without_ability(pool, capacities) if len(hosts) == len(capacities)), "")
+
+
+def able_hosts(pool: Pool, capacities: list[HostCapacity]) -> list[HostCapacity]:
+    """The hosts that lack no ability which the pool needs."""
+    unable = {host.host for hosts, _ in _without_ability(pool, capacities) for host in hosts}
+    return [host for host in capacities if host.host not in unable]
 
 
 def _without_ability(pool: Pool, capacities: list[HostCapacity]) -> Iterator[tuple[list[HostCapacity], str]]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
@@ -36,24 +36,50 @@ class End:
     estimate: Estimate | None = None
 
 
+class Needed(NamedTuple):
+    """A job that has to end for another to start, and when that is expected, by which kind of estimate."""
+
+    at: float
+    job_id: str
+    basis: Basis
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A waiting job's projected start, its places then, and how many jobs have to end for it, by kind of estimate."""
+    """A waiting job's projected start, its places then, and the jobs that have to end for it: the last one last."""
 
     at: Wall
     places: tuple[Place, ...]
-    waits_for: tuple[tuple[Basis, int], ...] = ()
+    waits_for: tuple[Needed, ...] = ()
 
 
-def ends_of(cluster: Cluster, now: Now, loan_s: float, waiting: Job) -> list[End]:
+EstimateOf = Callable[[Job, float], Estimate]
+"""The estimate of a job that has run for so many seconds."""
+
+
+def ends_of(
+    cluster: Cluster, now: Now, loan_s: float, waiting: Job, estimate_of: EstimateOf | None = None
+) -> list[End]:
     """The expected ends of all jobs that hold something, for the job ``waiting``: the earliest first."""
+    estimate_of = estimate_of or cluster.run_times.estimate
     held = (cluster.jobs[name] for name in cluster.holdings.gpus_by_job)
     kept = guaranteed_loans(cluster)
-    found = (_end_of(cluster, job, now, loan_s, waiting, may_be_taken=job.id not in kept) for job in held)
+    found = (
+        _end_of(cluster, job, now, loan_s, waiting, estimate_of, may_be_taken=job.id not in kept) for job in held
+    )
     return sorted((end for end in found if math.isfinite(end.at)), key=lambda end: (end.at, end.job_id))
 
 
-def _end_of(cluster: Cluster, job: Job, now: Now, loan_s: float, waiting: Job, *, may_be_taken: bool) -> End:
+def _end_of(
+    cluster: Cluster,
+    job: Job,
+    now: Now,
+    loan_s: float,
+    waiting: Job,
+    estimate_of: EstimateOf,
+    *,
+    may_be_taken: bool,
+) -> End:
     if job.terminal or job.stopping:
         never = job.terminal or job.reserved or cluster.runtime_of(job.id).stuck
         return End(math.inf if never else now.wall, job.id)
@@ -61,7 +87,7 @@ def _end_of(cluster: Cluster, job: Job, now: Now, loan_s: float, waiting: Job, *
     if warned is not None:
         return End(max(warned, now.wall), job.id)
     ran_s = ran_so_far(job, now.wall)
-    estimate = cluster.run_times.estimate(job, ran_s)
+    estimate = estimate_of(job, ran_s)
     at = now.wall + max(estimate.seconds - ran_s, 0.0)
     back = _given_back_at(cluster, job, now, loan_s, waiting) if may_be_taken else math.inf
     return End(at, job.id, estimate) if at <= back else End(back, job.id)
@@ -88,6 +114,7 @@ class _Booked:
     gang: Gang
     pool: int
     place: Place
+    job_id: str
     basis: Basis | None
 
 
@@ -162,10 +189,12 @@ class Outlook:
         found = plan_job(job, hosts, lambda host, own: self._capacity(host, own, at))
         return found if isinstance(found, Plan) else None
 
-    def book(self, gang: Gang, places: tuple[Place, ...], until: float, basis: Basis | None = None) -> None:
-        """A gang holds these places until then, by an estimate of that kind."""
+    def book(
+        self, gang: Gang, places: tuple[Place, ...], until: float, job_id: str = "", basis: Basis | None = None
+    ) -> None:
+        """A gang holds these places until then, by an estimate of that kind for the job."""
         for member, place in zip(gang.members, places, strict=True):
-            self._booked.setdefault(place.host, []).append(_Booked(until, gang, member.pool, place, basis))
+            self._booked.setdefault(place.host, []).append(_Booked(until, gang, member.pool, place, job_id, basis))
 
     def cancel(self, gang: Gang, places: tuple[Place, ...]) -> None:
         """Take back the last booking of these places."""
@@ -248,19 +277,18 @@ class Outlook:
             self._known[host.name, gone] = found
         return self._known[host.name, gone]
 
-    def _needed(self, found: Plan, since: float, at: float) -> tuple[tuple[Basis, int], ...]:
-        """How many jobs have to end on the hosts of a plan between the two times, by the kind of their estimate."""
+    def _needed(self, found: Plan, since: float, at: float) -> tuple[Needed, ...]:
+        """The jobs that have to end on the hosts of a plan between the two times, and the kind of their estimate."""
         names = {place.host for place in found.places}
         on = {key.rpartition("/")[0] for name in names for _, key, _ in self._held[name]}
-        needed = Counter(
-            end.estimate.basis
+        needed = {
+            Needed(end.at, end.job_id, end.estimate.basis)
             for end in self.ends
             if since < end.at <= at and end.job_id in on and end.estimate is not None
-        )
+        }
         booked = (booked for name in names for booked in self._booked.get(name, ()) if since < booked.until <= at)
-        by_gang = {id(booked.gang): booked.basis for booked in booked if booked.basis is not None}
-        needed.update(by_gang.values())
-        return tuple((basis, needed[basis]) for basis in Basis if needed[basis])
+        needed |= {Needed(each.until, each.job_id, each.basis) for each in booked if each.basis is not None}
+        return tuple(sorted(needed, key=lambda each: each[:2]))
 
 
 def _first(share: tuple[float, str, Allocation]) -> float:
@@ -288,17 +316,21 @@ _PLANS = 1_000
 def forecast(
     cluster: Cluster, queue: Iterable[Job], hosts: list[Host], now: Now, loan_s: float
 ) -> dict[str, Start]:
-    """The projected starts of the first jobs of a queue, none of which delays one ahead of it."""
+    """The projected starts of the first jobs of a queue, none of which delays one ahead of it: for views alone.
+
+    They rest on what may be shown of how long jobs run, as ``RunTimes.supported`` has it.
+    """
     first = list(itertools.islice(queue, min(MOST_FORECAST, max(_PLANS // max(len(hosts), 1), 1))))
     found: dict[str, Start] = {}
     if not first:
         return found
-    outlook = Outlook(cluster.free_capacity, hosts, ends_of(cluster, now, loan_s, first[0]))
+    supported = cluster.run_times.supported
+    outlook = Outlook(cluster.free_capacity, hosts, ends_of(cluster, now, loan_s, first[0], supported))
     for job in first:
         start = outlook.earliest(job, now.wall)
         if start is not None:
             found[job.id] = start
-            estimate = cluster.run_times.estimate(job, job.ran_s)
+            estimate = supported(job, job.ran_s)
             until = start.at + max(estimate.seconds - job.ran_s, 0.0)
-            outlook.book(job.gang, start.places, until, estimate.basis)
+            outlook.book(job.gang, start.places, until, job.id, estimate.basis)
     return found

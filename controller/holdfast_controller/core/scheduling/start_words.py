@@ -6,7 +6,9 @@ it would have to end is known from the last pass over the queue (``Cluster.too_l
 
 from __future__ import annotations
 
-from holdfast_controller.core.model.clock import Now, minute
+import math
+
+from holdfast_controller.core.model.clock import Now, Wall, minute
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.job import Job
@@ -16,7 +18,14 @@ from holdfast_controller.core.scheduling.projection import Start
 
 TYPING_S = 60.0
 """The option says so much less than there is time for: it has to be typed."""
-_OF = {Basis.DECLARED: "declared durations", Basis.LEARNED: "past runs like those", Basis.TIMEOUT: "timeouts"}
+_SOURCES = {
+    Basis.DECLARED: ("the declared duration of {}", "declared durations of {}"),
+    Basis.LEARNED: ("how long earlier runs of {} took", "how long earlier runs of {} took"),
+    Basis.TIMEOUT: ("the timeout of {}", "timeouts of {}"),
+}
+"""The source of an estimate, of one job and of several."""
+SOON_S = 60.0
+"""An expected start that is nearer is given without a time: it would be that of now."""
 
 
 def expected_start(start: Start, job: Job, now: Now) -> str:
@@ -24,11 +33,17 @@ def expected_start(start: Start, job: Job, now: Now) -> str:
 
     A timeout says when a job ends at the latest, and so does what rests on one.
     """
-    if not start.waits_for:
+    if not start.waits_for or start.at <= now.wall:
         return ""
-    when = f"by {minute(start.at, now)} at the latest" if _is_bound(start) else f"about {minute(start.at, now)}"
-    parts = [f"{_OF[basis]} of {count} job{'s' if count > 1 else ''}" for basis, count in start.waits_for]
-    words = f"expected to start {when}, from {' and '.join(parts)}"
+    if _is_bound(start):
+        # The minute before would be no bound.
+        at = minute(Wall(math.ceil(start.at / 60) * 60), now)
+        last = start.waits_for[-1]
+        why = f"when {last.job_id} runs out of time" if last.at == start.at else f"from {_sources(start)}"
+        words = f"expected to start by {at} at the latest, {why}"
+    else:
+        when = f"about {minute(start.at, now)}" if start.at - now.wall >= SOON_S else "within a minute"
+        words = f"expected to start {when}, from {_sources(start)}"
     if job.given_up_at is None or job.given_up_at >= start.at:
         return words
     at = minute(job.given_up_at, now)
@@ -43,7 +58,19 @@ def is_given_up_before(start: Start, job: Job) -> bool:
 
 
 def _is_bound(start: Start) -> bool:
-    return any(basis is Basis.TIMEOUT for basis, _ in start.waits_for)
+    """Whether the last job to end is only known to end by its timeout."""
+    return bool(start.waits_for) and start.waits_for[-1].basis is Basis.TIMEOUT
+
+
+def _sources(start: Start) -> str:
+    by_basis: dict[Basis, list[str]] = {basis: [] for basis in Basis}
+    for each in start.waits_for:
+        by_basis[each.basis].append(each.job_id)
+    return " and ".join(
+        _SOURCES[basis][len(names) > 1].format(names[0] if len(names) == 1 else f"{len(names)} jobs")
+        for basis, names in by_basis.items()
+        if names
+    )
 
 
 def shorter_run(cluster: Cluster, job: Job, now: Now) -> str:

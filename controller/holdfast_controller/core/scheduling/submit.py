@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 
 from holdfast.errors import AccountDenied, HoldfastError, InvalidInput, InvalidSpec, NeverFits, TooMany, Violation
 from holdfast_controller.core import events as ev
@@ -16,13 +15,11 @@ from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.model.hosts.capacity import capacity_of
-from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.expiry import note_wait
 from holdfast_controller.core.scheduling.guarantees import claims
+from holdfast_controller.core.scheduling.never_fits import never_fits
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
-from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_on
 from holdfast_controller.core.scheduling.projected_starts import ends_at
 from holdfast_controller.core.scheduling.queue_pass import place_queue, schedulable_hosts
 from holdfast_controller.core.scheduling.turns import ahead_of
@@ -162,15 +159,13 @@ def refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> Holdf
         fix = "ask for less, name another project, or have an admin raise the quota"
         return NeverFits([Violation(field, over, fix)], what="The job")
     known = asked.gang.shape in cluster.can_fit
-    reason = "" if known else _never_fits(asked.gang, list(cluster.hosts.values()))
+    reason, fix = ("", "") if known else never_fits(asked.gang, list(cluster.hosts.values()))
     if not reason and not known:
         if len(cluster.can_fit) >= MOST_SHAPES:
             cluster.can_fit.clear()
         cluster.can_fit.add(asked.gang.shape)
     if reason:
-        return NeverFits(
-            [Violation("jobSpec.workerPoolSpecs", reason, "ask for less, or add hosts")], what="The job"
-        )
+        return NeverFits([Violation("jobSpec.workerPoolSpecs", reason, fix)], what="The job")
     return None
 
 
@@ -228,22 +223,3 @@ def _too_many_ends(cluster: Cluster, asked: JobSubmission) -> TooMany | None:
     return TooMany(
         problem, fix="Let one job wait for the many, and the others for that one; or wait for some ends."
     )
-
-
-def _never_fits(gang: Gang, hosts: list[Host]) -> str:
-    """Why all its hosts together, empty, could not hold the gang; empty when they could or none are known yet."""
-    admitted = may_have(gang, hosts)
-    if not admitted:
-        return ""
-    capacities = [capacity_of(host, empty=True) for host in admitted]
-    workers, slots = sum(pool.replicas for pool in gang.pools), sum(capacity.slots for capacity in capacities)
-    if workers > slots:
-        # Before its workers are placed one by one, which takes long for a hundred thousand.
-        lack = f"has {workers:,} workers, and they take {slots:,}"
-    else:
-        found = plan_on(gang, admitted, partial(capacity_of, empty=True))
-        if isinstance(found, Plan):
-            return ""
-        lack = found.reason
-    its = "" if len(admitted) == len(hosts) else " that it may have"
-    return f"all {len(admitted)} hosts{its} together could not hold the job even when empty: it {lack}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
+from holdfast.hang.judge.state import waits_for_person
 from holdfast.hang.thresholds import Action
 from holdfast_controller.core.goodput.pace import pace_in_words
 from holdfast_controller.core.messages.maintenance import span
@@ -22,6 +23,7 @@ from holdfast_controller.core.model.runtime import Runtime
 from holdfast_controller.core.model.slowness import Slowdown
 from holdfast_controller.core.model.underuse import Underuse, UnderuseAction, UnderusePolicy, UnderuseShare
 from holdfast_controller.core.scheduling.guarantees import borrows
+from holdfast_controller.core.scheduling.holders import fewer_gpus, held_by, own_to_end
 from holdfast_controller.core.scheduling.pending_reason import Pending, QueueView, pending, silent_hosts
 from holdfast_controller.core.slowness.pace import recent_ms
 from holdfast_controller.core.slowness.thresholds import TUNING
@@ -160,9 +162,22 @@ def _waiting(job: Job, waits: Pending, queue_view: QueueView, now: Now) -> Summa
         if queue_view.is_given_up_first(job):
             advice = "It is given up before it is expected to start; to wait for as long as it takes, submit it by"
             return Summary(condition, health, advice, f"holdfast job rerun {job.id} --max-wait 0")
-        advice = f"Nothing: it starts by itself{_given_up(job, now)}; end it now by"
-        return Summary(condition, health, advice, f"holdfast cancel {job.id}")
+        return _queued(job, health, condition, queue_view, now)
     return Summary(condition, health, "Nothing: it goes on by itself")
+
+
+def _queued(job: Job, health: str, condition: Condition, queue_view: QueueView, now: Now) -> Summary:
+    """A job that waits in the queue: who holds what it needs, and what its owner can do about it."""
+    advice, command = f"Nothing: it starts by itself{_given_up(job, now)}", f"holdfast cancel {job.id}"
+    if queue_view.quota_lack(job) or job.id not in queue_view.cluster.queue:
+        return Summary(condition, health, f"{advice}; end it now by", command)
+    health = f"{health}{held_by(job, queue_view)}"
+    if fewer := fewer_gpus(job, queue_view):
+        advice = f"{advice}; with --gpus {fewer} it would fit now"
+    if own := own_to_end(job, queue_view):
+        advice = f"{advice}; make room for it now by ending {own}, which is {job.owner}'s too"
+        return Summary(condition, health, advice, f"holdfast cancel {own}")
+    return Summary(condition, health, f"{advice}; end it now by", command)
 
 
 def _capital(text: str) -> str:
@@ -194,6 +209,10 @@ def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
         advice = f"Nothing; action on hangs is off until {until}, turn it on by"
         return Summary(Condition.WORKS, health, advice, f"holdfast job hang-action {job.id} on")
     health = f"{health}{_loan(cluster, job)}{_drain(cluster, job, now)}"
+    if (rank := _attachable(job, runtime)) is not None:
+        waits = "" if "waits for a person" in health else f"; rank {rank} waits for a person"
+        advice, command = "Answer it at its terminal, which yours joins by", f"holdfast job attach {job.id}"
+        return Summary(Condition.WORKS, f"{health}{waits}", advice, f"{command} --rank {rank}")
     if job.slowdown is not None:
         now_ms = recent_ms(runtime.slow, TUNING)
         found = job.slowdown if now_ms is None else replace(job.slowdown, recent_ms=now_ms)
@@ -201,6 +220,16 @@ def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
     if job.underuse is not None and job.gang.underuse is not None:
         return _underused(job, job.underuse, job.gang.underuse, health, now)
     return Summary(Condition.WORKS, health)
+
+
+def _attachable(job: Job, runtime: Runtime) -> int | None:
+    """The first rank that waits at its terminal for a person; None where there is none."""
+    for index in sorted(runtime.features):
+        if index < len(job.gang.members) and job.gang.pool_of(job.gang.members[index]).task.terminal:
+            for rank in runtime.features[index].ranks:
+                if waits_for_person(rank):
+                    return rank.rank
+    return None
 
 
 def _pace(job: Job, runtime: Runtime) -> str:

@@ -15,7 +15,7 @@ from tests.integration.controller.cluster import WITHIN_S, Agent, Certificates, 
 from tests.support.stubs import host_stub, job_stub
 
 from holdfast.v1 import hang_pb2, host_pb2, job_pb2, job_pb2_grpc
-from holdfast_controller.core.scheduling import submit
+from holdfast_controller.core.scheduling import never_fits
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.main.server import serve
 
@@ -299,7 +299,7 @@ async def test_job_that_never_fits_is_refused(controller: Controller, jobs: Any)
 async def test_a_gang_of_more_workers_than_hosts_take_is_refused_before_any_is_placed(
     controller: Controller, jobs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submit, "plan_on", None)
+    monkeypatch.setattr(never_fits, "plan_on", None)
     huge = job()
     pool = huge.job_spec.worker_pool_specs.add()
     pool.CopyFrom(huge.job_spec.worker_pool_specs[0])

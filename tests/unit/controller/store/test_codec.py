@@ -305,7 +305,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "output of workerpool0-0 not archived: /out: Permission denied; tried again",
         "output of workerpool0-0 archived",
         "output of workerpool1-0 not archived: /out: Read-only file system; given up",
-        "CANCELLED",
+        "rank 1",
         "notification CANCELLED to ops failed: it answered with HTTP status 500",
         "deleted by ann",
         "h1 has nothing of it any more",

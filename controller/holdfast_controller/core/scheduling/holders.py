@@ -1,0 +1,93 @@
+"""The jobs that hold what a waiting job needs, in words, and what its owner can do about it.
+
+Ids of jobs are no secret to those who may see hosts; whose they are is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from holdfast_controller.core.model.hosts.capacity import capacity_of, model_matches
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_job
+
+if TYPE_CHECKING:
+    from holdfast_controller.core.scheduling.pending_reason import QueueView
+
+MOST_NAMED = 3
+MOST_SHAPES = 50
+"""Kinds of jobs of which one view of the queue finds out the holders: each is a plan over all hosts."""
+MOST_TRIED = 20
+"""Jobs of the same owner of which it is found out whether the end of one is enough."""
+
+
+def holders(job: Job, queue_view: QueueView) -> tuple[str, ...]:
+    """The jobs that hold what a job lacks on hosts that it may have, those with most GPUs first; empty for no lack."""
+    if not job.places and (known := queue_view.holders.get(job.gang.shape)) is not None:
+        return known
+    found: tuple[str, ...] = ()
+    if len(queue_view.holders) < MOST_SHAPES and queue_view.lack_of_room(job):
+        found = _holders(job, queue_view)
+    if not job.places:
+        queue_view.holders[job.gang.shape] = found
+    return found
+
+
+def _holders(job: Job, queue_view: QueueView) -> tuple[str, ...]:
+    models = {pool.gpu_type for pool in job.gang.pools if pool.gpus}
+    held = Counter[str]()
+    for host in may_have(job.gang, queue_view.schedulable_hosts):
+        wanted = {gpu.uuid for gpu in host.inventory.gpus if any(model_matches(m, gpu.model) for m in models)}
+        for key, share in host.allocations.items():
+            gpus = len(wanted.intersection(share.gpus))
+            if gpus or not models:
+                held[key.rpartition("/")[0]] += gpus
+    del held[job.id]
+    return tuple(sorted(held, key=lambda name: (-held[name], name)))
+
+
+def held_by(job: Job, queue_view: QueueView) -> str:
+    """Such as "; the GPUs are held by a-1, b-2, c-3 and 2 more"; empty where no job holds what it lacks."""
+    names = holders(job, queue_view)
+    if not names:
+        return ""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    what = "the GPUs are" if job.gang.gpus else "the hosts' room is"
+    return f"; {what} held by {', '.join(names[:MOST_NAMED])}{more}"
+
+
+def own_to_end(job: Job, queue_view: QueueView) -> str:
+    """A job of the same owner and project whose end alone makes room for the first in the queue; empty for none."""
+    if queue_view.head is not job:
+        return ""
+    jobs = queue_view.cluster.jobs
+    held = [jobs[name] for name in holders(job, queue_view) if name in jobs]
+    own = [each.id for each in held if (each.owner, each.gang.project) == (job.owner, job.gang.project)]
+    return next((name for name in own[:MOST_TRIED] if _fits_without(job, name, queue_view)), "")
+
+
+def _fits_without(job: Job, name: str, queue_view: QueueView) -> bool:
+    keys = frozenset(key for host in queue_view.schedulable_hosts for key in host.allocations if _is_of(key, name))
+    hosts = queue_view.schedulable_hosts
+    return isinstance(plan_job(job, hosts, lambda host, own: capacity_of(host, own | keys)), Plan)
+
+
+def _is_of(key: str, name: str) -> bool:
+    return key.rpartition("/")[0] == name
+
+
+def fewer_gpus(job: Job, queue_view: QueueView) -> int:
+    """GPUs for each worker with which a job would fit now that is first in the queue; 0 where fewer don't help."""
+    gang = job.gang
+    pools = [pool for pool in gang.pools if pool.replicas]
+    if queue_view.head is not job or len({(pool.gpus, pool.gpu_type) for pool in pools}) != 1:
+        return 0
+    hosts = may_have(gang, queue_view.schedulable_hosts)
+    free = max((capacity_of(host).matching(pools[0]) for host in hosts), default=0)
+    for gpus in range(min(free, pools[0].gpus - 1), 0, -1):
+        smaller = replace(job, gang=replace(gang, pools=tuple(replace(pool, gpus=gpus) for pool in pools)))
+        if isinstance(plan_job(smaller, hosts, queue_view.cluster.free_capacity.without), Plan):
+            return gpus
+    return 0

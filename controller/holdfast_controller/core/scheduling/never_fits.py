@@ -1,0 +1,97 @@
+"""Why a gang could not be placed on all its hosts if they were empty, and what would fit instead.
+
+Nothing here is said of what is free: the hosts may be full when it is asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from holdfast_controller.core.model.gang import Gang, Pool
+from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
+from holdfast_controller.core.model.hosts.host import Host
+from holdfast_controller.core.scheduling.placement import Plan, Wait, able_hosts, may_have, missing_ability, plan_on
+
+LESS = "ask for less, or add hosts"
+
+
+def never_fits(gang: Gang, hosts: list[Host]) -> tuple[str, str]:
+    """Why all its hosts together, empty, could not hold the gang, and the fix; both empty when they could.
+
+    Nothing is said either while none of its hosts are known.
+    """
+    admitted = may_have(gang, hosts)
+    if not admitted:
+        return "", ""
+    capacities, fix = [capacity_of(host, empty=True) for host in admitted], LESS
+    workers, slots = sum(pool.replicas for pool in gang.pools), sum(capacity.slots for capacity in capacities)
+    if workers > slots:
+        # Before its workers are placed one by one, which takes long for a hundred thousand.
+        lack = f"it has {workers:,} workers, and they take {slots:,}"
+    else:
+        found = plan_on(gang, admitted, partial(capacity_of, empty=True))
+        if isinstance(found, Plan):
+            return "", ""
+        lack = _lack(gang, capacities, found)
+        if split := _split(gang, admitted, capacities):
+            fix = f"ask for as many GPUs in smaller workers ({split}), or add hosts"
+    its = "" if len(admitted) == len(hosts) else " that it may have"
+    return f"all {len(admitted)} hosts{its} together could not hold the job even when empty: {lack}", fix
+
+
+def _lack(gang: Gang, capacities: list[HostCapacity], found: Wait) -> str:
+    pools = [pool for pool in gang.pools if pool.replicas]
+    for pool in pools:
+        if ability := missing_ability(pool, capacities):
+            return f"it needs {ability}"
+        able = able_hosts(pool, capacities)
+        if able and (problem := _too_large(pool, able)):
+            return f"{'it' if len(pools) == pool.replicas == 1 else 'a worker of it'} asks for {problem}"
+    models = {pool.gpu_type for pool in pools if pool.gpus}
+    if len(models) == 1:
+        wanted = next(pool for pool in pools if pool.gpus)
+        there = sum(capacity.matching(wanted) for capacity in capacities)
+        if there < gang.gpus:
+            return f"the hosts have {_gpus(there, wanted.gpu_type)} in all, and this asks for {gang.gpus}"
+    if found.placed:
+        return f"they have room for only {found.placed} of its {found.workers} workers"
+    return f"it {found.reason}"
+
+
+def _too_large(pool: Pool, able: list[HostCapacity]) -> str:
+    """The part of one worker that is larger than any host has; empty where there is none."""
+    gpus = max(host.matching(pool) for host in able)
+    cpus, memory_mb = max(host.cpus for host in able), max(host.memory_mb for host in able)
+    if pool.gpus > gpus:
+        most = f"a host has {gpus} at most" if gpus else "no host has any"
+        return f"{_gpus(pool.gpus, pool.gpu_type)}, and {most}"
+    if pool.cpus > cpus:
+        return f"{pool.cpus} cores, and a host has {cpus} at most"
+    if pool.memory_mb > memory_mb:
+        return f"{pool.memory_mb} MiB, and a host has {memory_mb} at most"
+    return ""
+
+
+def _gpus(number: int, model: str) -> str:
+    return f"{number}{' ' if model else ''}{model} GPU{'' if number == 1 else 's'}"
+
+
+def _split(gang: Gang, hosts: list[Host], capacities: list[HostCapacity]) -> str:
+    """The options with which a gang has as many GPUs in smaller workers that fit; empty where there are none.
+
+    The largest such workers: the fewest have to talk to each other over the network.
+    """
+    pools = [pool for pool in gang.pools if pool.replicas]
+    if len({(pool.gpus, pool.gpu_type, pool.cpus, pool.memory_mb) for pool in pools}) != 1:
+        return ""
+    most = max(capacity.matching(pools[0]) for capacity in capacities)
+    slots = sum(capacity.slots for capacity in capacities)
+    for gpus in range(min(most, pools[0].gpus - 1), 0, -1):
+        workers, left = divmod(gang.gpus, gpus)
+        if left or workers > slots:
+            continue
+        smaller = replace(gang, pools=(replace(pools[0], replicas=workers, gpus=gpus),))
+        if isinstance(plan_on(smaller, hosts, partial(capacity_of, empty=True)), Plan):
+            return f"--replicas {workers} --gpus {gpus}"
+    return ""
