@@ -15,9 +15,9 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.job_names import job_of, name_dependencies
 from holdfast.cli.kit.motd import once
-from holdfast.cli.kit.parameters import duration, job_argument
+from holdfast.cli.kit.parameters import job_argument
 from holdfast.cli.submission.code_options import items
-from holdfast.cli.submission.job_options import JobOptions, job_options
+from holdfast.cli.submission.job_options import JobOptions, job_options, restart_options, stop_options
 from holdfast.cli.submission.packaging import CodeOptions, Packed, packing
 from holdfast.cli.submission.unsent import unsent, unsent_input
 from holdfast.errors import HoldfastError, WrongState
@@ -37,15 +37,7 @@ if TYPE_CHECKING:
 @click.option(
     "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the ranks; NAME alone carries yours."
 )
-@click.option(
-    "--max-restarts", type=click.IntRange(0), help="In-place restarts for each worker's failures.  [default: 5]"
-)
-@click.option("--restart-on-hang", is_flag=True, help="Relaunch in place when it hangs, instead of only telling.")
-@click.option(
-    "--hang-timeout",
-    type=duration,
-    help="Silence of the output that counts as a hang, such as 20m.  [default: learned from the job]",
-)
+@restart_options
 @click.option("--cpus", type=click.IntRange(0), default=0, help="Cores reserved for each worker.")
 @click.option(
     "--memory-mb",
@@ -54,8 +46,7 @@ if TYPE_CHECKING:
     help="Memory reserved for each worker, in MiB; where hosts bound workers by cgroups, also the most it may use.",
 )
 @job_options
-@click.option("--grace", type=duration, help="Time between SIGTERM and SIGKILL, such as 30s.  [default: 10s]")
-@click.option("--workdir", default="", help="Working directory of the ranks.  [default: the current one]")
+@stop_options
 @click.option(
     "--package",
     metavar="DIR",

@@ -22,8 +22,29 @@ _NAME_LENGTH = 60
 _SCRIPT_CHARS = 64 * 1024
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureOptions:
+    """Options that say what failures and hangs lead to, and how ranks are stopped. Times in seconds."""
+
+    max_restarts: int | None = None
+    restart_on_hang: bool = False
+    hang_timeout_s: float | None = None
+    grace_s: float | None = None
+
+    def give_failures(self, spec: spec_pb2.CustomJobSpec) -> None:
+        """Writes what was given into the spec, over what it says itself."""
+        if self.max_restarts is not None:
+            spec.fault_tolerance.max_worker_restarts = self.max_restarts
+        if self.restart_on_hang:
+            spec.fault_tolerance.hang_detection.action = spec_pb2.HANG_ACTION_RESTART
+        if self.hang_timeout_s is not None:
+            set_seconds(spec.fault_tolerance.hang_detection.timeout, self.hang_timeout_s)
+        if self.grace_s is not None:
+            set_seconds(spec.scheduling.grace_period, self.grace_s)
+
+
 @dataclass(frozen=True, slots=True)
-class RunRequest:
+class RunRequest(FailureOptions):
     """Options of ``run`` as the user gave them. Times in seconds; ``None`` leaves the choice to the defaults."""
 
     command: tuple[str, ...]
@@ -32,13 +53,9 @@ class RunRequest:
     processes_per_worker: int | None = None
     name: str = ""
     env: tuple[str, ...] = ()
-    max_restarts: int | None = None
     cpus: int = 0
     memory_mb: int = 0
-    grace_s: float | None = None
     workdir: str = ""
-    restart_on_hang: bool = False
-    hang_timeout_s: float | None = None
     terminal: bool = False
 
 
@@ -70,16 +87,9 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
         if count > 0
     ]
     spec = spec_pb2.CustomJobSpec(worker_pool_specs=pools, success_policy=spec_pb2.SUCCESS_POLICY_ALL)
-    if request.grace_s is not None:
-        set_seconds(spec.scheduling.grace_period, request.grace_s)
     # What runs at a prompt is restarted as often as its option says; a job file's job is retried beyond that.
     spec.fault_tolerance.max_job_retries = 0
-    if request.max_restarts is not None:
-        spec.fault_tolerance.max_worker_restarts = request.max_restarts
-    if request.restart_on_hang:
-        spec.fault_tolerance.hang_detection.action = spec_pb2.HANG_ACTION_RESTART
-    if request.hang_timeout_s is not None:
-        set_seconds(spec.fault_tolerance.hang_detection.timeout, request.hang_timeout_s)
+    request.give_failures(spec)
     if request.terminal:
         for pool in spec.worker_pool_specs:
             pool.process_spec.terminal = True
