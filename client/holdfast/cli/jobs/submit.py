@@ -21,6 +21,7 @@ from holdfast.cli.kit.table import Column
 from holdfast.cli.submission.code_options import code_options
 from holdfast.cli.submission.job_options import JobOptions, check_detached, detach_option, job_options
 from holdfast.cli.submission.packaging import CodeOptions, Packed, bring_code, packing, pools_in, spec_in
+from holdfast.cli.submission.programs import program_of
 from holdfast.cli.submission.reference_options import ReferenceOptions, reference_options, split_list
 from holdfast.cli.submission.unsent import unsent
 from holdfast.errors import InvalidSpec, Violation
@@ -201,11 +202,10 @@ def _of_batch_script(text: str, what: str) -> job_pb2.CustomJob:
 
 def _check_kind(what: str, text: str) -> None:
     """Refuse a program that was given as a job file, with the command that runs it."""
-    suffix, first = PurePosixPath(what).suffix, text.partition("\n")[0]
-    if not first.startswith("#!") and suffix not in (".sh", ".bash", ".py"):
+    runs = program_of(what, text)
+    if not runs:
         return
-    runs = "python" if suffix == ".py" or (first.startswith("#!") and "python" in first) else "bash"
-    fix = f"run it with: holdfast run -- {shell_line([runs, what])}"
+    fix = f"run it with: holdfast run -- {shell_line([*runs, what])}"
     if "\n#PBS" in text or "\n#BSUB" in text:
         fix += " (lines for another scheduler count for nothing: give options in their place)"
     raise InvalidSpec([Violation("", "is a program, not a job file", fix)], what=what)
