@@ -144,6 +144,7 @@ def test_a_command_like_no_other_is_not_guessed() -> None:
         (["ps", "-u", "ann"], "Your jobs are --mine"),
         (["logs", "j1", "-n", "5"], "--tail LINES"),
         (["job", "logs", "j1", "--previous"], "Earlier launches are --generation N"),
+        (["logs", "j1", "--search", "nan"], "Lines with a text are --grep TEXT."),
         (["cancel", "--all"], "All your active jobs are --all-mine."),
     ],
 )

@@ -201,6 +201,7 @@ _LOGS = {
     "previous": "Earlier launches are --generation N; holdfast job show JOB lists them.",
     "attempt": "Earlier launches are --generation N; holdfast job show JOB lists them.",
     "all": "All ranks are shown unless --rank or --worker names some.",
+    **dict.fromkeys(("search", "filter", "find", "match", "pattern", "e"), "Lines with a text are --grep TEXT."),
 }
 _CANCEL = {
     "all": "All your active jobs are --all-mine.",
