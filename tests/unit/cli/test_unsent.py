@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import spec
 from holdfast.cli.submission.run_spec import RunRequest, job_of
-from holdfast.cli.submission.unsent import unsent, unsent_input
+from holdfast.cli.submission.unsent import notes, unsent, unsent_input
 from holdfast.v1 import job_pb2
 
 SHELL = {"PATH": "/venv/bin:/bin", "VIRTUAL_ENV": "/venv", "PYTHONPATH": "/src"}
@@ -96,3 +96,20 @@ def test_what_waits_on_stdin_is_said_to_stay_there(tmp_path: Path) -> None:
         assert unsent_input(ours.fileno())[0].startswith(STDIN)
     with open(os.devnull, "rb") as nothing:
         assert unsent_input(nothing.fileno()) == []
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        ("20", ["array 20 is the index 20 only; 20 jobs are 1-20"]),
+        ("20%4", ["array 20 is the index 20 only; 20 jobs are 1-20"]),
+        ("1-20", []),
+        ("3,7", []),
+        ("1", []),
+        ("", []),
+    ],
+)
+def test_a_single_number_is_an_index_and_said_to_be(array: str, said: list[str]) -> None:
+    job = run("PYTHONPATH")
+    job.job_spec.scheduling.array = array
+    assert notes(job, SHELL, by_run=True) == said

@@ -19,7 +19,7 @@ from holdfast.cli.kit.parameters import job_argument
 from holdfast.cli.submission.code_options import items
 from holdfast.cli.submission.job_options import JobOptions, job_options, restart_options, stop_options
 from holdfast.cli.submission.packaging import CodeOptions, Packed, packing
-from holdfast.cli.submission.unsent import unsent, unsent_input
+from holdfast.cli.submission.unsent import notes, unsent_input
 from holdfast.errors import HoldfastError, WrongState
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _running(
         from holdfast.cli.jobs.following import follow
 
         console = Console(raw=pty)
-        for note in [*unsent(job, os.environ, by_run=True), *([] if pty else unsent_input())]:
+        for note in [*notes(job, os.environ, by_run=True), *([] if pty else unsent_input())]:
             console.note(note)
         await packed.upload(client, console)
         await name_dependencies(client, job)

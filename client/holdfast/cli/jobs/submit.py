@@ -23,7 +23,7 @@ from holdfast.cli.submission.job_options import JobOptions, check_detached, deta
 from holdfast.cli.submission.packaging import CodeOptions, Packed, bring_code, packing, pools_in, spec_in
 from holdfast.cli.submission.programs import program_of
 from holdfast.cli.submission.reference_options import ReferenceOptions, reference_options, split_list
-from holdfast.cli.submission.unsent import unsent
+from holdfast.cli.submission.unsent import notes
 from holdfast.errors import InvalidSpec, Violation
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _submission(
 ) -> Callable[[Client], Awaitable[int]]:
     async def work(client: Client) -> int:
         console = Console()
-        for note in unsent(job, os.environ, by_run=False):
+        for note in notes(job, os.environ, by_run=False):
             console.note(note)
         await packed.upload(client, console)
         await name_dependencies(client, job)

@@ -1,4 +1,4 @@
-"""Names what a user's shell has set that a job won't find, where the program would miss it."""
+"""Notes on a job before it is sent: what the user's shell has that it won't find, and what may be meant otherwise."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from holdfast.v1 import job_pb2
 
 _ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+def notes(job: job_pb2.CustomJob, environ: Mapping[str, str], *, by_run: bool) -> list[str]:
+    """All that is said of a job before it is sent, whether it is kept then or only tried."""
+    return [*single_index(job.job_spec.scheduling.array), *unsent(job, environ, by_run=by_run)]
 
 
 def unsent(job: job_pb2.CustomJob, environ: Mapping[str, str], *, by_run: bool) -> list[str]:
@@ -39,6 +44,14 @@ def _notes(job: job_pb2.CustomJob, environ: Mapping[str, str], by_run: bool) -> 
         own = "PATH" not in sent and "/" not in program and os.path.exists(path)
         if active and own and not task.HasField("packaged_code"):
             yield f"{active} is set here and not sent: {program} is the hosts' own; to run yours, write {path}"
+
+
+def single_index(array: str) -> list[str]:
+    """A note where an array is one number, which may have been meant as how many jobs there are."""
+    number = array.partition("%")[0]
+    if not number.isdecimal() or int(number) < 2:
+        return []
+    return [f"array {number} is the index {number} only; {number} jobs are 1-{number}"]
 
 
 def unsent_input(fd: int = 0) -> list[str]:
