@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import spec
 from holdfast.cli.submission.run_spec import RunRequest, job_of
-from holdfast.cli.submission.unsent import notes, unsent, unsent_input
+from holdfast.cli.submission.unsent import notes, unsent, unsent_directory, unsent_input
 from holdfast.v1 import job_pb2
 
 SHELL = {"PATH": "/venv/bin:/bin", "VIRTUAL_ENV": "/venv", "PYTHONPATH": "/src"}
@@ -113,3 +113,27 @@ def test_a_single_number_is_an_index_and_said_to_be(array: str, said: list[str])
     job = run("PYTHONPATH")
     job.job_spec.scheduling.array = array
     assert notes(job, SHELL, by_run=True) == said
+
+
+@pytest.mark.parametrize(
+    ("task", "named"),
+    [
+        ({"command": ["python", "train.py"]}, "train.py"),
+        ({"command": ["python"], "args": ["-u", "./train.py", "train.py"]}, "./train.py"),
+        ({"command": ["./train.py"]}, "./train.py"),
+        ({"command": ["train.py"]}, ""),
+        ({"command": ["python", "other.py"]}, ""),
+        ({"command": ["python", "/jobs/train.py"]}, ""),
+        ({"command": ["python", "train.py"], "workingDirectory": "/jobs"}, ""),
+    ],
+)
+def test_submit_names_a_script_of_this_directory_that_it_does_not_carry(
+    task: dict[str, object], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    said = notes(submitted(processSpec=task), {}, by_run=False)
+    assert len(said) == bool(named)
+    if named:
+        assert said[0].startswith(f"{named} is in this directory, and submit does not carry your directory: set")
+    assert not unsent_directory(submitted(processSpec=task), "/")

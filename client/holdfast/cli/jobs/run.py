@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.jobs.dry_run import tried
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
@@ -69,6 +70,9 @@ if TYPE_CHECKING:
 @click.option("--all", "show_all", is_flag=True, help="Show the output of all ranks.")
 @click.option("--pty", is_flag=True, help="Give each rank a terminal, rank 0's joined to yours: for breakpoint().")
 @click.option("--detach", is_flag=True, help="Print the job's id and return.")
+@click.option(
+    "--dry-run", is_flag=True, help="Check it on the controller, say where it would run, and store nothing."
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     command: tuple[str, ...],
@@ -90,6 +94,7 @@ def run(
     show_all: bool,
     pty: bool,
     detach: bool,
+    dry_run: bool,
     options: JobOptions,
 ) -> None:
     """Run COMMAND on the cluster and exit as it does.
@@ -112,7 +117,7 @@ def run(
         raise click.UsageError("--pty shows rank 0 alone; see the others with: holdfast logs -f JOB")
     if options.array and (pty or show_all):
         raise click.UsageError("--array makes many jobs; see the output of each with: holdfast logs JOB")
-    if pty and not detach:
+    if pty and not detach and not dry_run:
         check_terminal()
     request = RunRequest(
         command=command,
@@ -141,6 +146,8 @@ def run(
                 folder_option="--package",
             )
             packed.give(job, code, keep_directory=bool(workdir))
+        if dry_run:
+            sys.exit(with_client(tried(job, "table", by_run=True, also=[] if pty else unsent_input())))
         sys.exit(with_client(_running(job, packed, detach=detach, show_all=show_all, pty=pty)))
 
 

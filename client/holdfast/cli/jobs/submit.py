@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.kit import exit_status, table
+from holdfast.cli.jobs.dry_run import tried
+from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.job_names import name_dependencies
 from holdfast.cli.kit.motd import once
-from holdfast.cli.kit.output import PAGE_FORMATS, dump
+from holdfast.cli.kit.output import PAGE_FORMATS
 from holdfast.cli.kit.shell_words import shell_line
-from holdfast.cli.kit.table import Column
 from holdfast.cli.submission.code_options import code_options
 from holdfast.cli.submission.job_options import JobOptions, check_detached, detach_option, job_options
 from holdfast.cli.submission.packaging import CodeOptions, Packed, bring_code, packing, pools_in, spec_in
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from holdfast.v1 import job_pb2
 
 COMMAND_LINE = "The command line"
-_PLANNED = (Column("WORKER"), Column("HOST"), Column("GPUS"))
 _PACKAGES = ("pythonPackageSpec", "python_package_spec")
 
 
@@ -92,36 +91,8 @@ def submit(
         options.apply(job)
         reference.apply(job, Console())
         if dry_run:
-            sys.exit(with_client(_dry_run(job, output or "table")))
+            sys.exit(with_client(tried(job, output or "table", by_run=False)))
         sys.exit(with_client(_submission(job, packed, wait=wait, show_all=show_all)))
-
-
-def _dry_run(job: job_pb2.CustomJob, output: str) -> Callable[[Client], Awaitable[int]]:
-    async def work(client: Client) -> int:
-        console = Console()
-        await name_dependencies(client, job)
-        found = await client.dry_run(job, on_warning=console.warning)
-        if output != "table":
-            from holdfast._sdk import json_view
-
-            dump(json_view.dry_run(found), output)
-            return exit_status.OK
-        if found.starts:
-            say(f"{job.display_name or 'The job'} would start now:")
-            table.write(
-                _PLANNED,
-                [(each.name, each.host, str(len(each.gpus)) if each.gpus else "-") for each in found.workers],
-            )
-        else:
-            behind = f", behind {found.ahead} in the queue" if found.ahead else ""
-            say(f"{job.display_name or 'The job'} would wait{behind}: {found.wait_reason}")
-        if found.gives_way:
-            say(f"These jobs would give way to it: {', '.join(found.gives_way)}")
-        if found.account:
-            say(f"Its ranks would run as {found.account}.")
-        return exit_status.OK
-
-    return work
 
 
 def _submission(

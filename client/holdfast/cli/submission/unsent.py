@@ -18,7 +18,8 @@ _ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
 
 def notes(job: job_pb2.CustomJob, environ: Mapping[str, str], *, by_run: bool) -> list[str]:
     """All that is said of a job before it is sent, whether it is kept then or only tried."""
-    return [*single_index(job.job_spec.scheduling.array), *unsent(job, environ, by_run=by_run)]
+    directory = [] if by_run else unsent_directory(job, os.getcwd())
+    return [*single_index(job.job_spec.scheduling.array), *directory, *unsent(job, environ, by_run=by_run)]
 
 
 def unsent(job: job_pb2.CustomJob, environ: Mapping[str, str], *, by_run: bool) -> list[str]:
@@ -44,6 +45,24 @@ def _notes(job: job_pb2.CustomJob, environ: Mapping[str, str], by_run: bool) -> 
         own = "PATH" not in sent and "/" not in program and os.path.exists(path)
         if active and own and not task.HasField("packaged_code"):
             yield f"{active} is set here and not sent: {program} is the hosts' own; to run yours, write {path}"
+
+
+def unsent_directory(job: job_pb2.CustomJob, cwd: str) -> list[str]:
+    """A note for each file of this directory that a job names by a relative path, and will look for elsewhere."""
+    found = []
+    for pool in job.job_spec.worker_pool_specs:
+        task = pool.process_spec
+        if task.working_directory or task.HasField("packaged_code"):
+            continue
+        words = [*task.command, *task.args]
+        # A program without a slash is looked for on the PATH.
+        named = [word for at, word in enumerate(words) if (at or "/" in word) and not word.startswith(("-", "/"))]
+        found += [word for word in named if os.path.isfile(os.path.join(cwd, word))][:1]
+    return [
+        f"{word} is in this directory, and submit does not carry your directory: set processSpec.workingDirectory, "
+        "or use holdfast run"
+        for word in dict.fromkeys(found)
+    ]
 
 
 def single_index(array: str) -> list[str]:
