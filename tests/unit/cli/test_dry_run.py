@@ -21,7 +21,8 @@ class Tries:
     """A client whose controller would start every job on h1."""
 
     async def dry_run(self, job: job_pb2.CustomJob, on_warning: object) -> job_pb2.DryRunJobResponse:
-        return job_pb2.DryRunJobResponse(starts=True, workers=[{"name": "workerpool0-0", "host": "h1"}])
+        planned = job_pb2.PlannedWorker(name="workerpool0-0", host="h1")
+        return job_pb2.DryRunJobResponse(starts=True, workers=[planned])
 
 
 def invoke(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import spec
 from holdfast.cli.submission.run_spec import RunRequest, job_of
-from holdfast.cli.submission.unsent import notes, unsent, unsent_directory, unsent_input
+from holdfast.cli.submission.unsent import not_executable, notes, unsent, unsent_directory, unsent_input
 from holdfast.v1 import job_pb2
 
 SHELL = {"PATH": "/venv/bin:/bin", "VIRTUAL_ENV": "/venv", "PYTHONPATH": "/src"}
@@ -137,3 +137,16 @@ def test_submit_names_a_script_of_this_directory_that_it_does_not_carry(
     if named:
         assert said[0].startswith(f"{named} is in this directory, and submit does not carry your directory: set")
     assert not unsent_directory(submitted(processSpec=task), "/")
+
+
+def test_run_names_a_script_without_permission_to_be_run(tmp_path: Path) -> None:
+    for name in ("run.sh", "a.py", "ready.sh"):
+        (tmp_path / name).write_text("echo\n")
+    (tmp_path / "ready.sh").chmod(0o755)
+
+    def said(program: str) -> list[str]:
+        return not_executable(job_of(RunRequest((program,)), {}, str(tmp_path)))
+
+    assert said("./run.sh") == ["./run.sh is not executable: bash run.sh, or chmod +x run.sh"]
+    assert said("./a.py") == ["./a.py is not executable: python a.py, or chmod +x a.py"]
+    assert said("./ready.sh") == said("./missing.sh") == said("run.sh") == []

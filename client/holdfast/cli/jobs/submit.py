@@ -34,7 +34,23 @@ COMMAND_LINE = "The command line"
 _PACKAGES = ("pythonPackageSpec", "python_package_spec")
 
 
-@click.command()
+class _Submit(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption:
+            if "--" not in given or len(given) - given.index("--") < 3:
+                raise
+        except click.UsageError as error:
+            if type(error) is not click.UsageError:
+                raise
+        command = given[given.index("--") + 1 :] if "--" in given else []
+        line = shell_line(command) or "COMMAND"
+        raise click.UsageError(f"It takes one job file. To submit a command: holdfast run --detach -- {line}", ctx)
+
+
+@click.command(cls=_Submit)
 @click.argument("file", type=click.Path(allow_dash=True), required=False)
 @click.option("--config", type=click.Path(allow_dash=True), help="FILE, as another service's command names it.")
 @click.option(

@@ -26,6 +26,7 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "help": ("--help", "run --help"),
         "history": ("job list --since 1d",),
         "info": (*_SHOW, "status"),
+        "jobs": _LIST,
         "inspect": _SHOW,
         "kill": _END,
         "list": (*_LIST, "host list"),
@@ -111,6 +112,15 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "rm": ("secret remove NAME",),
         "update": ("secret set NAME",),
     },
+    "dev": {
+        "create": ("dev start",),
+        "delete": ("dev stop",),
+        "down": ("dev stop",),
+        "kill": ("dev stop",),
+        "ps": ("dev status",),
+        "run": ("dev start",),
+        "up": ("dev start",),
+    },
     "user": {
         "create": ("user add NAME",),
         "delete": ("user remove NAME",),
@@ -162,6 +172,7 @@ _NEW_JOB_ALIKE = {
     **dict.fromkeys(("v", "mount"), "volume"),
     **dict.fromkeys(("o", "error"), "output"),
     **dict.fromkeys(("x", "exclude-host"), "exclude"),
+    **dict.fromkeys(("retry", "retries", "restart", "restarts", "max-retry"), "requeue"),
     "A": "account",
     "C": "constraint",
     "d": "detach",
@@ -228,7 +239,7 @@ _FILE = {
     "nodes": "Workers are replicaCount of a pool in the job file.",
     "nproc-per-node": "Ranks of each worker are processesPerWorker of a pool in the job file.",
     "ntasks": "Ranks are replicaCount times processesPerWorker of the pools in the job file.",
-    "requeue": "It is restarted by itself; how often, a job file says in faultTolerance.",
+    "requeue": "It is restarted by itself; how often, faultTolerance of the file says, on other hosts --max-retries N.",
     "tty": "A terminal is for commands alone: holdfast run --pty -- COMMAND",
 }
 _RUN_ALIKE = {

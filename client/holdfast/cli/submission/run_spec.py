@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -19,6 +20,7 @@ _CARRIED = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 _CARRIED_TO_TERMINAL = ("TERM", "COLORTERM")
 _CARRIED_PREFIX = "CONDA_"
 _NAME_LENGTH = 60
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCRIPT_CHARS = 64 * 1024
 
 
@@ -104,6 +106,10 @@ def check_words(command: Sequence[str], directory: str) -> None:
     if command[0].startswith("-"):
         fix = f"After -- goes the whole command: -- python train.py {command[0]} …"
         raise _invalid("COMMAND", f"{command[0]!r} is an option and no program.", fix)
+    variable, equals, _ = command[0].partition("=")
+    if equals and _NAME.fullmatch(variable) and not os.path.exists(os.path.join(directory, command[0])):
+        fix = f"Write it before the program: --env {shell_line(command[:1])} -- {shell_line(command[1:]) or '…'}"
+        raise _invalid("COMMAND", f"{command[0]!r:.80} sets a variable, which a shell would read.", fix)
     if len(command) == 1 and len(words) > 1 and not os.path.exists(os.path.join(directory, command[0])):
         fix = f"Leave out the quotes: holdfast run -- {command[0]}; or have a shell read it: -- bash -c '…'."
         raise _invalid("COMMAND", "it is one word with blanks in it, which no program is called.", fix)
@@ -152,6 +158,12 @@ def asked_environment(asked: Sequence[str], environ: Mapping[str, str]) -> dict[
         if purpose := purpose_of(name):
             raise _invalid("--env", f"{name} {purpose}; Holdfast sets it.", "Leave it out, or use another name.")
         if not equals:
+            if not _NAME.fullmatch(name):
+                found = re.fullmatch(rf"({_NAME.pattern})[:\s]\s*(.*)", name, re.DOTALL)
+                fix = (
+                    f"Write --env {shell_line([f'{found[1]}={found[2]}'])}." if found else "Write --env NAME=VALUE."
+                )
+                raise _invalid("--env", f"{name!r:.80} is no name of a variable.", fix)
             if name not in environ:
                 raise _invalid("--env", f"{name} is not set here.", f"Write --env {name}=VALUE.")
             value = environ[name]

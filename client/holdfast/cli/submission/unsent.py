@@ -10,6 +10,9 @@ import termios
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from holdfast.cli.kit.shell_words import shell_line
+from holdfast.cli.submission.programs import program_of
+
 if TYPE_CHECKING:
     from holdfast.v1 import job_pb2
 
@@ -18,7 +21,7 @@ _ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
 
 def notes(job: job_pb2.CustomJob, environ: Mapping[str, str], *, by_run: bool) -> list[str]:
     """All that is said of a job before it is sent, whether it is kept then or only tried."""
-    directory = [] if by_run else unsent_directory(job, os.getcwd())
+    directory = not_executable(job) if by_run else unsent_directory(job, os.getcwd())
     return [*single_index(job.job_spec.scheduling.array), *directory, *unsent(job, environ, by_run=by_run)]
 
 
@@ -63,6 +66,26 @@ def unsent_directory(job: job_pb2.CustomJob, cwd: str) -> list[str]:
         "or use holdfast run"
         for word in dict.fromkeys(found)
     ]
+
+
+def not_executable(job: job_pb2.CustomJob) -> list[str]:
+    """A note where the program is a file of this machine that has no permission to be run."""
+    for pool in job.job_spec.worker_pool_specs:
+        task = pool.process_spec
+        if task.HasField("packaged_code") or not task.command or "/" not in task.command[0]:
+            continue
+        program = task.command[0].replace("$$", "$")
+        with contextlib.suppress(OSError):
+            path = os.path.join(task.working_directory, program)
+            mode = os.stat(path).st_mode
+            if stat.S_ISREG(mode) and not mode & 0o111:
+                with open(path, errors="replace") as file:
+                    runs = program_of(program, file.readline(200)) or ["bash"]
+                return [
+                    f"{program} is not executable: {shell_line([*runs, program.removeprefix('./')])}, "
+                    f"or chmod +x {shell_line([program.removeprefix('./')])}"
+                ]
+    return []
 
 
 def single_index(array: str) -> list[str]:
