@@ -189,6 +189,7 @@ class AsyncClient:
             return calls, await _patiently(lambda: calls.get_job(job.id))
         return calls, await job_of(calls, job)
 
+    @guessing
     async def logs(
         self,
         job: str | JobView,
@@ -246,6 +247,7 @@ class AsyncClient:
         if rest := lines.finish():
             yield rest
 
+    @guessing
     async def events(
         self,
         job: str | JobView,
@@ -317,6 +319,7 @@ class AsyncJob(JobView):
         self._message = await self._client._ended(self, timeout)
         return result_of(self._message)
 
+    @guessing
     def logs(
         self,
         *,
@@ -338,6 +341,7 @@ class AsyncJob(JobView):
             since=since,
         )
 
+    @guessing
     def events(self, *, follow: bool = False, after: int = 0) -> AsyncIterator[Event]:
         """Events of its history, as ``AsyncClient.events``."""
         return self._client.events(self, follow=follow, after=after)

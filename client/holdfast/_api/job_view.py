@@ -163,8 +163,9 @@ def _summary(job: job_pb2.CustomJob, now: float) -> list[str]:
         words.append(f"step {progress}")
     if job.generation > 1:
         words.append(f"restarts={job.generation - 1}")
-    why = job.error.message if job.HasField("error") else job.wait_reason
-    return [*words, f"({one_line(why, 80)})"] if why else words
+    failure = failure_of(job)
+    why = str(failure) if failure else job.wait_reason
+    return [*words, f"({one_line(why, 160)})"] if why else words
 
 
 def _count(number: int, noun: str) -> str:

@@ -32,7 +32,7 @@ class RankExit:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a job did not succeed. ``str()`` is the sentence that ``holdfast job show`` prints.
+    """Why a job did not succeed. ``str()`` is the exception, where there is one, and the sentence.
 
     ``exception`` is the Python exception that ``rank`` ended with, such as ``ValueError: bad batch``, or empty;
     ``details`` are its last lines of output and other findings.
@@ -45,7 +45,7 @@ class Failure:
     details: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return self.message
+        return _with_exception(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Result:
         """The result itself where the job succeeded. Raises ``JobFailed``, which holds the result, else."""
         if not self.succeeded:
             raise JobFailed(
-                f"Job {self.job_id} {self.state}{f': {self.error.message}' if self.error else ''}",
+                f"Job {self.job_id} {self.state}{f': {self.error}' if self.error else ''}",
                 fix=f"See: holdfast job show {self.job_id}; holdfast logs {self.job_id}",
                 result=self,
             )
@@ -203,6 +203,14 @@ def failure_of(job: job_pb2.CustomJob) -> Failure | None:
         exception=one_line(error.raised),
         details=tuple(spaced_line(line.rstrip()) for line in error.details),
     )
+
+
+def _with_exception(failure: Failure) -> str:
+    """The failure's sentence behind the Python exception that was its cause, unless it names that itself."""
+    if not failure.exception or failure.exception in failure.message:
+        return failure.message
+    who = f"rank {failure.rank}: " if failure.rank is not None else ""
+    return f"{who}{failure.exception}" + (f" ({failure.message})" if failure.message else "")
 
 
 def state_of(job: job_pb2.CustomJob) -> str:

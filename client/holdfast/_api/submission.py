@@ -17,6 +17,7 @@ from holdfast import spec
 from holdfast._base import config
 from holdfast.cli.submission.job_options import JobOptions, dependency_of
 from holdfast.cli.submission.packaging import CodeOptions, Packed, bring_code
+from holdfast.cli.submission.programs import program_of
 from holdfast.cli.submission.run_spec import RunRequest, job_of
 from holdfast.cli.submission.typed_options import WORKERS, in_words_of
 from holdfast.errors import InvalidInput, Violation
@@ -89,10 +90,10 @@ def job_from(source: JobSource | None, asked: Arguments, packed: Packed) -> job_
         timeout_s=seconds_of("timeout", asked.get("timeout")),
         max_wait_s=seconds_of("max_wait", asked.get("max_wait")),
         run_as=asked.get("run_as"),
-        secrets=tuple((asked.get("secrets") or {}).items()),
+        secrets=tuple(_mapping("secrets", asked.get("secrets"), '{"KEY": "wandb"}').items()),
     )
     options.apply(job)
-    for key, value in (asked.get("labels") or {}).items():
+    for key, value in _mapping("labels", asked.get("labels"), '{"team": "vision"}').items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise _wrong("labels", f"{key!r}: {value!r} is no pair of texts", 'such as {"team": "vision"}')
         job.labels[key] = value
@@ -117,7 +118,11 @@ def _of_source(source: JobSource, packed: Packed) -> job_pb2.CustomJob:
         if isinstance(source, str) and not os.path.exists(source):
             fix = "a job file is meant here; a command goes in command=, such as command=['python', 'train.py']"
             raise _wrong("job", f"there is no file {source[:80]!r}", fix)
-        data = spec.load_text(spec.text_of(source), source=what)
+        text = spec.text_of(source)
+        if runs := program_of(what, text):
+            fix = f"run it with: submit(command={[*runs, what]!r})"
+            raise _wrong("job", f"{what!r:.80} is a program, not a job file", fix)
+        data = spec.load_text(text, source=what)
     else:
         fix = "give the path of a job file, its content as a dict, or command=[…]"
         raise _wrong("job", f"a {type(source).__name__} is no job", fix)
@@ -150,7 +155,7 @@ def _of_command(asked: Arguments, packed: Packed) -> job_pb2.CustomJob:
         replicas=1 if replicas is None else replicas,
         processes_per_worker=_whole("processes_per_worker", asked.get("processes_per_worker"), 1),
         name=asked.get("name") or "",
-        env=tuple(_variables(asked.get("env") or {})),
+        env=tuple(_variables(_mapping("env", asked.get("env"), '{"LR": "0.1"}'))),
         max_restarts=_whole("max_restarts", asked.get("max_restarts"), 0),
         cpus=_whole("cpus", asked.get("cpus"), 0) or 0,
         memory_mb=_whole("memory_mb", asked.get("memory_mb"), 0) or 0,
@@ -194,6 +199,12 @@ def _words(command: str | Sequence[str]) -> list[str]:
     if not words or not all(isinstance(word, str) for word in words):
         raise _wrong("command", "is no list of words", "such as ['python', 'train.py', '--lr', '0.1']")
     return words
+
+
+def _mapping(name: str, value: Mapping[str, R] | None, example: str) -> Mapping[str, R]:
+    if value is not None and not isinstance(value, Mapping):
+        raise _wrong(name, f"{value!r:.80} is no mapping", f"give a dict, such as {example}")
+    return value or {}
 
 
 def _variables(env: Mapping[str, object]) -> list[str]:

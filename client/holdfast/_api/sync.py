@@ -116,6 +116,7 @@ class Client:
         """
         return self._background.run(self._aio.wait(job, timeout))
 
+    @guessing
     def logs(
         self,
         job: str | JobView,
@@ -138,6 +139,7 @@ class Client:
             lambda: self._aio._log_batches(job, follow, ranks, workers, generation, tail, since, on_link)
         )
 
+    @guessing
     def events(
         self,
         job: str | JobView,
@@ -200,6 +202,7 @@ class Job(JobView):
         self._message = client._background.run(client._aio._ended(self, timeout))
         return result_of(self._message)
 
+    @guessing
     def logs(
         self,
         *,
@@ -221,6 +224,7 @@ class Job(JobView):
             since=since,
         )
 
+    @guessing
     def events(self, *, follow: bool = False, after: int = 0) -> Iterator[Event]:
         """Events of its history, as ``Client.events``."""
         return self._client.events(self, follow=follow, after=after)

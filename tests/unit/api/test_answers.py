@@ -58,9 +58,20 @@ def test_the_lines_of_a_traceback_keep_their_indentation() -> None:
 
 
 def test_a_checked_failure_holds_the_result() -> None:
-    with pytest.raises(JobFailed, match="Job j-1 FAILED: rank 2 failed See: holdfast job show j-1") as raised:
+    with pytest.raises(
+        JobFailed, match=r"Job j-1 FAILED: rank 2: ValueError: x \(rank 2 failed\) See: holdfast job show j-1"
+    ) as raised:
         result_of(failed()).check()
     assert raised.value.result.exit_codes[2] == 7
+
+
+def test_a_failure_in_words_has_the_exception_once() -> None:
+    job = failed()
+    assert str(result_of(job).error) == "rank 2: ValueError: x (rank 2 failed)"
+    job.error.message = "Rank 2 raised ValueError: x."
+    assert str(result_of(job).error) == "Rank 2 raised ValueError: x."
+    job.error.raised = ""
+    assert str(result_of(job).error) == job.error.message
 
 
 def test_a_job_that_never_ran_has_a_result_without_exits() -> None:
@@ -72,7 +83,7 @@ def test_a_job_that_never_ran_has_a_result_without_exits() -> None:
 
 def test_a_jobs_line_tells_how_it_is_and_drives_no_terminal() -> None:
     view = JobView(failed())
-    assert repr(view) == "<JobView j-1 FAILED 'tr?ain' 0 ranks restarts=1 (rank 2 failed)>"
+    assert repr(view) == "<JobView j-1 FAILED 'tr?ain' 0 ranks restarts=1 (rank 2: ValueError: x (rank 2 failed))>"
     waits = job_pb2.CustomJob(id="j", display_name="t", state=job_pb2.JOB_STATE_QUEUED, wait_reason="needs 8 GPUs")
     pool = waits.job_spec.worker_pool_specs.add(replica_count=1)
     pool.machine_spec.accelerator_count = 1

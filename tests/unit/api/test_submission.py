@@ -129,6 +129,13 @@ def test_packing_writes_nothing_into_the_callers_mapping(tmp_path: Path, monkeyp
         ({"command": ["a"], "gpus": True}, "gpus: True is no whole number"),
         ({"command": ["a"], "gpus": 1 << 40}, "gpus: 1099511627776 is no whole number"),
         ({"command": ["a"], "replicas": 0}, "replicas: 0 is no whole number from 1"),
+        (
+            {"command": ["a"], "env": ["A=1"]},
+            r"env: \['A=1'\] is no mapping \(give a dict, such as {\"LR\": \"0.1\"}",
+        ),
+        ({"command": ["a"], "env": "A=1"}, "env: 'A=1' is no mapping"),
+        ({"command": ["a"], "labels": ["a=b"]}, r"labels: \['a=b'\] is no mapping"),
+        ({"command": ["a"], "secrets": "KEY"}, "secrets: 'KEY' is no mapping"),
         ({"command": ["a"], "env": {"RANK": "1"}}, "env: RANK tells each rank which one it is"),
         ({"command": ["a"], "env": {"A=B": "1"}}, "env: 'A=B' is no name"),
         ({"command": ["a"], "env": {"A": ["x"]}}, r"env\['A'\]: \['x'\] is no text"),
@@ -170,6 +177,23 @@ def test_an_unknown_argument_is_answered_with_the_one_that_was_meant(client: typ
     assert shown["gpus"].kind is inspect.Parameter.KEYWORD_ONLY and "asked" not in shown
     text = inspect.getdoc(holdfast.Client.submit) or ""
     assert all(f"``{name}``" in text for name in Arguments.__annotations__)
+
+
+def test_a_program_in_place_of_a_job_file_is_answered_with_how_to_run_it(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("import torch\n")
+    with pytest.raises(
+        InvalidInput, match=r"is a program, not a job file \(run it with: submit\(command=\['python'"
+    ):
+        made(str(program))
+
+
+@pytest.mark.parametrize(
+    "call", [holdfast.Client.logs, holdfast.AsyncClient.logs, holdfast.Job.logs, holdfast.AsyncJob.logs]
+)
+def test_one_rank_s_output_is_asked_for_as_ranks(call: Any) -> None:
+    with pytest.raises(TypeError, match=r"logs\(\) has no argument 'rank'. Did you mean ranks=\?"):
+        call(None, rank=0)
 
 
 def test_what_is_far_from_any_argument_is_answered_with_all_of_them() -> None:

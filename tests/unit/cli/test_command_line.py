@@ -62,6 +62,9 @@ def test_a_misspelt_command_is_guessed(words: list[str], guess: str) -> None:
         (["drain", "h1"], "holdfast host drain"),
         (["events", "x"], "holdfast job events, or holdfast host events"),
         (["job", "run"], "holdfast run"),
+        (["jobs"], "holdfast ps, or holdfast job list"),
+        (["dev", "up"], "holdfast dev start"),
+        (["dev", "down"], "holdfast dev stop"),
         (["host", "join"], "holdfast host token create HOST"),
         (["job", "squeue"], "holdfast ps"),
         (["host", "undrain", "h1"], "holdfast host uncordon HOST"),
@@ -125,6 +128,19 @@ def test_every_option_that_answers_a_foreign_one_exists(path: str) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--", "python", "train.py", "--lr", "1"], "holdfast run --detach -- python train.py --lr 1"),
+        (["--gpus", "8", "--", "python", "train.py"], "holdfast run --detach -- python train.py"),
+        (["python", "train.py"], "holdfast run --detach -- COMMAND"),
+    ],
+)
+def test_a_command_given_to_submit_is_answered_with_run(words: list[str], line: str) -> None:
+    result = CliRunner().invoke(root, ["submit", *words])
+    assert result.exit_code == 2 and line in result.output
+
+
 def test_a_command_like_no_other_is_not_guessed() -> None:
     assert "Did you mean" not in CliRunner().invoke(root, ["xyzzy"]).output
 
@@ -139,11 +155,15 @@ def test_a_command_like_no_other_is_not_guessed() -> None:
         (["submit", "--mem", "8G", "job.yaml"], "memoryMb of a pool's machineSpec"),
         (["job", "rerun", "j1", "--gres", "gpu:8"], "--gpus N"),
         (["run", "--wait", "--", "true"], "It waits for the job unless --detach"),
+        (["run", "--retries", "3", "--", "true"], "--max-restarts N in place, --max-retries N on other hosts"),
+        (["run", "--retry", "3", "--", "true"], "--max-restarts N in place"),
+        (["submit", "--retries", "3", "job.yaml"], "faultTolerance"),
         (["run", "-N", "2", "--", "true"], "Workers are --replicas N"),
         (["run", "-it", "--", "bash"], "A terminal for each rank is --pty."),
         (["ps", "-u", "ann"], "Your jobs are --mine"),
         (["logs", "j1", "-n", "5"], "--tail LINES"),
         (["job", "logs", "j1", "--previous"], "Earlier launches are --generation N"),
+        (["logs", "j1", "--search", "nan"], "Lines with a text are --grep TEXT."),
         (["cancel", "--all"], "All your active jobs are --all-mine."),
     ],
 )

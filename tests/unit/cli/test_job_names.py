@@ -39,7 +39,9 @@ class Jobs:
             if filter == f"array={job.array.id}":
                 yield job
 
-    async def newest_jobs(self, count: int, filter: str, *, one_per_array: bool = False) -> list[job_pb2.CustomJob]:
+    async def newest_jobs(
+        self, count: int, filter: str = "", *, one_per_array: bool = False
+    ) -> list[job_pb2.CustomJob]:
         self.calls.append(filter)
         if self.old and filter.startswith("id"):
             raise InvalidInput([Violation("filter", "'id' can't be asked for")])
@@ -138,6 +140,24 @@ async def test_a_controller_without_filters_by_id_still_finds_names() -> None:
     assert await named(jobs, "mine") == "train-a"
     with pytest.raises(NotFound, match="There is no job 'train'"):
         await named(jobs, "train")
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [("swep", "sweep"), ("trian-abc", "train-abc"), ("my rum", "my run"), ("train-abd", "train-abc")],
+)
+async def test_a_misspelt_name_is_answered_with_the_one_that_may_be_meant(word: str, near: str) -> None:
+    jobs = Jobs(("sw-x7k-1", "sweep"), ("sw-x7k-2", "sweep"), ("train-abc", "my run"), ("eval-x", "\x1bmy rub"))
+    with pytest.raises(NotFound) as refused:
+        await named(jobs, word)
+    assert refused.value.fix == f"Did you mean {near}? See: holdfast ps --all"
+    assert jobs.calls.count("") == 1
+
+
+async def test_a_word_like_no_job_is_not_guessed() -> None:
+    with pytest.raises(NotFound) as refused:
+        await named(Jobs(("train-abc", "my run")), "nope")
+    assert refused.value.fix == "See: holdfast ps --all"
 
 
 async def test_what_is_asked_of_a_job_is_asked_by_its_id() -> None:

@@ -170,5 +170,52 @@ def test_an_argument_of_the_program_is_told_from_a_command() -> None:
     assert done.exit_code == 2 and "job rerun JOB -- python train.py" in done.output
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["x", "--max-restart", "3"], "--max-restarts"),
+        (["x", "--image", "i"], "containerSpec.imageUri"),
+        (["x", "--pty"], "run --pty"),
+        (["--replica", "2", "x", "python", "t.py"], "--replicas"),
+    ],
+)
+def test_an_unknown_option_of_rerun_has_a_hint_about_itself(words: list[str], hint: str) -> None:
+    done = CliRunner().invoke(root, ["job", "rerun", *words])
+    assert done.exit_code == 2 and hint in done.output
+    assert "whole command" not in done.output
+
+
+@pytest.mark.parametrize("option", ["--lr", "--image", "--max-restart", "-z"])
+def test_an_option_behind_the_program_is_taken_for_the_program_s(option: str) -> None:
+    done = CliRunner().invoke(root, ["job", "rerun", "--gpus", "2", "x", "python", "t.py", option, "1"])
+    assert done.exit_code == 2 and "job rerun JOB -- python train.py" in done.output
+
+
+def test_what_follows_failures_and_where_it_runs_changes_as_options_of_run_do() -> None:
+    old = of_run()
+    changes = Changes(workdir="/new", max_restarts=2, restart_on_hang=True, hang_timeout_s=60, grace_s=30)
+    new = again(old, changes, {})
+    assert sorted(differences(old, new)) == [
+        "faultTolerance.hangDetection.action: not set → HANG_ACTION_RESTART",
+        "faultTolerance.hangDetection.timeout: not set → 60s",
+        "faultTolerance.maxWorkerRestarts: not set → 2",
+        "processSpec.workingDirectory: /jobs → /new",
+        "scheduling.gracePeriod: not set → 30s",
+    ]
+
+
+def test_a_module_has_no_working_directory_to_change() -> None:
+    old = job_pb2.CustomJob(id="a")
+    old.job_spec.worker_pool_specs.add(python_package_spec=spec_pb2.PythonPackageSpec(python_module="pkg.train"))
+    with pytest.raises(InvalidInput, match="leave out --workdir"):
+        again(old, Changes(workdir="/new"), {})
+
+
+def test_the_options_of_run_about_failures_are_options_of_rerun() -> None:
+    shown = CliRunner().invoke(rerun, ["--help"]).output
+    for option in ("--max-restarts", "--restart-on-hang", "--hang-timeout", "--grace", "--workdir"):
+        assert option in shown
+
+
 def test_the_help_of_a_rerun_promises_no_defaults() -> None:
     assert "default:" not in CliRunner().invoke(rerun, ["--help"]).output

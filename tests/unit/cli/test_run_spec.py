@@ -183,3 +183,26 @@ def test_a_shell_reads_back_the_words_of_a_line(words: list[str]) -> None:
 def test_an_option_is_no_command() -> None:
     with pytest.raises(InvalidInput, match="'--lr' is an option and no program"):
         job_of(RunRequest(("--lr", "3")), {}, "/jobs")
+
+
+@pytest.mark.parametrize(
+    ("item", "fix"),
+    [
+        ("LR:3", "Write --env LR=3."),
+        ("LR: 3", "Write --env LR=3."),
+        ("LR 1 2", "Write --env 'LR=1 2'."),
+        ("3:x", "Write --env NAME=VALUE."),
+    ],
+)
+def test_a_variable_written_otherwise_is_answered_with_how_to_write_it(item: str, fix: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        environment((item,), {})
+    assert refused.value.violations[0].fix == fix
+
+
+def test_a_variable_before_the_program_is_an_option(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        job_of(RunRequest(("LR=1", "python", "train.py")), {}, str(tmp_path))
+    assert "--env LR=1 -- python train.py" in str(refused.value.violations[0])
+    (tmp_path / "A=b").touch()
+    assert job_of(RunRequest(("A=b",)), {}, str(tmp_path)).display_name == "A=b"

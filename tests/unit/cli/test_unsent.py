@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import spec
 from holdfast.cli.submission.run_spec import RunRequest, job_of
-from holdfast.cli.submission.unsent import unsent, unsent_input
+from holdfast.cli.submission.unsent import not_executable, notes, unsent, unsent_directory, unsent_input
 from holdfast.v1 import job_pb2
 
 SHELL = {"PATH": "/venv/bin:/bin", "VIRTUAL_ENV": "/venv", "PYTHONPATH": "/src"}
@@ -110,3 +110,57 @@ def test_what_waits_on_stdin_is_said_to_stay_there(tmp_path: Path) -> None:
         assert unsent_input(ours.fileno())[0].startswith(STDIN)
     with open(os.devnull, "rb") as nothing:
         assert unsent_input(nothing.fileno()) == []
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        ("20", ["array 20 is the index 20 only; 20 jobs are 1-20"]),
+        ("20%4", ["array 20 is the index 20 only; 20 jobs are 1-20"]),
+        ("1-20", []),
+        ("3,7", []),
+        ("1", []),
+        ("", []),
+    ],
+)
+def test_a_single_number_is_an_index_and_said_to_be(array: str, said: list[str]) -> None:
+    job = run("PYTHONPATH")
+    job.job_spec.scheduling.array = array
+    assert notes(job, SHELL, by_run=True) == said
+
+
+@pytest.mark.parametrize(
+    ("task", "named"),
+    [
+        ({"command": ["python", "train.py"]}, "train.py"),
+        ({"command": ["python"], "args": ["-u", "./train.py", "train.py"]}, "./train.py"),
+        ({"command": ["./train.py"]}, "./train.py"),
+        ({"command": ["train.py"]}, ""),
+        ({"command": ["python", "other.py"]}, ""),
+        ({"command": ["python", "/jobs/train.py"]}, ""),
+        ({"command": ["python", "train.py"], "workingDirectory": "/jobs"}, ""),
+    ],
+)
+def test_submit_names_a_script_of_this_directory_that_it_does_not_carry(
+    task: dict[str, object], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    said = notes(submitted(processSpec=task), {}, by_run=False)
+    assert len(said) == bool(named)
+    if named:
+        assert said[0].startswith(f"{named} is in this directory, and submit does not carry your directory: set")
+    assert not unsent_directory(submitted(processSpec=task), "/")
+
+
+def test_run_names_a_script_without_permission_to_be_run(tmp_path: Path) -> None:
+    for name in ("run.sh", "a.py", "ready.sh"):
+        (tmp_path / name).write_text("echo\n")
+    (tmp_path / "ready.sh").chmod(0o755)
+
+    def said(program: str) -> list[str]:
+        return not_executable(job_of(RunRequest((program,)), {}, str(tmp_path)))
+
+    assert said("./run.sh") == ["./run.sh is not executable: bash run.sh, or chmod +x run.sh"]
+    assert said("./a.py") == ["./a.py is not executable: python a.py, or chmod +x a.py"]
+    assert said("./ready.sh") == said("./missing.sh") == said("run.sh") == []

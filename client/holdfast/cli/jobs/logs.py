@@ -82,20 +82,29 @@ def logs(
             ignore_case=ignore_case,
             on_link=console.on_link(),
         )
+        found = False
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(output.keep_bars_current)
                 async with contextlib.aclosing(chunks):
                     async for chunk in chunks:
                         output.show(chunk)
+                        found |= bool(chunk.data)
                 tasks.cancel_scope.cancel()
         finally:
             output.finish()
+        if grep and not found and job.generation:
+            console.note(_nothing_found(grep, ignore_case))
 
     try:
         with_client(work)
     except OutputClosed:
         sys.exit(SIGPIPE)
+
+
+def _nothing_found(text: str, ignore_case: bool) -> str:
+    has_case = text.lower() != text.upper()
+    return f"no line holds {text!r}" + ("" if ignore_case or not has_case else " (case counts: -i)")
 
 
 def _stamp(since: float | datetime.datetime | None) -> Timestamp | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -12,17 +13,47 @@ import click
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
+from holdfast.cli.kit.foreign_words import BEHIND_PROGRAM
 from holdfast.cli.kit.job_names import job_of, name_dependencies
 from holdfast.cli.kit.motd import once
 from holdfast.cli.kit.parameters import job_argument
-from holdfast.cli.submission.job_options import JobOptions, check_detached, detach_option, job_options
+from holdfast.cli.submission.job_options import (
+    JobOptions,
+    check_detached,
+    detach_option,
+    job_options,
+    restart_options,
+    stop_options,
+)
 
 if TYPE_CHECKING:
     from holdfast.cli.submission.spec_changes import Changes
     from holdfast.client import Client
 
 
-@click.command(context_settings={"allow_interspersed_args": True})
+class _Rerun(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption:
+            ctx.meta[BEHIND_PROGRAM] = self._has_program(ctx, given)
+            raise
+
+    def _has_program(self, ctx: click.Context, args: list[str]) -> bool:
+        """Whether words of the program come before the first option that there isn't."""
+        known: dict[str, object] = {}
+        for count in range(len(args)):
+            with contextlib.suppress(click.BadOptionUsage):  # its value follows
+                try:
+                    known = self.make_parser(ctx).parse_args(args[: count + 1])[0]
+                except click.NoSuchOption:
+                    break
+        found = known.get("command")
+        return isinstance(found, (tuple, list)) and len(found) > 0
+
+
+@click.command(cls=_Rerun)
 @job_argument()
 @click.option("--name", default="", help="Display name, in place of the job's.")
 @click.option(
@@ -37,7 +68,9 @@ if TYPE_CHECKING:
     type=click.IntRange(0),
     help="Memory reserved for each worker, in MiB; where hosts bound workers by cgroups, also the most it may use.",
 )
+@restart_options
 @job_options
+@stop_options
 @click.option("--wait", is_flag=True, help="Show the job's output and exit as it does.")
 @click.option("--all", "show_all", is_flag=True, help="With --wait: show the output of all ranks.")
 @detach_option
@@ -51,7 +84,12 @@ def rerun(
     processes_per_worker: int | None,
     cpus: int | None,
     memory_mb: int | None,
+    max_restarts: int | None,
+    restart_on_hang: bool,
+    hang_timeout: float | None,
     options: JobOptions,
+    grace: float | None,
+    workdir: str,
     wait: bool,
     show_all: bool,
     detach: bool,
@@ -66,7 +104,21 @@ def rerun(
     from holdfast.cli.submission.spec_changes import Changes
 
     check_detached(detach, wait=wait)
-    changes = Changes(command, name, env, gpus, replicas, processes_per_worker, cpus, memory_mb)
+    changes = Changes(
+        command,
+        name,
+        env,
+        gpus,
+        replicas,
+        processes_per_worker,
+        cpus,
+        memory_mb,
+        workdir=os.path.normpath(os.path.join(os.getcwd(), workdir)) if workdir else None,
+        max_restarts=max_restarts,
+        restart_on_hang=restart_on_hang,
+        hang_timeout_s=hang_timeout,
+        grace_s=grace,
+    )
     sys.exit(with_client(_submission(word, changes, options, wait=wait, show_all=show_all)))
 
 

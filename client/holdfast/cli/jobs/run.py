@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.jobs.dry_run import tried
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.job_names import job_of, name_dependencies
 from holdfast.cli.kit.motd import once
-from holdfast.cli.kit.parameters import duration, job_argument
+from holdfast.cli.kit.parameters import job_argument
 from holdfast.cli.submission.code_options import items
-from holdfast.cli.submission.job_options import JobOptions, job_options
+from holdfast.cli.submission.job_options import JobOptions, job_options, restart_options, stop_options
 from holdfast.cli.submission.packaging import CodeOptions, Packed, packing
-from holdfast.cli.submission.unsent import unsent, unsent_input
+from holdfast.cli.submission.unsent import notes, unsent_input
 from holdfast.errors import HoldfastError, WrongState
 
 if TYPE_CHECKING:
@@ -37,15 +38,7 @@ if TYPE_CHECKING:
 @click.option(
     "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the ranks; NAME alone carries yours."
 )
-@click.option(
-    "--max-restarts", type=click.IntRange(0), help="In-place restarts for each worker's failures.  [default: 5]"
-)
-@click.option("--restart-on-hang", is_flag=True, help="Relaunch in place when it hangs, instead of only telling.")
-@click.option(
-    "--hang-timeout",
-    type=duration,
-    help="Silence of the output that counts as a hang, such as 20m.  [default: learned from the job]",
-)
+@restart_options
 @click.option("--cpus", type=click.IntRange(0), default=0, help="Cores reserved for each worker.")
 @click.option(
     "--memory-mb",
@@ -54,8 +47,7 @@ if TYPE_CHECKING:
     help="Memory reserved for each worker, in MiB; where hosts bound workers by cgroups, also the most it may use.",
 )
 @job_options
-@click.option("--grace", type=duration, help="Time between SIGTERM and SIGKILL, such as 30s.  [default: 10s]")
-@click.option("--workdir", default="", help="Working directory of the ranks.  [default: the current one]")
+@stop_options
 @click.option(
     "--package",
     metavar="DIR",
@@ -78,6 +70,9 @@ if TYPE_CHECKING:
 @click.option("--all", "show_all", is_flag=True, help="Show the output of all ranks.")
 @click.option("--pty", is_flag=True, help="Give each rank a terminal, rank 0's joined to yours: for breakpoint().")
 @click.option("--detach", is_flag=True, help="Print the job's id and return.")
+@click.option(
+    "--dry-run", is_flag=True, help="Check it on the controller, say where it would run, and store nothing."
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     command: tuple[str, ...],
@@ -99,6 +94,7 @@ def run(
     show_all: bool,
     pty: bool,
     detach: bool,
+    dry_run: bool,
     options: JobOptions,
 ) -> None:
     """Run COMMAND on the cluster and exit as it does.
@@ -121,7 +117,7 @@ def run(
         raise click.UsageError("--pty shows rank 0 alone; see the others with: holdfast logs -f JOB")
     if options.array and (pty or show_all):
         raise click.UsageError("--array makes many jobs; see the output of each with: holdfast logs JOB")
-    if pty and not detach:
+    if pty and not detach and not dry_run:
         check_terminal()
     request = RunRequest(
         command=command,
@@ -150,6 +146,8 @@ def run(
                 folder_option="--package",
             )
             packed.give(job, code, keep_directory=bool(workdir))
+        if dry_run:
+            sys.exit(with_client(tried(job, "table", by_run=True, also=[] if pty else unsent_input())))
         sys.exit(with_client(_running(job, packed, detach=detach, show_all=show_all, pty=pty)))
 
 
@@ -193,7 +191,7 @@ def _running(
         from holdfast.cli.jobs.following import follow
 
         console = Console(raw=pty)
-        for note in [*unsent(job, os.environ, by_run=True), *([] if pty else unsent_input())]:
+        for note in [*notes(job, os.environ, by_run=True), *([] if pty else unsent_input())]:
             console.note(note)
         await packed.upload(client, console)
         await name_dependencies(client, job)

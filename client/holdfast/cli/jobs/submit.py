@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.kit import exit_status, table
+from holdfast.cli.jobs.dry_run import tried
+from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.job_names import name_dependencies
 from holdfast.cli.kit.motd import once
-from holdfast.cli.kit.output import PAGE_FORMATS, dump
+from holdfast.cli.kit.output import PAGE_FORMATS
 from holdfast.cli.kit.shell_words import shell_line
-from holdfast.cli.kit.table import Column
 from holdfast.cli.submission.code_options import code_options
 from holdfast.cli.submission.job_options import JobOptions, check_detached, detach_option, job_options
 from holdfast.cli.submission.packaging import CodeOptions, Packed, bring_code, packing, pools_in, spec_in
+from holdfast.cli.submission.programs import program_of
 from holdfast.cli.submission.reference_options import ReferenceOptions, reference_options, split_list
-from holdfast.cli.submission.unsent import unsent
+from holdfast.cli.submission.unsent import notes
 from holdfast.errors import InvalidSpec, Violation
 
 if TYPE_CHECKING:
@@ -30,11 +31,26 @@ if TYPE_CHECKING:
     from holdfast.v1 import job_pb2
 
 COMMAND_LINE = "The command line"
-_PLANNED = (Column("WORKER"), Column("HOST"), Column("GPUS"))
 _PACKAGES = ("pythonPackageSpec", "python_package_spec")
 
 
-@click.command()
+class _Submit(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption:
+            if "--" not in given or len(given) - given.index("--") < 3:
+                raise
+        except click.UsageError as error:
+            if type(error) is not click.UsageError:
+                raise
+        command = given[given.index("--") + 1 :] if "--" in given else []
+        line = shell_line(command) or "COMMAND"
+        raise click.UsageError(f"It takes one job file. To submit a command: holdfast run --detach -- {line}", ctx)
+
+
+@click.command(cls=_Submit)
 @click.argument("file", type=click.Path(allow_dash=True), required=False)
 @click.option("--config", type=click.Path(allow_dash=True), help="FILE, as another service's command names it.")
 @click.option(
@@ -91,36 +107,8 @@ def submit(
         options.apply(job)
         reference.apply(job, Console())
         if dry_run:
-            sys.exit(with_client(_dry_run(job, output or "table")))
+            sys.exit(with_client(tried(job, output or "table", by_run=False)))
         sys.exit(with_client(_submission(job, packed, wait=wait, show_all=show_all)))
-
-
-def _dry_run(job: job_pb2.CustomJob, output: str) -> Callable[[Client], Awaitable[int]]:
-    async def work(client: Client) -> int:
-        console = Console()
-        await name_dependencies(client, job)
-        found = await client.dry_run(job, on_warning=console.warning)
-        if output != "table":
-            from holdfast._sdk import json_view
-
-            dump(json_view.dry_run(found), output)
-            return exit_status.OK
-        if found.starts:
-            say(f"{job.display_name or 'The job'} would start now:")
-            table.write(
-                _PLANNED,
-                [(each.name, each.host, str(len(each.gpus)) if each.gpus else "-") for each in found.workers],
-            )
-        else:
-            behind = f", behind {found.ahead} in the queue" if found.ahead else ""
-            say(f"{job.display_name or 'The job'} would wait{behind}: {found.wait_reason}")
-        if found.gives_way:
-            say(f"These jobs would give way to it: {', '.join(found.gives_way)}")
-        if found.account:
-            say(f"Its ranks would run as {found.account}.")
-        return exit_status.OK
-
-    return work
 
 
 def _submission(
@@ -128,7 +116,7 @@ def _submission(
 ) -> Callable[[Client], Awaitable[int]]:
     async def work(client: Client) -> int:
         console = Console()
-        for note in unsent(job, os.environ, by_run=False):
+        for note in notes(job, os.environ, by_run=False):
             console.note(note)
         await packed.upload(client, console)
         await name_dependencies(client, job)
@@ -201,11 +189,10 @@ def _of_batch_script(text: str, what: str) -> job_pb2.CustomJob:
 
 def _check_kind(what: str, text: str) -> None:
     """Refuse a program that was given as a job file, with the command that runs it."""
-    suffix, first = PurePosixPath(what).suffix, text.partition("\n")[0]
-    if not first.startswith("#!") and suffix not in (".sh", ".bash", ".py"):
+    runs = program_of(what, text)
+    if not runs:
         return
-    runs = "python" if suffix == ".py" or (first.startswith("#!") and "python" in first) else "bash"
-    fix = f"run it with: holdfast run -- {shell_line([runs, what])}"
+    fix = f"run it with: holdfast run -- {shell_line([*runs, what])}"
     if "\n#PBS" in text or "\n#BSUB" in text:
         fix += " (lines for another scheduler count for nothing: give options in their place)"
     raise InvalidSpec([Violation("", "is a program, not a job file", fix)], what=what)

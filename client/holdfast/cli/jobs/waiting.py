@@ -83,6 +83,21 @@ async def array_ended(client: Client, element: job_pb2.CustomJob) -> int:
     return await _all_ended(client, jobs, [], any_=False, timeout=None, tell=True)
 
 
+def summary(jobs: Sequence[job_pb2.CustomJob]) -> str:
+    """How the jobs of an array have ended, such as ``17 succeeded, 3 failed: 4, 9, 17``."""
+    from holdfast._sdk.json_view import state_name
+    from holdfast.cli.pages.exit_table import spans_of
+    from holdfast.v1 import job_pb2
+
+    found: dict[str, list[int]] = {"succeeded": []}
+    for job in jobs:
+        word = state_name(job_pb2.JobState.Name(job.state)).lower().replace("_", " ")
+        found.setdefault(word, []).append(job.array.index)
+    shown = [f"{len(found.pop('succeeded'))} succeeded"]
+    shown += [f"{len(each)} {word}: {spans_of(each).replace(',', ', ')}" for word, each in found.items()]
+    return "; ".join(shown) if len(shown) > 2 else ", ".join(shown)
+
+
 async def _all_ended(
     client: Client,
     jobs: Sequence[job_pb2.CustomJob],
@@ -126,6 +141,8 @@ async def _all_ended(
         left = [job.id for job in jobs if job.id not in {each.id for each in ended}]
         console.note(f"time is over; not ended yet: {', '.join(left)}")
         return exit_status.TIMED_OUT
+    if tell and not any_ and len(jobs) > 1 and len({job.array.id for job in jobs}) == 1 and jobs[0].array.id:
+        console.note(summary(ended))
     failed = [job for job in ended if exit_status.of_job(job) != exit_status.OK]
     first = min(failed, key=lambda job: job.end_time.ToNanoseconds(), default=None)
     return exit_status.of_job(first) if first is not None else exit_status.OK

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 import click
 
 _SHOW, _LIST, _END = ("job show JOB",), ("ps", "job list"), ("cancel JOB",)
@@ -24,6 +26,7 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "help": ("--help", "run --help"),
         "history": ("job list --since 1d",),
         "info": (*_SHOW, "status"),
+        "jobs": _LIST,
         "inspect": _SHOW,
         "kill": _END,
         "list": (*_LIST, "host list"),
@@ -109,6 +112,15 @@ COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "rm": ("secret remove NAME",),
         "update": ("secret set NAME",),
     },
+    "dev": {
+        "create": ("dev start",),
+        "delete": ("dev stop",),
+        "down": ("dev stop",),
+        "kill": ("dev stop",),
+        "ps": ("dev status",),
+        "run": ("dev start",),
+        "up": ("dev start",),
+    },
     "user": {
         "create": ("user add NAME",),
         "delete": ("user remove NAME",),
@@ -160,6 +172,7 @@ _NEW_JOB_ALIKE = {
     **dict.fromkeys(("v", "mount"), "volume"),
     **dict.fromkeys(("o", "error"), "output"),
     **dict.fromkeys(("x", "exclude-host"), "exclude"),
+    **dict.fromkeys(("retry", "retries", "restart", "restarts", "max-retry"), "requeue"),
     "A": "account",
     "C": "constraint",
     "d": "detach",
@@ -199,6 +212,7 @@ _LOGS = {
     "previous": "Earlier launches are --generation N; holdfast job show JOB lists them.",
     "attempt": "Earlier launches are --generation N; holdfast job show JOB lists them.",
     "all": "All ranks are shown unless --rank or --worker names some.",
+    **dict.fromkeys(("search", "filter", "find", "match", "pattern", "e"), "Lines with a text are --grep TEXT."),
 }
 _CANCEL = {
     "all": "All your active jobs are --all-mine.",
@@ -225,7 +239,7 @@ _FILE = {
     "nodes": "Workers are replicaCount of a pool in the job file.",
     "nproc-per-node": "Ranks of each worker are processesPerWorker of a pool in the job file.",
     "ntasks": "Ranks are replicaCount times processesPerWorker of the pools in the job file.",
-    "requeue": "It is restarted by itself; how often, a job file says in faultTolerance.",
+    "requeue": "It is restarted by itself; how often, faultTolerance of the file says, on other hosts --max-retries N.",
     "tty": "A terminal is for commands alone: holdfast run --pty -- COMMAND",
 }
 _RUN_ALIKE = {
@@ -239,8 +253,6 @@ _RUN_ALIKE = {
     "max-restarts": "requeue",
 }
 """Options of ``run`` that ``submit`` has not."""
-_RUN_ALONE = ("chdir", "requeue", "tty")
-"""Answered with options that only ``run`` has."""
 
 
 def _with_others(hints: dict[str, str], alike: dict[str, str]) -> dict[str, str]:
@@ -251,7 +263,13 @@ OPTIONS = {
     "run": _with_others(_NEW_JOB, _NEW_JOB_ALIKE),
     "submit": _with_others(_NEW_JOB | _FILE, _NEW_JOB_ALIKE | _RUN_ALIKE),
     "job rerun": _with_others(
-        {name: hint for name, hint in _NEW_JOB.items() if name not in _RUN_ALONE}, _NEW_JOB_ALIKE
+        _NEW_JOB
+        | {
+            "package": "A rerun has the packaged code of the job; to send other code: holdfast run --package DIR.",
+            "tty": "A rerun has terminals where the job had them; for new ones: holdfast run --pty -- COMMAND",
+            "wait": "It is --wait.",
+        },
+        _NEW_JOB_ALIKE | {"pty": "tty", "requirements": "package", "extra-packages": "package"},
     ),
     "ps": _JOBS,
     "job list": _JOBS | dict.fromkeys(("a", "A", "all"), "It lists all jobs that are known."),
@@ -263,17 +281,27 @@ OPTIONS = {
 """By command: names of options, without their dashes, and a sentence that says what they are called here."""
 
 
-_OF_THE_PROGRAM = {
-    "job rerun": "To change the program's arguments, give its whole command: job rerun JOB -- python train.py …",
-}
+_OF_THE_PROGRAM = "To change the program's arguments, give its whole command: job rerun JOB -- python train.py …"
+BEHIND_PROGRAM = "holdfast.behind_program"
+"""Key of a click context's ``meta``: whether the option that is unknown came after words of the program."""
 
 
 def with_our_option(error: click.NoSuchOption) -> click.UsageError:
     """The error with what the option is called here; as it is where no other launcher has such an option."""
     path = _below_root(error.ctx) if error.ctx is not None else ""
     bare = error.option_name.lstrip("-").replace("_", "-")
-    hint = OPTIONS.get(path, {}).get(bare) or _OF_THE_PROGRAM.get(path)
+    hint = OPTIONS.get(path, {}).get(bare)
+    if path == "job rerun":
+        if error.ctx is not None and error.ctx.meta.get(BEHIND_PROGRAM):
+            hint = _OF_THE_PROGRAM
+        elif hint is None and not _is_close(error):
+            hint = f"See: holdfast job rerun --help. {_OF_THE_PROGRAM}"
     return error if hint is None else click.UsageError(f"No such option '{error.option_name}'. {hint}", error.ctx)
+
+
+def _is_close(error: click.NoSuchOption) -> bool:
+    """Whether the option is one of the command's own, misspelt: short words are soon like others by chance."""
+    return bool(difflib.get_close_matches(error.option_name, error.possibilities or (), n=1, cutoff=0.8))
 
 
 def our_commands(ctx: click.Context, word: str) -> tuple[str, ...]:

@@ -6,13 +6,15 @@ when there is no such job is the list asked for those that the word may mean.
 
 from __future__ import annotations
 
+import difflib
 import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from holdfast._base.printable import one_line
 from holdfast.cli.kit.job_filters import quoted
-from holdfast.errors import InvalidInput, NotFound
+from holdfast.errors import HoldfastError, InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -22,6 +24,8 @@ T = TypeVar("T")
 
 SHOWN = 10
 """Candidates that an error names."""
+RECENT = 100
+"""Jobs among which a misspelt name is looked for."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -107,7 +111,19 @@ async def _meant(client: Client, word: str, unknown: NotFound) -> str:
             return _named(found[0], word)
         if found:
             raise _several(word, found)
+    if unknown.message and (near := await _alike(client, word)):
+        unknown.fix = f"Did you mean {near}? {unknown.fix}".strip()
     raise unknown
+
+
+async def _alike(client: Client, word: str) -> str:
+    """The name or id of a recent job that ``word`` may be a slip for; empty where there is none."""
+    try:
+        listed = await client.newest_jobs(RECENT, one_per_array=True)
+    except HoldfastError:
+        return ""  # that there is no such job is what the user has to know
+    known = [name for job in reversed(listed) for name in (job.display_name, job.id, job.array.id) if name]
+    return next(map(one_line, difflib.get_close_matches(word, dict.fromkeys(known), n=1, cutoff=0.75)), "")
 
 
 async def _is_array(client: Client, word: str) -> bool:

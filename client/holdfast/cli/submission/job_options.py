@@ -222,6 +222,35 @@ def job_options(command: C) -> C:
     return gathered  # type: ignore[return-value]
 
 
+_RESTARTS = (
+    click.option(
+        "--max-restarts", type=click.IntRange(0), help="In-place restarts for each worker's failures.  [default: 5]"
+    ),
+    click.option(
+        "--restart-on-hang", is_flag=True, help="Relaunch in place when it hangs, instead of only telling."
+    ),
+    click.option(
+        "--hang-timeout",
+        type=duration,
+        help="Silence of the output that counts as a hang, such as 20m.  [default: learned from the job]",
+    ),
+)
+_STOP = (
+    click.option("--grace", type=duration, help="Time between SIGTERM and SIGKILL, such as 30s.  [default: 10s]"),
+    click.option("--workdir", default="", help="Working directory of the ranks.  [default: the current one]"),
+)
+
+
+def restart_options(command: C) -> C:
+    """Adds the options of ``run`` and ``job rerun`` that say what failures and hangs lead to."""
+    return functools.reduce(lambda made, option: option(made), reversed(_RESTARTS), command)
+
+
+def stop_options(command: C) -> C:
+    """Adds --grace and --workdir, of ``run`` and ``job rerun``."""
+    return functools.reduce(lambda made, option: option(made), reversed(_STOP), command)
+
+
 def detach_option(command: C) -> C:
     """Adds --detach to a command that returns at once unless --wait is given, as people know it from ``run``."""
     return click.option("--detach", is_flag=True, help="Print the job's id and return, as without --wait.")(command)

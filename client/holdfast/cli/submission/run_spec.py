@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -19,11 +20,33 @@ _CARRIED = ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 _CARRIED_TO_TERMINAL = ("TERM", "COLORTERM")
 _CARRIED_PREFIX = "CONDA_"
 _NAME_LENGTH = 60
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCRIPT_CHARS = 64 * 1024
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureOptions:
+    """Options that say what failures and hangs lead to, and how ranks are stopped. Times in seconds."""
+
+    max_restarts: int | None = None
+    restart_on_hang: bool = False
+    hang_timeout_s: float | None = None
+    grace_s: float | None = None
+
+    def give_failures(self, spec: spec_pb2.CustomJobSpec) -> None:
+        """Writes what was given into the spec, over what it says itself."""
+        if self.max_restarts is not None:
+            spec.fault_tolerance.max_worker_restarts = self.max_restarts
+        if self.restart_on_hang:
+            spec.fault_tolerance.hang_detection.action = spec_pb2.HANG_ACTION_RESTART
+        if self.hang_timeout_s is not None:
+            set_seconds(spec.fault_tolerance.hang_detection.timeout, self.hang_timeout_s)
+        if self.grace_s is not None:
+            set_seconds(spec.scheduling.grace_period, self.grace_s)
+
+
 @dataclass(frozen=True, slots=True)
-class RunRequest:
+class RunRequest(FailureOptions):
     """Options of ``run`` as the user gave them. Times in seconds; ``None`` leaves the choice to the defaults."""
 
     command: tuple[str, ...]
@@ -32,13 +55,9 @@ class RunRequest:
     processes_per_worker: int | None = None
     name: str = ""
     env: tuple[str, ...] = ()
-    max_restarts: int | None = None
     cpus: int = 0
     memory_mb: int = 0
-    grace_s: float | None = None
     workdir: str = ""
-    restart_on_hang: bool = False
-    hang_timeout_s: float | None = None
     terminal: bool = False
 
 
@@ -70,16 +89,9 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
         if count > 0
     ]
     spec = spec_pb2.CustomJobSpec(worker_pool_specs=pools, success_policy=spec_pb2.SUCCESS_POLICY_ALL)
-    if request.grace_s is not None:
-        set_seconds(spec.scheduling.grace_period, request.grace_s)
     # What runs at a prompt is restarted as often as its option says; a job file's job is retried beyond that.
     spec.fault_tolerance.max_job_retries = 0
-    if request.max_restarts is not None:
-        spec.fault_tolerance.max_worker_restarts = request.max_restarts
-    if request.restart_on_hang:
-        spec.fault_tolerance.hang_detection.action = spec_pb2.HANG_ACTION_RESTART
-    if request.hang_timeout_s is not None:
-        set_seconds(spec.fault_tolerance.hang_detection.timeout, request.hang_timeout_s)
+    request.give_failures(spec)
     if request.terminal:
         for pool in spec.worker_pool_specs:
             pool.process_spec.terminal = True
@@ -94,6 +106,10 @@ def check_words(command: Sequence[str], directory: str) -> None:
     if command[0].startswith("-"):
         fix = f"After -- goes the whole command: -- python train.py {command[0]} …"
         raise _invalid("COMMAND", f"{command[0]!r} is an option and no program.", fix)
+    variable, equals, _ = command[0].partition("=")
+    if equals and _NAME.fullmatch(variable) and not os.path.exists(os.path.join(directory, command[0])):
+        fix = f"Write it before the program: --env {shell_line(command[:1])} -- {shell_line(command[1:]) or '…'}"
+        raise _invalid("COMMAND", f"{command[0]!r:.80} sets a variable, which a shell would read.", fix)
     if len(command) == 1 and len(words) > 1 and not os.path.exists(os.path.join(directory, command[0])):
         fix = f"Leave out the quotes: holdfast run -- {command[0]}; or have a shell read it: -- bash -c '…'."
         raise _invalid("COMMAND", "it is one word with blanks in it, which no program is called.", fix)
@@ -142,6 +158,12 @@ def asked_environment(asked: Sequence[str], environ: Mapping[str, str]) -> dict[
         if purpose := purpose_of(name):
             raise _invalid("--env", f"{name} {purpose}; Holdfast sets it.", "Leave it out, or use another name.")
         if not equals:
+            if not _NAME.fullmatch(name):
+                found = re.fullmatch(rf"({_NAME.pattern})[:\s]\s*(.*)", name, re.DOTALL)
+                fix = (
+                    f"Write --env {shell_line([f'{found[1]}={found[2]}'])}." if found else "Write --env NAME=VALUE."
+                )
+                raise _invalid("--env", f"{name!r:.80} is no name of a variable.", fix)
             if name not in environ:
                 raise _invalid("--env", f"{name} is not set here.", f"Write --env {name}=VALUE.")
             value = environ[name]

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast._base.launcher import is_launcher
 from holdfast._base.secret_names import looks_secret
 from holdfast._sdk import json_view
-from holdfast.cli.submission.run_spec import asked_environment, check_words, launches_in_script, literal, name_of
+from holdfast.cli.submission.run_spec import (
+    FailureOptions,
+    asked_environment,
+    check_words,
+    launches_in_script,
+    literal,
+    name_of,
+)
 from holdfast.errors import InvalidInput, Violation
 from holdfast.spec.rules.notifications import HIDDEN
 from holdfast.v1 import job_pb2, spec_pb2
@@ -30,7 +37,7 @@ _ABSENT = "not set"
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(FailureOptions):
     """Changes of a rerun, as the user gave them; ``None`` and empty values leave the job as it was."""
 
     command: tuple[str, ...] = ()
@@ -41,6 +48,8 @@ class Changes:
     processes_per_worker: int | None = None
     cpus: int | None = None
     memory_mb: int | None = None
+    workdir: str | None = None
+    """An absolute path."""
 
 
 def again(job: job_pb2.CustomJob, changes: Changes, environ: Mapping[str, str]) -> job_pb2.CustomJob:
@@ -72,11 +81,14 @@ def again(job: job_pb2.CustomJob, changes: Changes, environ: Mapping[str, str]) 
         if kind is None:
             continue  # a role that is skipped
         task = getattr(pool, kind)
+        if changes.workdir is not None:
+            _give_directory(task, kind, changes.workdir, index)
         if changes.command:
             _give_command(task, kind, changes.command, index)
         for name, value in env.items():
             _give_variable(task, name, literal(value))
         _give_machine(pool, changes, task)
+    changes.give_failures(made.job_spec)
     if changes.replicas is not None:
         _give_replicas(made.job_spec, changes.replicas)
     return made
@@ -106,6 +118,14 @@ def _give_command(task: Task, kind: str, command: Sequence[str], index: int) -> 
         raise InvalidInput([Violation(path, problem, fix)], what="The command line")
     task.command[:] = map(literal, command)
     task.ClearField("args")
+
+
+def _give_directory(task: Task, kind: str, directory: str, index: int) -> None:
+    if not isinstance(task, spec_pb2.ProcessSpec):
+        path = f"jobSpec.workerPoolSpecs[{index}].{kind}"
+        problem = "only a command that runs on the hosts themselves has a working directory"
+        raise InvalidInput([Violation(path, problem, "leave out --workdir")], what="The command line")
+    task.working_directory = directory
 
 
 def _give_variable(task: Task, name: str, value: str) -> None:

@@ -1,4 +1,4 @@
-"""Names what a user's shell has set that a job won't find, where the program would miss it."""
+"""Notes on a job before it is sent: what the user's shell has that it won't find, and what may be meant otherwise."""
 
 from __future__ import annotations
 
@@ -11,11 +11,19 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast._base.launcher import is_login_shell
+from holdfast.cli.kit.shell_words import shell_line
+from holdfast.cli.submission.programs import program_of
 
 if TYPE_CHECKING:
     from holdfast.v1 import job_pb2
 
 _ENVIRONMENTS = ("VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+def notes(job: job_pb2.CustomJob, environ: Mapping[str, str], *, by_run: bool) -> list[str]:
+    """All that is said of a job before it is sent, whether it is kept then or only tried."""
+    directory = not_executable(job) if by_run else unsent_directory(job, os.getcwd())
+    return [*single_index(job.job_spec.scheduling.array), *directory, *unsent(job, environ, by_run=by_run)]
 
 
 def unsent(job: job_pb2.CustomJob, environ: Mapping[str, str], *, by_run: bool) -> list[str]:
@@ -46,6 +54,52 @@ def _notes(job: job_pb2.CustomJob, environ: Mapping[str, str], by_run: bool) -> 
         own = "PATH" not in sent and "/" not in program and os.path.exists(path)
         if active and own and not task.HasField("packaged_code"):
             yield f"{active} is set here and not sent: {program} is the hosts' own; to run yours, write {path}"
+
+
+def unsent_directory(job: job_pb2.CustomJob, cwd: str) -> list[str]:
+    """A note for each file of this directory that a job names by a relative path, and will look for elsewhere."""
+    found = []
+    for pool in job.job_spec.worker_pool_specs:
+        task = pool.process_spec
+        if task.working_directory or task.HasField("packaged_code"):
+            continue
+        words = [*task.command, *task.args]
+        # A program without a slash is looked for on the PATH.
+        named = [word for at, word in enumerate(words) if (at or "/" in word) and not word.startswith(("-", "/"))]
+        found += [word for word in named if os.path.isfile(os.path.join(cwd, word))][:1]
+    return [
+        f"{word} is in this directory, and submit does not carry your directory: set processSpec.workingDirectory, "
+        "or use holdfast run"
+        for word in dict.fromkeys(found)
+    ]
+
+
+def not_executable(job: job_pb2.CustomJob) -> list[str]:
+    """A note where the program is a file of this machine that has no permission to be run."""
+    for pool in job.job_spec.worker_pool_specs:
+        task = pool.process_spec
+        if task.HasField("packaged_code") or not task.command or "/" not in task.command[0]:
+            continue
+        program = task.command[0].replace("$$", "$")
+        with contextlib.suppress(OSError):
+            path = os.path.join(task.working_directory, program)
+            mode = os.stat(path).st_mode
+            if stat.S_ISREG(mode) and not mode & 0o111:
+                with open(path, errors="replace") as file:
+                    runs = program_of(program, file.readline(200)) or ["bash"]
+                return [
+                    f"{program} is not executable: {shell_line([*runs, program.removeprefix('./')])}, "
+                    f"or chmod +x {shell_line([program.removeprefix('./')])}"
+                ]
+    return []
+
+
+def single_index(array: str) -> list[str]:
+    """A note where an array is one number, which may have been meant as how many jobs there are."""
+    number = array.partition("%")[0]
+    if not number.isdecimal() or int(number) < 2:
+        return []
+    return [f"array {number} is the index {number} only; {number} jobs are 1-{number}"]
 
 
 def unsent_input(fd: int = 0) -> list[str]:

@@ -1,0 +1,46 @@
+"""The last line of a ``run`` that made an array."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import anyio
+import pytest
+
+from holdfast.cli.jobs.waiting import array_ended, summary
+from holdfast.v1 import job_pb2
+
+DONE, FAILED, CANCELLED = (
+    job_pb2.JOB_STATE_SUCCEEDED,
+    job_pb2.JOB_STATE_FAILED,
+    job_pb2.JOB_STATE_CANCELLED,
+)
+
+
+def element(index: int, state: job_pb2.JobState.ValueType) -> job_pb2.CustomJob:
+    job = job_pb2.CustomJob(id=f"a-{index}", state=state)
+    job.array.id, job.array.index = "a", index
+    return job
+
+
+def test_it_counts_and_names_those_that_did_not_succeed() -> None:
+    jobs = [element(index, FAILED if index in (4, 9, 17) else DONE) for index in range(1, 21)]
+    assert summary(jobs) == "17 succeeded, 3 failed: 4, 9, 17"
+    assert summary(jobs[:3]) == "3 succeeded"
+    assert summary([element(index, FAILED) for index in (5, 3, 4)]) == "0 succeeded, 3 failed: 3-5"
+    assert summary([element(1, CANCELLED), element(2, FAILED)]) == "0 succeeded; 1 cancelled: 1; 1 failed: 2"
+
+
+def test_it_comes_last_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    class Ended:
+        async def list_jobs(self, filter: str) -> AsyncGenerator[job_pb2.CustomJob]:
+            assert filter == "array=a"
+            yield element(1, DONE)
+            yield element(2, FAILED)
+
+    client: Any = Ended()
+    assert anyio.run(array_ended, client, element(1, DONE)) == 125
+    out, err = capfd.readouterr()
+    assert out.splitlines() == ["a-1  SUCCEEDED", "a-2  FAILED"]
+    assert err.splitlines()[-1] == "holdfast: 1 succeeded, 1 failed: 2"
