@@ -159,10 +159,11 @@ def asked_environment(asked: Sequence[str], environ: Mapping[str, str]) -> dict[
             raise _invalid("--env", f"{name} {purpose}; Holdfast sets it.", "Leave it out, or use another name.")
         if not equals:
             if not _NAME.fullmatch(name):
-                found = re.fullmatch(rf"({_NAME.pattern})[:\s]\s*(.*)", name, re.DOTALL)
-                fix = (
-                    f"Write --env {shell_line([f'{found[1]}={found[2]}'])}." if found else "Write --env NAME=VALUE."
-                )
+                begun = _NAME.match(name)
+                value = name[begun.end() :] if begun else ""
+                fix = "Write --env NAME=VALUE."
+                if begun and value[:1] in (":", " "):
+                    fix = f"Write --env {shell_line([f'{begun[0]}={value[1:].strip()}'])}."
                 raise _invalid("--env", f"{name!r:.80} is no name of a variable.", fix)
             if name not in environ:
                 raise _invalid("--env", f"{name} is not set here.", f"Write --env {name}=VALUE.")
