@@ -111,7 +111,7 @@ class StreamFilter:
 
     def feed(self, data: bytes) -> bytes:
         """Return the part of the chunk, and of those before it, that may be written now."""
-        text = self._kept + self._decoder.decode(data)
+        text = _REPEATED.sub("\x1b", self._kept + self._decoder.decode(data))
         self._kept = ""
         parts: list[str] = []
         at = 0
@@ -147,6 +147,8 @@ class StreamFilter:
         return sequence if not self._plain and _IN_LINE.fullmatch(sequence) else ""
 
 
+_REPEATED = re.compile("\x1b{2,}")
+"""Of escapes in a row only the last can open a sequence."""
 _OPENERS = "\x1b\x90\x98\x9b\x9d\x9e\x9f"
 _ACTIVE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufeff\uffa0"
