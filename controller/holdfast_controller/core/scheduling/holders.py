@@ -49,13 +49,18 @@ def _holders(job: Job, queue_view: QueueView) -> tuple[str, ...]:
 
 
 def held_by(job: Job, queue_view: QueueView) -> str:
-    """Such as "; the GPUs are held by a-1, b-2, c-3 and 2 more"; empty where no job holds what it lacks."""
+    """Such as "; the GPUs are held by a-1, b-2, c-3 and 2 more"; empty where no job holds what it lacks.
+
+    Where no end of theirs would be enough by all that is known, that is said too.
+    """
     names = holders(job, queue_view)
     if not names:
         return ""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     what = "the GPUs are" if job.gang.gpus else "the hosts' room is"
-    return f"; {what} held by {', '.join(names[:MOST_NAMED])}{more}"
+    unknown = queue_view.now is not None and queue_view.head is job and job.id not in queue_view.starts
+    when = ", and when it can start is not known" if unknown else ""
+    return f"; {what} held by {', '.join(names[:MOST_NAMED])}{more}{when}"
 
 
 def own_to_end(job: Job, queue_view: QueueView) -> str:
