@@ -6,7 +6,7 @@ import dataclasses
 
 from tests.scenarios.lifecycle.situations import summary
 from tests.scenarios.queue_stories import cpu, policies
-from tests.scenarios.world import World, gang
+from tests.scenarios.world import World, gang, inventory
 
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
@@ -35,6 +35,17 @@ def test_jobs_without_gpus_hold_nothing_of_what_lacks() -> None:
     world.submit("reader", cpu(cpus=1), owner="bob")
     world.submit("a", gang(1))
     assert summary(world).health.endswith("; the GPUs are held by b")
+
+
+def test_only_gpus_of_the_model_that_it_asks_for_count() -> None:
+    world = World()
+    for name, model in (("h", "NVIDIA H100"), ("a", "NVIDIA A100")):
+        world.join(name, inventory(4, model=model, name=name))
+    for name, model in (("on-h", "NVIDIA_H100"), ("on-a", "NVIDIA_A100"), ("a", "NVIDIA_A100")):
+        made = gang(1)
+        pools = tuple(dataclasses.replace(pool, gpu_type=model) for pool in made.pools)
+        world.submit(name, dataclasses.replace(made, pools=pools), owner="ann" if name == "a" else "bob")
+    assert summary(world).health.endswith("; the GPUs are held by on-a")
 
 
 def test_a_job_that_asks_for_cores_names_those_that_hold_room() -> None:
