@@ -6,9 +6,16 @@ import dataclasses
 
 from tests.scenarios.lifecycle.situations import summary
 from tests.scenarios.queue_stories import cpu, policies
-from tests.scenarios.world import World, gang
+from tests.scenarios.world import World, gang, inventory
 
 from holdfast_controller.core.model.accounts.quota import Quota
+from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.scheduling.holders import held_by
+from holdfast_controller.core.scheduling.pending_reason import QueueView
+
+
+def view(world: World) -> QueueView:
+    return world.reactor.queue_view(Now(Mono(world.mono), Wall(world.wall)))
 
 
 def test_a_job_names_those_that_hold_its_gpus_the_largest_first_and_three_at_most() -> None:
@@ -28,6 +35,17 @@ def test_jobs_without_gpus_hold_nothing_of_what_lacks() -> None:
     world.submit("reader", cpu(cpus=1), owner="bob")
     world.submit("a", gang(1))
     assert summary(world).health.endswith("; the GPUs are held by b")
+
+
+def test_only_gpus_of_the_model_that_it_asks_for_count() -> None:
+    world = World()
+    for name, model in (("h", "NVIDIA H100"), ("a", "NVIDIA A100")):
+        world.join(name, inventory(4, model=model, name=name))
+    for name, model in (("on-h", "NVIDIA_H100"), ("on-a", "NVIDIA_A100"), ("a", "NVIDIA_A100")):
+        made = gang(1)
+        pools = tuple(dataclasses.replace(pool, gpu_type=model) for pool in made.pools)
+        world.submit(name, dataclasses.replace(made, pools=pools), owner="ann" if name == "a" else "bob")
+    assert summary(world).health.endswith("; the GPUs are held by on-a")
 
 
 def test_a_job_that_asks_for_cores_names_those_that_hold_room() -> None:
@@ -64,6 +82,17 @@ def test_fewer_gpus_are_proposed_where_they_are_free() -> None:
     world.submit("b", gang(2, gpus=3), owner="bob")
     world.submit("a", gang(2, max_wait_s=0.0))
     assert "; with --gpus 1 it would fit now; end it" in summary(world).advice
+
+
+def test_where_no_end_is_known_that_makes_room_this_is_said() -> None:
+    world = World(hosts=2)
+    world.submit("b", gang(1), owner="bob")
+    world.submit("a", gang(2, max_wait_s=0.0))
+    job = world.cluster.jobs["a"]
+    assert held_by(job, view(world)) == "; the GPUs are held by b"
+    world.cordon("host-1")
+    world.wait(2)
+    assert held_by(job, view(world)) == ("; the GPUs are held by b, and when it can start is not known")
 
 
 def test_over_its_quota_a_job_waits_for_no_holder() -> None:

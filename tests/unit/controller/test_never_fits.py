@@ -6,7 +6,8 @@ import dataclasses
 import re
 
 import pytest
-from tests.unit.controller.test_placement import TASK, host
+from tests.unit.controller.examples import host
+from tests.unit.controller.test_placement import TASK
 
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.host import Allocation, Host
@@ -16,7 +17,7 @@ from holdfast_controller.core.scheduling.never_fits import LESS, never_fits
 def full(name: str, gpus: int) -> Host:
     made = host(name, gpus=gpus)
     uuids = tuple(gpu.uuid for gpu in made.inventory.gpus)
-    made.allocations["b/w"] = Allocation(uuids, 0, 0)
+    made.allocations["b/w"] = Allocation(0, 0, uuids)
     return made
 
 

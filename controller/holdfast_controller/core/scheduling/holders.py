@@ -9,7 +9,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast_controller.core.model.hosts.capacity import capacity_of, model_matches
+from holdfast_controller.core.model.hosts.capacity import model_matches
+from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_job
 
@@ -19,43 +20,58 @@ if TYPE_CHECKING:
 MOST_NAMED = 3
 MOST_SHAPES = 50
 """Kinds of jobs of which one view of the queue finds out the holders: each is a plan over all hosts."""
-MOST_TRIED = 20
+MOST_TRIED = 8
 """Jobs of the same owner of which it is found out whether the end of one is enough."""
 
 
 def holders(job: Job, queue_view: QueueView) -> tuple[str, ...]:
     """The jobs that hold what a job lacks on hosts that it may have, those with most GPUs first; empty for no lack."""
-    if not job.places and (known := queue_view.holders.get(job.gang.shape)) is not None:
-        return known
-    found: tuple[str, ...] = ()
-    if len(queue_view.holders) < MOST_SHAPES and queue_view.lack_of_room(job):
-        found = _holders(job, queue_view)
-    if not job.places:
-        queue_view.holders[job.gang.shape] = found
-    return found
+    known, shape = queue_view.holders, job.gang.shape
+    if job.places or shape not in known:
+        found: tuple[str, ...] = ()
+        if len(known) < MOST_SHAPES and queue_view.lack_of_room(job):
+            found = _holders(job, queue_view)
+        if job.places:
+            return tuple(name for name in found if name != job.id)
+        known[shape] = found
+    return known[shape]
 
 
 def _holders(job: Job, queue_view: QueueView) -> tuple[str, ...]:
-    models = {pool.gpu_type for pool in job.gang.pools if pool.gpus}
+    """The jobs on its hosts that hold GPUs of its models, or anything where it asks for none."""
+    known, models = queue_view.holders, {pool.gpu_type for pool in job.gang.pools if pool.gpus}
+    kind = f"of {' '.join(sorted(models))} {len(models)}" if job.gang.anywhere else ""
+    if kind in known:
+        return known[kind]
     held = Counter[str]()
     for host in may_have(job.gang, queue_view.schedulable_hosts):
-        wanted = {gpu.uuid for gpu in host.inventory.gpus if any(model_matches(m, gpu.model) for m in models)}
+        unwanted = set[str]()
+        if "" not in models:
+            gpus = host.inventory.gpus
+            unwanted = {gpu.uuid for gpu in gpus if not any(model_matches(model, gpu.model) for model in models)}
         for key, share in host.allocations.items():
-            gpus = len(wanted.intersection(share.gpus))
-            if gpus or not models:
-                held[key.rpartition("/")[0]] += gpus
-    del held[job.id]
-    return tuple(sorted(held, key=lambda name: (-held[name], name)))
+            count = len(share.gpus) if not unwanted else sum(gpu not in unwanted for gpu in share.gpus)
+            if count or not models:
+                held[key.rpartition("/")[0]] += count
+    found = tuple(sorted(held, key=lambda name: (-held[name], name)))
+    if kind:
+        known[kind] = found
+    return found
 
 
 def held_by(job: Job, queue_view: QueueView) -> str:
-    """Such as "; the GPUs are held by a-1, b-2, c-3 and 2 more"; empty where no job holds what it lacks."""
+    """Such as "; the GPUs are held by a-1, b-2, c-3 and 2 more"; empty where no job holds what it lacks.
+
+    Where no end of theirs would be enough by all that is known, that is said too.
+    """
     names = holders(job, queue_view)
     if not names:
         return ""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     what = "the GPUs are" if job.gang.gpus else "the hosts' room is"
-    return f"; {what} held by {', '.join(names[:MOST_NAMED])}{more}"
+    unknown = queue_view.now is not None and queue_view.head is job and job.id not in queue_view.starts
+    when = ", and when it can start is not known" if unknown else ""
+    return f"; {what} held by {', '.join(names[:MOST_NAMED])}{more}{when}"
 
 
 def own_to_end(job: Job, queue_view: QueueView) -> str:
@@ -64,18 +80,16 @@ def own_to_end(job: Job, queue_view: QueueView) -> str:
         return ""
     jobs = queue_view.cluster.jobs
     held = [jobs[name] for name in holders(job, queue_view) if name in jobs]
-    own = [each.id for each in held if (each.owner, each.gang.project) == (job.owner, job.gang.project)]
-    return next((name for name in own[:MOST_TRIED] if _fits_without(job, name, queue_view)), "")
+    own = [each for each in held if (each.owner, each.gang.project) == (job.owner, job.gang.project)]
+    return next((each.id for each in own[:MOST_TRIED] if _fits_without(job, each, queue_view)), "")
 
 
-def _fits_without(job: Job, name: str, queue_view: QueueView) -> bool:
-    keys = frozenset(key for host in queue_view.schedulable_hosts for key in host.allocations if _is_of(key, name))
-    hosts = queue_view.schedulable_hosts
-    return isinstance(plan_job(job, hosts, lambda host, own: capacity_of(host, own | keys)), Plan)
-
-
-def _is_of(key: str, name: str) -> bool:
-    return key.rpartition("/")[0] == name
+def _fits_without(job: Job, other: Job, queue_view: QueueView) -> bool:
+    keys = frozenset(place_key(other.id, index) for index in range(len(other.places)))
+    free, hosts = queue_view.cluster.free_capacity, queue_view.schedulable_hosts
+    theirs = {place.host for place in other.places}
+    found = plan_job(job, hosts, lambda host, own: free.without(host, own | keys if host.name in theirs else own))
+    return isinstance(found, Plan)
 
 
 def fewer_gpus(job: Job, queue_view: QueueView) -> int:
@@ -85,7 +99,7 @@ def fewer_gpus(job: Job, queue_view: QueueView) -> int:
     if queue_view.head is not job or len({(pool.gpus, pool.gpu_type) for pool in pools}) != 1:
         return 0
     hosts = may_have(gang, queue_view.schedulable_hosts)
-    free = max((capacity_of(host).matching(pools[0]) for host in hosts), default=0)
+    free = max((queue_view.cluster.free_capacity.capacity_of(host).matching(pools[0]) for host in hosts), default=0)
     for gpus in range(min(free, pools[0].gpus - 1), 0, -1):
         smaller = replace(job, gang=replace(gang, pools=tuple(replace(pool, gpus=gpus) for pool in pools)))
         if isinstance(plan_job(smaller, hosts, queue_view.cluster.free_capacity.without), Plan):

@@ -58,7 +58,7 @@ class QueueView:
         self.now, self.loan_s, self.backfill = now, loan_s, backfill
         """Without a time no start is projected."""
         self.holders: dict[str, tuple[str, ...]] = {}
-        """By shape: the jobs that hold what such a job lacks, as far as it was asked."""
+        """By shape, or by GPU models: the jobs that hold what such a job lacks, as far as it was asked."""
         self._reasons: dict[str, Pending] = {}
         self._firsts: dict[str, str] = {}
 
