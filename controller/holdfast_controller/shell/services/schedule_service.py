@@ -5,6 +5,7 @@ from __future__ import annotations
 from google.protobuf import json_format
 
 from holdfast import spec
+from holdfast._base.secret_names import hide_secrets
 from holdfast.v1 import job_pb2, schedule_pb2, schedule_pb2_grpc, spec_pb2
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.model.schedules import JobPlan, Overlap, Schedule, Template
@@ -72,7 +73,12 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
         self, request: schedule_pb2.ListSchedulesRequest, context: Context
     ) -> schedule_pb2.ListSchedulesResponse:
         keys = self._keys(context, self._driver.cluster.schedules, request.project, request.name)
-        found, more = await paged(keys, request, lambda key: self._schedule(key, job=bool(request.name)))
+        viewer = caller_name(context) if request.name else None
+
+        def picture(key: str) -> schedule_pb2.Schedule | None:
+            return self._schedule(key, viewer)
+
+        found, more = await paged(keys, request, picture)
         await self._driver.settled()
         return schedule_pb2.ListSchedulesResponse(schedules=found, next_page_token=more)
 
@@ -134,9 +140,11 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
             for number in (sorted(templates[key].versions) if request.name else (templates[key].newest,))
         ]
 
+        viewer = caller_name(context) if request.name else None
+
         def picture(each: str) -> schedule_pb2.Template | None:
             key, _, number = each.partition("@")
-            return self._template(key, int(number), job=bool(request.name))
+            return self._template(key, int(number), viewer)
 
         found, more = await paged(versions, request, picture)
         await self._driver.settled()
@@ -162,7 +170,8 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
             if sees(each.project) and project in ("", each.project) and name in ("", each.name)
         )
 
-    def _schedule(self, key: str, *, job: bool = False) -> schedule_pb2.Schedule | None:
+    def _schedule(self, key: str, viewer: str | None = None) -> schedule_pb2.Schedule | None:
+        """The schedule; for a viewer with its job."""
         schedule = self._driver.cluster.schedules.get(key)
         if schedule is None:
             return None
@@ -184,7 +193,7 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
         )
         if schedule.deadline_s:
             shown.starting_deadline.FromNanoseconds(round(schedule.deadline_s * 1e9))
-        if job:
+        if viewer is not None:
             plan = schedule.plan
             stored = json_format.Parse(plan.spec_json, spec_pb2.CustomJobSpec())
             shown.job.CopyFrom(
@@ -196,9 +205,12 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
                     job_spec=stored,
                 )
             )
+            if viewer != schedule.owner:
+                hide_secrets(shown.job.job_spec)
         return shown
 
-    def _template(self, key: str, number: int, *, job: bool = False) -> schedule_pb2.Template | None:
+    def _template(self, key: str, number: int, viewer: str | None = None) -> schedule_pb2.Template | None:
+        """A version of a template; for a viewer with its job."""
         template = self._driver.cluster.templates.get(key)
         version = template.versions.get(number) if template is not None else None
         if template is None or version is None:
@@ -211,7 +223,9 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
             updated_by=version.by,
             update_time=timestamp(version.at),
         )
-        if job:
+        if viewer is not None:
             shown.job.CopyFrom(read(version.job_json, template.project))
-            shown.job.job_spec.CopyFrom(without_secrets(shown.job.job_spec))
+            without_secrets(shown.job.job_spec)
+            if viewer not in (template.owner, version.by):
+                hide_secrets(shown.job.job_spec)
         return shown
