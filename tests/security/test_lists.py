@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, Controller, job
 from tests.integration.controller.conftest import certificates, config, controller
-from tests.support.stubs import access_stub, host_stub, job_stub
+from tests.support.stubs import access_stub, host_stub, job_stub, schedule_stub
 
-from holdfast.v1 import access_pb2, host_pb2, job_pb2, spec_pb2
+from holdfast._daemon.loop_watch import STALL_S, LoopWatch, Stall
+from holdfast.v1 import access_pb2, host_pb2, job_pb2, schedule_pb2, spec_pb2
 from holdfast_controller.shell.calls import slices
 from holdfast_controller.shell.calls.slices import Page, Turns, paged
 
@@ -54,6 +55,28 @@ async def test_a_page_of_large_jobs_ends_early_and_the_next_one_goes_on(controll
     # A page with as many as were asked for has no other before it.
     whole = await jobs.ListJobs(job_pb2.ListJobsRequest(page_size=2, newest=True), timeout=WITHIN_S)
     assert [one.id for one in whole.jobs] == made[-2:] and not whole.next_page_token
+
+
+async def test_the_largest_template_and_schedule_hold_up_nobody(controller: Controller) -> None:
+    plans = schedule_stub(controller.channel("user/ann"))
+    large = job("large")
+    large.job_spec.worker_pool_specs[0].process_spec.args.extend([""] * 62_000)
+    stalls: list[Stall] = []
+    watch = LoopWatch(stalls.append)
+    watch.start()
+    try:
+        template = schedule_pb2.CreateTemplateRequest(name="t", job=large)
+        await plans.CreateTemplate(template, timeout=WITHIN_S)
+        schedule = schedule_pb2.CreateScheduleRequest(name="s", cron="@daily", job=large)
+        await plans.CreateSchedule(schedule, timeout=WITHIN_S)
+        for _ in range(3):
+            templates = await plans.ListTemplates(schedule_pb2.ListTemplatesRequest(name="t"), timeout=WITHIN_S)
+            schedules = await plans.ListSchedules(schedule_pb2.ListSchedulesRequest(name="s"), timeout=WITHIN_S)
+    finally:
+        watch.stop()
+    shown = [templates.templates[0].job, schedules.schedules[0].job]
+    assert [len(each.job_spec.worker_pool_specs[0].process_spec.args) for each in shown] == [62_000] * 2
+    assert [stall for stall in stalls if stall.cpu_s > STALL_S] == []
 
 
 async def test_hosts_and_users_come_in_pages_where_a_size_is_asked_for(controller: Controller) -> None:

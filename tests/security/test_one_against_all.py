@@ -23,6 +23,7 @@ from holdfast_controller.shell.calls.caller_limits import ConcurrencyLimits
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.main import grpc_server
 from holdfast_controller.shell.services import host_pictures, host_service, transfers
+from holdfast_controller.shell.services.reading import WINDOW_BYTES, End, Reading
 
 __all__ = ["certificates", "config", "controller", "jobs"]
 pytestmark = pytest.mark.anyio
@@ -147,16 +148,16 @@ async def test_a_host_reads_no_other_hosts_order_and_answers_none(controller: Co
 
 
 async def test_a_host_that_sends_more_than_it_was_asked_for_is_not_listened_to() -> None:
-    line, reading = transfers._Line(), transfers.Reading(1, "host-0")
+    line, reading = transfers._Line(), Reading(1, "host-0")
     line.readings[1] = reading
-    for size in (transfers.WINDOW_BYTES - 1, transfers.WINDOW_BYTES, 1, 1):
+    for size in (WINDOW_BYTES - 1, WINDOW_BYTES, 1, 1):
         transfers._take(line, agent_pb2.TransferChunk(id=1, data=b"x" * size))
     kept = [reading.items.get_nowait() for _ in range(reading.items.qsize())]
     assert [len(chunk.data) for chunk in kept[:-1] if isinstance(chunk, agent_pb2.TransferChunk)] == [
-        transfers.WINDOW_BYTES - 1,
-        transfers.WINDOW_BYTES,
+        WINDOW_BYTES - 1,
+        WINDOW_BYTES,
     ]
-    assert kept[-1] == transfers.End("host-0 sends more than it was asked for")
+    assert kept[-1] == End("host-0 sends more than it was asked for")
     assert line.readings == {}
     told = line.orders.get_nowait()
     assert told is not None and told.close.id == 1
@@ -198,7 +199,7 @@ async def test_one_user_s_followers_leave_readings_of_a_host_to_others(monkeypat
     served = transfers.Transfers()
     served._lines["host-0"] = transfers._Line()
 
-    def opened(reader: str) -> transfers.Reading | None:
+    def opened(reader: str) -> Reading | None:
         return served.open("host-0", agent_pb2.OpenLog(), reader)
 
     mine = [opened("ann") for _ in range(3)]

@@ -67,6 +67,14 @@ def test_lines_with_a_text_are_found_on_the_hosts_in_all_of_the_output(cluster: 
     assert cluster.holdfast("logs", job_id, "--grep", "step 4999").stdout == ""
 
 
+def test_a_text_that_is_in_every_short_line_is_found_to_the_end(cluster: DevCluster) -> None:
+    job_id = cluster.detach("--", "sh", "-c", "yes a | head -c 1000000; echo a last one")
+    cluster.reach(job_id, "SUCCEEDED")
+    found = cluster.holdfast("logs", job_id, "--grep", "a")
+    assert not found.stderr
+    assert found.stdout == "a\n" * 500_000 + "a last one\n"
+
+
 def test_output_is_whole_though_the_controller_was_killed(cluster: DevCluster) -> None:
     with cluster.typing("run", "--", sys.executable, "-c", COUNTS) as typed:
         until(lambda: b"step 10\n" in typed.out.read_bytes(), what="for the first steps")

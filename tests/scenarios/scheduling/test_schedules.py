@@ -12,6 +12,7 @@ from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.schedules import JobPlan, Overlap
+from holdfast_controller.core.scheduling import templates
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.access_commands import RoleAsked, UserRemovalAsked
 from holdfast_controller.core.step.schedule_commands import (
@@ -19,6 +20,7 @@ from holdfast_controller.core.step.schedule_commands import (
     SchedulePauseAsked,
     ScheduleRemovalAsked,
     TemplateAsked,
+    TemplateRemovalAsked,
 )
 from holdfast_controller.core.step.step import Policies
 
@@ -198,3 +200,20 @@ def test_templates_have_versions_that_never_change_and_belong_to_who_made_them()
     template = on.cluster.templates["default/train"]
     assert {number: each.job_json for number, each in template.versions.items()} == {1: "{}", 2: '{"a": 1}'}
     assert "The template train is bob's" in refusal(on, TemplateAsked(7, "eve", "default", "train", "{}"))
+
+
+def test_all_templates_of_one_user_together_have_a_bound() -> None:
+    on = world()
+    on.step(RoleAsked(7, "ann", "bob", "default", Role.USER))
+    text = "x" * (templates.MOST_CHARS - 3)
+    fit = templates.MOST_BYTES // (len(text) + 3 + templates.VERSION_BYTES)
+    for number in range(fit):
+        on.step(TemplateAsked(7, "bob", "default", f"t{number // 15}", f'"{text}"{number % 10}'))
+    assert templates.bytes_of(on.cluster, "bob") <= templates.MOST_BYTES
+    said = refusal(on, TemplateAsked(7, "bob", "default", "more", text))
+    assert "job: the templates of bob together" in said and "holdfast template remove" in said
+    assert "of bob" in refusal(on, TemplateAsked(7, "ann", "default", "t0", text)), "whoever adds to them"
+    on.step(TemplateAsked(7, "ann", "default", "hers", text))
+    on.step(TemplateRemovalAsked(7, "bob", "default", "t0"))
+    on.step(TemplateAsked(7, "bob", "default", "more", text))
+    assert on.cluster.templates["default/more"].newest == 1

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast_agent.shell.output.line_search import LONGEST, PIECE_BYTES, Found, LineSearch, SearchedLog
+from holdfast_agent.shell.output.line_search import (
+    LONGEST,
+    PIECE_BYTES,
+    PIECE_LINES,
+    Found,
+    LineSearch,
+    SearchedLog,
+)
 from holdfast_agent.shell.output.log_reader import LogFile, Wanted
+from holdfast_controller.shell.calls.bounds import ITEMS
 
 
 def lines_of(found: list[Found]) -> list[tuple[int, bytes]]:
@@ -63,6 +71,13 @@ def test_many_matches_come_in_chunks_of_bounded_size() -> None:
     found = LineSearch("needle").feed(0, b"".join(lines))
     assert [line for _, line in lines_of(found)] == lines
     assert max(len(each.data) for each in found) <= PIECE_BYTES + LONGEST
+
+
+def test_short_lines_come_in_pieces_that_a_controller_takes() -> None:
+    data = b"a\n" * 100_000
+    found = LineSearch("a").feed(0, data)
+    assert b"".join(each.data for each in found) == data
+    assert max(len(each.offsets) for each in found) == PIECE_LINES <= ITEMS
 
 
 @pytest.mark.parametrize("end", [None, 8, 0])

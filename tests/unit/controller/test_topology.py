@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hosts.capacity import capacity_of
 from holdfast_controller.core.model.hosts.host import Allocation, Host, Place
 from holdfast_controller.core.model.locality import Locality, Segments
+from holdfast_controller.core.scheduling import topology
 from holdfast_controller.core.scheduling.placement import Plan, Wait, plan, plan_on
 
 TASK = Task(("x",))
@@ -204,3 +206,37 @@ def test_what_is_required_is_said_where_it_lacks() -> None:
 )
 def test_a_host_without_a_label_is_in_no_domain_from_there_on(labels: dict[str, str], domain: Any) -> None:
     assert Locality(LEVELS, "rack").domain_of(labels, 2) == domain
+
+
+def domain_for(need: int, all_need: int, left: dict[Any, int], bound: set[Any] | None) -> Any:
+    """The rule, as it is said: the smallest with room for all that are left to deal out, else the largest."""
+    open_ = {domain: room for domain, room in left.items() if room >= need and (bound is None or {domain} == bound)}
+    for_all = [domain for domain, room in open_.items() if room >= all_need]
+    return min(for_all or open_, key=lambda domain: (open_[domain] * (1 if for_all else -1), domain), default=None)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_segments_are_dealt_out_by_the_rule_whatever_was_dealt_out_before(seed: int) -> None:
+    dice = random.Random(seed)
+    domains = [(f"p{number % 3}", f"r{number}") for number in range(dice.randint(0, 6))]
+    room: dict[Any, int] = {domain: dice.randint(0, 12) for domain in domains}
+    groups = [topology._Group(each, [topology._Leaf(each, room[each])]) for each in domains]
+    left = topology._Left(groups)
+    needs = [dice.randint(0, 4) for _ in range(dice.randint(1, 12))]
+    for at, need in enumerate(needs):
+        bound = {dice.choice([*domains, ("p9",)]) for _ in range(2)} if dice.random() < 0.2 else None
+        found = left.domain_for(need, sum(needs[at:]), bound)
+        assert found == domain_for(need, sum(needs[at:]), room, bound)
+        if found is not None:
+            left.take(found, need)
+            room[found] -= need
+
+
+def test_a_segment_for_each_of_many_workers_takes_little_longer_than_none() -> None:
+    hosts, spent = racks(2_000, 1), []
+    for segments in (None, Segments(1, "rack")):
+        asked = gang(2_000, Locality(LEVELS, "pod", segments=segments))
+        began = time.process_time()
+        assert isinstance(plan(asked, hosts), Plan)
+        spent.append(time.process_time() - began)
+    assert spent[1] < 8 * spent[0], spent

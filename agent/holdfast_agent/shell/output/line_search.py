@@ -6,13 +6,16 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from holdfast_agent.shell.output.log_reader import SCAN_BYTES, LogFile
+from holdfast_agent.shell.output.log_reader import LogFile
 
 LONGEST = 64 << 10
 """Longer lines count as several: the output of a progress bar may have no line end at all."""
-PIECE_BYTES = 128 << 10
-READ_FOR_S = 0.5
-"""One call looks for a match for so long."""
+PIECE_BYTES, PIECE_LINES = 128 << 10, 1_000
+"""The most of one piece: a controller refuses a message with more lines."""
+BLOCK_BYTES = 64 << 10
+"""Read at a time: a line in two letters costs so much time that more would hold up other readers."""
+READ_FOR_S = 0.1
+"""One call looks for a match for so long, so that those who wait for it wait no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class LineSearch:
             lines.append(line if line.endswith(b"\n") else line + b"\n")
             size += len(line)
             hit = text.find(self._needle, end)
-            if size >= PIECE_BYTES or hit < 0:
+            if size >= PIECE_BYTES or len(lines) >= PIECE_LINES or hit < 0:
                 found.append(Found(offsets, b"".join(lines)))
                 offsets, lines, size = [], [], 0
         return found
@@ -90,11 +93,11 @@ class SearchedLog:
         return self._file.position
 
     def read(self) -> Found | None:
-        """The next lines; None where none was found within half a second, or up to the present end."""
+        """The next lines; None where none was found within a moment, or up to the present end."""
         began = time.monotonic()
         self.more = True
         while not self._found and time.monotonic() < began + READ_FOR_S:
-            offset, data = self._file.read(SCAN_BYTES)
+            offset, data = self._file.read(BLOCK_BYTES)
             if not data:
                 self.more = False
                 break

@@ -14,7 +14,7 @@ from holdfast.v1 import agent_pb2, job_pb2
 from holdfast_agent.core.launch.environment import HostFacts, log_paths, output_directory
 from holdfast_agent.shell.base.abandonable import Late, Threads
 from holdfast_agent.shell.base.inotify import FileWatch
-from holdfast_agent.shell.output.archive_reader import NoArchive, archived_stream
+from holdfast_agent.shell.output.archive_reader import ArchivedStream, NoArchive, archived_stream
 from holdfast_agent.shell.output.line_search import Found, LineSearch, SearchedLog
 from holdfast_agent.shell.output.log_reader import LogFile, Wanted
 from holdfast_agent.shell.session.assignment_checks import is_worker
@@ -25,7 +25,7 @@ READS_MOST, READS_OF_ONE_JOB = 16, 2
 """Reads at a time: those of one job's files, which its ranks can make as slow as they like, hold up no other job's."""
 READ_S = 20.0
 SEARCH_S = 120.0
-"""A search ends when reading has taken so long."""
+"""A search ends when reading and searching have taken so long."""
 COALESCE_S = 0.02
 """A rank that prints often costs one message for this time, not one per line."""
 LOOK_AGAIN_S = 1.0
@@ -114,22 +114,42 @@ class OutputReader:
             user = await self._threads.call(asked.job_id, READ_S, self._accounts.look_up, asked.run_as)
             opened = archived_stream(base, asked.job_id, asked.generation, name, _wanted(asked), user)
             async with opened as archived:
-                search = _search(asked) if asked.contains else None
-                offset, data = await archived.piece()
-                while data:
-                    if search is None:
-                        await reading.send(data, offset)
-                    else:
-                        await self._send_lines(search.feed(offset, data), reading)
-                    offset, data = await archived.piece()
-                await self._send_lines(search.finish() if search else (), reading)
+                far = await self._send_archived(asked, archived, reading)
         except Late:
-            return ended(f"{self._facts.name}: the account was not found out within {READ_S:g} s; try again later.")
+            return ended(
+                f"{self._facts.name}: no thread could read for the job within {READ_S:g} s; try again later."
+            )
         except (NoAccount, NoArchive) as problem:
             return ended(f"{self._facts.name}: {problem}." if str(problem) else "", missing=not str(problem))
-        end = ended()
+        end = ended(far)
         end.archived.FromMilliseconds(archived.changed_ms)
         return end
+
+    async def _send_archived(self, asked: agent_pb2.OpenLog, archived: ArchivedStream, reading: Reading) -> str:
+        """Send all of it, or the lines that are looked for, in bounded time; a sentence where that was not enough."""
+        if not asked.contains:
+            while (piece := await archived.piece())[1]:
+                await reading.send(piece[1], piece[0])
+            return ""
+        search, left_s, end = _search(asked), SEARCH_S, asked.offset
+        while left_s > 0:
+            began = anyio.current_time()
+            offset, data = 0, b""
+            with anyio.move_on_after(left_s) as looked:
+                offset, data = await archived.piece()
+            if looked.cancelled_caught:
+                break
+            found = await self._threads.call(asked.job_id, READ_S, _searched, search, offset, data)
+            left_s -= anyio.current_time() - began
+            await self._send_lines(found, reading)
+            if not data:
+                return ""
+            end = offset + len(data)
+        return self._far(end)
+
+    def _far(self, position: int) -> str:
+        far = f"{self._facts.name}: searched for {SEARCH_S:g} s, up to byte {position}"
+        return f"{far}; search from there, or with --since."
 
     async def _open(self, asked: agent_pb2.OpenLog, reading: Reading, key: WorkerId, path: str) -> LogFile | None:
         """The file, waited for where it is followed and may still come."""
@@ -176,8 +196,7 @@ class OutputReader:
                 return ended()
             elif not log.more:
                 await reading.wait(LOOK_AGAIN_S)
-        far = f"{self._facts.name}: searched for {SEARCH_S:g} s, up to byte {log.position}"
-        return ended(f"{far}; search from there, or with --since.")
+        return ended(self._far(log.position))
 
     async def _send_lines(self, found: Iterable[Found], reading: Reading) -> None:
         for each in found:
@@ -195,6 +214,11 @@ def _wanted(asked: agent_pb2.OpenLog) -> Wanted:
 
 def _search(asked: agent_pb2.OpenLog) -> LineSearch:
     return LineSearch(asked.contains, ignore_case=asked.ignore_case)
+
+
+def _searched(search: LineSearch, offset: int, data: bytes) -> list[Found]:
+    """Lines of the next piece, or of the end where it has no bytes."""
+    return search.feed(offset, data) if data else search.finish()
 
 
 def ended(problem: str = "", *, missing: bool = False) -> agent_pb2.TransferEnd:

@@ -108,12 +108,12 @@ def plan_on(
 
 
 def _place_parts(gang: Gang, parts: list[topology.Part], kept: Mapping[int, Place]) -> dict[int, Place] | None:
-    places = dict(kept)
+    places, used = dict(kept), _used(kept)
     for part in parts:
-        found = _place(gang, part.members, part.capacities, places)
+        found = _place(gang, part.members, part.capacities, used, len(places))
         if isinstance(found, Wait):
             return None
-        places = found
+        places.update(found)
     return places
 
 
@@ -122,17 +122,28 @@ def plan_in(gang: Gang, capacities: list[HostCapacity], kept: Mapping[int, Place
     if not capacities:
         return Wait("no host takes work at present")
     places = kept or {}
-    found = _place(gang, [member for member in gang.members if member.index not in places], capacities, places)
-    return found if isinstance(found, Wait) else Plan(tuple(found[member.index] for member in gang.members))
+    missing = [member for member in gang.members if member.index not in places]
+    found = _place(gang, missing, capacities, _used(places), len(places))
+    if isinstance(found, Wait):
+        return found
+    found.update(places)
+    return Plan(tuple(found[member.index] for member in gang.members))
+
+
+def _used(places: Mapping[int, Place]) -> Counter[str]:
+    """The gang's workers on each host."""
+    return Counter(place.host for place in places.values())
 
 
 def _place(
-    gang: Gang, missing: Iterable[Member], capacities: list[HostCapacity], kept: Mapping[int, Place]
+    gang: Gang, missing: Iterable[Member], capacities: list[HostCapacity], used: Counter[str], placed: int
 ) -> dict[int, Place] | Wait:
-    """Places for the missing workers, and those that are kept. The choosiest and largest workers choose first."""
+    """Places for the missing workers, beside so many that have one. The choosiest and largest choose first.
+
+    ``used`` has the gang's workers on each host, and counts these too.
+    """
     capacities, changed = capacities.copy(), set[int]()
-    places: dict[int, Place] = dict(kept)
-    used = Counter(place.host for place in places.values())
+    places: dict[int, Place] = {}
     for number, wanted in itertools.groupby(
         sorted(missing, key=lambda m: (*_need(gang.pool_of(m)), m.index)), key=lambda m: m.pool
     ):
@@ -142,8 +153,8 @@ def _place(
         heapq.heapify(turns)
         for member in wanted:
             if not turns:
-                lack = _lack(pool, capacities, len(places), len(gang.members))
-                return Wait(lack, len(places), len(gang.members))
+                placed += len(places)
+                return Wait(_lack(pool, capacities, placed, len(gang.members)), placed, len(gang.members))
             at = turns[0][1]
             if at not in changed:
                 changed.add(at)

@@ -17,6 +17,8 @@ MOST_OF_ONE, MOST = 100, 10_000
 """Templates of one user, and of all."""
 MOST_CHARS, MOST_CHARS_OF_ALL = 1 << 18, 1 << 22
 """Of one version, and of all versions of a template."""
+MOST_BYTES, VERSION_BYTES = 16 << 20, 1 << 10
+"""Of all versions of all templates of one user, each of which counts as so much more than its text."""
 _SEE = "See: holdfast template list"
 
 
@@ -67,6 +69,10 @@ def _violation(cluster: Cluster, asked: TemplateAsked, template: Template | None
     if len(asked.job_json) > MOST_CHARS:
         problem = f"has {len(asked.job_json):,} characters, and a template keeps {MOST_CHARS:,} at most"
         return Violation("job", problem, "put what is long into a file of the job's")
+    owner = template.owner if template is not None else asked.by
+    if bytes_of(cluster, owner) + _size(asked.job_json) > MOST_BYTES:
+        problem = f"the templates of {owner} together have more than {MOST_BYTES:,} bytes"
+        return Violation("job", problem, "remove one: holdfast template remove NAME")
     if template is not None:
         if sum(len(each.job_json) for each in template.versions.values()) + len(asked.job_json) > MOST_CHARS_OF_ALL:
             problem = f"all versions of {asked.name} together have more than {MOST_CHARS_OF_ALL:,} characters"
@@ -76,6 +82,16 @@ def _violation(cluster: Cluster, asked: TemplateAsked, template: Template | None
     elif sum(each.owner == asked.by for each in cluster.templates.values()) >= MOST_OF_ONE:
         return Violation("name", f"{asked.by} has {MOST_OF_ONE} templates already", "remove some")
     return None
+
+
+def bytes_of(cluster: Cluster, owner: str) -> int:
+    """How much all templates of a user take."""
+    mine = (template for template in cluster.templates.values() if template.owner == owner)
+    return sum(_size(version.job_json) for template in mine for version in template.versions.values())
+
+
+def _size(job_json: str) -> int:
+    return VERSION_BYTES + (len(job_json) if job_json.isascii() else len(job_json.encode(errors="replace")))
 
 
 def version_of(cluster: Cluster, project: str, reference: str) -> tuple[int, TemplateVersion]:

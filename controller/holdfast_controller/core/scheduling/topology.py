@@ -12,6 +12,7 @@ that follow each other are on hosts that are near each other, since rings and tr
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -211,27 +212,43 @@ def _segmented(
     for index, domain in held.items():
         bound.setdefault(index // size, set()).add(domain[:depth])
     domains = {group.domain: group for group in _groups(leaves, depth)}
-    left = {domain: group.room for domain, group in domains.items()}
+    left = _Left(domains.values())
     dealt: dict[Domain, list[Member]] = {}
     to_deal = _need(gang, missing)
     # Those first whose other workers stay where they are: they have no choice.
     for number in sorted(segments, key=lambda number: (number not in bound, number)):
         need = _need(gang, segments[number])
-        where = _domain_for(need, to_deal, left, bound.get(number))
+        where = left.domain_for(need, to_deal, bound.get(number))
         if where is None:
             return
-        left[where], to_deal = left[where] - need, to_deal - need
+        left.take(where, need)
+        to_deal -= need
         dealt.setdefault(where, []).extend(segments[number])
     yield [Part(tuple(members), _capacities(domains[domain].leaves)) for domain, members in dealt.items()]
 
 
-def _domain_for(need: int, all_need: int, left: Mapping[Domain, int], bound: set[Domain] | None) -> Domain | None:
-    """The domain for a segment: the smallest that has room for all that are left to deal out, else the largest."""
-    open_ = {domain: room for domain, room in left.items() if room >= need and (bound is None or {domain} == bound)}
-    if not open_:
-        return None
-    for_all = [domain for domain, room in open_.items() if room >= all_need]
-    return min(for_all or open_, key=lambda domain: (open_[domain] if for_all else -open_[domain], domain))
+class _Left:
+    """The room that domains have left, kept in order of it: with a thousand domains a gang may have many segments."""
+
+    def __init__(self, groups: Iterable[_Group]) -> None:
+        self._room = {group.domain: group.room for group in groups}
+        self._order = sorted((room, domain) for domain, room in self._room.items())
+
+    def domain_for(self, need: int, all_need: int, bound: set[Domain] | None) -> Domain | None:
+        """The domain for a segment: the smallest that has room for all that are left to deal out, else the largest."""
+        if bound is not None:
+            only = next(iter(bound)) if len(bound) == 1 else None
+            return only if only is not None and self._room.get(only, -1) >= need else None
+        if not self._order or (most := self._order[-1][0]) < need:
+            return None
+        return self._order[bisect_left(self._order, (min(most, all_need),))][1]
+
+    def take(self, domain: Domain, need: int) -> None:
+        """Count a segment there."""
+        room = self._room[domain]
+        del self._order[bisect_left(self._order, (room, domain))]
+        self._room[domain] = room - need
+        insort(self._order, (room - need, domain))
 
 
 def in_order(

@@ -46,6 +46,15 @@ class Bound:
     fix: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A piece of a reading that is left out of a host's stream, since it breaks a bound: it ends the reading."""
+
+    id: int
+    problem: str
+    size: int
+
+
 EXPLAINS = Bound(4_000, cut="start")
 NAME = Bound(253)
 INVENTORY = Bound(whole=256 << 10)
@@ -181,7 +190,8 @@ def check(message: Message, *, from_host: bool = False) -> None:
 async def each(messages: AsyncIterator[Any], *, from_host: bool) -> AsyncIterator[Any]:
     """Messages of a stream within their bounds. Raises ``InvalidInput``; a host's later ones are left out instead.
 
-    An agent does not get rid of a report that ends its session: it would send it again in the next.
+    An agent does not get rid of a report that ends its session: it would send it again in the next. A piece of a
+    reading, for which a user waits, becomes ``Refused``.
     """
     first = True
     async for message in messages:
@@ -190,7 +200,10 @@ async def each(messages: AsyncIterator[Any], *, from_host: bool) -> AsyncIterato
         except InvalidInput as error:
             if first or not from_host:
                 raise
-            log.warning("host.message_refused", kind=message.WhichOneof("message"), error=str(error))
+            kind = message.WhichOneof("message")
+            log.warning("host.message_refused", kind=kind, error=str(error))
+            if kind == "chunk":
+                yield Refused(message.chunk.id, "; ".join(map(str, error.violations)), message.ByteSize())
             continue
         first = False
         yield message

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import bisect
 import time
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
@@ -59,6 +59,11 @@ _thread = ThreadPoolExecutor(1, thread_name_prefix="apart")
 async def apart(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Return the result of ``work``, done beside the event loop, after what was given there before."""
     return await asyncio.get_running_loop().run_in_executor(_thread, lambda: work(*args, **kwargs))
+
+
+async def apart_if_large(size: int, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Return the result of ``work`` on text or messages of so many bytes, done beside the loop if these are many."""
+    return await apart(work, *args, **kwargs) if size > APART_BYTES else work(*args, **kwargs)
 
 
 class Turns:
@@ -195,10 +200,12 @@ class Asked(Protocol):
     page_token: str
 
 
-async def paged(keys: Sequence[str], asked: Asked, picture: Callable[[str], M | None]) -> tuple[list[M], str]:
+async def paged(
+    keys: Sequence[str], asked: Asked, picture: Callable[[str], M | Awaitable[M | None] | None]
+) -> tuple[list[M], str]:
     """A page of a list in the order of its ``keys``, and the token of the next one, which is this one's last key.
 
-    ``picture`` returns None for an entry that is gone by the time that it is reached.
+    ``picture`` returns None for an entry that is gone by the time that it is reached, or what may be awaited for it.
     """
     first = bisect.bisect_right(keys, asked.page_token) if asked.page_token else 0
     whole = not asked.page_size and not asked.page_token
@@ -207,7 +214,8 @@ async def paged(keys: Sequence[str], asked: Asked, picture: Callable[[str], M | 
     last = ""
     for key in keys[first:]:
         await slices.rest()
-        entry = picture(key)
+        drawn = picture(key)
+        entry = await drawn if isinstance(drawn, Awaitable) else drawn
         if entry is None:
             continue
         if not page.takes(entry):

@@ -14,7 +14,8 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.shell.calls.closable_queue import EndingQueue
 from holdfast_controller.shell.calls.rpc import beside
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.services.transfers import End, Reading, Transfers
+from holdfast_controller.shell.services.reading import End, Reading
+from holdfast_controller.shell.services.transfers import Transfers
 
 STREAMS = (job_pb2.LOG_STREAM_STDOUT, job_pb2.LOG_STREAM_STDERR)
 HOST_BACK_WITHIN_S = 30.0
@@ -193,6 +194,9 @@ class LogReading:
                     await self._queue.put((_chunk(source, item.offset, item.data, item.line_offsets), reading))
             finally:
                 self._transfers.close(reading)
+            if item.archived is not None and item.problem:
+                await self._say(source, order.offset, item.problem)
+                return
             if item.archived is not None:
                 when = item.archived.strftime("%Y-%m-%d %H:%M:%S UTC")
                 end = f"the archive ends here; it was written last at {when}"

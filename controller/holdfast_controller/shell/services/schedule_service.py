@@ -5,9 +5,10 @@ from __future__ import annotations
 from google.protobuf import json_format
 
 from holdfast import spec
+from holdfast._base.secret_names import hide_secrets
 from holdfast.v1 import job_pb2, schedule_pb2, schedule_pb2_grpc, spec_pb2
 from holdfast_controller.core.access.rules import Registry
-from holdfast_controller.core.model.schedules import JobPlan, Overlap, Schedule, Template
+from holdfast_controller.core.model.schedules import JobPlan, Overlap, Schedule, Template, TemplateVersion
 from holdfast_controller.core.scheduling.recurring import next_run
 from holdfast_controller.core.step.schedule_commands import (
     ScheduleAsked,
@@ -18,7 +19,7 @@ from holdfast_controller.core.step.schedule_commands import (
 )
 from holdfast_controller.shell.calls.audit_words import DEFAULT_PROJECT
 from holdfast_controller.shell.calls.rpc import Context, caller_name, unary
-from holdfast_controller.shell.calls.slices import paged
+from holdfast_controller.shell.calls.slices import apart_if_large, paged
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.notify.channels import without_secrets
@@ -72,7 +73,16 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
         self, request: schedule_pb2.ListSchedulesRequest, context: Context
     ) -> schedule_pb2.ListSchedulesResponse:
         keys = self._keys(context, self._driver.cluster.schedules, request.project, request.name)
-        found, more = await paged(keys, request, lambda key: self._schedule(key, job=bool(request.name)))
+        viewer = caller_name(context)
+
+        async def picture(key: str) -> schedule_pb2.Schedule | None:
+            shown = self._schedule(key)
+            if shown is not None and request.name:
+                schedule = self._driver.cluster.schedules[key]
+                await apart_if_large(len(schedule.plan.spec_json), _add_plan, shown, schedule, viewer)
+            return shown
+
+        found, more = await paged(keys, request, picture)
         await self._driver.settled()
         return schedule_pb2.ListSchedulesResponse(schedules=found, next_page_token=more)
 
@@ -115,7 +125,7 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
     ) -> schedule_pb2.CreateTemplateResponse:
         by = caller_name(context)
         job_file, _ = await self._jobs.submission(by, request.job)
-        text = as_json(job_file)
+        text = await apart_if_large(request.job.ByteSize(), as_json, job_file)
         answer = await self._driver.ask(
             lambda token: TemplateAsked(token, by, job_file.project, request.name, text)
         )
@@ -134,9 +144,15 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
             for number in (sorted(templates[key].versions) if request.name else (templates[key].newest,))
         ]
 
-        def picture(each: str) -> schedule_pb2.Template | None:
+        viewer = caller_name(context)
+
+        async def picture(each: str) -> schedule_pb2.Template | None:
             key, _, number = each.partition("@")
-            return self._template(key, int(number), job=bool(request.name))
+            shown = self._template(key, int(number))
+            if shown is not None and request.name:
+                version = templates[key].versions[int(number)]
+                await apart_if_large(len(version.job_json), _add_job, shown, version, viewer)
+            return shown
 
         found, more = await paged(versions, request, picture)
         await self._driver.settled()
@@ -162,7 +178,7 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
             if sees(each.project) and project in ("", each.project) and name in ("", each.name)
         )
 
-    def _schedule(self, key: str, *, job: bool = False) -> schedule_pb2.Schedule | None:
+    def _schedule(self, key: str) -> schedule_pb2.Schedule | None:
         schedule = self._driver.cluster.schedules.get(key)
         if schedule is None:
             return None
@@ -184,26 +200,14 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
         )
         if schedule.deadline_s:
             shown.starting_deadline.FromNanoseconds(round(schedule.deadline_s * 1e9))
-        if job:
-            plan = schedule.plan
-            stored = json_format.Parse(plan.spec_json, spec_pb2.CustomJobSpec())
-            shown.job.CopyFrom(
-                job_pb2.CustomJob(
-                    display_name=plan.display_name,
-                    project=schedule.project,
-                    labels=plan.labels,
-                    annotations=plan.annotations,
-                    job_spec=stored,
-                )
-            )
         return shown
 
-    def _template(self, key: str, number: int, *, job: bool = False) -> schedule_pb2.Template | None:
+    def _template(self, key: str, number: int) -> schedule_pb2.Template | None:
         template = self._driver.cluster.templates.get(key)
         version = template.versions.get(number) if template is not None else None
         if template is None or version is None:
             return None
-        shown = schedule_pb2.Template(
+        return schedule_pb2.Template(
             project=template.project,
             name=template.name,
             owner=template.owner,
@@ -211,7 +215,27 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
             updated_by=version.by,
             update_time=timestamp(version.at),
         )
-        if job:
-            shown.job.CopyFrom(read(version.job_json, template.project))
-            shown.job.job_spec.CopyFrom(without_secrets(shown.job.job_spec))
-        return shown
+
+
+def _add_plan(shown: schedule_pb2.Schedule, schedule: Schedule, viewer: str) -> None:
+    """Draw the schedule's job, as the viewer may see it."""
+    plan = schedule.plan
+    shown.job.CopyFrom(
+        job_pb2.CustomJob(
+            display_name=plan.display_name,
+            project=schedule.project,
+            labels=plan.labels,
+            annotations=plan.annotations,
+            job_spec=json_format.Parse(plan.spec_json, spec_pb2.CustomJobSpec()),
+        )
+    )
+    if viewer != schedule.owner:
+        hide_secrets(shown.job.job_spec)
+
+
+def _add_job(shown: schedule_pb2.Template, version: TemplateVersion, viewer: str) -> None:
+    """Draw the version's job, as the viewer may see it."""
+    shown.job.CopyFrom(read(version.job_json, shown.project))
+    without_secrets(shown.job.job_spec)
+    if viewer not in (shown.owner, version.by):
+        hide_secrets(shown.job.job_spec)

@@ -7,8 +7,11 @@ from typing import Any
 
 from holdfast import spec
 from holdfast._base.merge_patch import merged
+from holdfast._base.secret import HIDDEN
+from holdfast._base.secret_names import looks_secret
 from holdfast.errors import InvalidInput, Violation
 from holdfast.spec.parse import text as spec_text
+from holdfast.spec.rules.notifications import redacted
 from holdfast.v1 import job_pb2, schedule_pb2
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.scheduling.templates import version_of
@@ -62,8 +65,29 @@ def _patched(job_json: str, name: str, patch: str, around: job_pb2.CustomJob) ->
     job.annotations.update(around.annotations)
     job.annotations[TEMPLATE] = name
     if patch:
-        job.annotations[PATCH] = json.dumps(changes, separators=(",", ":"))
+        job.annotations[PATCH] = json.dumps(_shown(changes), separators=(",", ":"))
     return job
+
+
+def _shown(changes: Any) -> Any:
+    """A patch as all may read it: without what a job's spec hides, which are URLs and variables that look secret."""
+    if isinstance(changes, list):
+        return [_shown(each) for each in changes]
+    if not isinstance(changes, dict):
+        return changes
+    found = {key: _shown(value) for key, value in changes.items()}
+    for one in _entries(found, "notifications"):
+        if one.get("url"):
+            one["url"] = redacted(str(one["url"]))
+    for one in _entries(found, "env"):
+        if one.get("value") and looks_secret(str(one.get("name"))):
+            one["value"] = HIDDEN
+    return found
+
+
+def _entries(of: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    held = of.get(name)
+    return [each for each in held if isinstance(each, dict)] if isinstance(held, list) else []
 
 
 def _camel(patch: Any, *, names: bool = True) -> Any:

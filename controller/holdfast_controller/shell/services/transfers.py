@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -16,20 +15,18 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import grpc
-from google.protobuf.timestamp_pb2 import Timestamp
 
-from holdfast._base.proto_time import seconds
 from holdfast._daemon import log
 from holdfast.v1 import agent_pb2
 from holdfast_controller.core.model.accounts.throttling import HOSTS_MOST
 from holdfast_controller.core.model.accounts.token_buckets import Buckets
+from holdfast_controller.shell.calls.bounds import Refused
 from holdfast_controller.shell.calls.rpc import beside
 from holdfast_controller.shell.convert.clean_words import clean
+from holdfast_controller.shell.services.reading import SEARCH_BYTES, WINDOW_BYTES, End, Reading, end_of
 
 Answer = TypeVar("Answer", agent_pb2.EvidenceReport, agent_pb2.InputTaken, agent_pb2.FaultAnswer)
 
-WINDOW_BYTES = 1 << 20
-"""Bytes that one reading may have under way."""
 MAX_EXAMINATIONS = 64
 """Workers of one host that are dumped at once."""
 MAX_INPUTS = 256
@@ -57,33 +54,6 @@ UNASKED_PER_S = 1 << 20
 """Bytes that are read of one host although nothing asked for them: the burst is on its way when readers leave."""
 UNASKED_MIN = 1_024
 """Bytes that even an empty message counts as."""
-
-
-@dataclass(frozen=True)
-class End:
-    """A reading is over; ``problem`` is empty at a good end. ``lost`` when the host went away meanwhile."""
-
-    problem: str = ""
-    lost: bool = False
-    missing: bool = False
-    """The host has no such output."""
-    archived: datetime.datetime | None = None
-    """When the archive that was read was written last."""
-    exit_status: int | None = None
-    """Of a shell that ended by itself."""
-
-
-@dataclass
-class Reading:
-    """One stream being read on one host."""
-
-    id: int
-    host: str
-    reader: str = ""
-    """The user that it is for."""
-    items: asyncio.Queue[agent_pb2.TransferChunk | End] = field(default_factory=asyncio.Queue)
-    credit: int = WINDOW_BYTES
-    """Bytes that the host may still send. Its last chunk may go beyond them."""
 
 
 class SeriesTaker(Protocol):
@@ -177,10 +147,10 @@ class Transfers:
             return None
         if sum(each.reader == reader for each in line.readings.values()) >= READINGS_OF_ONE:
             return None
-        reading = Reading(next(self._ids), host, reader)
+        searches = isinstance(order, agent_pb2.OpenLog) and bool(order.contains)
+        reading = Reading(next(self._ids), host, reader, credit=SEARCH_BYTES if searches else WINDOW_BYTES)
         line.readings[reading.id] = reading
-        order.id = reading.id
-        order.credit_bytes = WINDOW_BYTES
+        order.id, order.credit_bytes = reading.id, reading.credit
         line.orders.put_nowait(message())
         return reading
 
@@ -244,7 +214,7 @@ class Transfers:
         return answer
 
     async def serve(
-        self, host: str, messages: AsyncIterator[agent_pb2.TransferRequest]
+        self, host: str, messages: AsyncIterator[agent_pb2.TransferRequest | Refused]
     ) -> AsyncGenerator[agent_pb2.TransferResponse, None]:
         """Run one host's stream: yields orders for it. A newer stream of the host replaces an older one."""
         old = self._lines.get(host)
@@ -264,16 +234,21 @@ class Transfers:
             if self._lines.get(host) is line:
                 del self._lines[host]
 
-    async def _read(self, host: str, line: _Line, messages: AsyncIterator[agent_pb2.TransferRequest]) -> None:
+    async def _read(
+        self, host: str, line: _Line, messages: AsyncIterator[agent_pb2.TransferRequest | Refused]
+    ) -> None:
         try:
             async for message in messages:
-                if message.WhichOneof("message") == "series":
+                if isinstance(message, Refused):
+                    wanted = _refuse(line, message.id, f"{host} sent what is not taken: {message.problem}")
+                elif message.WhichOneof("message") == "series":
                     wanted = self._take_series(host, line, message.series)
                 else:
                     wanted = _handle(line, message)
                 if not wanted:
                     now = time.monotonic()
-                    self._unasked.charge(host, UNASKED_MIN + message.ByteSize(), now)
+                    size = message.size if isinstance(message, Refused) else message.ByteSize()
+                    self._unasked.charge(host, UNASKED_MIN + size, now)
                     if wait_s := self._unasked.owed_s(host, now):
                         await asyncio.sleep(wait_s)
         except grpc.RpcError as error:
@@ -334,7 +309,7 @@ def _handle(line: _Line, message: agent_pb2.TransferRequest) -> bool:
         case "end":
             reading = line.readings.pop(message.end.id, None)
             if reading is not None:
-                reading.items.put_nowait(_end(clean(message.end)))
+                reading.items.put_nowait(end_of(clean(message.end)))
             return reading is not None
         case "input_taken":
             return _answer(line.inputs, message.input_taken.id, clean(message.input_taken))
@@ -349,17 +324,6 @@ def _handle(line: _Line, message: agent_pb2.TransferRequest) -> bool:
             return False
 
 
-def _end(message: agent_pb2.TransferEnd) -> End:
-    archived = _moment(message.archived) if message.HasField("archived") else None
-    status = message.exit_status if message.HasField("exit_status") else None
-    return End(message.problem, missing=message.missing, archived=archived, exit_status=status)
-
-
-def _moment(stamp: Timestamp) -> datetime.datetime:
-    """A host's time, whatever its nanoseconds."""
-    return datetime.datetime.fromtimestamp(seconds(stamp), datetime.UTC)
-
-
 def _take(line: _Line, chunk: agent_pb2.TransferChunk) -> bool:
     """Hand a chunk to its reading. A host that sends what it has no credit for is not listened to any more."""
     reading = line.readings.get(chunk.id)
@@ -370,9 +334,14 @@ def _take(line: _Line, chunk: agent_pb2.TransferChunk) -> bool:
         reading.items.put_nowait(chunk)
         return True
     log.warning("transfer.credit_exceeded", host=reading.host)
-    del line.readings[chunk.id]
-    reading.items.put_nowait(End(f"{reading.host} sends more than it was asked for"))
-    line.orders.put_nowait(agent_pb2.TransferResponse(close=agent_pb2.CloseLog(id=chunk.id)))
+    return _refuse(line, chunk.id, f"{reading.host} sends more than it was asked for")
+
+
+def _refuse(line: _Line, number: int, problem: str) -> bool:
+    """End a reading for what its host sent, and have the host stop; never what was asked for."""
+    if (reading := line.readings.pop(number, None)) is not None:
+        reading.items.put_nowait(End(problem))
+        line.orders.put_nowait(agent_pb2.TransferResponse(close=agent_pb2.CloseLog(id=number)))
     return False
 
 

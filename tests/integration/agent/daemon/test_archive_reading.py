@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from holdfast_agent.core.launch.environment import WorkerUser
+from holdfast.v1 import agent_pb2
+from holdfast_agent.core.launch.accounts import AccountRules
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
 from holdfast_agent.shell.output import archive_copy
 from holdfast_agent.shell.output.archive import Order, copy
 from holdfast_agent.shell.output.archive_reader import NoArchive, archived_stream
+from holdfast_agent.shell.output.line_search import Found, LineSearch
 from holdfast_agent.shell.output.log_index import punch
 from holdfast_agent.shell.output.log_reader import Wanted
+from holdfast_agent.shell.session import output_reader
+from holdfast_agent.shell.users.accounts import Accounts
 
 pytestmark = pytest.mark.anyio
 ME = WorkerUser("me", "/", "/bin/sh")
@@ -142,3 +148,39 @@ async def test_long_stream_comes_in_pieces(kept: Kept) -> None:
     kept.writes("x" * (3 * archive_copy.FRAME_BYTES))
     kept.ships()
     assert [offset for offset, _ in await kept.read()] == [n * archive_copy.FRAME_BYTES for n in range(3)]
+
+
+@pytest.mark.parametrize("search_s", [60.0, 0.0])
+async def test_archive_is_searched_beside_the_event_loop_and_in_bounded_time(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, search_s: float
+) -> None:
+    kept.writes("a\n" * 50_000)
+    kept.ships()
+    searched_in: set[str] = set()
+    feed = LineSearch.feed
+
+    def noted(self: LineSearch, offset: int, data: bytes) -> list[Found]:
+        searched_in.add(threading.current_thread().name)
+        return feed(self, offset, data)
+
+    monkeypatch.setattr(LineSearch, "feed", noted)
+    monkeypatch.setattr(output_reader, "SEARCH_S", search_s)
+    sent: list[agent_pb2.TransferChunk] = []
+
+    async def write(message: agent_pb2.TransferRequest) -> None:
+        sent.append(message.chunk)
+
+    facts = HostFacts("host-0", str(kept.logs), str(kept.base), ME, 1)
+    reader = output_reader.OutputReader(facts, lambda *_: True, Accounts(ME, AccountRules(os.geteuid())))
+    reading = output_reader.Reading(1, 1 << 20, "job-1", write)
+    asked = agent_pb2.OpenLog(job_id="job-1", contains="a")
+    try:
+        async with archived_stream(str(kept.base), "job-1", 1, NAME, Wanted(), ME) as stream:
+            said = await reader._send_archived(asked, stream, reading)
+    finally:
+        reader.close()
+    if search_s:
+        assert said == "" and searched_in == {"holdfast reading"}
+        assert b"".join(chunk.data for chunk in sent) == b"a\n" * 50_000
+    else:
+        assert "searched for 0 s, up to byte 0" in said and sent == []

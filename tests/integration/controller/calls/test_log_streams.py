@@ -15,7 +15,7 @@ from tests.integration.controller.cluster import WITHIN_S, Controller, OneWriter
 from tests.support.stubs import agent_stub, job_stub
 
 from holdfast.v1 import agent_pb2, job_pb2
-from holdfast_controller.shell.services import read_logs, transfers
+from holdfast_controller.shell.services import read_logs, reading, transfers
 
 OUT, ERR = job_pb2.LOG_STREAM_STDOUT, job_pb2.LOG_STREAM_STDERR
 
@@ -127,7 +127,7 @@ async def read(jobs: Any, name: str, **asked: Any) -> list[job_pb2.StreamLogsRes
 
 async def test_bytes_arrive_exact_past_the_window(controller: Controller, jobs: Any) -> None:
     content = bytes(range(256)) * 8000
-    assert len(content) > transfers.WINDOW_BYTES
+    assert len(content) > reading.WINDOW_BYTES
     async with (
         running(controller, jobs) as (name, _),
         files(controller, {(0, OUT): content, (0, ERR): b"oops"}) as host,
@@ -267,3 +267,28 @@ async def test_a_search_is_the_hosts_work_and_an_older_agent_is_named(controller
         order = host.orders[-1].open if host.orders[-1].HasField("open") else host.orders[-2].open
     assert (order.contains, order.ignore_case, order.offset, order.end_offset) == ("two", True, 4, 8)
     assert order.stream == OUT
+
+
+async def test_a_piece_that_is_refused_ends_its_reading_with_the_reason(controller: Controller, jobs: Any) -> None:
+    async with (
+        running(controller, jobs) as (name, _),
+        files(controller, {(0, OUT): b"", (0, ERR): b""}) as host,
+    ):
+        await transferring(jobs, name)
+        reader = asyncio.gather(read(jobs, name, streams=[OUT], follow=True))
+        await host.until(lambda h: h.orders and h.orders[-1].open.follow)
+        opened = host.orders[-1].open.id
+        chunk = agent_pb2.TransferChunk(id=opened, data=b"a\n" * 1001, line_offsets=range(0, 2002, 2))
+        await host.call.write(agent_pb2.TransferRequest(chunk=chunk))
+        await host.until(lambda h: h.orders[-1].close.id == opened)
+        await jobs.CancelJob(job_pb2.CancelJobRequest(id=name), timeout=WITHIN_S)
+        [[said]] = await reader
+    assert said.problem.startswith("host-0 sent what is not taken: chunk.lineOffsets: has 1,001 entries")
+
+
+def test_a_search_has_less_under_way_since_offsets_are_kept_beside_its_lines() -> None:
+    asked = transfers.Transfers()
+    asked._lines["host-0"] = transfers._Line()
+    plain = asked.open("host-0", agent_pb2.OpenLog(), "ann")
+    search = asked.open("host-0", agent_pb2.OpenLog(contains="a"), "ann")
+    assert plain and search and search.credit * 5 <= plain.credit == reading.WINDOW_BYTES
