@@ -5,11 +5,15 @@ so that a wall clock that was set is noticed. When a run is due, its event and i
 from one commit: a controller that is killed has made both or neither, and the next one finds the run due still. Of
 several that were missed the newest one alone is made up. A run that can't be made says why, and is not tried again:
 what holds it back is a limit, a right that was taken away, or a job of before.
+
+After a restore nothing is submitted before the hosts have said what they run: a run may have been made since the
+backup. Its work is an orphan then, and counts as an earlier run.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from typing import assert_never
 
@@ -27,6 +31,7 @@ from holdfast_controller.core.model.schedules import Overlap, Schedule, key_of
 from holdfast_controller.core.scheduling.submit import make, seek_hosts
 from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.commands import JobSubmission
+from holdfast_controller.core.step.lookup import reconciles
 from holdfast_controller.core.step.schedule_commands import ScheduleAsked, SchedulePauseAsked, ScheduleRemovalAsked
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import ClusterTimer
@@ -61,7 +66,8 @@ def on_schedule(step: Step, asked: ScheduleAsked | SchedulePauseAsked | Schedule
                 step.emit(ev.ScheduleResumed(**named, at=step.now.wall, by=asked.by))
         case SchedulePauseAsked():
             if not schedule.paused_by:
-                _make_due(step, schedule)
+                if not reconciles(step):
+                    _make_due(step, schedule)
                 step.emit(ev.SchedulePaused(**named, at=step.now.wall, by=asked.by))
         case _:
             assert_never(asked)
@@ -125,6 +131,12 @@ def violations(cluster: Cluster, asked: ScheduleAsked) -> list[Violation]:
 
 def on_due(step: Step) -> None:
     """Make the runs that are due, and arm the timer for the next ones."""
+    if reconciles(step):
+        # Where there was something to decide, its end arms the timer.
+        until = step.cluster.reconcile_until
+        later = until if step.now.mono < until else step.now.mono_in(LOOKED_AT_S)
+        step.timers.set((ClusterTimer.SCHEDULES, ""), later)
+        return
     for schedule in list(step.cluster.schedules.values()):
         _make_due(step, schedule)
     _arm(step)
@@ -188,6 +200,8 @@ def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
     earlier = [name for name in schedule.job_ids if _goes_on(cluster, name)]
     if earlier and schedule.overlap is Overlap.FORBID:
         return f"{earlier[-1]} of an earlier run has not ended"
+    if schedule.overlap is not Overlap.ALLOW and (orphan := _orphan_of(cluster, schedule)):
+        return f"{orphan} of an earlier run was found after the restore and has not ended"
     replaced = [job for name in earlier for job in _jobs_of(cluster, name)] if _replaces(schedule) else []
     for job in replaced:
         if job.unreconciled is not None:
@@ -200,7 +214,7 @@ def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
         token=0,
         owner=schedule.owner,
         request_id="",
-        job_id=_new_id(cluster, f"{schedule.name}-{cron.stamp(due)}"),
+        job_id=_new_id(step, schedule, due),
         display_name=plan.display_name,
         labels={**plan.labels, LABEL: schedule.name},
         gang=gang,
@@ -222,14 +236,48 @@ def _replaces(schedule: Schedule) -> bool:
     return schedule.overlap is Overlap.REPLACE
 
 
-def _new_id(cluster: Cluster, wanted: str) -> str:
-    """The id of a run's job: the schedule and its time in UTC. One of the same name may have run at that time too."""
+def _new_id(step: Step, schedule: Schedule, due: Wall) -> str:
+    """The id of a run's job: the schedule and its time in UTC. One of the same name may have run at that time too.
+
+    One that was due before a restored controller started may have been made by the lost one, and be over since: hosts
+    may know of it by its id.
+    """
+    cluster = step.cluster
+    wanted = f"{schedule.name}-{cron.stamp(due)}"
+    if cluster.gaps and step.now.mono_of(due) < cluster.listening_since:
+        wanted += f"r{len(cluster.gaps)}"
+    orphans = _orphans(cluster)
     found = wanted
     for number in itertools.count(2):
-        if not (found in cluster.jobs or found in cluster.purged or found in cluster.arrays):
+        if not (found in cluster.jobs or found in cluster.purged or found in cluster.arrays or found in orphans):
             break
         found = f"{wanted}x{number}"
     return found
+
+
+_RUN = re.compile(r"-\d{12}(r\d+)?(x\d+)?")
+"""What the id of a run has after the schedule's name."""
+
+
+def _orphans(cluster: Cluster) -> dict[str, str]:
+    """Work that only hosts know of after a restore: its host by its job's id, and by that of an array it may be of."""
+    found: dict[str, str] = {}
+    for host in cluster.hosts.values() if cluster.gaps else ():
+        for orphan in host.orphans.values():
+            found[orphan.job] = found[orphan.job.rpartition("-")[0]] = host.name
+    return found
+
+
+def _orphan_of(cluster: Cluster, schedule: Schedule) -> str:
+    """A run of this schedule that a host has and the restored log hasn't, in words; empty without one.
+
+    An orphan's project isn't known: one of another project's schedule of the same name counts too.
+    """
+    for name, host in _orphans(cluster).items():
+        unknown = name not in cluster.jobs and name not in cluster.arrays
+        if unknown and name.startswith(schedule.name) and _RUN.fullmatch(name, len(schedule.name)):
+            return f"{name} on {host}"
+    return ""
 
 
 def _goes_on(cluster: Cluster, name: str) -> bool:
