@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import assert_never
 
@@ -41,6 +42,10 @@ MOST_OF_ONE, MOST = 100, 10_000
 """Schedules of one user, and of all."""
 MOST_CHARS = 1 << 18
 """Of the job's spec: each schedule keeps it."""
+MOST_JOBS_AT_ONCE, MOST_CHARS_AT_ONCE = 100, 4 << 20
+"""Of one step: jobs of runs, and characters of their specs. A single run may have more, as a submission may."""
+AGAIN_S = 0.05
+"""Until runs go on whose predecessors are not durable yet."""
 LABEL = "schedule"
 """Label of the jobs, whose value is the schedule's name."""
 _SEE = "See: holdfast schedule list"
@@ -67,7 +72,7 @@ def on_schedule(step: Step, asked: ScheduleAsked | SchedulePauseAsked | Schedule
         case SchedulePauseAsked():
             if not schedule.paused_by:
                 if not reconciles(step):
-                    _make_due(step, schedule)
+                    seek_hosts(step, _make_due(step, schedule))
                 step.emit(ev.SchedulePaused(**named, at=step.now.wall, by=asked.by))
         case _:
             assert_never(asked)
@@ -129,17 +134,52 @@ def violations(cluster: Cluster, asked: ScheduleAsked) -> list[Violation]:
     return found
 
 
-def on_due(step: Step) -> None:
-    """Make the runs that are due, and arm the timer for the next ones."""
+def on_due(step: Step, durable: int | None = None) -> None:
+    """Make runs that are due, as many as one step may, and arm the timer for those that are left or come next.
+
+    The next ones wait until these are ``durable``: no more than one step's jobs are in memory for the store.
+    """
+    cluster = step.cluster
     if reconciles(step):
         # Where there was something to decide, its end arms the timer.
-        until = step.cluster.reconcile_until
+        until = cluster.reconcile_until
         later = until if step.now.mono < until else step.now.mono_in(LOOKED_AT_S)
         step.timers.set((ClusterTimer.SCHEDULES, ""), later)
         return
-    for schedule in list(step.cluster.schedules.values()):
-        _make_due(step, schedule)
+    if durable is not None and durable < cluster.runs_made_at:
+        step.timers.set((ClusterTimer.SCHEDULES, ""), step.now.mono_in(AGAIN_S))
+        return
+    made: list[list[Job]] = []
+    jobs = chars = 0
+    for schedule in _in_turn(step):
+        count = len(schedule.plan.indices) or 1
+        jobs, chars = jobs + count, chars + count * len(schedule.plan.spec_json)
+        if made and (jobs > MOST_JOBS_AT_ONCE or chars > MOST_CHARS_AT_ONCE):
+            break
+        made.append(_make_due(step, schedule))
+    if made:
+        seek_hosts(step, *made)
+        cluster.runs_made_at = cluster.sequence
     _arm(step)
+
+
+def _in_turn(step: Step) -> list[Schedule]:
+    """Schedules that are due, their owners in turn: who had more runs since the oldest of them is due comes later."""
+    cluster = step.cluster
+    due = [
+        (at, schedule)
+        for schedule in cluster.schedules.values()
+        if (at := next_run(cluster, schedule)) is not None and at <= step.now.wall
+    ]
+    if not due:
+        return []
+    oldest = min(at for at, _ in due)
+    turns = Counter(each.owner for each in cluster.schedules.values() if each.settled >= oldest)
+    found = []
+    for at, schedule in sorted(due, key=lambda item: (item[0], item[1].project, item[1].name)):
+        found.append((turns[schedule.owner], at, len(found), schedule))
+        turns[schedule.owner] += 1
+    return [each[-1] for each in sorted(found, key=lambda item: item[:3])]
 
 
 def next_run(cluster: Cluster, schedule: Schedule) -> Wall | None:
@@ -169,11 +209,11 @@ def _arm(step: Step) -> None:
         step.timers.clear((ClusterTimer.SCHEDULES, ""))
 
 
-def _make_due(step: Step, schedule: Schedule) -> None:
-    """Make the newest run that is due, or leave it out, and all before it with it."""
+def _make_due(step: Step, schedule: Schedule) -> list[Job]:
+    """Make the newest run that is due, or leave it out, and all before it with it. Its jobs look for no hosts yet."""
     first = next_run(step.cluster, schedule)
     if first is None or first > step.now.wall:
-        return
+        return []
     last = cron.last_run(schedule.cron, schedule.time_zone, first, step.now.wall)
     due = Wall(first if last is None else last)
     step.cluster.next_runs.pop(key_of(schedule.project, schedule.name), None)
@@ -181,10 +221,10 @@ def _make_due(step: Step, schedule: Schedule) -> None:
     named = {"project": schedule.project, "name": schedule.name}
     if isinstance(made, str):
         step.emit(ev.ScheduleLeftOut(**named, at=step.now.wall, due=due, first_due=first, why=made))
-        return
+        return []
     job_id = made[0].gang.array.array if made[0].gang.array is not None else made[0].id
     step.emit(ev.ScheduleFired(**named, at=step.now.wall, due=due, job_id=job_id, first_due=first))
-    seek_hosts(step, made)
+    return made
 
 
 def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
@@ -197,6 +237,9 @@ def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
     role = role_in(grants, schedule.project)
     if role is None or not role.covers(Role.USER):
         return f"{schedule.owner} may not submit jobs to project {schedule.project} any more"
+    for whose, said in (("user", schedule.owner), ("project", schedule.project)):
+        if f"{whose}/{said}" in cluster.full:
+            return f"the jobs of {whose} {said} take all of the controller's disk that they may"
     earlier = [name for name in schedule.job_ids if _goes_on(cluster, name)]
     if earlier and schedule.overlap is Overlap.FORBID:
         return f"{earlier[-1]} of an earlier run has not ended"
