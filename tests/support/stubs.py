@@ -15,6 +15,7 @@ from holdfast.v1 import (
     hang_pb2_grpc,
     host_pb2_grpc,
     job_pb2_grpc,
+    schedule_pb2_grpc,
     secret_pb2_grpc,
     web_pb2_grpc,
 )
@@ -50,6 +51,10 @@ def host_stub(channel: grpc.aio.Channel) -> host_pb2_grpc.HostServiceAsyncStub:
 
 def job_stub(channel: grpc.aio.Channel) -> job_pb2_grpc.JobServiceAsyncStub:
     return cast("job_pb2_grpc.JobServiceAsyncStub", job_pb2_grpc.JobServiceStub(channel))
+
+
+def schedule_stub(channel: grpc.aio.Channel) -> schedule_pb2_grpc.ScheduleServiceAsyncStub:
+    return cast("schedule_pb2_grpc.ScheduleServiceAsyncStub", schedule_pb2_grpc.ScheduleServiceStub(channel))
 
 
 def secret_stub(channel: grpc.aio.Channel) -> secret_pb2_grpc.SecretServiceAsyncStub:

@@ -22,11 +22,14 @@ from holdfast._base import cron, projects
 from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.access.rules import Registry
+from holdfast_controller.core.events.access import holder_in_words
+from holdfast_controller.core.lifecycle.dependencies import never_met, unseen
 from holdfast_controller.core.lifecycle.stop import cancel
 from holdfast_controller.core.model.accounts.users import Role, role_in
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.dependencies import Dependency, DependencyEnd
+from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.schedules import Overlap, Schedule, key_of
 from holdfast_controller.core.scheduling.submit import make, seek_hosts
@@ -84,8 +87,9 @@ def on_schedule(step: Step, asked: ScheduleAsked | SchedulePauseAsked | Schedule
 def _create(step: Step, asked: ScheduleAsked) -> None:
     key = key_of(asked.plan.gang.project, asked.name)
     wrong = violations(step.cluster, asked)
-    if wrong:
-        step.do(Refuse(asked.token, InvalidInput(wrong)))
+    refused = InvalidInput(wrong) if wrong else never_met(step.cluster, asked.plan.gang, asked.unseen)
+    if refused is not None:
+        step.do(Refuse(asked.token, refused))
         return
     step.emit(
         ev.ScheduleCreated(
@@ -233,13 +237,15 @@ def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
     late_s = step.now.wall - due
     if schedule.deadline_s and late_s > schedule.deadline_s:
         return f"no controller ran within {schedule.deadline_s:g} s of it"
-    grants = Registry(step.policies.cluster_name, cluster.people, step.policies.admins).grants(schedule.owner)
-    role = role_in(grants, schedule.project)
+    registry = Registry(step.policies.cluster_name, cluster.people, step.policies.admins)
+    role = role_in(registry.grants(schedule.owner), schedule.project)
     if role is None or not role.covers(Role.USER):
         return f"{schedule.owner} may not submit jobs to project {schedule.project} any more"
     for whose, said in (("user", schedule.owner), ("project", schedule.project)):
         if f"{whose}/{said}" in cluster.full:
             return f"the jobs of {whose} {said} take all of the controller's disk that they may"
+    if gone := _gone_secret(cluster, plan.gang):
+        return f"the secret {gone} was removed"
     earlier = [name for name in schedule.job_ids if _goes_on(cluster, name)]
     if earlier and schedule.overlap is Overlap.FORBID:
         return f"{earlier[-1]} of an earlier run has not ended"
@@ -264,6 +270,7 @@ def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
         spec_json=plan.spec_json,
         annotations=plan.annotations,
         kms_key=plan.kms_key,
+        unseen=unseen(cluster, (each.job for each in gang.after), registry.sees(schedule.owner)),
         indices=plan.indices,
         at_once=plan.at_once,
     )
@@ -273,6 +280,14 @@ def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
     for job in replaced:
         cancel(step, job, f"schedule {schedule.name}")
     return made
+
+
+def _gone_secret(cluster: Cluster, gang: Gang) -> str:
+    """A secret that the job names and that is not there any more, with its holder; empty while all are."""
+    for each in (named for pool in gang.pools for named in pool.task.secrets):
+        if each.secret not in cluster.people.secrets.get(each.holder, {}):
+            return f"{each.secret} of {holder_in_words(each.holder)}"
+    return ""
 
 
 def _replaces(schedule: Schedule) -> bool:
