@@ -225,6 +225,8 @@ def _make_due(step: Step, schedule: Schedule) -> list[Job]:
     named = {"project": schedule.project, "name": schedule.name}
     if isinstance(made, str):
         step.emit(ev.ScheduleLeftOut(**named, at=step.now.wall, due=due, first_due=first, why=made))
+        if not _is_user(step, schedule.owner):  # removed by an earlier release, or as an admin of controller.toml
+            step.emit(ev.SchedulePaused(**named, at=step.now.wall, by="holdfast"))
         return []
     job_id = made[0].gang.array.array if made[0].gang.array is not None else made[0].id
     step.emit(ev.ScheduleFired(**named, at=step.now.wall, due=due, job_id=job_id, first_due=first))
@@ -280,6 +282,12 @@ def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
     for job in replaced:
         cancel(step, job, f"schedule {schedule.name}")
     return made
+
+
+def _is_user(step: Step, name: str) -> bool:
+    """Whether there is a user of this name, with or without a role."""
+    people = step.cluster.people
+    return name in people.roles or name in people.signed_in or name in step.policies.admins
 
 
 def _gone_secret(cluster: Cluster, gang: Gang) -> str:
