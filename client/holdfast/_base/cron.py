@@ -14,8 +14,11 @@ Pure but for the rules of time zones, which are read once from the machine's own
 
 from __future__ import annotations
 
+import bisect
+import calendar
 import functools
 import itertools
+import math
 import zoneinfo
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -140,18 +143,18 @@ def next_run(text: str, zone: str, after: float) -> float | None:
 
 def last_run(text: str, zone: str, after: float, until: float) -> float | None:
     """The last time after ``after``, and at ``until`` at the latest, at which it is due; None if there is none."""
-    for back_s in (3_600, 86_400, 40 * 86_400, 400 * 86_400, until - after):
-        found = runs_until(text, zone, max(after, until - back_s), until)
-        if found or until - back_s <= after:
-            return found[-1] if found else None
+    cron, tz = parse(text), zone_of(zone)
+    first = _date(after, tz) - _DAY
+    for day in _days(cron, first, _date(until, tz) + _DAY, back=True):
+        for due in _on(cron, tz, day, math.nextafter(after, math.inf), until, back=True):
+            return due
     return None
 
 
 def runs(text: str, zone: str, after: float) -> Iterator[float]:
     """All times after ``after`` at which it is due, in their order."""
     cron, tz = parse(text), zone_of(zone)
-    begin = datetime.fromtimestamp(after, tz).date() - timedelta(days=1)
-    for day in _days(cron, begin):
+    for day in _days(cron, _date(after, tz) - _DAY):
         for due in _on(cron, tz, day, after):
             if due > after:
                 yield due
@@ -163,57 +166,120 @@ def runs_until(text: str, zone: str, after: float, until: float) -> list[float]:
     return list(itertools.takewhile(lambda due: due <= until, runs(text, zone, after)))
 
 
-def _days(cron: Cron, first: date) -> Iterator[date]:
-    """Dates that match, from ``first`` on, for so many years."""
-    day = first
-    until = min(first.year + SEARCHED_YEARS, 9990)
-    while day.year < until:
-        if day.month not in cron.months:
-            day = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
+_DAY = timedelta(days=1)
+
+
+def _date(at: float, tz: zoneinfo.ZoneInfo) -> date:
+    return datetime.fromtimestamp(at, tz).date()
+
+
+def _days(cron: Cron, first: date, last: date = date.max, *, back: bool = False) -> Iterator[date]:
+    """Dates that match, from ``first`` to ``last``, for so many years at the most; ``back``: the last one first."""
+    earliest = max(first.year, last.year - SEARCHED_YEARS) if back else first.year
+    years = range(earliest, min(earliest + SEARCHED_YEARS + back, last.year + 1, 9990))
+    way = -1 if back else 1
+    months = sorted(cron.months)[::way]
+    days = (sorted(cron.days) if cron.both_days else range(1, 32))[::way]
+    for year, month in itertools.product(years[::way], months):
+        if not (first.year, first.month) <= (year, month) <= (last.year, last.month):
             continue
-        if cron.matches(day):
-            yield day
-        day += timedelta(days=1)
+        length = calendar.monthrange(year, month)[1]
+        for number in days:
+            if number <= length and first <= (day := date(year, month, number)) <= last and cron.matches(day):
+                yield day
 
 
-def _on(cron: Cron, tz: zoneinfo.ZoneInfo, day: date, after: float) -> Iterator[float]:
-    """Times at which it is due on a date, sorted; those long before ``after`` may be left out."""
-    midnight = datetime(day.year, day.month, day.day, tzinfo=tz)
-    # Two days, since a change at midnight itself belongs to both.
-    changes = len({(midnight + timedelta(hours=h)).utcoffset() for h in (-25, 0, 12, 25)}) > 1
-    if changes:
-        yield from sorted(set(_on_a_day_of_change(cron, tz, day)))
+@dataclass(frozen=True)
+class _Piece:
+    """A part of a date within which clocks run on: its local seconds, which are times of ``moved`` seconds more."""
+
+    begin: int
+    end: int
+    moved: int
+    new_from: int
+    """Local seconds before it were shown already."""
+    left_out: tuple[int, int]
+    """Local seconds, from and to, that clocks left out just before it; none where they are equal."""
+    since: int
+    """The time at which it begins, also where that is on another date."""
+
+
+def _on(
+    cron: Cron, tz: zoneinfo.ZoneInfo, day: date, after: float, until: float = math.inf, *, back: bool = False
+) -> Iterator[float]:
+    """Times from ``after`` to ``until`` at which it is due on a date, sorted; ``back``: the last one first."""
+    for piece in _pieces(tz, day)[:: -1 if back else 1]:
+        # A time of day that was left out is due where the piece begins.
+        at_gap = (
+            not cron.intervals
+            and after <= piece.since <= until
+            and next(_times(cron, *piece.left_out), None) is not None
+        )
+        if at_gap and not back:
+            yield piece.since
+        begin = piece.begin if cron.intervals else max(piece.begin, piece.new_from)
+        least = max(begin, math.floor(after) - piece.moved)
+        most = piece.end if until == math.inf else min(piece.end, math.floor(until) - piece.moved + 1)
+        for second in _times(cron, least, most, back=back):
+            if after <= (due := second + piece.moved) <= until:
+                yield due
+        if at_gap and back:
+            yield piece.since
+
+
+def _times(cron: Cron, begin: int, end: int, *, back: bool = False) -> Iterator[int]:
+    """Seconds of a day, from ``begin`` to before ``end``, at which it is due; ``back``: the last one first."""
+    if begin >= end:
         return
-    begin = midnight.timestamp()
-    for hour in cron.hours:
-        if begin + (hour + 1) * 3600 > after:
-            yield from (begin + hour * 3600 + minute * 60 for minute in cron.minutes)
+    way = -1 if back else 1
+    hours = cron.hours[
+        bisect.bisect_left(cron.hours, begin // 3600) : bisect.bisect_left(cron.hours, -(-end // 3600))
+    ]
+    for hour in hours[::way]:
+        for minute in cron.minutes[::way]:
+            if begin <= (second := hour * 3600 + minute * 60) < end:
+                yield second
 
 
-def _on_a_day_of_change(cron: Cron, tz: zoneinfo.ZoneInfo, day: date) -> Iterator[float]:
-    for hour in cron.hours:
-        for minute in cron.minutes:
-            first = datetime(day.year, day.month, day.day, hour, minute, tzinfo=tz)
-            if first.astimezone(UTC).astimezone(tz).replace(tzinfo=None) != first.replace(tzinfo=None):
-                if not cron.intervals:
-                    yield _end_of_gap(first, tz)
-                continue
-            yield first.timestamp()
-            if cron.intervals:
-                yield first.replace(fold=1).timestamp()
+@functools.lru_cache(maxsize=4096)
+def _pieces(tz: zoneinfo.ZoneInfo, day: date) -> tuple[_Piece, ...]:
+    """The parts of a date between changes of the clocks, in their order."""
+    midnight = datetime(day.year, day.month, day.day, tzinfo=tz)
+    if len({(midnight + timedelta(hours=h)).utcoffset() for h in (-25, 0, 12, 25)}) == 1:
+        # Two days, since a change at midnight itself belongs to both.
+        start = round(midnight.timestamp())
+        return (_Piece(0, 86_400, start, 0, (0, 0), start),)
+    counted_as_utc = calendar.timegm(day.timetuple())
+    first, last = counted_as_utc - _NEAR_S, counted_as_utc + 86_400 + _NEAR_S
+    looks = [(at, _offset(tz, at)) for at in range(first, last + 1, 7200)]
+    changes = [_change(tz, early, late) for (early, was), (late, now) in itertools.pairwise(looks) if was != now]
+    found: list[_Piece] = []
+    shown = 0
+    for begin, end in itertools.pairwise([first, *changes, last]):
+        moved = counted_as_utc - _offset(tz, begin)
+        starts, ends = max(begin - moved, 0), min(end - moved, 86_400)
+        left_out = (shown, max(shown, min(starts, 86_400))) if found else (0, 0)
+        found.append(_Piece(starts, ends, moved, shown, left_out, begin))
+        shown = max(shown, ends)
+    return tuple(found)
 
 
-def _end_of_gap(left_out: datetime, tz: zoneinfo.ZoneInfo) -> float:
-    """The moment at which the clocks were set over a local time that never was.
+_NEAR_S = 26 * 3600
+"""Clocks show a date at most so long before and after those of UTC do."""
 
-    Such a time, counted by the offset from before the change (fold 0), lies after it, and by that from after (fold 1)
-    before it: the change is found between the two.
-    """
-    early, late = left_out.replace(fold=1).timestamp(), left_out.timestamp()
-    before = datetime.fromtimestamp(early, tz).utcoffset()
+
+def _offset(tz: zoneinfo.ZoneInfo, at: int) -> int:
+    """Seconds that clocks there are ahead of UTC."""
+    offset = datetime.fromtimestamp(at, tz).utcoffset()
+    return round(offset.total_seconds()) if offset is not None else 0
+
+
+def _change(tz: zoneinfo.ZoneInfo, early: int, late: int) -> int:
+    """The moment between two at which the clocks were set."""
+    before = _offset(tz, early)
     while late - early > 1:
         middle = (early + late) // 2
-        if datetime.fromtimestamp(middle, tz).utcoffset() == before:
+        if _offset(tz, middle) == before:
             early = middle
         else:
             late = middle

@@ -175,7 +175,8 @@ class Reactor:
             case commands.HostDisconnected():
                 sessions.on_disconnected(step, incoming)
             case commands.TimePassed():
-                self._on_time(step)
+                self.cluster.full = incoming.full
+                self._on_time(step, incoming.durable)
             case commands.StoodStill():
                 sessions.on_stood_still(step)
             case commands.PoliciesChanged(policies):
@@ -249,7 +250,7 @@ class Reactor:
             case _:
                 assert_never(message)
 
-    def _on_time(self, step: Step) -> None:
+    def _on_time(self, step: Step, durable: int | None) -> None:
         first = self.timers.next_due()
         late_s = step.now.mono - first if first is not None else 0.0
         if late_s >= self.policies.leases.heartbeat_s:
@@ -269,7 +270,7 @@ class Reactor:
                 case ClusterTimer.RETENTION:
                     deletion.on_retention(step)
                 case ClusterTimer.SCHEDULES:
-                    on_due(step)
+                    on_due(step, durable)
                 case _:
                     assert_never(kind)
 

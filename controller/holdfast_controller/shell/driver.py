@@ -89,6 +89,7 @@ class Driver:
         self._settled = asyncio.Event()
         self._fed = 0
         self._performed = 0
+        self._published = store.sequence
         self._broken: BaseException | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
@@ -291,6 +292,7 @@ class Driver:
         self._wake.set()
 
     def _publish(self, records: list[Record]) -> None:
+        self._published = records[-1].sequence if records else self._published
         for record in records:
             # Jobs' events are in the store, thousands a second; those of hosts and users are few.
             level = log.DEBUG if record.entity.startswith("job/") else log.INFO
@@ -356,7 +358,7 @@ class Driver:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self.feed(TimePassed())
+        self.feed(TimePassed(self.stored.full() if self.cluster.schedules else frozenset(), self._published))
 
     def _due_snapshot(self) -> tuple[int, list[tuple[str, str]]] | None:
         """Every entity that has changed since the last snapshot, once enough has happened.

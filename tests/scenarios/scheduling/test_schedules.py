@@ -8,12 +8,14 @@ import datetime as dt
 import pytest
 from tests.scenarios.world import World, gang
 
+from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.schedules import JobPlan, Overlap
 from holdfast_controller.core.scheduling import templates
 from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.access_commands import RoleAsked, UserRemovalAsked
 from holdfast_controller.core.step.schedule_commands import (
     ScheduleAsked,
@@ -130,10 +132,40 @@ def test_who_may_not_submit_any_more_has_no_runs() -> None:
     on.step(asked(owner="bob"))
     on.wait(HOUR)
     assert len(jobs(on)) == 1
-    on.step(UserRemovalAsked(7, "ann", "bob"))
+    on.step(UserRemovalAsked(7, "ann", "bob", "default"))
     on.wait(HOUR)
     assert len(jobs(on)) == 1
     assert "may not submit jobs to project default any more" in on.cluster.schedules["default/tick"].left_out
+
+
+def test_schedules_of_a_user_who_is_removed_stop_also_for_the_next_user_of_that_name() -> None:
+    on = world()
+    on.step(RoleAsked(7, "ann", "bob", "default", Role.USER))
+    on.step(asked("* * * * *", owner="bob"))
+    on.wait(60.0)
+    before = jobs(on)
+    told = on.step(UserRemovalAsked(7, "ann", "bob"))
+    assert any("paused by ann" in said for said in on.sentences[-len(told) :])
+    kept = len(on.log)
+    on.wait(HOUR)
+    assert not [event for event in on.log[kept:] if isinstance(event, ev.ScheduleEvent)]
+    on.step(RoleAsked(7, "ann", "bob", "default", Role.USER))
+    on.wait(HOUR)
+    assert jobs(on) == before
+    on.step(SchedulePauseAsked(7, "bob", "default", "tick", resume=True))
+    on.wait(60.0)
+    assert len(jobs(on)) == len(before) + 1, "whoever resumes it means it"
+
+
+def test_schedules_of_who_is_no_user_any_more_are_paused_when_they_are_due() -> None:
+    on = world()
+    on.step(asked("* * * * *"))
+    on.step(st.PoliciesChanged(dataclasses.replace(on.policies, admins=frozenset({"eve"}))))
+    on.wait(HOUR)
+    schedule = on.cluster.schedules["default/tick"]
+    assert (jobs(on), schedule.paused_by) == ([], "holdfast")
+    assert "may not submit jobs to project default any more" in schedule.left_out
+    assert sum(isinstance(event, ev.ScheduleEvent) for event in on.log) == 3, "created, left out once, paused"
 
 
 def test_a_run_beyond_a_limit_is_left_out_with_the_reason() -> None:

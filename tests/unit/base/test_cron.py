@@ -5,7 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import itertools
+import sys
 import zoneinfo
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -179,3 +183,61 @@ def test_a_day_that_is_rare_is_found() -> None:
     found = cron.next_run("0 0 29 2 *", "UTC", dt.datetime(2096, 3, 1, tzinfo=dt.UTC).timestamp())
     assert found is not None
     assert cron.in_zone(found, "UTC") == "2104-02-29 00:00 UTC"
+
+
+DENSE = ("* * * * *", "0-59 0-23 * * *", "*/2 * * * *", "0 * * * *")
+MOST_LINES = 1000
+"""Lines of Python for one look, a day's changes of the clocks included: far below a millisecond."""
+
+
+def lines_of(call: Callable[[], object]) -> int:
+    """How many lines of Python a call runs."""
+    count = 0
+
+    def line(frame: FrameType, event: str, arg: object) -> Callable[..., Any]:
+        nonlocal count
+        count += event == "line"
+        return line
+
+    before = sys.gettrace()
+    sys.settrace(line)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("zone", sorted(ZONES))
+def test_a_look_near_a_change_of_the_clocks_takes_few_steps_from_any_moment(zone: str) -> None:
+    first = dt.datetime.fromisoformat(f"{ZONES[zone]}T00:00").replace(tzinfo=dt.UTC).timestamp()
+    cron.zone_of(zone)
+    for text in DENSE:
+        cron.parse(text)
+        for after in range(int(first), int(first) + 4 * 86_400, 14_401):
+            for look in (cron.next_run, functools.partial(cron.last_run, until=after + 30.0)):
+                ago = after if look is cron.next_run else after - 300 * 86_400
+                cron._pieces.cache_clear()
+                assert lines_of(functools.partial(look, text, zone, ago)) < MOST_LINES
+
+
+@pytest.mark.parametrize(
+    ("text", "years"),
+    [("* * * 1-10 *", 1), ("* * 29 2 *", 40), ("0 0 29 2 */7", 40), ("0 0 * 1 MON", 40), ("59 23 31 12 *", 20)],
+)
+def test_a_look_back_over_years_takes_few_steps(text: str, years: int) -> None:
+    until = dt.datetime(2026, 12, 20, tzinfo=dt.UTC).timestamp()
+    cron.parse(text)
+    after = until - years * 365.25 * 86_400
+    assert lines_of(lambda: cron.last_run(text, "UTC", after, until)) < 4 * MOST_LINES
+    assert lines_of(lambda: cron.next_run(text, "UTC", until)) < 4 * MOST_LINES
+
+
+@pytest.mark.parametrize("zone", sorted(ZONES))
+def test_the_last_run_before_any_moment_is_where_the_next_ones_come_to(zone: str) -> None:
+    first = dt.datetime.fromisoformat(f"{ZONES[zone]}T00:00").replace(tzinfo=dt.UTC).timestamp()
+    for text in (*TEXTS, "* 1-3 * * *"):
+        every = cron.runs_until(text, zone, first, first + 3 * 86_400)
+        for until in range(int(first), int(first) + 3 * 86_400, 4_111):
+            due = [at for at in every if at <= until]
+            assert cron.last_run(text, zone, first, until) == (due[-1] if due else None)

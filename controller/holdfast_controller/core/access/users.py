@@ -8,6 +8,7 @@ from holdfast.errors import Denied, HoldfastError, InvalidInput, NotFound, Viola
 from holdfast_controller.core.access.accounts import bad_accounts, map_user
 from holdfast_controller.core.access.sign_in import by_provider
 from holdfast_controller.core.events import access as ev
+from holdfast_controller.core.events.schedules import SchedulePaused
 from holdfast_controller.core.model.accounts.users import Token
 from holdfast_controller.core.step.access_commands import EnrolAsked, RoleAsked, TokenAsked, UserRemovalAsked
 from holdfast_controller.core.step.actions import AccessChanged, Refuse, Reply
@@ -61,8 +62,16 @@ def on_user_removal(step: Step, asked: UserRemovalAsked) -> None:
         step.emit(ev.RoleTaken(at=step.now.wall, user=asked.user, project=asked.project, by=asked.by))
     else:
         step.emit(ev.UserRemoved(at=step.now.wall, user=asked.user, by=asked.by))
+        _pause_schedules(step, asked)
     step.do(AccessChanged(f"user/{asked.user}"))
     step.do(Reply(asked.token, asked.user))
+
+
+def _pause_schedules(step: Step, asked: UserRemovalAsked) -> None:
+    """Have none of the user's schedules submit anything, nor for the next user of that name."""
+    for each in list(step.cluster.schedules.values()):
+        if each.owner == asked.user and not each.paused_by:
+            step.emit(SchedulePaused(project=each.project, name=each.name, at=step.now.wall, by=asked.by))
 
 
 def on_token(step: Step, asked: TokenAsked) -> None:

@@ -27,8 +27,10 @@ def resume(cluster: Cluster, policies: Policies, timers: Timers, now: Now, kept:
         timers.set((ClusterTimer.RETENTION, ""), now.mono_in(look_s))
     if cluster.schedules:
         timers.set((ClusterTimer.SCHEDULES, ""), now.mono)
-    if any(host.unreconciled for host in cluster.hosts.values()) or any(
-        job.unreconciled is not None for job in cluster.jobs.values()
+    if (
+        any(host.unreconciled for host in cluster.hosts.values())
+        or any(job.unreconciled is not None for job in cluster.jobs.values())
+        or (cluster.gaps and not cluster.hosts)
     ):
         # Hosts that joined after the backup are unknown, and may still call.
         cluster.reconcile_until = now.mono_in(policies.leases.suspect_s)

@@ -6,7 +6,7 @@ that others wait for in turn: they learn of it in the same step too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from holdfast.errors import InvalidSpec, Violation
 from holdfast_controller.core import events as ev
@@ -82,6 +82,17 @@ def never_met(cluster: Cluster, gang: Gang, unseen: frozenset[str] = frozenset()
     """
     found = list(_violations(cluster, gang, unseen))
     return InvalidSpec(found) if found else None
+
+
+def unseen(cluster: Cluster, names: Iterable[str], sees: Callable[[str], bool]) -> frozenset[str]:
+    """Those of the jobs and arrays whose projects a user may not see."""
+    found = set()
+    for name in names:
+        array = cluster.arrays.get(name)
+        job = cluster.jobs.get(name if array is None else array.first)
+        if job is not None and not sees(job.gang.project):
+            found.add(name)
+    return frozenset(found)
 
 
 def _violations(cluster: Cluster, gang: Gang, unseen: frozenset[str]) -> Iterator[Violation]:

@@ -68,6 +68,10 @@ class Cluster:
     """By PROJECT/NAME."""
     next_runs: dict[str, Wall | None] = field(default_factory=dict)
     """By schedule that is active: when it is due next, once that was looked up; None: never again."""
+    runs_made_at: int = 0
+    """Number of the newest event of the step that last submitted jobs of schedules."""
+    full: frozenset[str] = frozenset()
+    """Users and projects, such as ``user/ann``, whose jobs take all of the controller's disk that they may."""
     dirty_hosts: set[str] = field(default_factory=set)
     """Hosts that have changed since the last snapshot."""
     dirty_plans: set[str] = field(default_factory=set)

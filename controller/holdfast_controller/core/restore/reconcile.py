@@ -40,7 +40,7 @@ from holdfast_controller.core.step.assignment import holds
 from holdfast_controller.core.step.commands import HostConnected, StopOrphansAsked
 from holdfast_controller.core.step.lookup import find_host
 from holdfast_controller.core.step.step import Step
-from holdfast_controller.core.step.timers import JobTimer
+from holdfast_controller.core.step.timers import ClusterTimer, JobTimer
 
 EVENTS_LEFT_OUT = 1_000_000_000
 """More than any controller writes between two backups, so that no cursor names another event than before."""
@@ -177,6 +177,8 @@ def end_if_all_told(step: Step) -> None:
     for job in open_jobs:
         _give_up(step, job)
     step.emit(ev.ReconciliationEnded(at=step.now.wall))
+    if cluster.schedules:
+        step.timers.set((ClusterTimer.SCHEDULES, ""), step.now.mono)
     for name in sorted(cluster.draining):
         drain.set_timers(step, cluster.hosts[name])
     step.capacity_freed = True

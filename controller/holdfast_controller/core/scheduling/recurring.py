@@ -5,11 +5,16 @@ so that a wall clock that was set is noticed. When a run is due, its event and i
 from one commit: a controller that is killed has made both or neither, and the next one finds the run due still. Of
 several that were missed the newest one alone is made up. A run that can't be made says why, and is not tried again:
 what holds it back is a limit, a right that was taken away, or a job of before.
+
+After a restore nothing is submitted before the hosts have said what they run: a run may have been made since the
+backup. Its work is an orphan then, and counts as an earlier run.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
+from collections import Counter
 from dataclasses import replace
 from typing import assert_never
 
@@ -17,16 +22,20 @@ from holdfast._base import cron, projects
 from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.access.rules import Registry
+from holdfast_controller.core.events.access import holder_in_words
+from holdfast_controller.core.lifecycle.dependencies import never_met, unseen
 from holdfast_controller.core.lifecycle.stop import cancel
 from holdfast_controller.core.model.accounts.users import Role, role_in
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.dependencies import Dependency, DependencyEnd
+from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.schedules import Overlap, Schedule, key_of
 from holdfast_controller.core.scheduling.submit import make, seek_hosts
 from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.commands import JobSubmission
+from holdfast_controller.core.step.lookup import reconciles
 from holdfast_controller.core.step.schedule_commands import ScheduleAsked, SchedulePauseAsked, ScheduleRemovalAsked
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import ClusterTimer
@@ -36,6 +45,10 @@ MOST_OF_ONE, MOST = 100, 10_000
 """Schedules of one user, and of all."""
 MOST_CHARS = 1 << 18
 """Of the job's spec: each schedule keeps it."""
+MOST_JOBS_AT_ONCE, MOST_CHARS_AT_ONCE = 100, 4 << 20
+"""Of one step: jobs of runs, and characters of their specs. A single run may have more, as a submission may."""
+AGAIN_S = 0.05
+"""Until runs go on whose predecessors are not durable yet."""
 LABEL = "schedule"
 """Label of the jobs, whose value is the schedule's name."""
 _SEE = "See: holdfast schedule list"
@@ -61,7 +74,8 @@ def on_schedule(step: Step, asked: ScheduleAsked | SchedulePauseAsked | Schedule
                 step.emit(ev.ScheduleResumed(**named, at=step.now.wall, by=asked.by))
         case SchedulePauseAsked():
             if not schedule.paused_by:
-                _make_due(step, schedule)
+                if not reconciles(step):
+                    seek_hosts(step, _make_due(step, schedule))
                 step.emit(ev.SchedulePaused(**named, at=step.now.wall, by=asked.by))
         case _:
             assert_never(asked)
@@ -73,8 +87,9 @@ def on_schedule(step: Step, asked: ScheduleAsked | SchedulePauseAsked | Schedule
 def _create(step: Step, asked: ScheduleAsked) -> None:
     key = key_of(asked.plan.gang.project, asked.name)
     wrong = violations(step.cluster, asked)
-    if wrong:
-        step.do(Refuse(asked.token, InvalidInput(wrong)))
+    refused = InvalidInput(wrong) if wrong else never_met(step.cluster, asked.plan.gang, asked.unseen)
+    if refused is not None:
+        step.do(Refuse(asked.token, refused))
         return
     step.emit(
         ev.ScheduleCreated(
@@ -123,11 +138,52 @@ def violations(cluster: Cluster, asked: ScheduleAsked) -> list[Violation]:
     return found
 
 
-def on_due(step: Step) -> None:
-    """Make the runs that are due, and arm the timer for the next ones."""
-    for schedule in list(step.cluster.schedules.values()):
-        _make_due(step, schedule)
+def on_due(step: Step, durable: int | None = None) -> None:
+    """Make runs that are due, as many as one step may, and arm the timer for those that are left or come next.
+
+    The next ones wait until these are ``durable``: no more than one step's jobs are in memory for the store.
+    """
+    cluster = step.cluster
+    if reconciles(step):
+        # Where there was something to decide, its end arms the timer.
+        until = cluster.reconcile_until
+        later = until if step.now.mono < until else step.now.mono_in(LOOKED_AT_S)
+        step.timers.set((ClusterTimer.SCHEDULES, ""), later)
+        return
+    if durable is not None and durable < cluster.runs_made_at:
+        step.timers.set((ClusterTimer.SCHEDULES, ""), step.now.mono_in(AGAIN_S))
+        return
+    made: list[list[Job]] = []
+    jobs = chars = 0
+    for schedule in _in_turn(step):
+        count = len(schedule.plan.indices) or 1
+        jobs, chars = jobs + count, chars + count * len(schedule.plan.spec_json)
+        if made and (jobs > MOST_JOBS_AT_ONCE or chars > MOST_CHARS_AT_ONCE):
+            break
+        made.append(_make_due(step, schedule))
+    if made:
+        seek_hosts(step, *made)
+        cluster.runs_made_at = cluster.sequence
     _arm(step)
+
+
+def _in_turn(step: Step) -> list[Schedule]:
+    """Schedules that are due, their owners in turn: who had more runs since the oldest of them is due comes later."""
+    cluster = step.cluster
+    due = [
+        (at, schedule)
+        for schedule in cluster.schedules.values()
+        if (at := next_run(cluster, schedule)) is not None and at <= step.now.wall
+    ]
+    if not due:
+        return []
+    oldest = min(at for at, _ in due)
+    turns = Counter(each.owner for each in cluster.schedules.values() if each.settled >= oldest)
+    found = []
+    for at, schedule in sorted(due, key=lambda item: (item[0], item[1].project, item[1].name)):
+        found.append((turns[schedule.owner], at, len(found), schedule))
+        turns[schedule.owner] += 1
+    return [each[-1] for each in sorted(found, key=lambda item: item[:3])]
 
 
 def next_run(cluster: Cluster, schedule: Schedule) -> Wall | None:
@@ -157,11 +213,11 @@ def _arm(step: Step) -> None:
         step.timers.clear((ClusterTimer.SCHEDULES, ""))
 
 
-def _make_due(step: Step, schedule: Schedule) -> None:
-    """Make the newest run that is due, or leave it out, and all before it with it."""
+def _make_due(step: Step, schedule: Schedule) -> list[Job]:
+    """Make the newest run that is due, or leave it out, and all before it with it. Its jobs look for no hosts yet."""
     first = next_run(step.cluster, schedule)
     if first is None or first > step.now.wall:
-        return
+        return []
     last = cron.last_run(schedule.cron, schedule.time_zone, first, step.now.wall)
     due = Wall(first if last is None else last)
     step.cluster.next_runs.pop(key_of(schedule.project, schedule.name), None)
@@ -169,10 +225,12 @@ def _make_due(step: Step, schedule: Schedule) -> None:
     named = {"project": schedule.project, "name": schedule.name}
     if isinstance(made, str):
         step.emit(ev.ScheduleLeftOut(**named, at=step.now.wall, due=due, first_due=first, why=made))
-        return
+        if not _is_user(step, schedule.owner):  # removed by an earlier release, or as an admin of controller.toml
+            step.emit(ev.SchedulePaused(**named, at=step.now.wall, by="holdfast"))
+        return []
     job_id = made[0].gang.array.array if made[0].gang.array is not None else made[0].id
     step.emit(ev.ScheduleFired(**named, at=step.now.wall, due=due, job_id=job_id, first_due=first))
-    seek_hosts(step, made)
+    return made
 
 
 def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
@@ -181,13 +239,20 @@ def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
     late_s = step.now.wall - due
     if schedule.deadline_s and late_s > schedule.deadline_s:
         return f"no controller ran within {schedule.deadline_s:g} s of it"
-    grants = Registry(step.policies.cluster_name, cluster.people, step.policies.admins).grants(schedule.owner)
-    role = role_in(grants, schedule.project)
+    registry = Registry(step.policies.cluster_name, cluster.people, step.policies.admins)
+    role = role_in(registry.grants(schedule.owner), schedule.project)
     if role is None or not role.covers(Role.USER):
         return f"{schedule.owner} may not submit jobs to project {schedule.project} any more"
+    for whose, said in (("user", schedule.owner), ("project", schedule.project)):
+        if f"{whose}/{said}" in cluster.full:
+            return f"the jobs of {whose} {said} take all of the controller's disk that they may"
+    if gone := _gone_secret(cluster, plan.gang):
+        return f"the secret {gone} was removed"
     earlier = [name for name in schedule.job_ids if _goes_on(cluster, name)]
     if earlier and schedule.overlap is Overlap.FORBID:
         return f"{earlier[-1]} of an earlier run has not ended"
+    if schedule.overlap is not Overlap.ALLOW and (orphan := _orphan_of(cluster, schedule)):
+        return f"{orphan} of an earlier run was found after the restore and has not ended"
     replaced = [job for name in earlier for job in _jobs_of(cluster, name)] if _replaces(schedule) else []
     for job in replaced:
         if job.unreconciled is not None:
@@ -200,13 +265,14 @@ def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
         token=0,
         owner=schedule.owner,
         request_id="",
-        job_id=_new_id(cluster, f"{schedule.name}-{cron.stamp(due)}"),
+        job_id=_new_id(step, schedule, due),
         display_name=plan.display_name,
         labels={**plan.labels, LABEL: schedule.name},
         gang=gang,
         spec_json=plan.spec_json,
         annotations=plan.annotations,
         kms_key=plan.kms_key,
+        unseen=unseen(cluster, (each.job for each in gang.after), registry.sees(schedule.owner)),
         indices=plan.indices,
         at_once=plan.at_once,
     )
@@ -218,18 +284,66 @@ def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
     return made
 
 
+def _is_user(step: Step, name: str) -> bool:
+    """Whether there is a user of this name, with or without a role."""
+    people = step.cluster.people
+    return name in people.roles or name in people.signed_in or name in step.policies.admins
+
+
+def _gone_secret(cluster: Cluster, gang: Gang) -> str:
+    """A secret that the job names and that is not there any more, with its holder; empty while all are."""
+    for each in (named for pool in gang.pools for named in pool.task.secrets):
+        if each.secret not in cluster.people.secrets.get(each.holder, {}):
+            return f"{each.secret} of {holder_in_words(each.holder)}"
+    return ""
+
+
 def _replaces(schedule: Schedule) -> bool:
     return schedule.overlap is Overlap.REPLACE
 
 
-def _new_id(cluster: Cluster, wanted: str) -> str:
-    """The id of a run's job: the schedule and its time in UTC. One of the same name may have run at that time too."""
+def _new_id(step: Step, schedule: Schedule, due: Wall) -> str:
+    """The id of a run's job: the schedule and its time in UTC. One of the same name may have run at that time too.
+
+    One that was due before a restored controller started may have been made by the lost one, and be over since: hosts
+    may know of it by its id.
+    """
+    cluster = step.cluster
+    wanted = f"{schedule.name}-{cron.stamp(due)}"
+    if cluster.gaps and step.now.mono_of(due) < cluster.listening_since:
+        wanted += f"r{len(cluster.gaps)}"
+    orphans = _orphans(cluster)
     found = wanted
     for number in itertools.count(2):
-        if not (found in cluster.jobs or found in cluster.purged or found in cluster.arrays):
+        if not (found in cluster.jobs or found in cluster.purged or found in cluster.arrays or found in orphans):
             break
         found = f"{wanted}x{number}"
     return found
+
+
+_RUN = re.compile(r"-\d{12}(r\d+)?(x\d+)?")
+"""What the id of a run has after the schedule's name."""
+
+
+def _orphans(cluster: Cluster) -> dict[str, str]:
+    """Work that only hosts know of after a restore: its host by its job's id, and by that of an array it may be of."""
+    found: dict[str, str] = {}
+    for host in cluster.hosts.values() if cluster.gaps else ():
+        for orphan in host.orphans.values():
+            found[orphan.job] = found[orphan.job.rpartition("-")[0]] = host.name
+    return found
+
+
+def _orphan_of(cluster: Cluster, schedule: Schedule) -> str:
+    """A run of this schedule that a host has and the restored log hasn't, in words; empty without one.
+
+    An orphan's project isn't known: one of another project's schedule of the same name counts too.
+    """
+    for name, host in _orphans(cluster).items():
+        unknown = name not in cluster.jobs and name not in cluster.arrays
+        if unknown and name.startswith(schedule.name) and _RUN.fullmatch(name, len(schedule.name)):
+            return f"{name} on {host}"
+    return ""
 
 
 def _goes_on(cluster: Cluster, name: str) -> bool:

@@ -60,19 +60,19 @@ def make(step: Step, asked: JobSubmission) -> list[Job] | HoldfastError:
     return [_submit(step, asked, job_id, gang) for job_id, gang in _made(asked)]
 
 
-def seek_hosts(step: Step, jobs: list[Job]) -> None:
-    """Let new jobs start, if they may, and say of the first one that doesn't why it waits."""
+def seek_hosts(step: Step, *submitted: list[Job]) -> None:
+    """Let new jobs start, if they may, and say of the first of each submission that doesn't why it waits."""
     cluster = step.cluster
-    waiting = [job for job in jobs if job.id in cluster.queue]
-    if not waiting:
-        return
-    if may_start_at_once(cluster, step.policies, waiting[0], step.now):
+    waiting = [found for jobs in submitted if (found := [job for job in jobs if job.id in cluster.queue])]
+    if any(may_start_at_once(cluster, step.policies, jobs[0], step.now) for jobs in waiting):
         place_queue(step)
-    first = next((job for job in waiting if not job.places), None)
-    if first is not None and not first.placement_attempts and not first.over_quota:
+    firsts = [next((job for job in jobs if not job.places), None) for jobs in waiting]
+    told = [job for job in firsts if job is not None and not job.placement_attempts and not job.over_quota]
+    if told:
         hosts = schedulable_hosts(cluster)
         queue_view = QueueView(cluster, hosts, step.policies.quotas)
-        note_wait(step, first, queue_view.quota_lack(first), wait_reason(cluster, first, hosts, queue_view))
+        for job in told:
+            note_wait(step, job, queue_view.quota_lack(job), wait_reason(cluster, job, hosts, queue_view))
 
 
 def count_of(asked: JobSubmission) -> int:

@@ -35,6 +35,8 @@ from holdfast_controller.core.step.host_commands import ShutdownAnnounced as Shu
 from holdfast_controller.core.step.injection_commands import InjectionAsked as InjectionAsked
 from holdfast_controller.core.step.injection_commands import InjectionFailed as InjectionFailed
 from holdfast_controller.core.step.step import Policies
+from holdfast_controller.core.step.time_commands import StoodStill as StoodStill
+from holdfast_controller.core.step.time_commands import TimePassed as TimePassed
 
 
 @dataclass(frozen=True)
@@ -349,18 +351,6 @@ class CertificateEnds:
 
     certificate: str
     ends_at: Wall
-
-
-@dataclass(frozen=True)
-class TimePassed:
-    """A timer that the reactor asked for is due."""
-
-
-@dataclass(frozen=True)
-class StoodStill:
-    """For so many seconds, until now, the controller ran nothing and so heard nothing."""
-
-    for_s: float
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Look up jobs and hosts by name, and refuse the call where there is none."""
+"""Look up jobs and hosts by name, and refuse the call where there is none; whether a restore is still in doubt."""
 
 from __future__ import annotations
 
 from holdfast.errors import NotFound, WrongState
 from holdfast_controller.core.model.arrays import Array
 from holdfast_controller.core.model.hosts.host import Host
-from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.job import Job, Unreconciled
 from holdfast_controller.core.step.actions import Refuse
 from holdfast_controller.core.step.step import Step
 
@@ -41,3 +41,12 @@ def find_host(step: Step, token: int, name: str) -> Host | None:
     if host is None:
         step.do(Refuse(token, NotFound(f"There is no host {name!r}.", fix="See: holdfast host list")))
     return host
+
+
+def reconciles(step: Step) -> bool:
+    """Whether hosts are still to say, after a restore, what they have run since the backup."""
+    cluster = step.cluster
+    if not cluster.gaps:
+        return False
+    waits = step.now.mono < cluster.reconcile_until or any(host.unreconciled for host in cluster.hosts.values())
+    return waits or any(job.unreconciled is Unreconciled.OPEN for job in cluster.jobs.values())

@@ -19,6 +19,8 @@ class ScheduleAsked:
     overlap: Overlap
     deadline_s: float
     plan: JobPlan
+    unseen: frozenset[str] = frozenset()
+    """Jobs that it would run after and that the user may not see: they are refused as if they weren't there."""
 
 
 @dataclass(frozen=True)

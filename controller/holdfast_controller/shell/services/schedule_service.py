@@ -62,7 +62,9 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
         zone = request.time_zone or UTC
 
         def asked(token: int) -> ScheduleAsked:
-            return ScheduleAsked(token, owner, request.name, request.cron, zone, overlap, deadline_s, plan)
+            return ScheduleAsked(
+                token, owner, request.name, request.cron, zone, overlap, deadline_s, plan, unseen=found.unseen
+            )
 
         key = await self._driver.ask(asked)
         warnings = map(str, spec.warnings(job_file))

@@ -10,6 +10,7 @@ from holdfast.errors import InvalidSpec, NotFound, Violation
 from holdfast.spec import JobSpec
 from holdfast.spec.models.references import bundles, secret_variables, unusable_packages
 from holdfast_controller.core.access.secrets import holder_of
+from holdfast_controller.core.lifecycle.dependencies import unseen
 from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
@@ -57,13 +58,7 @@ def check_secrets(job: JobSpec, people: People, owner: str, project: str) -> dic
 
 def unseen_dependencies(job: JobSpec, cluster: Cluster, sees: Callable[[str], bool]) -> frozenset[str]:
     """The jobs to wait for that the caller may not see. They are refused with those that aren't there, in one place."""
-    unseen = set()
-    for each in job.scheduling.after:
-        array = cluster.arrays.get(each.job)
-        other = cluster.jobs.get(each.job if array is None else array.first)
-        if other is not None and not sees(other.gang.project):
-            unseen.add(each.job)
-    return frozenset(unseen)
+    return unseen(cluster, (each.job for each in job.scheduling.after), sees)
 
 
 def _fix(people: People, owner: str, project: str, name: str) -> str:

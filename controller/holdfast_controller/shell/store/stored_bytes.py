@@ -139,6 +139,12 @@ class StoredBytes:
             what = f"The jobs of project {project}"
             raise self._full(what, self.by_project[project], "a project's", self.project_most, its)
 
+    def full(self) -> frozenset[str]:
+        """Users and projects, such as ``user/ann``, whose jobs take all that they may."""
+        users = [f"user/{name}" for name, size in self.by_user.items() if 0 < self.user_most <= size]
+        projects = [f"project/{name}" for name, size in self.by_project.items() if 0 < self.project_most <= size]
+        return frozenset(users + projects)
+
     def _full(self, what: str, used: int, whose: str, most: int, jobs: dict[str, JobBytes]) -> StorageFull:
         ended = {job_id: held for job_id, held in jobs.items() if self.cluster.jobs[job_id].terminal}
         largest = heapq.nlargest(NAMED, ended, key=lambda job_id: ended[job_id].total)

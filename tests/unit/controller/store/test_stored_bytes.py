@@ -84,3 +84,10 @@ def test_limit_of_a_project_is_held_too() -> None:
     found.check("ann", "another")
     with pytest.raises(StorageFull, match=f"The jobs of project {GANG.project} take"):
         found.check("eve", GANG.project)
+
+
+def test_who_has_reached_a_limit_is_told_apart() -> None:
+    assert stored().full() == frozenset(), "no limit"
+    found = stored(project_most=1000)
+    found.user_most = 3000 + 2 * ROW_BYTES
+    assert found.full() == {"user/ann", f"project/{GANG.project}"}
