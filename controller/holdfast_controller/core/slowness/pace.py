@@ -7,13 +7,13 @@ gets slower, and is called that: it is true, and no rank stands out in it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from statistics import fmean, median
 from typing import Any
 
 from holdfast.hang.pipeline.rank_times import RankTimes
+from holdfast_controller.core.model.goodput import LONGEST_MS, SHORTEST_MS
 from holdfast_controller.core.model.slowness import Mark, RankSlot, Slot, SlowWatch
 from holdfast_controller.core.slowness.thresholds import Tuning
 
@@ -64,7 +64,7 @@ def note_look(watch: SlowWatch, look: Look, generation: int, tuning: Tuning) -> 
         # Some may have ended: those that are left are compared with themselves.
         step_ms = watch.best_ms * fmean(ratios) if len(ratios) == len(own) else fmean(own)
     slot = Slot(mark.at_s, look.at_s, step_ms, ranks)
-    ignored = watch.apart or slot.end_s - slot.start_s > tuning.pause_s
+    ignored = watch.apart or slot.end_s - slot.start_s > tuning.pause_s or not _can_be(step_ms)
     watch.mark, watch.apart = Mark(look.at_s, look.step, look.times), look.apart
     if ignored:
         return None
@@ -170,11 +170,20 @@ def _slot(host: str, before: RankTimes, now: RankTimes) -> RankSlot | None:
         stopped=stopped,
         aside=aside,
         storage=storage,
-        clock_mhz=(now.clock_mhz - before.clock_mhz) / readings if readings else None,
-        util_pct=(now.util_pct - before.util_pct) / readings if readings else None,
-        power_w=(now.energy_j - before.energy_j) / gpu_s if gpu_s > 0 else None,
+        clock_mhz=_reading(now.clock_mhz - before.clock_mhz, readings),
+        util_pct=_reading(now.util_pct - before.util_pct, readings),
+        power_w=_reading(now.energy_j - before.energy_j, gpu_s),
         step_ms=_step_ms(before, now),
     )
+
+
+def _reading(total: float, over: float) -> float | None:
+    """A mean clock, power or utilization; None where no GPU has it."""
+    mean = total / over if over > 0 else -1.0
+    return mean if mean == 0 or _LEAST <= mean <= _MOST else None
+
+
+_LEAST, _MOST = 1e-6, 1e9
 
 
 def _share(before: float | None, now: float | None, seen_s: float) -> float | None:
@@ -187,4 +196,8 @@ def _step_ms(before: RankTimes, now: RankTimes) -> float | None:
     if now.step <= before.step or now.step_s <= before.step_s:
         return None
     found = 1000 * (now.step_s - before.step_s) / (now.step - before.step)
-    return found if math.isfinite(found) else None
+    return found if _can_be(found) else None
+
+
+def _can_be(step_ms: float) -> bool:
+    return SHORTEST_MS <= step_ms <= LONGEST_MS
