@@ -272,6 +272,7 @@ class Cluster:
     def _new(self) -> None:
         self.world = World(2)
         self.world.submit("job-1")
+        self.world.run("job-1")
 
     def session(self, data: bytes) -> None:
         """One message of a host's session, from its bytes to the decisions that follow."""
@@ -288,6 +289,39 @@ class Cluster:
         self.world.mono += 0.01
         self.world.reactor.step(incoming, Now(Mono(self.world.mono), Wall(self.world.wall)))
         check_sanity(self.world.cluster)
+
+
+_ODD_NUMBERS = tuple(
+    struct.pack("<d", number)
+    for number in (float("nan"), float("inf"), -1e308, 0.0, 5e-324, 1e-300, 1.0, 1e15, 1e300, 1.2e308, 1.7e308)
+)
+
+
+def _odd_features() -> Iterator[agent_pb2.FeatureReport]:
+    """Vectors whose numbers are such that arithmetic on them overflows, minutes apart."""
+    for at_s, step in (
+        (100.0, 0.0),
+        (131.0, 31e3 / 1.2e308),
+        (162.0, 31e3 / 1.7e308),
+        (193.0, 1e300),
+        (224.0, 1e-20),
+    ):
+        times = agent_pb2.RankTimes(
+            seen_s=at_s, looks=int(at_s), step=step, step_s=at_s, gpu_s=5e-324, energy_j=1e300
+        )
+        rank = agent_pb2.RankFeatures(rank=0, motion="WORKING", still_since_s=-1.7e308, times=times)
+        yield agent_pb2.FeatureReport(
+            job_id="job-1",
+            generation=1,
+            worker="workerpool0-0",
+            sent_s=at_s,
+            at_s=at_s,
+            step=step,
+            step_total=1.7e308,
+            step_s=-1.7e308,
+            last_progress_s=at_s,
+            ranks=[rank],
+        )
 
 
 def _session_seeds() -> tuple[bytes, ...]:
@@ -309,6 +343,7 @@ def _session_seeds() -> tuple[bytes, ...]:
         request(features=features),
         request(exit_report=exited),
     ]
+    own += [request(features=each) for each in _odd_features()]
     for state in (1, 2, 3, 4, 5):
         report.state = state  # type: ignore[assignment]
         own.append(request(worker_report=report))
@@ -324,7 +359,7 @@ def _of_hosts() -> Iterator[Target]:
         # What one message may have; above it gRPC refuses.
         1 << 20,
         (InvalidInput, DecodeError),
-        (b"\x0a", b"\x12", b"\x7f\xf0", b"\xff\xff\xff\xff\x0f", struct.pack("<d", float("nan")), b"job-1"),
+        (b"\x0a", b"\x12", b"\x7f\xf0", b"\xff\xff\xff\xff\x0f", *_ODD_NUMBERS, b"job-1"),
     )
     packed = hang_wire.pack(full())
     plain = evidence_json.encode(full()).encode()

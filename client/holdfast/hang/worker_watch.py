@@ -20,6 +20,7 @@ from holdfast.hang.pipeline.rank_times import RankTimes, added
 from holdfast.hang.pipeline.step_count import LineCounts, Shown, StepCount
 from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
 from holdfast.hang.thresholds import Tuning
+from holdfast.training.known_step import known_step
 
 GPU_READINGS = 12
 """Readings of a GPU at work, 5 s apart, that are more than a start does there."""
@@ -74,7 +75,7 @@ class WorkerWatch:
             checkpoint_open=sample.files.checkpoint_open,
             reported=self.reported,
             began_work=self._work.began,
-            step_total=shown.total,
+            step_total=known_step(shown.total),
             step_fell=self.count.fell_from is not None,
             phase=_phase(said),
             saved_step=_highest(one.saved for one in said),
@@ -201,7 +202,7 @@ class WorkerWatch:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no baseline: {error!r}") from error
         self.baselines, self.count, self.resumes = baselines, count, record.get("resumes", 0)
-        self.last_progress_s, self.step = record.get("lastProgressS"), record.get("step")
+        self.last_progress_s, self.step = record.get("lastProgressS"), known_step(record.get("step"))
         self._work.began = record.get("beganWork", False)
         self._reports = {int(rank): count for rank, count in record.get("reports", {}).items()}
 

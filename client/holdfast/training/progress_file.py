@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass, replace
 
+from holdfast.training.known_step import MOST_STEPS
 from holdfast.training.progress_calls import DIRECTORY as DIRECTORY
 from holdfast.training.progress_calls import (
     MAGIC,
@@ -22,6 +22,9 @@ from holdfast.training.progress_calls import (
     WRITER_AT,
 )
 from holdfast.training.progress_calls import path_for as path_for
+
+_LATEST_S = 1e10
+"""Later than any host has run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def read(path: str) -> Progress | None:
     if len(data) < SIZE or data[:8] != MAGIC:
         return None
     reports, step, at = REPORT.unpack_from(data, REPORT_AT)
-    if not math.isfinite(at):
+    if not 0 <= at <= _LATEST_S:
         return None  # no clock has written that
     (pauses,) = NUMBER.unpack_from(data, PAUSES_AT)
     writer = WRITER.unpack_from(data, WRITER_AT)
@@ -68,9 +71,9 @@ def read(path: str) -> Progress | None:
     # Earlier writers, and those without marks, may have a longer reason.
     words = data[REASON_AT : REASON_AT + REASON_BYTES] if marked else data[REASON_AT:]
     reason = words.rstrip(b"\0").decode(errors="replace") if pauses > 0 else None
-    said = Progress(reports, None if step < 0 else step, at, writer[0], reason)
+    said = Progress(reports, step if 0 <= step <= MOST_STEPS else None, at, writer[0], reason)
     if not marked:
         return said
     steps = {"total": total, "saved": saved, "resumed": resumed}
-    known = {name: step - 1 for name, step in steps.items() if step > 0}
+    known = {name: step - 1 for name, step in steps.items() if 0 < step <= MOST_STEPS}
     return replace(said, **known, resumes=resumes, saves=saves > 0, evaluates=evaluations > 0)

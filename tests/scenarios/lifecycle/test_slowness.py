@@ -129,6 +129,26 @@ def test_a_job_that_was_slow_from_the_start_is_not_called_slow(gang: Gang) -> No
     assert gang.passes(1800) == []
 
 
+@pytest.mark.parametrize("liar", [0, 1])
+def test_an_agent_that_tells_of_ranks_of_another_worker_is_not_believed(gang: Gang, liar: int) -> None:
+    job = gang.world.cluster.jobs["a"]
+    gang.passes(60)
+    gang.world.wait(30, beating=gang.program.beating)
+    for vector in gang.program.vectors():
+        ranks = vector.ranks
+        if vector.host == job.places[liar].host:
+            ranks = tuple(replace(vector.ranks[0], rank=rank, times=RankTimes(1e6, looks=9)) for rank in (0, 1))
+        else:
+            ranks = tuple(replace(each, times=gang.times[each.rank]) for each in ranks)
+        output = replace(vector.output, step=gang.step + 100, step_s=vector.at_s)
+        gang.world.features("a", replace(vector, ranks=ranks, output=output))
+    gang.world.wait(12, beating=gang.program.beating)
+    mark = gang.world.cluster.runtime_of("a").slow.mark
+    assert mark is not None
+    assert mark.step == gang.step + 100
+    assert {rank: host for rank, (host, _, _) in mark.times.items()} == {0: "host-0", 1: "host-1"}
+
+
 def test_evaluations_and_saves_are_no_slowness(gang: Gang) -> None:
     gang.passes(GOOD_S)
     for _ in range(10):

@@ -10,9 +10,18 @@ import pytest
 
 from holdfast._session import hang_wire
 from holdfast.errors import InvalidInput
-from holdfast.hang.pipeline.features import GpuUse, Motion, OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast.hang.pipeline.features import (
+    GpuFeatures,
+    GpuLook,
+    GpuUse,
+    Motion,
+    OutputFeatures,
+    RankFeatures,
+    WorkerFeatures,
+)
 from holdfast.hang.pipeline.rank_times import RankTimes
-from holdfast_controller.shell.convert.features_from_proto import features
+from holdfast.hang.pipeline.waits import Wait, WaitKind
+from holdfast_controller.shell.convert.features_from_proto import OLDEST_S, features
 
 TIMES = RankTimes(60.0, 20.0, 5.0, 30, 1, 2, 3, 7.0, 98.0, 12, 20_000.0, 1_100.0, 2, 60.0, 9_000.0)
 RANK = RankFeatures(0, Motion.BLOCKED, 90.0, last_work_s=80.0, helpers_s=70.0, times=TIMES)
@@ -50,11 +59,17 @@ def test_times_that_are_no_numbers_are_refused(wrong: float) -> None:
         taken(VECTOR, sent_s=wrong)
 
 
+@pytest.mark.parametrize("wrong", [1e11, -1.7e308, 1.7e308])
+def test_a_host_that_runs_for_longer_than_any_is_refused(wrong: float) -> None:
+    with pytest.raises(InvalidInput):
+        taken(VECTOR, sent_s=wrong)
+
+
 def test_step_that_is_no_number_is_left_out() -> None:
     assert taken(replace(VECTOR, output=OutputFeatures(60.0, math.nan))).output == OutputFeatures(60.0)
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0, 2.0**53 + 2, 1e300])
 def test_what_is_no_step_is_unknown(wrong: float) -> None:
     lies = OutputFeatures(60.0, wrong, step_total=wrong, saved_step=wrong, resumed_step=wrong, bar_step=wrong)
     lies = replace(lies, first_step=wrong)
@@ -84,11 +99,56 @@ def test_nothing_lies_after_its_sending() -> None:
     assert found == WorkerFeatures("workerpool0-0", "h1", 100.0, (expected,), output)
 
 
+@pytest.mark.parametrize("ago", [-1.7e308, -1e12])
+def test_nothing_lies_ages_before_its_sending(ago: float) -> None:
+    """Programs write the time of a report themselves."""
+    long_still = replace(RANK, still_since_s=ago, last_work_s=ago, helpers_s=ago)
+    output = OutputFeatures(ago, 7.0, ago, step_s=ago, first_step_s=ago)
+    found = taken(WorkerFeatures("workerpool0-0", "h1", ago, (long_still,), output, gpus=(GpuUse(True, ago),)))
+    oldest = 100.0 - OLDEST_S
+    expected = replace(RANK, still_since_s=oldest, last_work_s=oldest, helpers_s=oldest)
+    output = OutputFeatures(oldest, 7.0, oldest, step_s=oldest, first_step_s=oldest)
+    gpus = (GpuUse(True, oldest),)
+    assert found == WorkerFeatures("workerpool0-0", "h1", oldest, (expected,), output, gpus=gpus)
+
+
+def test_steps_are_known_to_a_millionth() -> None:
+    found = taken(replace(VECTOR, output=OutputFeatures(60.0, 5e-324, saved_step=0.25)))
+    assert (found.output.step, found.output.saved_step) == (0.0, 0.25)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 1.7e308])
+def test_readings_that_can_be_none_are_unknown(wrong: float) -> None:
+    gpu, wait = GpuFeatures(GpuLook.WORK, util_pct=wrong, power_w=700.0), Wait(WaitKind.SLEEP, since_s=wrong)
+    lies = replace(RANK, still_longest_s=wrong, cpu_share=wrong, switches_s=wrong, switch_share=wrong)
+    found = taken(replace(VECTOR, ranks=(replace(lies, gpu=gpu, wait=wait),)))
+    expected = replace(RANK, gpu=GpuFeatures(GpuLook.WORK, power_w=700.0), wait=Wait(WaitKind.SLEEP))
+    assert found.ranks == (expected,)
+
+
+def test_a_sleep_may_be_without_an_end() -> None:
+    endless = replace(RANK, wait=Wait(WaitKind.SLEEP, until_s=math.inf))
+    assert taken(replace(VECTOR, ranks=(endless,))).ranks == (endless,)
+    assert taken(replace(VECTOR, ranks=(replace(endless, wait=Wait(WaitKind.SLEEP, until_s=math.nan)),))).ranks == (
+        replace(endless, wait=Wait(WaitKind.SLEEP)),
+    )
+
+
 def test_gpu_that_is_idle_only_from_later_on_is_idle_from_now_on() -> None:
     assert taken(replace(VECTOR, gpus=(replace(IDLE, idle_since_s=1e9),))).gpus == (GpuUse(True, 100.0),)
 
 
-@pytest.mark.parametrize("wrong", [{"seen_s": math.nan}, {"energy_j": -1.0}, {"looks": -1}, {"step_s": math.inf}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"seen_s": math.nan},
+        {"energy_j": -1.0},
+        {"looks": -1},
+        {"step_s": math.inf},
+        {"step": 1e300},
+        {"gpu_s": 1e16},
+    ],
+)
 def test_counters_that_can_be_none_are_unknown_and_hide_nothing_else(wrong: dict[str, Any]) -> None:
     found = taken(replace(VECTOR, ranks=(replace(RANK, times=replace(TIMES, **wrong)),)))
     assert found.ranks == (replace(RANK, times=None),)

@@ -125,3 +125,7 @@ def test_what_was_learned_and_counted_survives_a_restart_of_the_agent() -> None:
 def test_no_step_is_learned_beside_a_pattern_of_the_job() -> None:
     watch = WorkerWatch("host-0", 1, r"nothing (\d+)")
     assert [told(watch, number).bar_step for number in range(1, 10)] == [None] * 9
+
+
+def test_numbers_that_can_be_no_steps_are_not_learned() -> None:
+    assert learned(f"step {n}e300 loss 0.{n}" for n in range(1, 40)) is None

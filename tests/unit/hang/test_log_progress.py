@@ -94,3 +94,14 @@ def test_a_pattern_that_finds_no_number_is_no_progress() -> None:
 
 def test_normalising_keeps_what_is_no_clock() -> None:
     assert normalised("[2026-01-01 10:00:11] step 40 loss 1.25") == ("[<t>] step # loss #", (40.0, 1.25))
+
+
+@pytest.mark.parametrize("number", ["1e300", "9007199254740994", "1e999"])
+def test_a_number_that_is_no_step_is_progress_without_one(number: str) -> None:
+    """Such as a clock in nanoseconds: the job is no less alive for it."""
+    reader = LineReader(r"step=(\S+)/(\S+)")
+    assert [reader.is_progress(line) for line in ("step=1/9", f"step={number}/{number}")] == [True, True]
+    assert (reader.step, reader.total, reader.steps_read) == (None, None, 2)
+    assert not reader.is_progress(f"step={number}/{number}")
+    assert reader.is_progress("step=2/9")
+    assert (reader.step, reader.total) == (2.0, 9.0)

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 
 from holdfast.hang.pipeline.log_progress import MAX_LINE, PREPARING, normalised
+from holdfast.training.known_step import MOST_STEPS
 
 SHAPES_MOST = 64
 PLACES_MOST = 8
@@ -48,7 +49,7 @@ class Place:
         """The next value."""
         rise = value - self.last
         self.last = value
-        self.falls |= rise < 0 or not value.is_integer()
+        self.falls |= rise < 0 or not _is_whole(value)
         if rise <= 0:
             return
         self.rises += 1
@@ -99,7 +100,7 @@ class LearnedStep:
                 pieces = text.split("#")
                 places = tuple(
                     Place(
-                        value, bool(_STEP.search(piece)), falls=not value.is_integer() or bool(_EPOCH.search(piece))
+                        value, bool(_STEP.search(piece)), falls=not _is_whole(value) or bool(_EPOCH.search(piece))
                     )
                     for value, piece in zip(numbers[:PLACES_MOST], pieces, strict=False)
                 )
@@ -124,3 +125,7 @@ class LearnedStep:
             self.shapes = {text: shape}
             if shape.firsts:
                 self.first, self.first_s = shape.firsts[best[0]], shape.first_s
+
+
+def _is_whole(value: float) -> bool:
+    return value <= MOST_STEPS and value.is_integer()

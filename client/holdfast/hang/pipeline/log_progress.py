@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass
 
 from holdfast.hang.pipeline.step_pattern import MAX_STEP_LINE, StepPattern, compiled_earlier
+from holdfast.training.known_step import known_step
 
 # Bounds on memory. Shapes beyond the bound are held to be old: a log that prints ever new words must not be eternal
 # progress. A program's own log statements are far fewer.
@@ -113,6 +114,7 @@ class LineReader:
         self._pattern = compiled_earlier(step_pattern) if step_pattern else None
         self._shapes: dict[str, list[_Place]] = {}
         self.step: float | None = None
+        self._last: float | None = None
         # Of the newest line with a step: what the pattern's second group found.
         self.total: float | None = None
         self.steps_read = 0
@@ -140,7 +142,7 @@ class LineReader:
     def _is_step(self, pattern: StepPattern, line: str) -> bool:
         """Progress by the job's own pattern: its first group is the step, and a step not seen last is progress.
 
-        A second group is the total; it is for display alone.
+        A second group is the total; it is for display alone. A number that can't be a step is progress without one.
         """
         found = pattern.search(line[:MAX_STEP_LINE])
         if found is None:
@@ -150,11 +152,11 @@ class LineReader:
             return False
         step = float(number.group(0))
         # Less is progress too: a step count that starts over, or a job that resumed from an older checkpoint.
-        moved = step != self.step
-        self.step = step
+        moved = step != self._last
+        self._last, self.step = step, known_step(step)
         self.steps_read += 1
         last = _NUMBER.search(found.group(2) or "") if pattern.groups > 1 else None
-        self.total = float(last.group(0)) if last else None
+        self.total = known_step(float(last.group(0))) if last else None
         return moved
 
 

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast_controller.core.model.goodput import Stretch
+from holdfast_controller.core.model.goodput import LONGEST_MS, SHORTEST_MS, Stretch
 
 CHANCE_PCT = 80
 LEAST_STRETCHES = 4
@@ -29,8 +29,8 @@ MOST_SCALE = 0.5
 """Beyond, the later bound is several times the estimate: the pace says too little."""
 _LOW, _HIGH = 0.1, 0.9
 _MOST_INTERRUPTIONS = 10_000
-_SHORTEST_MS, _LONGEST_MS = 1e-9, 1e12
-"""A step that takes less than a picosecond, or decades, is an agent's nonsense."""
+_MOST_APART = 1e9
+"""So many times the mean is uneven enough, and its square is a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,10 @@ def pace_of(stretches: Sequence[Stretch], steps_left: float) -> Pace | None:
     if not left <= MOST_LEFT:
         return None
     mean = total_ms / steps
-    if not _SHORTEST_MS < mean < _LONGEST_MS:
+    if not SHORTEST_MS < mean < LONGEST_MS:
         return None
-    variance = sum(each.steps / steps * (each.ms / each.steps / mean - 1) ** 2 for each in stretches)
+    apart = ((each.steps / steps, min(each.ms / each.steps / mean, _MOST_APART)) for each in stretches)
+    variance = sum(share * (times - 1) ** 2 for share, times in apart)
     newer_ms, newer_steps = 0, 0.0
     for each in reversed(stretches):
         newer_ms, newer_steps = newer_ms + each.ms, newer_steps + each.steps

@@ -9,13 +9,15 @@ from __future__ import annotations
 from itertools import pairwise
 from statistics import median
 
-from holdfast_controller.core.model.goodput import ProgressWatch, Reached
+from holdfast_controller.core.model.goodput import LONGEST_MS, SHORTEST_MS, ProgressWatch, Reached
 
 EVERY_MS = 60_000
 RECENT, HOUR = 10, 60
 """Stretches of a minute or more that make the recent pace, and an hour's."""
 SLOWER = 1.1
 """A smaller difference from the best hour is as usual."""
+MOST_SLOWER = 10_000.0
+"""No more is shown."""
 
 
 def note_pace(watch: ProgressWatch, reached: Reached) -> None:
@@ -39,7 +41,7 @@ def pace_in_words(watch: ProgressWatch | None) -> str:
     words = f"{duration(recent_ms)} {'a step' if is_step else 'each'}"
     if not watch.best_hour_ms:
         return words
-    slower = recent_ms / watch.best_hour_ms
+    slower = min(recent_ms / max(watch.best_hour_ms, SHORTEST_MS), MOST_SLOWER)
     if slower < SLOWER:
         return f"{words}, as usual"
     return f"{words}, {100 * (slower - 1):.0f} % slower than in its best hour"
@@ -53,4 +55,5 @@ def duration(ms: float) -> str:
 
 
 def _step_ms(points: list[Reached]) -> float:
-    return median((after.at - before.at) / (after.step - before.step) for before, after in pairwise(points))
+    found = median((after.at - before.at) / (after.step - before.step) for before, after in pairwise(points))
+    return min(max(found, SHORTEST_MS), LONGEST_MS)

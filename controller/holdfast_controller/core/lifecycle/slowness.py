@@ -7,6 +7,8 @@ worker is silent. What is learned lives in memory: after a restart of this contr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from holdfast._base.health import Health
 from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures
 from holdfast.hang.pipeline.rank_times import RankTimes
@@ -53,7 +55,7 @@ def on_slowness_look(step: Step, job: Job) -> None:
         and watch.generation == job.generation
     ):
         return
-    look = Look(at_s, reached, apart, _times(vectors), _findings(step.cluster, job))
+    look = Look(at_s, reached, apart, _times(job, runtime.features), _findings(step.cluster, job))
     found = judge(watch, look, job.generation)
     if not found.news:
         return
@@ -115,13 +117,17 @@ def _apart(vector: WorkerFeatures) -> bool:
     )
 
 
-def _times(vectors: list[WorkerFeatures]) -> dict[int, tuple[str, float, RankTimes]]:
-    return {
-        rank.rank: (vector.host, vector.at_s, rank.times)
-        for vector in vectors
-        for rank in vector.ranks
-        if rank.times is not None and rank.exit_code is None
-    }
+def _times(job: Job, features: Mapping[int, WorkerFeatures]) -> dict[int, tuple[str, float, RankTimes]]:
+    """Counters by rank. A worker of one process may tell of others below it, but not in place of their own worker."""
+    found: dict[int, tuple[str, float, RankTimes]] = {}
+    for index, vector in features.items():
+        own = job.gang.members[index].ranks
+        for rank in vector.ranks:
+            if rank.times is None or rank.exit_code is not None:
+                continue
+            if len(own) > 1 or rank.rank == own[0] or rank.rank not in found:
+                found[rank.rank] = vector.host, vector.at_s, rank.times
+    return found
 
 
 def _findings(cluster: Cluster, job: Job) -> frozenset[str]:

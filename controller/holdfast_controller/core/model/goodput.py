@@ -10,6 +10,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+SHORTEST_MS, LONGEST_MS = 1e-9, 1e12
+"""A step that takes less than a picosecond, or decades, is a program's or an agent's nonsense."""
+
 
 class Category(enum.Enum):
     """Use of an allocated GPU's time. Every millisecond is in exactly one. Values are stored and sent."""

@@ -79,7 +79,8 @@ class Slowdown:
     @property
     def slower_pct(self) -> int:
         """By how much a step takes longer, in percent."""
-        return round(100 * (self.recent_ms / self.best_ms - 1))
+        slower = self.recent_ms / self.best_ms - 1 if self.best_ms > 0 else 0.0
+        return round(100 * min(max(0.0, slower), _MOST_SLOWER))
 
     @property
     def lost(self) -> float:
@@ -110,6 +111,8 @@ class Slowdown:
 
 
 _SHOWN = 4
+_MOST_SLOWER = 10_000.0
+"""No more is shown."""
 
 
 # --- While this controller runs -----------------------------------------------------------------------------------

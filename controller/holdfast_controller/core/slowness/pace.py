@@ -7,13 +7,13 @@ gets slower, and is called that: it is true, and no rank stands out in it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean, median
-from typing import Any
 
 from holdfast.hang.pipeline.rank_times import RankTimes
+from holdfast_controller.core.model.goodput import LONGEST_MS, SHORTEST_MS
 from holdfast_controller.core.model.slowness import Mark, RankSlot, Slot, SlowWatch
 from holdfast_controller.core.slowness.thresholds import Tuning
 
@@ -64,7 +64,7 @@ def note_look(watch: SlowWatch, look: Look, generation: int, tuning: Tuning) -> 
         # Some may have ended: those that are left are compared with themselves.
         step_ms = watch.best_ms * fmean(ratios) if len(ratios) == len(own) else fmean(own)
     slot = Slot(mark.at_s, look.at_s, step_ms, ranks)
-    ignored = watch.apart or slot.end_s - slot.start_s > tuning.pause_s
+    ignored = watch.apart or slot.end_s - slot.start_s > tuning.pause_s or not _can_be(step_ms)
     watch.mark, watch.apart = Mark(look.at_s, look.step, look.times), look.apart
     if ignored:
         return None
@@ -124,18 +124,24 @@ def averages(slots: list[Slot]) -> dict[int, RankSlot]:
 
 
 def _mean(slots: list[RankSlot]) -> RankSlot:
-    means: dict[str, float | None] = {}
-    for name in _NUMBERS:
-        known = [value for slot in slots if (value := getattr(slot, name)) is not None]
-        means[name] = sum(known) / len(known) if len(known) * 2 > len(slots) else None
-    changes: dict[str, Any] = {
-        name: value for name, value in means.items() if name not in _ALWAYS or value is not None
-    }
-    return replace(slots[-1], **changes)
+    means = [_mean_of(values) for values in zip(*map(_NUMBERS, slots), strict=True)]
+    waits, no_core, stopped, clock_mhz, util_pct, power_w, step_ms, aside, storage = means
+    return RankSlot(
+        slots[-1].host, waits, no_core, stopped, aside or 0.0, storage or 0.0, clock_mhz, util_pct, power_w, step_ms
+    )
 
 
-_NUMBERS = tuple(each.name for each in fields(RankSlot) if each.name != "host")
-_ALWAYS = ("aside", "storage")
+def _mean_of(values: tuple[float | None, ...]) -> float | None:
+    """The mean of those that are known, if most are."""
+    if None not in values:
+        return sum(values) / len(values)  # type: ignore[arg-type]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if len(known) * 2 > len(values) else None
+
+
+_NUMBERS = attrgetter(
+    *("waits", "no_core", "stopped", "clock_mhz", "util_pct", "power_w", "step_ms"), *("aside", "storage")
+)
 
 
 def _ranks(mark: Mark, look: Look) -> dict[int, RankSlot]:
@@ -154,10 +160,11 @@ def _slot(host: str, before: RankTimes, now: RankTimes) -> RankSlot | None:
     seen_s, looks = now.seen_s - before.seen_s, now.looks - before.looks
     if seen_s <= 0 or looks <= 0 or now.gpu_looks < before.gpu_looks:
         return None  # An agent that has begun again.
-    stopped, aside, storage = (
-        max(0.0, (getattr(now, name) - getattr(before, name)) / looks) for name in ("stopped", "aside", "storage")
-    )
-    ran, no_core = (_share(getattr(before, name), getattr(now, name), seen_s) for name in ("ran_s", "queued_s"))
+    stopped = max(0.0, (now.stopped - before.stopped) / looks)
+    aside = max(0.0, (now.aside - before.aside) / looks)
+    storage = max(0.0, (now.storage - before.storage) / looks)
+    ran = _share(before.ran_s, now.ran_s, seen_s)
+    no_core = _share(before.queued_s, now.queued_s, seen_s)
     waits = None
     if ran is not None and no_core is not None:
         # What is neither work, nor held back, nor its own sleep, is a wait for others.
@@ -170,11 +177,20 @@ def _slot(host: str, before: RankTimes, now: RankTimes) -> RankSlot | None:
         stopped=stopped,
         aside=aside,
         storage=storage,
-        clock_mhz=(now.clock_mhz - before.clock_mhz) / readings if readings else None,
-        util_pct=(now.util_pct - before.util_pct) / readings if readings else None,
-        power_w=(now.energy_j - before.energy_j) / gpu_s if gpu_s > 0 else None,
+        clock_mhz=_reading(now.clock_mhz - before.clock_mhz, readings),
+        util_pct=_reading(now.util_pct - before.util_pct, readings),
+        power_w=_reading(now.energy_j - before.energy_j, gpu_s),
         step_ms=_step_ms(before, now),
     )
+
+
+def _reading(total: float, over: float) -> float | None:
+    """A mean clock, power or utilization; None where no GPU has it."""
+    mean = total / over if over > 0 else -1.0
+    return mean if mean == 0 or _LEAST <= mean <= _MOST else None
+
+
+_LEAST, _MOST = 1e-6, 1e9
 
 
 def _share(before: float | None, now: float | None, seen_s: float) -> float | None:
@@ -187,4 +203,8 @@ def _step_ms(before: RankTimes, now: RankTimes) -> float | None:
     if now.step <= before.step or now.step_s <= before.step_s:
         return None
     found = 1000 * (now.step_s - before.step_s) / (now.step - before.step)
-    return found if math.isfinite(found) else None
+    return found if _can_be(found) else None
+
+
+def _can_be(step_ms: float) -> bool:
+    return SHORTEST_MS <= step_ms <= LONGEST_MS

@@ -8,10 +8,11 @@ in this job and with the other ranks now, has to stand out from their spread, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from statistics import median
 
 from holdfast_controller.core.model.slowness import RankSlot, Sign
+from holdfast_controller.core.slowness.others import Rest, Sorted
 from holdfast_controller.core.slowness.pace import NORMAL, in_step
 from holdfast_controller.core.slowness.thresholds import Tuning
 
@@ -40,12 +41,12 @@ def signs_of(
     for sign, change, least, floor in tests:
         for rank in _outstanding(ranks, usual, change, least, floor, tuning):
             found.setdefault(rank, set()).add(sign)
-    for rank in [rank for rank, signs in found.items() if Sign.WAITED_FOR in signs]:
-        if not _others_wait_more(rank, ranks, usual, need):
-            found[rank].discard(Sign.WAITED_FOR)
-    for rank in [rank for rank, signs in found.items() if Sign.CLOCK in signs]:
-        if not _as_busy(rank, ranks, tuning):
-            found[rank].discard(Sign.CLOCK)
+    waited = {rank for rank, signs in found.items() if Sign.WAITED_FOR in signs}
+    for rank in waited - _others_wait_more(waited, ranks, usual, need):
+        found[rank].discard(Sign.WAITED_FOR)
+    clocked = {rank for rank, signs in found.items() if Sign.CLOCK in signs}
+    for rank in clocked - _as_busy(clocked, ranks, tuning):
+        found[rank].discard(Sign.CLOCK)
     for rank in _outstanding(ranks, usual, _power_apart, need / 2, tuning.share_floor, tuning):
         found.setdefault(rank, set()).add(Sign.POWER)
     if not together:
@@ -91,50 +92,70 @@ def _outstanding(
     """
     changes = {rank: value for rank, slot in ranks.items() if (value := change(usual[rank], slot)) is not None}
     two_sided = change is _power_apart
-    found = []
-    by_host: dict[str, tuple[float, float] | None] = {}
-    several = len({ranks[rank].host for rank in changes}) > 1
+    if not changes:
+        return []
+    groups = _groups(changes, ranks)
+    of_group: dict[object, list[float]] = {}
     for rank, value in changes.items():
-        host = ranks[rank].host
-        if several:
-            if host not in by_host:
-                by_host[host] = _middle([each for other, each in changes.items() if ranks[other].host != host])
-            others = by_host[host]
-        else:
-            others = _middle([each for other, each in changes.items() if other != rank])
-        if others is None:
+        of_group.setdefault(groups[rank], []).append(value)
+    whole = Sorted(list(changes.values()))
+    low, high = whole.middle_without(max(map(len, of_group.values())))
+    others: dict[object, Rest] = {}
+    found = []
+    for rank, value in changes.items():
+        if value - low < least and not (two_sided and high - value >= least):
+            continue  # Most are, whichever the others are.
+        group = groups[rank]
+        if group not in others:
+            others[group] = whole.without(of_group[group])
+        rest = others[group]
+        if not rest.count:
             continue
-        middle, deviation = others
-        apart = abs(value - middle) if two_sided else value - middle
-        if apart >= least and apart >= tuning.deviations * max(deviation, floor / tuning.deviations, 1e-9):
+        apart = abs(value - rest.median) if two_sided else value - rest.median
+        if apart < least:
+            continue
+        if apart >= tuning.deviations * max(NORMAL * rest.deviation, floor / tuning.deviations, 1e-9):
             found.append(rank)
     return found
 
 
-def _middle(values: list[float]) -> tuple[float, float] | None:
-    if not values:
-        return None
-    middle = median(values)
-    return middle, NORMAL * median(abs(value - middle) for value in values)
+def _groups(values: Collection[int], ranks: Ranks) -> dict[int, object]:
+    """What each rank is compared without: its host, or itself alone where all are on one."""
+    several = len({ranks[rank].host for rank in values}) > 1
+    return {rank: ranks[rank].host if several else rank for rank in values}
 
 
-def _others_wait_more(rank: int, ranks: Ranks, usual: Ranks, need: float) -> bool:
-    """Whether the others wait more than is usual, and this rank does not."""
-    host, several = ranks[rank].host, len({slot.host for slot in ranks.values()}) > 1
+def _others_wait_more(suspects: Collection[int], ranks: Ranks, usual: Ranks, need: float) -> set[int]:
+    """Those of the suspects that don't wait more than is usual, while the others do."""
     change = _grown("waits")
-    others = [
-        value
-        for other, slot in ranks.items()
-        if (slot.host != host if several else other != rank) and (value := change(usual[other], slot)) is not None
-    ]
-    own = change(usual[rank], ranks[rank])
-    return bool(others) and own is not None and median(others) >= need and own < need / 2
+    waits = {rank: value for rank, slot in ranks.items() if (value := change(usual[rank], slot)) is not None}
+    groups = _groups(ranks.keys(), ranks)
+    of_group: dict[object, list[float]] = {}
+    for rank, value in waits.items():
+        of_group.setdefault(groups[rank], []).append(value)
+    whole = Sorted(list(waits.values()))
+    others = {group: whole.without(of_group.get(group, [])) for group in {groups[rank] for rank in suspects}}
+    return {
+        rank
+        for rank in suspects
+        if (rest := others[groups[rank]]).count
+        and (own := waits.get(rank)) is not None
+        and rest.median >= need
+        and own < need / 2
+    }
 
 
-def _as_busy(rank: int, ranks: Ranks, tuning: Tuning) -> bool:
-    own = ranks[rank].util_pct
-    others = [slot.util_pct for other, slot in ranks.items() if other != rank and slot.util_pct is not None]
-    return own is not None and bool(others) and own >= median(others) - tuning.util_margin_pct
+def _as_busy(suspects: Collection[int], ranks: Ranks, tuning: Tuning) -> set[int]:
+    """Those of the suspects whose GPU is as busy as the others'."""
+    used = {rank: slot.util_pct for rank, slot in ranks.items() if slot.util_pct is not None}
+    whole = Sorted(list(used.values()))
+    return {
+        rank
+        for rank in suspects
+        if (own := used.get(rank)) is not None
+        and (others := whole.without([own])).count
+        and own >= others.median - tuning.util_margin_pct
+    }
 
 
 # --- Ranks that don't keep in step ----------------------------------------------------------------------------------

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
+from typing import Any
 
 from holdfast._base.printable import one_line
 from holdfast._session import hang_wire
 from holdfast.errors import InvalidInput, Violation
-from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures
+from holdfast.hang.pipeline.features import GpuFeatures, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.rank_times import RankTimes
+from holdfast.training.known_step import known_step
 from holdfast.v1 import agent_pb2
 from holdfast_controller.core.step.commands import FeaturesReported
 
+MOST = 1e15
+"""No counter or reading of a rank is above: sums and quotients of what is read must not overflow."""
+LATEST_S, OLDEST_S = 1e10, 1e9
+"""No host runs for longer; nothing that is reported lies further back than the latter."""
+
 
 def features(host: str, session: int, message: agent_pb2.FeatureReport) -> FeaturesReported:
-    """How a worker's ranks move; nothing in it lies after its sending. Raises ``InvalidInput``.
+    """How a worker's ranks move; nothing in it lies after its sending, or ages before. Raises ``InvalidInput``.
 
     A time that is no number would be neither fresh nor stale, and its worker overlooked.
     """
@@ -27,33 +34,52 @@ def features(host: str, session: int, message: agent_pb2.FeatureReport) -> Featu
         times += (rank.still_since_s, rank.last_work_s, rank.helpers_s)
     times += [gpu.idle_since_s for gpu in vector.gpus]
     known = [at for at in times if at is not None]
-    if not all(map(math.isfinite, known)):
+    if not all(map(math.isfinite, known)) or abs(message.sent_s) > LATEST_S:
         problem = f"times of {vector.worker} are no numbers"
         raise InvalidInput([Violation("features", problem, "upgrade the agent")])
-    ranks = tuple(replace(rank, times=_counters(rank.times, message.sent_s)) for rank in vector.ranks)
+    ranks = tuple(_believed(rank, message.sent_s) for rank in vector.ranks)
     vector = replace(vector, output=_plausible(output), ranks=ranks)
-    if max(known) > message.sent_s:
-        vector = _not_after(vector, message.sent_s)
+    if max(known) > message.sent_s or min(known) < message.sent_s - OLDEST_S:
+        vector = _within(vector, message.sent_s)
     return FeaturesReported(host, session, one_line(message.job_id), message.generation, message.sent_s, vector)
 
 
 def _plausible(output: OutputFeatures) -> OutputFeatures:
     """Steps that are numbers from 0, and a total that its step hasn't passed; what is none is unknown."""
-    step, bar_step, total = map(_step, (output.step, output.bar_step, output.step_total))
+    step, bar_step, total = map(known_step, (output.step, output.bar_step, output.step_total))
     done = bar_step if step is None else step
     return replace(
         output,
         step=step,
         bar_step=bar_step,
         step_total=total if total is not None and done is not None and max(done, 1.0) <= total else None,
-        saved_step=_step(output.saved_step),
-        resumed_step=_step(output.resumed_step),
-        first_step=_step(output.first_step),
+        saved_step=known_step(output.saved_step),
+        resumed_step=known_step(output.resumed_step),
+        first_step=known_step(output.first_step),
     )
 
 
-def _step(step: float | None) -> float | None:
-    return step if step is not None and math.isfinite(step) and step >= 0 else None
+def _believed(rank: RankFeatures, sent_s: float) -> RankFeatures:
+    """The rank with readings that can be; those that can't are as if they had not been read."""
+    gpu, wait = rank.gpu, rank.wait
+    if gpu is not None and (unread := [name for name in _GPU_READINGS if not _is_reading(getattr(gpu, name))]):
+        gpu = replace(gpu, **dict.fromkeys(unread))
+    if wait is not None and not (_is_reading(wait.since_s) and _is_reading(wait.until_s)):
+        # A sleep may be without an end.
+        endless = wait.until_s == math.inf or _is_reading(wait.until_s)
+        since_s = wait.since_s if _is_reading(wait.since_s) else None
+        wait = replace(wait, since_s=since_s, until_s=wait.until_s if endless else None)
+    wrong = {name: value for name, value in _READINGS.items() if not _is_reading(getattr(rank, name))}
+    return replace(rank, gpu=gpu, wait=wait, times=_counters(rank.times, sent_s), **wrong)
+
+
+_GPU_READINGS = tuple(field.name for field in fields(GpuFeatures) if field.name != "look")
+_READINGS: dict[str, Any] = {"still_longest_s": 0.0, "cpu_share": 0.0, "switches_s": None, "switch_share": None}
+"""Of a rank, with what stands for one that is not known."""
+
+
+def _is_reading(value: float | None) -> bool:
+    return value is None or -MOST <= value <= MOST
 
 
 def _counters(times: RankTimes | None, sent_s: float) -> RankTimes | None:
@@ -61,21 +87,24 @@ def _counters(times: RankTimes | None, sent_s: float) -> RankTimes | None:
     if times is None:
         return None
     values = [value for value in (getattr(times, field.name) for field in fields(times)) if value is not None]
-    if not all(math.isfinite(value) and value >= 0 for value in values):
+    if not all(0 <= value <= MOST for value in values):
         return None
     return replace(times, step_s=min(times.step_s, sent_s)) if times.step_s is not None else times
 
 
-def _not_after(vector: WorkerFeatures, sent_s: float) -> WorkerFeatures:
-    """Clamp a time in the future to now: a silence that began there would never count."""
+def _within(vector: WorkerFeatures, sent_s: float) -> WorkerFeatures:
+    """Clamp a time in the future to now, where a silence would never count, and one that is too old to be true."""
+
+    def clamped(at_s: float) -> float:
+        return max(min(at_s, sent_s), sent_s - OLDEST_S)
 
     def past(at_s: float | None) -> float | None:
-        return None if at_s is None else min(at_s, sent_s)
+        return None if at_s is None else clamped(at_s)
 
     ranks = tuple(
         replace(
             rank,
-            still_since_s=min(rank.still_since_s, sent_s),
+            still_since_s=clamped(rank.still_since_s),
             last_work_s=past(rank.last_work_s),
             helpers_s=past(rank.helpers_s),
         )
@@ -89,4 +118,4 @@ def _not_after(vector: WorkerFeatures, sent_s: float) -> WorkerFeatures:
         first_step_s=past(vector.output.first_step_s),
     )
     gpus = tuple(replace(gpu, idle_since_s=past(gpu.idle_since_s)) for gpu in vector.gpus)
-    return replace(vector, at_s=min(vector.at_s, sent_s), ranks=ranks, output=output, gpus=gpus)
+    return replace(vector, at_s=clamped(vector.at_s), ranks=ranks, output=output, gpus=gpus)

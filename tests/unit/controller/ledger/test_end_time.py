@@ -120,3 +120,8 @@ def test_a_watch_stored_by_an_earlier_release_has_no_stretches() -> None:
     assert stored.validate_json(b'{"generation": 1, "newest": 5}').stretches == []
     watch = watched(*((2_000 * n, float(n)) for n in range(200)))
     assert stored.validate_json(stored.dump_json(watch)) == watch
+
+
+def test_stretches_of_next_to_no_steps_weigh_as_little() -> None:
+    pace = pace_of([Stretch(2_000, 1e-300), *EVEN], 100.0)
+    assert pace is not None and pace.step_ms == 1000.0

@@ -66,3 +66,11 @@ def test_it_is_kept_across_a_restart_and_a_watch_of_before_has_none() -> None:
 )
 def test_times_of_steps_are_short(ms: float, words: str) -> None:
     assert duration(ms) == words
+
+
+@pytest.mark.parametrize("step", [5e-324, 1e-300, 1.0, 1e300])
+@pytest.mark.parametrize("best_ms", [5e-324, 1.0, 1.7e308])
+def test_a_pace_of_any_steps_is_told_in_few_words(step: float, best_ms: float) -> None:
+    watch = ProgressWatch(1, best_hour_ms=best_ms)
+    watch.pace = [Reached(60_000 * number, step * number) for number in range(12)]
+    assert len(pace_in_words(watch)) < 80

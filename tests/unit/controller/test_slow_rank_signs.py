@@ -1,0 +1,123 @@
+"""The signs of a slow rank: found fast, and just those that a look at all others for each rank finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast_controller.core.model.slowness import RankSlot, Sign
+from holdfast_controller.core.slowness import signs
+from holdfast_controller.core.slowness.others import Sorted
+from holdfast_controller.core.slowness.pace import NORMAL
+from holdfast_controller.core.slowness.signs import Change, Ranks, signs_of
+from holdfast_controller.core.slowness.thresholds import TUNING, Tuning
+
+NUMBERS = st.sampled_from([0.0, 0.1, 0.1, 0.25, 0.3, 0.7, 1.0, 5.0]) | st.floats(-2, 2)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(NUMBERS, min_size=1, max_size=30), st.data())
+def test_medians_without_a_few_are_those_of_all_the_others(values: list[float], data: st.DataObject) -> None:
+    out = data.draw(st.sets(st.integers(0, len(values) - 1), max_size=len(values)))
+    whole = Sorted(values)
+    rest = whole.without([values[index] for index in out])
+    left = [value for index, value in enumerate(values) if index not in out]
+    assert rest.count == len(left)
+    if left:
+        middle = median(left)
+        assert rest.median == middle
+        assert rest.deviation == median(abs(value - middle) for value in left)
+        low, high = whole.middle_without(len(out))
+        assert low <= middle <= high
+
+
+SHARES = st.none() | st.sampled_from([0.0, 0.1, 0.3, 0.9]) | st.floats(0, 1)
+SLOTS = st.builds(
+    RankSlot,
+    host=st.sampled_from(["h0", "h1", "h2"]),
+    waits=SHARES,
+    no_core=SHARES,
+    stopped=SHARES,
+    clock_mhz=st.none() | st.sampled_from([0.0, 900.0, 1400.0, 1410.0]),
+    util_pct=st.none() | st.sampled_from([20.0, 90.0, 99.0]),
+    power_w=st.none() | st.sampled_from([0.0, 300.0, 690.0, 700.0]),
+    step_ms=st.none() | st.sampled_from([100.0, 101.0, 130.0]),
+)
+TWO = st.lists(st.tuples(SLOTS, SLOTS), min_size=2, max_size=14)
+
+
+@pytest.mark.parametrize("one_host", [True, False])
+@given(TWO, st.floats(0.01, 0.6))
+@settings(max_examples=300, deadline=None)
+def test_signs_are_those_that_a_look_at_all_others_finds(
+    one_host: bool, slots: list[tuple[RankSlot, RankSlot]], lost: float
+) -> None:
+    usual = {n: replace(slot, host="h0") if one_host else slot for n, (slot, _) in enumerate(slots)}
+    now = {n: replace(slot, host=usual[n].host) for n, (_, slot) in enumerate(slots)}
+    found = signs_of(now, usual, lost, frozenset({"h1"}), TUNING)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signs, "_outstanding", _outstanding)
+        patch.setattr(signs, "_others_wait_more", _all_others_wait_more)
+        patch.setattr(signs, "_as_busy", _all_as_busy)
+        assert signs_of(now, usual, lost, frozenset({"h1"}), TUNING) == found
+
+
+def test_a_rank_of_many_on_one_host_is_found() -> None:
+    usual = {n: RankSlot("h0", waits=0.3, no_core=0.01) for n in range(400)}
+    now = {n: replace(slot, waits=0.5) for n, slot in usual.items()}
+    now[7] = RankSlot("h0", waits=0.0, no_core=0.4)
+    assert signs_of(now, usual, 0.3, frozenset(), TUNING) == {7: {Sign.NO_CORE, Sign.WAITED_FOR}}
+
+
+# A look at all others for each rank
+
+
+def _outstanding(
+    ranks: Ranks, usual: Ranks, change: Change, least: float, floor: float, tuning: Tuning
+) -> list[int]:
+    changes = {rank: value for rank, slot in ranks.items() if (value := change(usual[rank], slot)) is not None}
+    several = len({ranks[rank].host for rank in changes}) > 1
+    found = []
+    for rank, value in changes.items():
+        host = ranks[rank].host
+        others = [
+            each for other, each in changes.items() if (ranks[other].host != host if several else other != rank)
+        ]
+        if not others:
+            continue
+        middle = median(others)
+        deviation = NORMAL * median(abs(each - middle) for each in others)
+        apart = abs(value - middle) if change is signs._power_apart else value - middle
+        if apart >= least and apart >= tuning.deviations * max(deviation, floor / tuning.deviations, 1e-9):
+            found.append(rank)
+    return found
+
+
+def _all_others_wait_more(suspects: set[int], ranks: Ranks, usual: Ranks, need: float) -> set[int]:
+    return {rank for rank in suspects if _waits_alone(rank, ranks, usual, need)}
+
+
+def _waits_alone(rank: int, ranks: Ranks, usual: Ranks, need: float) -> bool:
+    host, several = ranks[rank].host, len({slot.host for slot in ranks.values()}) > 1
+    change = signs._grown("waits")
+    others = [
+        value
+        for other, slot in ranks.items()
+        if (slot.host != host if several else other != rank) and (value := change(usual[other], slot)) is not None
+    ]
+    own = change(usual[rank], ranks[rank])
+    return bool(others) and own is not None and median(others) >= need and own < need / 2
+
+
+def _all_as_busy(suspects: set[int], ranks: Ranks, tuning: Tuning) -> set[int]:
+    return {rank for rank in suspects if _is_as_busy(rank, ranks, tuning)}
+
+
+def _is_as_busy(rank: int, ranks: Ranks, tuning: Tuning) -> bool:
+    own = ranks[rank].util_pct
+    others = [slot.util_pct for other, slot in ranks.items() if other != rank and slot.util_pct is not None]
+    return own is not None and bool(others) and own >= median(others) - tuning.util_margin_pct
