@@ -46,7 +46,7 @@ TIMES = st.builds(
 )
 
 
-def says(program: Training, numbers: dict[str, float], times: RankTimes | None, ago: float) -> None:
+def says(program: Training, numbers: dict[str, Any], times: RankTimes | None, ago: float) -> None:
     """The job's vectors with these numbers, as they come in over the wire."""
     world = program.world
     world.wait(EVERY_S, beating=program.beating)

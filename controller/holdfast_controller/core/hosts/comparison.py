@@ -83,8 +83,11 @@ def _kind(host: Host) -> str:
 
 def _usual(hosts: list[Host]) -> Iterator[tuple[str, tuple[str, int, int]]]:
     """Yield each trait that more than half of the hosts share: (its value, how many have it, of how many)."""
-    for trait in sorted({trait for host in hosts for trait in host.inventory.traits}):
-        values = Counter(host.inventory.traits[trait] for host in hosts if trait in host.inventory.traits)
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for host in hosts:
+        for trait, value in host.inventory.traits.items():
+            counts[trait][value] += 1
+    for trait, values in sorted(counts.items()):
         value, alike = values.most_common(1)[0]
         if alike >= FEWEST_ALIKE and 2 * alike > values.total():
             yield trait, (value, alike, values.total())

@@ -51,7 +51,7 @@ class Rest:
 
     @cached_property
     def median(self) -> float:
-        """As ``statistics.median`` has it."""
+        """The same as by ``statistics.median``."""
         half = self.count // 2
         return self._at(half) if self.count % 2 else (self._at(half - 1) + self._at(half)) / 2
 

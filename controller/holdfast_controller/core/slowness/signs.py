@@ -120,13 +120,13 @@ def _outstanding(
 
 
 def _groups(values: Collection[int], ranks: Ranks) -> dict[int, object]:
-    """What each rank is compared without: its host, or itself alone where all are on one."""
+    """The group that each rank is compared without: its host, or itself alone where all are on one."""
     several = len({ranks[rank].host for rank in values}) > 1
     return {rank: ranks[rank].host if several else rank for rank in values}
 
 
 def _others_wait_more(suspects: Collection[int], ranks: Ranks, usual: Ranks, need: float) -> set[int]:
-    """Those of the suspects that don't wait more than is usual, while the others do."""
+    """The suspects that don't wait more than is usual, while the others do."""
     change = _grown("waits")
     waits = {rank: value for rank, slot in ranks.items() if (value := change(usual[rank], slot)) is not None}
     groups = _groups(ranks.keys(), ranks)
@@ -146,7 +146,7 @@ def _others_wait_more(suspects: Collection[int], ranks: Ranks, usual: Ranks, nee
 
 
 def _as_busy(suspects: Collection[int], ranks: Ranks, tuning: Tuning) -> set[int]:
-    """Those of the suspects whose GPU is as busy as the others'."""
+    """The suspects whose GPU is as busy as the others'."""
     used = {rank: slot.util_pct for rank, slot in ranks.items() if slot.util_pct is not None}
     whole = Sorted(list(used.values()))
     return {

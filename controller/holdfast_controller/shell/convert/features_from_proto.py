@@ -62,8 +62,9 @@ def _plausible(output: OutputFeatures) -> OutputFeatures:
 def _believed(rank: RankFeatures, sent_s: float) -> RankFeatures:
     """The rank with readings that can be; those that can't are as if they had not been read."""
     gpu, wait = rank.gpu, rank.wait
-    if gpu is not None and (unread := [name for name in _GPU_READINGS if not _is_reading(getattr(gpu, name))]):
-        gpu = replace(gpu, **dict.fromkeys(unread))
+    if gpu is not None:
+        unread: dict[str, Any] = {name: None for name in _GPU_READINGS if not _is_reading(getattr(gpu, name))}
+        gpu = replace(gpu, **unread) if unread else gpu
     if wait is not None and not (_is_reading(wait.since_s) and _is_reading(wait.until_s)):
         # A sleep may be without an end.
         endless = wait.until_s == math.inf or _is_reading(wait.until_s)
