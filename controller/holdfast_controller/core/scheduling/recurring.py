@@ -179,7 +179,7 @@ def _in_turn(step: Step) -> list[Schedule]:
         return []
     oldest = min(at for at, _ in due)
     turns = Counter(each.owner for each in cluster.schedules.values() if each.settled >= oldest)
-    found = []
+    found: list[tuple[int, Wall, int, Schedule]] = []
     for at, schedule in sorted(due, key=lambda item: (item[0], item[1].project, item[1].name)):
         found.append((turns[schedule.owner], at, len(found), schedule))
         turns[schedule.owner] += 1
