@@ -92,7 +92,9 @@ def test_a_log_without_hosts_waits_for_those_that_joined_after_the_backup() -> N
     on.step(ScheduleAsked(7, "ann", "tick", "0 * * * *", "UTC", Overlap.FORBID, 0.0, plan))
     backup = on.back_up()
     on.restore(backup, down_s=HOUR)
-    worker = WorkerReport(WorkerId(LOST, "w0"), attempt=1, generation=1, state=ReportedState.RUNNING, gpus=("GPU-0",))
+    worker = WorkerReport(
+        WorkerId(LOST, "w0"), attempt=1, generation=1, state=ReportedState.RUNNING, gpus=("GPU-host-0-0",)
+    )
     on.wait(1.0)
     on.join("host-0", places=[worker])
     on.wait(60.0, beating=("host-0",))

@@ -85,7 +85,7 @@ def never_met(cluster: Cluster, gang: Gang, unseen: frozenset[str] = frozenset()
 
 
 def unseen(cluster: Cluster, names: Iterable[str], sees: Callable[[str], bool]) -> frozenset[str]:
-    """Those of the jobs and arrays whose projects a user may not see."""
+    """The jobs and arrays among ``names`` whose projects a user may not see."""
     found = set()
     for name in names:
         array = cluster.arrays.get(name)

@@ -1,4 +1,4 @@
-"""Look up jobs and hosts by name, and refuse the call where there is none; whether a restore is still in doubt."""
+"""Look up jobs and hosts by name, and refuse the call where there is none; whether a restore is still open."""
 
 from __future__ import annotations
 
