@@ -24,6 +24,8 @@ from holdfast.training.known_step import known_step
 
 GPU_READINGS = 12
 """Readings of a GPU at work, 5 s apart, that are more than a start does there."""
+WORK_LINES = 400
+"""Lines of a sample in which the beginning of work is looked for: to read all of a flood would hold the agent."""
 REPEAT_S = 8.0
 """A vector without news is sent again after so long; the controller calls a worker blind after 15 s."""
 
@@ -138,7 +140,7 @@ class WorkerWatch:
         """Note whether the program has begun its work by now; once it has, that stays."""
         if self._work.began:
             return
-        for line in sample.lines:
+        for line in sample.lines[:WORK_LINES]:
             self._work.take(line.rank, line.text, sample.at_s)
         grew_s = sample.files.events_grew_s
         if self._events_s is None:

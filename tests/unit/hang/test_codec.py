@@ -42,6 +42,7 @@ OURS = {
     "holdfast._base.backoff",
     "holdfast._base.codec",
     "holdfast._base.xids",
+    "holdfast.training.known_step",
 }
 """Of the rest of Holdfast; they are as pure."""
 
