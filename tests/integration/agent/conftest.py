@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from tests.support import other_release
 from holdfast._base.identity import Identity, Kind
 from holdfast._security import pki
 from holdfast_agent.shell import config
-from holdfast_agent.shell.cgroups.cgroups import find
+from holdfast_agent.shell.cgroups.cgroups import Cgroups, find
 
 HOST = f"host-{os.environ.get('PYTEST_XDIST_WORKER', 'gw0').removeprefix('gw')}"
 """Of its own for each process of tests: an agent clears away what carries its host's name, job and worker."""
@@ -222,9 +223,18 @@ async def agent(tmp_path: Path, controller: Controller, settings: dict[str, Any]
         assert await asyncio.to_thread(started.kill, signal.SIGTERM) == 0, (tmp_path / "agent.log").read_text()
     await _end_workers(started)
     if os.geteuid() == 0:
-        find(config.load(tmp_path / "agent.toml")).leave()
+        await asyncio.to_thread(_leave, find(config.load(tmp_path / "agent.toml")))
     if os.environ.get("HOLDFAST_SHOW_LOG"):
         print((tmp_path / "agent.log").read_text())
+
+
+def _leave(cgroups: Cgroups) -> None:
+    """Remove an agent's cgroups; a process that has just ended is in its own until it is reaped."""
+    for _ in range(200):
+        cgroups.leave()
+        if not cgroups.root or not Path(cgroups.root).is_dir():
+            return
+        time.sleep(0.05)
 
 
 def _record(text: str) -> str:
