@@ -41,8 +41,6 @@ from holdfast_controller.shell.store import codec
 WALL = 1_000_000.0
 GAP = 1_000_000
 """Events that a restore leaves out."""
-STEPS_BETWEEN_LOOKS = 20
-"""The whole state is compared at each step that decides an event, and otherwise so often: most of a test is that."""
 GIB = 1 << 30
 
 
@@ -78,6 +76,7 @@ class World:
         """Of the events, as users read them."""
         self.sessions: dict[str, int] = {}
         self.greeted: set[int] = set()
+        """Sessions that have had their welcome."""
         self.boots: dict[str, str] = {}
         self.labels: dict[str, dict[str, str]] = {}
         """Of hosts."""
@@ -92,13 +91,8 @@ class World:
         self.kept: dict[str, str] = {}
         """What the store keeps of watches, by job, as it is written."""
         self.restored = False
-        self._replayed = Cluster(epoch=1)
-        """What the log gives back, folded apart; nothing durable may differ from it."""
-        self._replay_at = 1
-        """How long the log is when it is next read from its start."""
-        self._histories: dict[str, list[ev.Event]] = {}
-        """The log by job; under "" what concerns none."""
-        self._steps = 0
+        self._replayed: Cluster | None = None
+        """What the log gave back when the last event was decided; nothing durable may change until the next."""
         self._session = 0
         self._token = 0
         self._sequence = 0
@@ -383,7 +377,7 @@ class World:
         for event in self.log:
             fold(cluster, event)
         assert durable(cluster) == durable(self.cluster)
-        self.cluster, self._replayed = cluster, self._read(self.log)
+        self.cluster, self._replayed = cluster, None
         self.reactor = Reactor(cluster, self.policies)
         kept = {job: codec.load_watch(payload) for job, payload in self.kept.items()}
         self.reactor.resume(Now(Mono(self.mono), Wall(self.wall)), kept)
@@ -408,9 +402,7 @@ class World:
         fold(cluster, restored)
         self.log = [*backup, restored]
         self.restored = True
-        self.cluster, self._replayed = cluster, self._read(self.log)
-        self._histories = {}
-        self._file(self.log)
+        self.cluster, self._replayed = cluster, None
         self.reactor = Reactor(cluster, self.policies)
         self.reactor.resume(Now(Mono(self.mono), Wall(self.wall)), {})
         self.sessions.clear()
@@ -420,10 +412,11 @@ class World:
     # --- the step ------------------------------------------------------------------------------------------------
 
     def step(self, incoming: st.Input) -> list[str]:
-        ended = {job.id: job.state for job in self.cluster.jobs.values() if job.state in TERMINAL}
+        before = {job.id: job.state for job in self.cluster.jobs.values()}
         decision = self.reactor.step(incoming, Now(Mono(self.mono), Wall(self.wall)))
         first = self.cluster.sequence - len(decision.entries) + 1
         for number, entry in enumerate(decision.entries, first):
+            self.log.append(entry.event)
             assert entry.sequence == number
             assert entry.message
             self.sentences.append(entry.message)
@@ -431,11 +424,11 @@ class World:
         actions = tuple(a for a in decision.actions if not isinstance(a, act.KeepWatch | act.KeepProgress))
         self.sent += actions
         self._check_actions(actions)
-        if decision.entries:
-            self._check_events([entry.event for entry in decision.entries], ended)
-        self._steps += 1
-        if decision.entries or self._steps % STEPS_BETWEEN_LOOKS == 0:
-            assert durable(self._replayed) == durable(self.cluster), "something durable changed without an event"
+        if decision.entries or self._replayed is None:
+            check_sanity(self.cluster)
+            self._check_log(before)
+            self._replayed = self._replay()
+        assert durable(self._replayed) == durable(self.cluster), "something durable changed without an event"
         shown = [entry.event for entry in decision.entries if not isinstance(entry.event, ev.ProgressRecorded)]
         return [line(event, self.cluster) for event in shown] + [action_line(a, self.cluster) for a in actions]
 
@@ -446,43 +439,29 @@ class World:
             if action.kept is not None:
                 self.kept[action.job_id] = codec.dump_watch(action.kept)
 
-    def _read(self, log: Iterable[ev.Event]) -> Cluster:
-        """What a log gives back."""
-        cluster = Cluster(epoch=self.cluster.epoch)
-        for event in log:
-            fold(cluster, event)
-        return cluster
+    def _replay(self) -> Cluster:
+        """What the log gives back, the queue and the sums counted anew as for a snapshot."""
+        replayed = Cluster(epoch=self.cluster.epoch)
+        for event in self.log:
+            fold(replayed, event)
+        assert durable(replayed) == durable(self.cluster)
+        recount(replayed)
+        assert durable(replayed) == durable(self.cluster), "a snapshot would give another queue or other sums"
+        return replayed
 
-    def _file(self, events: Iterable[ev.Event]) -> set[str]:
-        """Add events to the histories of jobs; those jobs."""
-        jobs = set()
-        for event in events:
-            jobs.add(job := getattr(event, "job_id", ""))
-            self._histories.setdefault(job, []).append(event)
-        return jobs - {""}
-
-    def _check_events(self, events: list[ev.Event], ended: dict[str, JobState]) -> None:
-        """What only an event can break; ``ended`` are the jobs that had ended before."""
-        self.log += events
-        for event in events:
-            fold(self._replayed, event)
-        if len(self.log) >= self._replay_at:
-            self._replay_at = 2 * len(self.log)
-            assert durable(self._read(self.log)) == durable(self._replayed), (
-                "an event was changed after it was decided"
-            )
-        recount(self._replayed)  # a snapshot must give the same queue and sums: they are compared by the caller
-        check_sanity(self.cluster)
+    def _check_log(self, before: dict[str, Any]) -> None:
+        """What only an event can break: it is checked after each step that decides one."""
+        histories: dict[str, list[ev.Event]] = {}
+        for event in self.log:
+            histories.setdefault(getattr(event, "job_id", ""), []).append(event)
         for host in self.cluster.hosts.values():
             granted = [gpu for share in host.allocations.values() for gpu in share.gpus]
             granted += [gpu for orphan in host.orphans.values() for gpu in orphan.gpus]
             assert len(granted) == len(set(granted)), f"a GPU of {host.name} is granted twice"
-        for name, state in ended.items():
-            job = self.cluster.jobs.get(name)
-            assert job is None or job.state is state, "terminal absorbs"
-        for name in self._file(events) & self.cluster.jobs.keys():
-            job = self.cluster.jobs[name]
-            _check_history(job, self._histories[name], self.ready, restored=self.restored)
+        for job in self.cluster.jobs.values():
+            if before.get(job.id) in TERMINAL:
+                assert job.state is before[job.id], "terminal absorbs"
+            _check_history(job, histories[job.id], self.ready, restored=self.restored)
 
     def _check_actions(self, actions: tuple[act.Action, ...]) -> None:
         watched = self.cluster.watches.keys() | self.cluster.suspects.keys() | self.kept.keys()

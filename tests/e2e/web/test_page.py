@@ -235,6 +235,7 @@ def test_a_link_is_spent_once_and_a_session_ends_at_once(browser: Any, site: Dev
     visitor.visit("/admin", "button")
     visitor.page.get_by_role("button", name="Sign out here").click()
     visitor.page.locator(".door").get_by_text("holdfast web").first.wait_for()
+    assert visitor.page.locator(".door").count() == 1
     visitor.context.close()
 
 
