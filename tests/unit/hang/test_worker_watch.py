@@ -7,9 +7,10 @@ import json
 import pytest
 
 from holdfast.hang.pipeline.features import OutputFeatures
+from holdfast.hang.pipeline.log_progress import WorkCount
 from holdfast.hang.pipeline.samples import RankSample
 from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
-from holdfast.hang.worker_watch import WorkerWatch
+from holdfast.hang.worker_watch import WORK_LINES, WorkerWatch
 
 
 def sample(at_s: float, line: str = "", reports: int = 0, rank: int = 0) -> WorkerSample:
@@ -22,6 +23,14 @@ def test_lines_are_progress_of_a_program_that_reports_none() -> None:
     watch = WorkerWatch("host-0", 1)
     output = watch.take(sample(10.0, "step 1")).output
     assert (output.last_progress_s, output.reported) == (10.0, False)
+
+
+def test_of_a_flood_of_lines_the_first_are_read_for_the_beginning_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(WorkCount, "take", lambda self, rank, line, at_s: read.append(line))
+    flood = tuple(LogLine(0, "out", f"loading {number}") for number in range(5 * WORK_LINES))
+    WorkerWatch("host-0", 1).take(WorkerSample("job", "workerpool0-0", 1, 10.0, lines=flood))
+    assert read == [line.text for line in flood[:WORK_LINES]]
 
 
 def test_once_a_program_reports_progress_its_lines_are_none() -> None:
