@@ -9,15 +9,13 @@ from __future__ import annotations
 from itertools import pairwise
 from statistics import median
 
-from holdfast_controller.core.model.goodput import LONGEST_MS, SHORTEST_MS, ProgressWatch, Reached
+from holdfast_controller.core.model.goodput import LONGEST_MS, MOST_SLOWER, SHORTEST_MS, ProgressWatch, Reached
 
 EVERY_MS = 60_000
 RECENT, HOUR = 10, 60
 """Stretches of a minute or more that make the recent pace, and an hour's."""
 SLOWER = 1.1
 """A smaller difference from the best hour is as usual."""
-MOST_SLOWER = 10_000.0
-"""No more is shown."""
 
 
 def note_pace(watch: ProgressWatch, reached: Reached) -> None:

@@ -98,7 +98,7 @@ def hint_on_path(task: Task, exit_: Exit) -> str:
     """A sentence for a login shell that found no command: such a shell drops the PATH that it was given; else empty."""
     if exit_.exit_code != _NOT_FOUND or not is_login_shell((*task.command, *task.args)):
         return ""
-    return "A login shell takes PATH from the host's /etc/profile, not from the job: start it without -l."
+    return "A login shell takes PATH from /etc/profile, not from the job: start it without -l."
 
 
 def _code(exit_: Exit) -> int:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 SHORTEST_MS, LONGEST_MS = 1e-9, 1e12
 """A step that takes less than a picosecond, or decades, is a program's or an agent's nonsense."""
+MOST_SLOWER = 10_000.0
+"""So many times a step takes longer is shown at the most."""
 
 
 class Category(enum.Enum):

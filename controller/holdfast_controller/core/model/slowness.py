@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.hang.pipeline.rank_times import RankTimes
 from holdfast_controller.core.model.clock import NEVER, Wall
+from holdfast_controller.core.model.goodput import MOST_SLOWER
 
 
 class Sign(enum.Enum):
@@ -80,7 +81,7 @@ class Slowdown:
     def slower_pct(self) -> int:
         """By how much a step takes longer, in percent."""
         slower = self.recent_ms / self.best_ms - 1 if self.best_ms > 0 else 0.0
-        return round(100 * min(max(0.0, slower), _MOST_SLOWER))
+        return round(100 * min(max(0.0, slower), MOST_SLOWER))
 
     @property
     def lost(self) -> float:
@@ -111,8 +112,6 @@ class Slowdown:
 
 
 _SHOWN = 4
-_MOST_SLOWER = 10_000.0
-"""No more is shown."""
 
 
 # --- While this controller runs -----------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import partial
 
 from google.protobuf import json_format
 
@@ -13,7 +12,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.step.lookup import is_array, unknown_job
-from holdfast_controller.shell.calls.slices import APART_BYTES, TURNS, apart
+from holdfast_controller.shell.calls.slices import TURNS, apart_if_large
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto, workers_to_proto
 from holdfast_controller.shell.driver import Driver, now
 
@@ -67,8 +66,8 @@ async def spec_of(job: Job) -> spec_pb2.CustomJobSpec:
     if found is not None:
         _specs.move_to_end(job.spec_json)
         return found
-    read = partial(json_format.Parse, job.spec_json, spec_pb2.CustomJobSpec())
-    return know_spec(job.spec_json, await apart(read) if len(job.spec_json) > APART_BYTES else read())
+    text = job.spec_json
+    return know_spec(text, await apart_if_large(len(text), json_format.Parse, text, spec_pb2.CustomJobSpec()))
 
 
 def know_spec(spec_json: str, message: spec_pb2.CustomJobSpec) -> spec_pb2.CustomJobSpec:

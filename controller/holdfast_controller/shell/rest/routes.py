@@ -17,7 +17,7 @@ from holdfast._base import projects
 from holdfast._sdk import json_view
 from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
 from holdfast.v1 import cluster_pb2, host_pb2, job_pb2
-from holdfast_controller.shell.calls.slices import APART_BYTES, TURNS, apart
+from holdfast_controller.shell.calls.slices import TURNS, apart_if_large
 from holdfast_controller.shell.rest import body, streams
 from holdfast_controller.shell.rest.calls import Aborted, Calls
 from holdfast_controller.shell.rest.context import Endpoint as Endpoint
@@ -308,15 +308,14 @@ async def _all(messages: Iterable[M], printed: Callable[[M], T]) -> list[T]:
     """Each entry of a list as it is printed."""
     slices, found = TURNS.begin(), []
     for message in messages:
-        large = message.ByteSize() > APART_BYTES
-        found.append(await apart(printed, message) if large else printed(message))
+        found.append(await apart_if_large(message.ByteSize(), printed, message))
         await slices.rest()
     return found
 
 
 async def _json(message: Message, content: Callable[[], object]) -> Response:
     """The answer for a message; a large one is written beside the event loop."""
-    return await apart(lambda: Json(content())) if message.ByteSize() > APART_BYTES else Json(content())
+    return await apart_if_large(message.ByteSize(), lambda: Json(content()))
 
 
 def _project(request: Request) -> str:

@@ -36,7 +36,7 @@ from holdfast_controller.shell.calls.committed_views import (
 )
 from holdfast_controller.shell.calls.job_filter import parse_filter, searched
 from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
-from holdfast_controller.shell.calls.slices import APART_BYTES, TURNS, Page, apart
+from holdfast_controller.shell.calls.slices import TURNS, Page, apart_if_large
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
 from holdfast_controller.shell.convert.job_defaults import JobDefaults
 from holdfast_controller.shell.convert.job_event_to_proto import event_to_proto
@@ -224,8 +224,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
                 await self._driver.settled()
                 while records := await self._history(entity, cursor):
                     for record in records:
-                        large = len(record.payload) > APART_BYTES
-                        yield await apart(_entry, record, job.gang) if large else _entry(record, job.gang)
+                        yield await apart_if_large(len(record.payload), _entry, record, job.gang)
                     cursor = records[-1].sequence
                 if done:
                     return
@@ -293,15 +292,15 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
         Without ``sent`` its packaged code may be missing here.
         """
-        large = wanted.ByteSize() > APART_BYTES
-        job_file = await apart(spec.job_from_proto, wanted) if large else spec.job_from_proto(wanted)
+        size = wanted.ByteSize()
+        job_file = await apart_if_large(size, spec.job_from_proto, wanted)
         self._channels.check(job_file.job_spec)
         self._driver.stored.check(owner, job_file.project)
         await check_code(job_file.job_spec, self._bundles if sent else None, owner)
         holders = check_secrets(job_file.job_spec, self._driver.cluster.people, owner, job_file.project)
         gang = gang_of(job_file.job_spec, self._defaults, project=job_file.project, holders=holders)
         array = spec.read_array(job_file.job_spec.scheduling.array)
-        message, spec_json = await apart(_stored, job_file.job_spec) if large else _stored(job_file.job_spec)
+        message, spec_json = await apart_if_large(size, _stored, job_file.job_spec)
         know_spec(spec_json, message)
         return job_file, JobSubmission(
             token=0,
