@@ -57,6 +57,62 @@ def test_caution_puts_a_lemon_behind_a_degraded_host_and_that_behind_a_sound_one
     assert [caution(world.cluster.hosts[name]) for name in ("host-0", "host-4", "host-3")] == [0, 1, 2]
 
 
+def hosts_of(world: World, job: str) -> list[str]:
+    return [place.host for place in world.cluster.jobs[job].places]
+
+
+def test_a_lemon_gets_work_only_where_no_other_host_has_room() -> None:
+    world = World(hosts=10)
+    world.step(HostsJudged(judged(world, host_0=14)))
+    world.submit("one", gang(1, gpus=1))
+    world.submit("cpus", gang(1, gpus=0))
+    assert hosts_of(world, "one") == ["host-1"] and "host-0" not in hosts_of(world, "cpus")
+    world.submit("most", gang(8))
+    assert sorted(hosts_of(world, "most")) == [f"host-{number}" for number in range(2, 10)]
+    world.submit("last", gang(1))
+    assert hosts_of(world, "last") == ["host-0"]
+
+
+def test_a_host_with_a_degraded_finding_is_chosen_before_a_lemon_and_after_the_others() -> None:
+    world = World(hosts=3)
+    world.step(HostsJudged({"host-0": replace(judged(world)["host-0"], lemon=True, ratio_low=3.0)}))
+    reports(world, "host-1", HOT)
+    for number, host in enumerate(("host-2", "host-1", "host-0")):
+        world.submit(f"job-{number}", gang(1))
+        assert hosts_of(world, f"job-{number}") == [host]
+
+
+def test_of_equal_hosts_the_one_is_taken_that_surely_fails_least_and_a_fuller_one_before_it() -> None:
+    world = World(hosts=3)
+    found = judged(world)
+    low = {"host-0": 1.6, "host-1": 1.2, "host-2": 0.0}
+    ratio = {"host-0": 2.0, "host-1": 2.0, "host-2": 4.0}
+    world.step(HostsJudged({name: replace(found[name], ratio=ratio[name], ratio_low=low[name]) for name in found}))
+    assert lemons(world) == []
+    world.submit("a", gang(1))
+    assert hosts_of(world, "a") == ["host-2"], "of which too little is known to speak against it"
+    world.submit("b", gang(1, gpus=1))
+    assert hosts_of(world, "b") == ["host-1"]
+    world.submit("c", gang(1, gpus=1))
+    assert hosts_of(world, "c") == ["host-1"], "packing comes first: the hosts aren't equal any more"
+
+
+def test_a_repair_makes_a_host_an_equal_again_at_once() -> None:
+    world = World(hosts=2)
+    found = judged(world)
+    world.step(HostsJudged({**found, "host-0": replace(found["host-0"], ratio=2.0, ratio_low=1.6)}))
+    world.submit("a", gang(1))
+    assert hosts_of(world, "a") == ["host-1"]
+    world.cancel("a")
+    world.empty("a")
+    later(world, 5.0)
+    world.step(st.UncordonAsked(900, "ann", "host-0", repaired=True))
+    world.submit("b", gang(1))
+    assert hosts_of(world, "b") == ["host-0"]
+    world.step(HostsJudged({**found, "host-0": replace(found["host-0"], ratio=2.0, ratio_low=1.6)}))
+    assert world.cluster.hosts["host-0"].excess == 0, "that was of the time before the repair"
+
+
 def test_a_repair_ends_it_and_an_older_judgement_does_not_bring_it_back() -> None:
     world = World(hosts=10)
     before = judged(world, host_3=14)

@@ -7,10 +7,13 @@ from functools import partial
 
 import pytest
 
+from holdfast._base.health import Health
+from holdfast_controller.core.model.clock import NEVER
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hosts.capacity import capacity_of
+from holdfast_controller.core.model.hosts.caution import LEMON
 from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
-from holdfast_controller.core.model.hosts.host import Allocation, Gpu, Host, Inventory
+from holdfast_controller.core.model.hosts.host import Allocation, CheckStatus, FailedCheck, Gpu, Host, Inventory
 from holdfast_controller.core.scheduling.placement import Plan, plan
 
 GIB = 1 << 30
@@ -22,7 +25,13 @@ def made(name: str, dice: random.Random) -> Host:
         Gpu(f"{name}-{n}", n, model, 80 * GIB, dice.choice(["", "", "", "ill"]))
         for n in range(dice.choice([0, 4, 8]))
     )
-    return Host(name, "10.0.0.1", "b", "1", Inventory(dice.choice([8, 16]), 64 * GIB, gpus, dice.choice([2, 4])))
+    inventory = Inventory(dice.choice([8, 16]), 64 * GIB, gpus, dice.choice([2, 4]))
+    host = Host(name, "10.0.0.1", "b", "1", inventory, excess=dice.choice([0, 0, 3]))
+    for check in dice.choice([(), (), ("gpu.hot",), (LEMON,), ("gpu.hot", LEMON)]):
+        host.failed_checks[check] = FailedCheck(
+            check, CheckStatus.WARNING, "", "", (), NEVER, health=Health.DEGRADED
+        )
+    return host
 
 
 def wanted(dice: random.Random) -> Pool:

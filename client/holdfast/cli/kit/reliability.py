@@ -23,6 +23,8 @@ COLUMNS = (
     Column("IN SERVICE", right=True),
     Column("REMARK", give=True),
 )
+_SURELY = 1.05
+"""From such a lower bound on the controller prefers a host's equals."""
 _WORDS = {
     "lost": "lost",
     "rebooted": "rebooted",
@@ -59,6 +61,11 @@ def sentences(name: str, found: host_pb2.Reliability, now: float) -> Iterator[st
             f"a lemon: it fails {found.ratio:.1f} times as often as the others, at least {found.ratio_low:.1f} times"
             f" (surprise {found.surprise:.0f} bits);"
             f" after a repair: holdfast host uncordon {one_line(name)} --repaired"
+        )
+    elif found.ratio_low >= _SURELY:
+        yield (
+            f"fails {found.ratio:.1f} times as often as the others, at least {found.ratio_low:.1f} times: of equal"
+            " hosts the others get new work first"
         )
 
 

@@ -113,8 +113,10 @@ def _fold(cluster: Cluster, event: ev.HostEvent) -> None:
         case ev.AgentStopped():
             cluster.hosts[event.host].agent_stopped_at = event.at
         case ev.HostCheckFailed():
+            cluster.free_capacity.changed(event.host)
             _note_failed_check(cluster.hosts[event.host].failed_checks, event)
         case ev.HostCheckPassed():
+            cluster.free_capacity.changed(event.host)
             cluster.hosts[event.host].failed_checks.pop(event.check, None)
         case ev.MaintenancePlanned():
             cluster.hosts[event.host].maintenance = event.maintenance

@@ -76,13 +76,22 @@ def on_judged(step: Step, found: Judged) -> None:
         _fail(step, host, failed)
     for host in comparison.no_lemons(step.cluster, found.hosts):
         _pass(step, host, LEMON)
+    for host, excess in comparison.excesses(step.cluster, found.hosts):
+        _set_excess(step, host, excess)
     _compare(step)
 
 
 def repaired(step: Step, host: Host) -> None:
-    """A host was repaired: it is no lemon until it has failed often again."""
+    """A host was repaired: it is no lemon, and as good as any, until it has failed often again."""
     if LEMON in host.failed_checks:
         _pass(step, host, LEMON)
+    _set_excess(step, host, 0)
+
+
+def _set_excess(step: Step, host: Host, excess: int) -> None:
+    if host.excess != excess:
+        host.excess = excess
+        step.cluster.free_capacity.changed(host.name)
 
 
 def _compare(step: Step) -> None:

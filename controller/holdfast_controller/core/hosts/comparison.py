@@ -13,7 +13,7 @@ from holdfast._base.health import Health
 from holdfast_controller.core.goodput.reliability import LEMON_RATIO, Reliability
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.hosts.caution import LEMON
+from holdfast_controller.core.model.hosts.caution import LEMON, excess_of
 from holdfast_controller.core.model.hosts.host import CheckStatus, FailedCheck, Host
 
 UNLIKE = "host.unlike"
@@ -39,6 +39,14 @@ def no_lemons(cluster: Cluster, judged: Mapping[str, Reliability]) -> Iterator[H
         known = LEMON in host.failed_checks and found is not None and _is_of(host, found)
         if known and found is not None and not found.lemon and found.ratio_low < WELL_RATIO:
             yield host
+
+
+def excesses(cluster: Cluster, judged: Mapping[str, Reliability]) -> Iterator[tuple[Host, int]]:
+    """Yield hosts with how surely each fails more often than the others."""
+    for name, found in judged.items():
+        host = cluster.hosts.get(name)
+        if host is not None and _is_of(host, found):
+            yield host, excess_of(found.ratio_low)
 
 
 def _is_of(host: Host, found: Reliability) -> bool:

@@ -1,8 +1,9 @@
 """Placement of a gang: all workers or none, over CPU cores, memory, worker slots and named GPUs.
 
 Workers with GPUs are packed (the fullest host that still fits), so that whole hosts stay free for large
-workers; workers without are spread (the emptiest host), since nothing is gained by sharing. A plan is final:
-it names each GPU. When there is none, the reason says what lacks, in words for the user.
+workers; workers without are spread (the emptiest host), since nothing is gained by sharing. Hosts with signs against
+them (see ``caution``) come last, and of equal hosts that which fails least comes first. A plan is final: it names each
+GPU. When there is none, the reason says what lacks, in words for the user.
 """
 
 from __future__ import annotations
@@ -173,11 +174,13 @@ def _need(pool: Pool) -> tuple[bool, int, int, int]:
     return not (pool.gpus and pool.gpu_type), -pool.gpus, -pool.cpus, -pool.memory_mb
 
 
-def _turn(pool: Pool, left: HostCapacity, used: Counter[str]) -> tuple[int, int, int, str]:
+def _turn(pool: Pool, left: HostCapacity, used: Counter[str]) -> tuple[int, int, int, int, int, str]:
     """Sort key of the hosts that a worker fits on: the first is taken. A gang without GPUs is spread."""
     if pool.gpus:
-        return len(left.gpus) + left.revocable_gpus, 0, 0, left.host
-    return used[left.host], *left.emptiness
+        caution, gpus, excess, host = left.fullness
+        return caution, gpus, excess, 0, 0, host
+    caution, slots, cpus, excess, host = left.emptiness
+    return caution, used[host], slots, cpus, excess, host
 
 
 def _lack(pool: Pool, capacities: list[HostCapacity], placed: int, total: int) -> str:

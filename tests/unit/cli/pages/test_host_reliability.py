@@ -63,6 +63,16 @@ def test_a_lemon_is_told_with_the_bound_and_the_command_that_ends_it() -> None:
     )
 
 
+def test_a_host_that_surely_fails_more_often_is_told_to_come_after_its_equals() -> None:
+    found = known(3)
+    found.ratio, found.ratio_low = 2.04, 1.31
+    assert lines(found)[-1] == (
+        "fails 2.0 times as often as the others, at least 1.3 times: of equal hosts the others get new work first"
+    )
+    found.ratio_low = 0.9
+    assert lines(found)[-1].startswith("MTBF"), "which may well be chance"
+
+
 def test_an_older_controller_tells_nothing_of_it() -> None:
     assert lines(host_pb2.Reliability()) == []
 

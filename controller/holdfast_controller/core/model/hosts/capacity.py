@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from holdfast_controller.core.model.gang import Gang, Pool
+from holdfast_controller.core.model.hosts.caution import caution
 from holdfast_controller.core.model.hosts.host import Host, Place
 
 _VENDOR = {"NVIDIA", "TESLA", "GEFORCE", "AMD"}
@@ -33,16 +34,20 @@ class HostCapacity:
     gives_secrets: bool = False
     revocable_gpus: int = 0
     """GPUs that revocable jobs hold here."""
+    caution: int = 0
+    """Signs against the host: it is chosen after those that have fewer."""
+    excess: int = 0
+    """As ``Host.excess``: it is chosen after its equals that have less."""
 
     @property
-    def fullness(self) -> tuple[int, str]:
+    def fullness(self) -> tuple[int, int, int, str]:
         """Sort key by which a worker with GPUs takes the host first that has least left without revocable jobs."""
-        return len(self.gpus) + self.revocable_gpus, self.host
+        return self.caution, len(self.gpus) + self.revocable_gpus, self.excess, self.host
 
     @property
-    def emptiness(self) -> tuple[int, int, str]:
+    def emptiness(self) -> tuple[int, int, int, int, str]:
         """Sort key by which a worker without GPUs takes the emptiest host first."""
-        return -self.slots, -self.cpus, self.host
+        return self.caution, -self.slots, -self.cpus, self.excess, self.host
 
     def fits(self, pool: Pool) -> bool:
         """Whether one worker of ``pool`` has room here."""
@@ -77,6 +82,8 @@ class HostCapacity:
             self.no_accounts,
             self.gives_secrets,
             self.revocable_gpus,
+            self.caution,
+            self.excess,
         )
 
     def beside_gpus(self, cpus: int, memory_mb: int, slots: int) -> HostCapacity:
@@ -91,6 +98,8 @@ class HostCapacity:
             self.no_accounts,
             self.gives_secrets,
             self.revocable_gpus,
+            self.caution,
+            self.excess,
         )
 
     def take(self, pool: Pool) -> Place:
@@ -166,4 +175,6 @@ def capacity_of(host: Host, without: frozenset[str] = frozenset(), *, empty: boo
         no_accounts=inventory.no_accounts,
         gives_secrets=inventory.gives_secrets,
         revocable_gpus=sum(len(a.gpus) for a in held if a.revocable),
+        caution=caution(host),
+        excess=host.excess,
     )

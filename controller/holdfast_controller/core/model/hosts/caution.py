@@ -1,4 +1,7 @@
-"""Signs against a host that takes work: placement chooses those hosts last that have most of them."""
+"""Signs against a host that takes work: placement chooses those hosts last that have most of them.
+
+Among hosts that are equal in all else it chooses those first that fail least, as far as that is certain.
+"""
 
 from __future__ import annotations
 
@@ -16,3 +19,11 @@ def caution(host: Host) -> int:
         return 0
     found = sum(each.health is Health.DEGRADED for each in host.failed_checks.values() if each.check != LEMON)
     return found + LEMON_SIGNS * (LEMON in host.failed_checks)
+
+
+def excess_of(ratio_low: float) -> int:
+    """Tenths by which a host fails more often than the others, at least: 0 where it may well be as good as they.
+
+    ``ratio_low`` is the lower bound of ``Reliability.ratio``, so hosts of which little is known are equals.
+    """
+    return max(0, round(10 * (ratio_low - 1)))

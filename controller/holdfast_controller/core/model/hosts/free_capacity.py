@@ -6,6 +6,7 @@ The order is that of ``HostCapacity.fullness`` and ``emptiness``, which ``schedu
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -20,10 +21,10 @@ class FreeCapacity:
 
     _changed: set[str] = field(default_factory=set)
     _capacities: dict[str, HostCapacity] = field(default_factory=dict)
-    _emptiest: list[tuple[int, int, str]] = field(default_factory=list)
-    """(minus slots, minus cores, host)."""
-    _fullest: list[tuple[int, str]] = field(default_factory=list)
-    """(GPUs, host)."""
+    _emptiest: list[tuple[int, int, int, int, str]] = field(default_factory=list)
+    """(caution, minus slots, minus cores, excess, host)."""
+    _fullest: list[tuple[int, int, int, str]] = field(default_factory=list)
+    """(caution, GPUs, excess, host)."""
 
     def changed(self, host: str) -> None:
         """Note that a host's inventory or allocations changed, so that its capacity is computed again."""
@@ -61,14 +62,23 @@ class FreeCapacity:
         return None
 
     def _with_gpus(self, gpus: int) -> Iterator[str]:
-        for at in range(bisect.bisect_left(self._fullest, (gpus, "")), len(self._fullest)):
-            yield self._fullest[at][1]
+        at = 0
+        while at < len(self._fullest):
+            caution = self._fullest[at][0]
+            first = bisect.bisect_left(self._fullest, (caution, gpus, 0, ""))
+            at = bisect.bisect_left(self._fullest, (caution + 1, 0, 0, ""))
+            for *_, name in itertools.islice(self._fullest, first, at):
+                yield name
 
     def _with_slots(self) -> Iterator[str]:
-        for slots, _, name in self._emptiest:
-            if not slots:
-                return
-            yield name
+        at = 0
+        while at < len(self._emptiest):
+            caution, slots, *_, name = self._emptiest[at]
+            if slots:
+                yield name
+                at += 1
+            else:
+                at = bisect.bisect_left(self._emptiest, (caution + 1,))
 
     def _look_at(self, host: Host) -> None:
         before = self._capacities.get(host.name)

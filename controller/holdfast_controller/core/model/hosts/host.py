@@ -211,6 +211,8 @@ class Host:
     """By ``JOB/WORKER_INDEX``."""
     quarantined: dict[str, Quarantined] = field(default_factory=dict)
     """By ``JOB/WORKER_INDEX``: shares that their jobs have left and that are not proven empty, for the ledger."""
+    excess: int = field(default=0, compare=False)
+    """Its ``caution.excess_of``, as last judged; not in the log: a controller that starts judges again."""
     record: HostRecord | None = None
     """Of its failures and its time in service; None before it has joined."""
     unreconciled: bool = False
