@@ -7,6 +7,9 @@ import socket
 
 from holdfast.errors import ConfigError
 
+MIN_PING_MS = 1_000
+"""Callers that ask more often than this whether the controller is there are refused by it."""
+
 
 def parse(text: str, key: str) -> tuple[str, ...]:
     """Each address. Raises ``ConfigError`` that names the setting."""
@@ -36,6 +39,23 @@ def target(text: str) -> str:
         return "ipv4:" + ",".join(f"{ip}:{port}" for ip, port in found)
     mapped = (f"[::ffff:{ip}]:{port}" if ip.version == 4 else f"[{ip}]:{port}" for ip, port in found)
     return "ipv6:" + ",".join(mapped)
+
+
+def keepalive(idle_ms: int, answer_ms: int) -> tuple[tuple[str, int], ...]:
+    """Options of a channel or server: who was silent for ``idle_ms`` is asked, and has ``answer_ms`` to answer."""
+    return (
+        ("grpc.keepalive_time_ms", idle_ms),
+        ("grpc.keepalive_timeout_ms", answer_ms),
+        # gRPC has two bounds on the answer to a ping, and by default this one lets a frozen peer have a minute.
+        ("grpc.http2.ping_timeout_ms", answer_ms),
+    )
+
+
+SEVERAL = (*keepalive(2_000, 3_000), ("grpc.min_reconnect_backoff_ms", 3_000))
+"""Of a channel to one of several controllers: one that is frozen or unplugged is given up for another within 5 s.
+
+The last of them is also the time that an attempt to connect may take.
+"""
 
 
 def _resolved(address: str) -> list[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]]:

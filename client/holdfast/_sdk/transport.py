@@ -14,6 +14,7 @@ import anyio.lowlevel
 import grpc
 from google.protobuf.descriptor_pb2 import MethodOptions
 
+from holdfast._base.addresses import SEVERAL, keepalive
 from holdfast._base.rpc_status import from_rpc_error
 from holdfast._sdk.reconnect import Outage, is_away
 from holdfast._security import tls
@@ -69,22 +70,21 @@ OPTIONS = (
     ("grpc.ssl_target_name_override", tls.SERVER_NAME),
     ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
     ("grpc.enable_retries", 1),
-    # Also the time one attempt to connect may take: a host that swallows packets is noticed soon.
-    ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    # A watcher that hears nothing for hours must still notice a dead link.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", 64 << 20),
     # A channel of our own per client: nothing is shared with another one's certificate.
     ("grpc.use_local_subchannel_pool", 1),
 )
+# A watcher that hears nothing for hours must still notice a dead link, and a host that swallows packets is noticed soon.
+ALONE = (*keepalive(30_000, 10_000), ("grpc.min_reconnect_backoff_ms", 2_000))
 
 
 def options(controller: str) -> tuple[tuple[str, str | int], ...]:
     """Options of a channel: of several addresses another one leads within seconds, so it is dialled sooner."""
-    return (*OPTIONS, ("grpc.max_reconnect_backoff_ms", 500 if "," in controller else 3_000))
+    if "," in controller:
+        return (*OPTIONS, *SEVERAL, ("grpc.max_reconnect_backoff_ms", 500))
+    return (*OPTIONS, *ALONE, ("grpc.max_reconnect_backoff_ms", 3_000))
 
 
 PAGE_SIZE = 1_000

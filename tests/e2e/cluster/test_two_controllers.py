@@ -20,6 +20,7 @@ from holdfast.v1 import job_pb2, spec_pb2
 
 pytestmark = pytest.mark.require("postgres")
 WITHIN_S = 90
+LEFT_WITHIN_S = 45
 
 
 @pytest.fixture
@@ -85,3 +86,27 @@ async def test_a_killed_controller_is_replaced_and_the_rank_and_who_watches_it_d
         assert (await client.get_job(job_id)).state == job_pb2.JOB_STATE_SUCCEEDED
         assert starts.read_text() == ".\n", "it was started once"
         assert None in outages and cursors == sorted(set(cursors))
+
+
+async def test_a_frozen_controller_is_left_by_hosts_and_watchers_while_it_still_stands(
+    both: TwoControllers, tmp_path: Path
+) -> None:
+    starts, over = tmp_path / "starts", tmp_path / "over"
+    async with Client(settings.load(both.directory / "client.toml")) as client:
+        job_id = await submitted(
+            client, "sh", "-c", f"echo . >> {starts}; while [ ! -e {over} ]; do sleep 0.1; done"
+        )
+        await asyncio.to_thread(until, starts.exists, WITHIN_S)
+        # It never wakes up while they wait: gRPC by itself would give it a minute, which is more than is given here.
+        async with asyncio.timeout(LEFT_WITHIN_S), asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(ends(client, job_id))
+            await asyncio.sleep(0.5)
+            both.daemons["one"].send_signal(signal.SIGSTOP)
+            await asyncio.to_thread(both.says, "two", "controller.ready")
+            await asyncio.to_thread(both.says, "host-0", "session.opened", 2)
+            over.touch()
+            assert await watching == job_pb2.JOB_STATE_SUCCEEDED
+        assert starts.read_text() == ".\n", "it was started once"
+        both.daemons["one"].send_signal(signal.SIGCONT)
+        assert await asyncio.to_thread(both.daemons["one"].wait, WITHIN_S) != 0
+        assert "Another controller has taken over" in both.log("one")

@@ -98,7 +98,7 @@ class BundleCache:
     async def _stream(self, digest: str, part: Path) -> None:
         """Add to the part what it lacks. Raises ``AioRpcError`` where the stream breaks, ``OSError``."""
         credentials = channel_credentials(self._tls)
-        options = channel_options("bundles")
+        options = channel_options("bundles", self._addresses)
         async with grpc.aio.secure_channel(self._addresses.current, credentials, options=options) as channel:
             stub = cast("bundle_pb2_grpc.BundleServiceAsyncStub", bundle_pb2_grpc.BundleServiceStub(channel))
             handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

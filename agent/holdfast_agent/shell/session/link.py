@@ -15,7 +15,7 @@ import anyio
 import grpc
 import grpc.aio
 
-from holdfast._base.addresses import Addresses
+from holdfast._base.addresses import SEVERAL, Addresses, keepalive
 from holdfast._base.backoff import Backoff
 from holdfast._base.failpoints import hit
 from holdfast._base.proto_time import seconds
@@ -68,14 +68,13 @@ class Listener(Protocol):
         ...
 
 
-def channel_options(name: str) -> list[tuple[str, str | int]]:
+def channel_options(name: str, addresses: Addresses) -> list[tuple[str, str | int]]:
     """Options of a channel with a connection of its own: ``name`` keeps gRPC from sharing it with another channel."""
     return [
+        *(SEVERAL if len(addresses) > 1 else keepalive(10_000, 10_000)),
         ("grpc.ssl_target_name_override", SERVER_NAME),
         ("grpc.use_local_subchannel_pool", 1),
         ("holdfast.channel", name),
-        ("grpc.keepalive_time_ms", 10_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.enable_http_proxy", 0),
         ("grpc.max_receive_message_length", 4 << 20),
@@ -139,7 +138,7 @@ class Link:
         longest_s = RETRY_MAX_S if len(self._addresses) == 1 else RETRY_MAX_OF_SEVERAL_S
         backoff = Backoff(RETRY_FIRST_S, longest_s, random.Random())
         while True:
-            welcomed, all_tried = False, True
+            welcomed = False
             try:
                 welcomed = await self._session()
             except ConfigError as error:
@@ -149,9 +148,8 @@ class Link:
                 return
             if welcomed:
                 backoff.reset()
-            else:
-                all_tried = self._addresses.failed()
-            if all_tried:
+            # Also after a session: a controller that no longer answers may be frozen, and another one lead by now.
+            if self._addresses.failed():
                 await anyio.sleep(backoff.failed())
 
     async def _session(self) -> bool:
@@ -159,7 +157,7 @@ class Link:
         credentials = channel_credentials(self._tls)
         welcomed = False
         async with grpc.aio.secure_channel(
-            self._addresses.current, credentials, options=channel_options("session")
+            self._addresses.current, credentials, options=channel_options("session", self._addresses)
         ) as channel:
             stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
             call = stub.Session()

@@ -109,7 +109,7 @@ class Transfer:
         credentials = channel_credentials(self._tls)
         served = False
         async with grpc.aio.secure_channel(
-            self._addresses.current, credentials, options=channel_options("transfer")
+            self._addresses.current, credentials, options=channel_options("transfer", self._addresses)
         ) as channel:
             stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
             call = stub.Transfer()

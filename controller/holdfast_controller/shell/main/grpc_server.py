@@ -9,6 +9,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from holdfast._base.addresses import MIN_PING_MS, keepalive
 from holdfast._security import tls
 from holdfast.errors import AddressUnavailable
 from holdfast.v1 import (
@@ -82,9 +83,8 @@ OPTIONS = (
     ("grpc.max_concurrent_streams", MAX_STREAMS),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
     ("grpc.so_reuseport", 0),
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    *keepalive(20_000, 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_MS),
     ("grpc.keepalive_permit_without_calls", 1),
 )
 CONNECTIONS_SHARE = 0.5
