@@ -14,6 +14,7 @@ from tests.integration.controller.store.places import InPostgres
 from tests.integration.controller.store.test_store import commit, records
 from tests.support.postgres import Server, running
 
+from holdfast.errors import StoreError
 from holdfast_controller.shell.store.databases.engine import Standby
 from holdfast_controller.shell.store.store import Store
 
@@ -59,4 +60,37 @@ def test_who_leads_knows_how_far_each_standby_is_and_that_its_settings_differ(
     standby.close()
     said = [record.getMessage() for record in caplog.records]
     assert "controller.settings_differ" in said and "controller.same_name" in said
+    server.sql("DROP DATABASE holdfast WITH (FORCE)")
+
+
+def test_a_leader_without_its_database_ends_soon_for_another_that_may_reach_it(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast_controller.shell.store.databases import postgresql
+
+    monkeypatch.setattr(postgresql, "BESIDE_ANOTHER_S", 0.5)
+    monkeypatch.setattr(postgresql, "SERVER_LOOK_EVERY_S", 0.1)
+    server.sql("CREATE DATABASE holdfast")
+    leader = Store(InPostgres(tmp_path / "one/postgresql", server, "holdfast").engine())
+    leader.call(leader.open).result()
+    standby = Store(InPostgres(tmp_path, server, "holdfast").other(tmp_path / "two"))
+    opening = standby.call(standby.open)
+    deadline = time.monotonic() + 60
+    while not leader.call(leader.standbys).result():
+        commit(leader, [])
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(0.2)
+    commit(leader, records()[:1])  # within which it looks who stands by
+    server.stop("immediate")
+    try:
+        with pytest.raises(StoreError, match="cannot be written"):
+            commit(leader, records()[1:2])  # where none stood by it would wait for the server's return
+        assert not opening.done(), "the one that stands by has more patience"
+    finally:
+        server.start()
+    opening.result(60)
+    commit(standby, [])
+    standby.close()
+    leader.close()
     server.sql("DROP DATABASE holdfast WITH (FORCE)")

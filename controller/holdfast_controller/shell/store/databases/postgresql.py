@@ -36,8 +36,8 @@ from holdfast_controller.shell.store.schema import events
 
 TERM_S, LOOK_EVERY_S = 2.0, 0.25
 """A controller that leads writes twice in a second; one that was not seen to for a term has ended, or is cut off."""
-RECONNECT_FOR_S = 30.0
-"""A database that is away for longer ends the controller, and another one may lead."""
+RECONNECT_FOR_S, BESIDE_ANOTHER_S = 30.0, 5.0
+"""A database that is away for longer ends the controller; sooner where another stands by, which may reach it."""
 RECONNECT_EVERY_S, SERVER_LOOK_EVERY_S = 0.25, 5.0
 SESSION = {
     # What is acknowledged is on disk, and on the synchronous replicas, whatever the server's default.
@@ -90,7 +90,7 @@ class PostgresDatabase:
         self.set_back = ""
         self.other_server = False
         self.settings: dict[str, str] = {}
-        self._leads = False
+        self._leads = self._has_standby = False
         self._conninfo = checked(address)
         self.name = name_of(self._conninfo)
         self.path = path
@@ -131,10 +131,10 @@ class PostgresDatabase:
             if self._given_up:
                 raise StoreError(f"The wait for {self.name} was given up.")
             found, now = self._on_whole_connection(self._claim), time.monotonic()
-            if found == self._seen:
-                still += min(now - last, 2 * LOOK_EVERY_S)  # not the time in which nothing could be seen
-            else:
-                still = 0.0
+            still = (
+                still + min(now - last, 2 * LOOK_EVERY_S) if found == self._seen else 0.0
+            )  # not what wasn't seen
+            if found != self._seen:
                 if found.position > self._furthest:
                     self._furthest, self._followed = found.position, self._server.identity
                 if not self._free(found):
@@ -281,8 +281,9 @@ class PostgresDatabase:
         return made
 
     def _on_whole_connection(self, work: Callable[[], R]) -> R:
-        """Do what may be done again, with a new connection as often as that breaks, for ``RECONNECT_FOR_S``."""
-        give_up = time.monotonic() + RECONNECT_FOR_S
+        """Do what may be done again, with a new connection as often as that breaks, until it is away for too long."""
+        other = self._leads and self._has_standby
+        give_up = time.monotonic() + (BESIDE_ANOTHER_S if other else RECONNECT_FOR_S)
         while True:
             try:
                 if self._connection is None:
@@ -387,6 +388,7 @@ class PostgresDatabase:
         if time.monotonic() >= self._look_at_server:
             self._look_at_server = time.monotonic() + SERVER_LOOK_EVERY_S
             self._server = self._server._replace(lossless=postgresql_server.is_lossless(self.connection))
+            self._has_standby = bool(self.standbys())
         before, note = self._noted, (self._server.note, self.settings)
         if note[0] != before[0]:
             log.info("store.server", server=self._server.identity, lossless=self._server.lossless)
