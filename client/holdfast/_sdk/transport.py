@@ -76,7 +76,7 @@ OPTIONS = (
     # A channel of our own per client: nothing is shared with another one's certificate.
     ("grpc.use_local_subchannel_pool", 1),
 )
-# A watcher that hears nothing for hours must still notice a dead link, and a host that swallows packets is noticed soon.
+# A watcher that hears nothing for hours must notice a dead link, and a host that swallows packets is noticed soon.
 ALONE = (*keepalive(30_000, 10_000), ("grpc.min_reconnect_backoff_ms", 2_000))
 
 

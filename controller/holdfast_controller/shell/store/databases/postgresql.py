@@ -74,7 +74,6 @@ class PostgresDatabase:
         """
         self._on_stand_by = on_stand_by
         self._stands_by = ""
-        self._given_up = False
         self._seen = Claim("", "")
         self._furthest = (0, 0)
         """The newest transaction that was seen here, as ``position_of`` has it."""
@@ -88,7 +87,7 @@ class PostgresDatabase:
         self._differing: list[str] = []
         self._look_at_server = 0.0
         self.set_back = ""
-        self.other_server = False
+        self._given_up = self.other_server = False
         self.settings: dict[str, str] = {}
         self._leads = self._has_standby = False
         self._conninfo = checked(address)
@@ -282,8 +281,7 @@ class PostgresDatabase:
 
     def _on_whole_connection(self, work: Callable[[], R]) -> R:
         """Do what may be done again, with a new connection as often as that breaks, until it is away for too long."""
-        other = self._leads and self._has_standby
-        give_up = time.monotonic() + (BESIDE_ANOTHER_S if other else RECONNECT_FOR_S)
+        give_up = time.monotonic() + (BESIDE_ANOTHER_S if self._leads and self._has_standby else RECONNECT_FOR_S)
         while True:
             try:
                 if self._connection is None:
