@@ -61,6 +61,25 @@ def test_job_that_asked_for_it_goes_on_without_a_lost_host() -> None:
     assert not world.cluster.hosts["host-1"].allocations
 
 
+def test_gpus_that_a_moved_worker_left_on_a_host_go_to_no_worker_of_its_job_until_they_are_proven_free() -> None:
+    world = World(hosts=3)
+    world.submit("a", gang(retries=3, replace_when_lost=True))
+    world.run("a")
+    world.hang_up("host-1")
+    world.wait(80, beating=["host-0", "host-2"])
+    world.exit("a", 0, "STOPPED:15")
+    assert world.report("a", 0, "EMPTY")[1] == "a placed g2 on host-0 host-2"
+    world.run("a")
+    # The host is back, and its old worker is not proven gone when the other one is lost.
+    world.join("host-1", places=[world.place("a", 1, "RUNNING", 1)])
+    world.hang_up("host-0")
+    world.wait(80, beating=["host-1", "host-2"])
+    world.exit("a", 1, "STOPPED:15")
+    assert not any("placed" in told for told in world.report("a", 1, "EMPTY")), "host-1 may still run g1"
+    told = world.report("a", 1, "EMPTY", 1, host="host-1")
+    assert told[:2] == ["host-1 freed a/1", "a placed g3 on host-1 host-2"]
+
+
 def test_admin_s_word_fences_a_host_and_frees_what_it_held() -> None:
     world = World(hosts=3)
     world.submit("a", gang(retries=3))

@@ -65,9 +65,8 @@ def plan_job(job: Job, hosts: Iterable[Host], capacity_of: CapacityOf = capacity
         wanted = "; ".join(filter(None, (job.gang.selector.in_words(), job.gang.nearness)))
         return Wait(f"no host that it may have takes work at present ({wanted})")
     own = frozenset(place_key(job.id, index) for index in job.reserved)
-    # Where a share of its own is quarantined a worker of it may still run.
     if job.places:
-        admitted = [host for host in admitted if not _is_quarantined(job, host, own)]
+        admitted = [host for host in admitted if not _is_quarantined(job, host)]
     excluded = job.excluded
     others = [host for host in admitted if host.name not in excluded] if excluded else admitted
     by_name = {host.name for host in others}
@@ -83,8 +82,10 @@ def plan_job(job: Job, hosts: Iterable[Host], capacity_of: CapacityOf = capacity
     return plan_on(job.gang, admitted, lambda host: capacity_of(host, own))
 
 
-def _is_quarantined(job: Job, host: Host, own: frozenset[str]) -> bool:
-    return any(key.startswith(f"{job.id}/") and key not in own for key in host.allocations)
+def _is_quarantined(job: Job, host: Host) -> bool:
+    """Whether a worker of the job that has left the host may still run there; it may be reserved elsewhere by now."""
+    reserved = {place_key(job.id, index) for index in job.reserved if job.places[index].host == host.name}
+    return any(key.startswith(f"{job.id}/") and key not in reserved for key in host.allocations)
 
 
 def plan_on(
