@@ -88,7 +88,7 @@ async function follow(signal: AbortSignal): Promise<void> {
 }
 
 function tell(changes: Changes): void {
-  if (!changes.all && !changes.jobs.length && !changes.hosts.length) return;
+  if (!changes.all && !changes.jobs.length && !changes.hosts.length && !changes.plans) return;
   for (const listener of listeners) listener(changes);
 }
 

@@ -1,13 +1,13 @@
 /** Addresses of the page: everything that a link should share is in the URL. */
 
 export interface Route {
-  page: "overview" | "jobs" | "job" | "hosts" | "host" | "goodput" | "admin" | "login" | "missing";
+  page: "overview" | "jobs" | "job" | "hosts" | "host" | "schedules" | "goodput" | "admin" | "login" | "missing";
   /** Of the job or host. */
   name: string;
   query: URLSearchParams;
 }
 
-const PAGES = { "": "overview", jobs: "jobs", hosts: "hosts", goodput: "goodput", admin: "admin", login: "login" } as const;
+const PAGES = { "": "overview", jobs: "jobs", hosts: "hosts", schedules: "schedules", goodput: "goodput", admin: "admin", login: "login" } as const;
 
 /** The route of a path and its query. */
 export function route(path: string, search: string): Route {

@@ -395,6 +395,18 @@ export interface Status {
   /** Of the controller: own and ca. */
   certificates: { name: string; end: string | null }[];
   deliveries: { waiting: number; delivered: number; failing: number; givenUp: { to: string; count: number; reason: string }[] } | null;
+  /** Where several controllers share a database. */
+  leadership: Leadership | null;
+  /** Labels that name the levels of the network, the outermost first; absent from an older controller. */
+  topology?: string[];
+}
+
+export interface Leadership {
+  database: string;
+  leader: string;
+  /** What a failover of the database may lose; empty where nothing. */
+  risk: string;
+  standbyDetails: { machine: string; behindEvents: number; differingSettings: string }[];
 }
 
 export interface Me {
@@ -409,4 +421,6 @@ export interface Changes {
   jobs: string[];
   hosts: string[];
   all: boolean;
+  /** Schedules or templates too; absent from an older controller. */
+  plans?: boolean;
 }

@@ -6,6 +6,7 @@ import { count, epoch, moment, span } from "../core/words.ts";
 import { Ago, Command, Empty, Loading, Problem, Table, Text } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
+import { Controllers } from "./controllers.tsx";
 import { signOut } from "../ui/shell.tsx";
 
 interface Session {
@@ -80,6 +81,7 @@ export function Admin({ query }: { query: URLSearchParams }): JSX.Element {
       <Sessions query={query} />
       <Users />
       <Shares />
+      <Controllers />
       <Controller certificateEnd={me.data?.certificateEnd ?? null} />
       <Disk />
       <section class="panel">

@@ -3,17 +3,20 @@ import { useEffect, useState } from "preact/hooks";
 import { get } from "../core/api.ts";
 import { hostLook, hostState, remark } from "../core/hosts.ts";
 import { hostPath } from "../core/route.ts";
-import type { Host } from "../core/types.ts";
+import type { Host, Status } from "../core/types.ts";
 import { gib } from "../core/words.ts";
 import { Ago, Empty, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
+import { Network } from "./network.tsx";
 import type { HostList } from "./overview.tsx";
 
 /** Every host with what of it is free. */
 export function Hosts({ query }: { query: URLSearchParams }): JSX.Element {
   useTitle("Hosts");
   const { data, error, again } = useData<HostList>("/v1/hosts?pageSize=1000", () => true);
+  const status = useData<Status>("/v1/status", () => false);
+  const levels = status.data?.topology ?? [];
   const rest = useRest(data);
   const now = useNow(5);
   if (!data) return <Unready title="Hosts" error={error} again={again} />;
@@ -44,6 +47,7 @@ export function Hosts({ query }: { query: URLSearchParams }): JSX.Element {
               ]}
             />
           </div>
+          {levels.length > 0 && <Network hosts={all} levels={levels} />}
         </>
       )}
     </div>

@@ -15,12 +15,14 @@ export interface Act {
   /** The name has to be typed. */
   final?: boolean;
   body?: Given;
+  /** Of the address itself, in place of a POST of the verb. */
+  method?: "DELETE";
   /** What may be given with it, by its name in the request. */
   fields?: { key: string; title: string; hint?: string }[];
 }
 
 interface Subject {
-  of: "job" | "host";
+  of: "job" | "host" | "schedule";
   name: string;
   title: string;
   path: string;
@@ -33,7 +35,7 @@ export function Acts({ acts, ...subject }: Subject & { acts: Act[] }): JSX.Eleme
   return (
     <div class="actions">
       {acts.map((act) => (
-        <button key={act.verb} type="button" onClick={() => setChosen(act)}>{act.title}…</button>
+        <button key={act.title} type="button" onClick={() => setChosen(act)}>{act.title}…</button>
       ))}
       {chosen && <Ask act={chosen} close={() => setChosen(null)} {...subject} />}
     </div>
@@ -49,7 +51,8 @@ function Ask({ act, of, name, title, path, close, changed }: Subject & { act: Ac
   const submit = (event: Event): void => {
     event.preventDefault();
     setBusy(true);
-    send(`${path}:${act.verb}`, { ...act.body, ...filled }).then(
+    const sent = act.method ? send(path, {}, act.method) : send(`${path}:${act.verb}`, { ...act.body, ...filled });
+    sent.then(
       () => (changed(), close()),
       (error: unknown) => {
         setBusy(false);

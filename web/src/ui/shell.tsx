@@ -12,6 +12,7 @@ import { JobPage } from "../pages/job.tsx";
 import { Jobs } from "../pages/jobs.tsx";
 import { Login } from "../pages/login.tsx";
 import { Overview } from "../pages/overview.tsx";
+import { Schedules } from "../pages/schedules.tsx";
 import { Command, Dialog, Empty, Text } from "./bits.tsx";
 import { useData, useTitle } from "./hooks.ts";
 import { go, useRoute } from "./router.ts";
@@ -20,6 +21,7 @@ const PLACES = [
   ["/", "overview", "Overview", "o"],
   ["/jobs", "jobs", "Jobs", "j"],
   ["/hosts", "hosts", "Hosts", "h"],
+  ["/schedules", "schedules", "Schedules", "s"],
   ["/goodput", "goodput", "Goodput", "p"],
   ["/admin", "admin", "Admin", "a"],
 ] as const;
@@ -64,6 +66,7 @@ function Page({ of }: { of: Route }): JSX.Element {
     case "job": return <JobPage key={of.name} id={of.name} query={of.query} />;
     case "hosts": return <Hosts query={of.query} />;
     case "host": return <HostPage key={of.name} name={of.name} />;
+    case "schedules": return <Schedules query={of.query} />;
     case "goodput": return <GoodputPage query={of.query} />;
     case "admin": return <Admin query={of.query} />;
     default: return <Missing />;

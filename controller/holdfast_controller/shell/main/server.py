@@ -93,7 +93,12 @@ async def serve(
         series = SeriesIntake(driver, kept_series)
         metrics = Metrics(config, driver, guard, audit, dispatcher, pacing, watch, kept_series, series)
         whole = ClusterService(
-            driver, metrics, dispatcher, config.cluster, shares_a_database=bool(config.database_url)
+            driver,
+            metrics,
+            dispatcher,
+            config.cluster,
+            shares_a_database=bool(config.database_url),
+            topology=lambda: settings.config.topology,
         )
         transfers = Transfers(series)
         signed_in = SignedIn(driver, config.cluster, audit)

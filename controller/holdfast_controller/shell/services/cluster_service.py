@@ -6,7 +6,7 @@ import asyncio
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 from grpc_health.v1 import health, health_pb2
@@ -52,12 +52,15 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         cluster_name: str,
         *,
         shares_a_database: bool,
+        topology: Callable[[], Sequence[str]] = tuple,
     ) -> None:
+        """``topology`` gets the labels that name the levels of the network."""
         self._driver = driver
         self._metrics = metrics
         self._dispatcher = dispatcher
         self._name = cluster_name
         self._shares_a_database = shares_a_database
+        self._topology = topology
         self._started = time.time()
         self._counted: tuple[Mono, Overview] | None = None
 
@@ -102,6 +105,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             leadership=leadership,
             certificates=[cluster_pb2.CertificateEnd(name=name, end=timestamp(end)) for name, end in ends.items()],
             deliveries=deliveries,
+            topology=self._topology(),
             stored=[
                 cluster_pb2.StoredBytes(subject=use.subject, jobs=use.jobs, bytes=use.size, limit_bytes=use.limit)
                 for use in self._driver.stored.shown(caller, sees, everything=sees(EVERY_PROJECT))
@@ -195,7 +199,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
                 bell.clear()
                 found, newest = changes.since(read), changes.newest
                 answer = self._changed(caller, found, newest)
-                if first or answer.jobs or answer.hosts or answer.all:
+                if first or answer.jobs or answer.hosts or answer.all or answer.plans:
                     yield answer
                 read, first = newest, False
                 await bell.wait()
@@ -209,7 +213,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             return cluster_pb2.WatchChangesResponse(cursor=cursor, all=True)
         cluster, policies = self._driver.cluster, self._driver.reactor.policies
         sees = Registry(self._name, cluster.people, policies.admins).sees(caller)
-        jobs, hosts, gone = [], [], False
+        jobs, hosts, gone, plans = [], [], False, False
         for entity in sorted(found):
             kind, _, name = entity.partition("/")
             job = cluster.jobs.get(name) if kind == "job" else None
@@ -218,10 +222,11 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
                 jobs.append(name)
             elif kind == "host":
                 hosts.append(name)
+            plans |= kind in ("schedule", "template") and sees(name.rpartition("/")[0])
             gone |= kind == "people"  # the message of the day, or what a user may see
         if gone or len(jobs) + len(hosts) > CHANGES_MOST:
             return cluster_pb2.WatchChangesResponse(cursor=cursor, all=True)
-        return cluster_pb2.WatchChangesResponse(cursor=cursor, jobs=jobs, hosts=hosts)
+        return cluster_pb2.WatchChangesResponse(cursor=cursor, jobs=jobs, hosts=hosts, plans=plans)
 
     @unary
     async def GetMetrics(

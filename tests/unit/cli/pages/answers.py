@@ -125,6 +125,7 @@ def full_status() -> cluster_pb2.GetStatusResponse:
     )
     status.started.FromJsonString("2026-11-21T04:00:00Z")
     status.attention.add(kind=cluster_pb2.ATTENTION_KIND_HOST_LOST, subject="host/h", message="m")
+    status.topology.extend(("pod", "rack"))
     status.motd.text, status.motd.by = "no work\non Friday", "ann"
     status.motd.time.FromJsonString("2026-11-21T05:00:00Z")
     status.leadership.database, status.leadership.leader = "PostgreSQL database h at db1", "ctl1"
