@@ -26,6 +26,7 @@ COMMANDS = {
     "admin": "holdfast_controller.shell.main.admin",
     "backup": "holdfast_controller.shell.backup.backup",
     "restore": "holdfast_controller.shell.backup.restore",
+    "join": "holdfast_controller.shell.backup.join",
     "accept-loss": "holdfast_controller.shell.backup.accept_loss",
     "move-store": "holdfast_controller.shell.backup.move_store",
     "notify": "holdfast_controller.shell.main.notify_cli",

@@ -46,6 +46,7 @@ def problems(file: Path) -> list[str]:
         _check_folders,
         _check_secrets_key,
         _check_fence,
+        _check_database,
     )
     found = []
     for check in checks:
@@ -115,3 +116,12 @@ def _check_fence(settings: ControllerConfig) -> None:
         if not os.path.isfile(program) or not os.access(program, os.X_OK):
             problem = f"fence.command: {program} is no program that can be started."
             raise ConfigError(problem, fix=f"Correct the path, or: chmod 755 {program}")
+
+
+def _check_database(settings: ControllerConfig) -> None:
+    if settings.database_url:
+        from holdfast_controller.shell.store.databases import (
+            postgresql_address,
+        )  # the driver is a package of its own
+
+        postgresql_address.dial(settings.database_url)

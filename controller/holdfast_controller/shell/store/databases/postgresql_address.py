@@ -30,6 +30,18 @@ def checked(address: str) -> str:
     return make_conninfo(**{**DEFAULTS, **{name: str(value) for name, value in given.items() if value is not None}})
 
 
+def dial(address: str) -> None:
+    """See whether a database can be reached with an address. Raises ``ConfigError``."""
+    conninfo = checked(address)
+    try:
+        psycopg.connect(conninfo).close()
+    except psycopg.Error as error:
+        raise ConfigError(
+            f"database_url: {name_of(conninfo)} can't be reached: {first_line(error)}.",
+            fix="See whether it runs, lets this machine in, and takes writes: psql with the same address.",
+        ) from error
+
+
 def name_of(conninfo: str) -> str:
     """How sentences call a database: its name and its servers."""
     given = conninfo_to_dict(conninfo)
