@@ -47,7 +47,7 @@ from holdfast_controller.shell.convert import agent_messages
 from holdfast_controller.shell.convert.clean_words import clean
 from holdfast_controller.shell.enrolment.authority import Authority
 from holdfast_controller.shell.rest.read_mask import parse_mask
-from holdfast_controller.shell.services import job_service
+from holdfast_controller.shell.services import job_lists
 from holdfast_controller.shell.services.agent_service import input_of
 
 JOB = b"""displayName: train
@@ -136,7 +136,7 @@ def _of_users() -> Iterator[Target]:
 
     def a_token(data: bytes) -> None:
         bounds.check(job_pb2.ListJobsRequest(page_token=text(data)))
-        job_service._start(text(data))
+        job_lists._start(text(data))
 
     yield Target("page tokens", a_token, (b"100", b""), 1 << 16, (InvalidInput,))
 

@@ -70,6 +70,8 @@ class World:
         self.policies = policies or Policies(secret_key=b"k")
         self.mono = 100.0
         self.cluster = Cluster(epoch=1)
+        self.snapshots: dict[str, tuple[int, str]] = {}
+        """Newest event and content of jobs that have ended."""
         self.reactor = Reactor(self.cluster, self.policies)
         self.log: list[ev.Event] = []
         self.sentences: list[str] = []
@@ -412,7 +414,8 @@ class World:
     # --- the step ------------------------------------------------------------------------------------------------
 
     def step(self, incoming: st.Input) -> list[str]:
-        before = {job.id: job.state for job in self.cluster.jobs.values()}
+        self._let_go()
+        before = {job.id: job.state for job in self.cluster.jobs.heads()}
         decision = self.reactor.step(incoming, Now(Mono(self.mono), Wall(self.wall)))
         first = self.cluster.sequence - len(decision.entries) + 1
         for number, entry in enumerate(decision.entries, first):
@@ -431,6 +434,14 @@ class World:
         assert durable(self._replayed) == durable(self.cluster), "something durable changed without an event"
         shown = [entry.event for entry in decision.entries if not isinstance(entry.event, ev.ProgressRecorded)]
         return [line(event, self.cluster) for event in shown] + [action_line(a, self.cluster) for a in actions]
+
+    def _let_go(self) -> None:
+        """Between two steps no ended job is in memory, as where the driver has written snapshots."""
+        for job in self.cluster.jobs.whole.values():
+            if job.terminal and self.snapshots.get(job.id, (0, ""))[0] != job.cursor:
+                self.snapshots[job.id] = job.cursor, codec.dump_entity(job)
+        self.cluster.jobs.read = lambda names: [codec.load_entity("job", self.snapshots[each][1]) for each in names]
+        self.cluster.let_go(self.cluster.sequence, keep=0)
 
     def _keep(self, actions: Iterable[act.KeepWatch]) -> None:
         """As the store does: written at once, told to nobody."""

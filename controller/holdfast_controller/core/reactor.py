@@ -264,7 +264,8 @@ class Reactor:
                 case UserTimer.SIGN_IN:
                     sign_in.on_time(step, name)
                 case JobTimer():
-                    self._on_job_timer(step, kind, self.cluster.jobs[name])
+                    if name in self.cluster.jobs.whole:  # nothing happens any more to one that has ended
+                        self._on_job_timer(step, kind, self.cluster.jobs.whole[name])
                 case ClusterTimer.RECONCILE:
                     reconcile.end_if_all_told(step)
                 case ClusterTimer.RETENTION:

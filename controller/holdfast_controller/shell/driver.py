@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -29,6 +29,7 @@ from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.commands import Input, StoodStill, TimePassed
 from holdfast_controller.core.step.step import Decision, Entry, Policies
 from holdfast_controller.shell.store import codec
+from holdfast_controller.shell.store.ended_jobs import named_in
 from holdfast_controller.shell.store.recent_changes import RecentChanges
 from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.snapshots import changed_entities
@@ -94,7 +95,8 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         # What the log's tail changed is not in the snapshots either.
-        self._dirty = {f"job/{job.id}" for job in cluster.jobs.values() if job.cursor > store.snapshot_sequence}
+        self._dirty = {f"job/{job.id}" for job in cluster.jobs.heads() if job.cursor > store.snapshot_sequence}
+        cluster.let_go(store.snapshot_sequence)
         self._snapshot_at = store.snapshot_sequence + SNAPSHOT_EVERY
         self._loop = asyncio.get_running_loop()
         self.changes = RecentChanges(store.sequence)
@@ -167,11 +169,18 @@ class Driver:
         token = next(self._tokens)
         caller = self._callers[token] = self._loop.create_future()
         try:
-            self.feed(make(token))
+            command = make(token)
+            await self.bring(named_in(command))
+            self.feed(command)
             subject: str = await caller
             return subject
         finally:
             self._callers.pop(token, None)
+
+    async def bring(self, names: Iterable[str]) -> None:
+        """Have these jobs whole in memory, where there are any, so that who needs them next reads no disk."""
+        if missing := self.cluster.jobs.missing(names):
+            self.cluster.jobs.take(await asyncio.wrap_future(self.store.call(self.store.jobs, missing)))
 
     @property
     def pending(self) -> int:
@@ -212,25 +221,18 @@ class Driver:
 
     async def evidence(self, job_id: str, hang: int) -> list[tuple[str, bytes]]:
         """(worker, content) of the stored evidence of one hang of a job."""
-        found: list[tuple[str, bytes]] = await asyncio.wrap_future(
-            self.store.call(self.store.evidence, job_id, hang)
-        )
-        return found
+        return await asyncio.wrap_future(self.store.call(self.store.evidence, job_id, hang))
 
     async def attachments(self, job_id: str, hang: int) -> tuple[dict[str, bytes], dict[str, bytes]]:
         """The samples, and the dumps of flight recorders, that were kept with a hang of a job, by worker."""
-        found: tuple[dict[str, bytes], dict[str, bytes]] = await asyncio.wrap_future(
-            self.store.call(self.store.attachments, job_id, hang)
-        )
-        return found
+        return await asyncio.wrap_future(self.store.call(self.store.attachments, job_id, hang))
 
     async def history(
         self, entity: str, after: int, limit: int, *, since: float = 0.0, before: int | None = None
     ) -> list[Record]:
         """Events of an entity; at most ``limit`` entries. See ``Store.read``."""
         read = self.store.call(self.store.read, entity, after, limit, since=since, before=before)
-        records: list[Record] = await asyncio.wrap_future(read)
-        return records
+        return await asyncio.wrap_future(read)
 
     def register(self, host: str, session: int, outbox: Outbox) -> None:
         """Messages for this session go to ``outbox`` from now on."""
@@ -285,6 +287,7 @@ class Driver:
             settled.set()
             if snapshot is not None:
                 await asyncio.wrap_future(self.store.call(self.store.snapshot, *snapshot))
+                self.cluster.let_go(snapshot[0])
 
     def snapshot_soon(self) -> None:
         """Write a snapshot at the next opportunity, not only after so many events."""

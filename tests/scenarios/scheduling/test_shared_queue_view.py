@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -115,8 +116,10 @@ def test_the_page_of_a_job_that_does_not_wait_looks_at_no_queue(
 
     async def settled() -> None: ...
 
+    async def bring(names: Sequence[str]) -> None: ...
+
     driver: Any = SimpleNamespace(
-        cluster=world.cluster, reactor=SimpleNamespace(queue_view=queue_view), settled=settled
+        cluster=world.cluster, reactor=SimpleNamespace(queue_view=queue_view), settled=settled, bring=bring
     )
     committed_views.know_spec(world.cluster.jobs["busy"].spec_json, spec_pb2.CustomJobSpec())
     assert asyncio.run(committed_views.committed_job(driver, "busy", "ann")).id == "busy"

@@ -10,6 +10,7 @@ from tests.sim.cluster.database import Deposed, Fate
 from tests.sim.cluster.network import End, Stream
 from tests.sim.engine import Life
 
+from holdfast.errors import StoreError
 from holdfast_controller.core.events.host import HostLost
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Mono, Now, Wall
@@ -125,7 +126,14 @@ class Controller:
 
     def feed(self, incoming: st.Input) -> None:
         """As the driver does."""
-        decision = self.reactor.step(incoming, self._now())
+        try:
+            decision = self.reactor.step(incoming, self._now())
+        except StoreError:
+            if self.epoch == self.world.database.epoch:
+                raise
+            self.world.tell("a controller of the past reads of a job what it doesn't know")
+            self.die()
+            return
         if decision.entries or decision.actions:
             self._pending.append(decision)
         self._write()
@@ -198,6 +206,8 @@ class Controller:
             self._answer(confirmed)
             if not world.bugs.acts_before_commit:
                 self._perform_all(batch)
+            if not self._pending:
+                world.database.keep_ended(self.epoch, self.cluster)
             self._write()
 
         # What was handed to the database lands whatever becomes of who handed it in.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.step import Entry
 from holdfast_controller.shell.store import codec
 
@@ -43,6 +46,8 @@ class Database:
     epoch: int = 0
     log: list[Record] = field(default_factory=list)
     watches: dict[str, str] = field(default_factory=dict)
+    ended: dict[str, str] = field(default_factory=dict)
+    """Snapshots of jobs that have ended."""
     check_epoch: bool = True
     """A planted bug turns it off."""
     begun: list[float] = field(default_factory=list)
@@ -63,6 +68,20 @@ class Database:
             self.watches.pop(job, None)
             if payload is not None:
                 self.watches[job] = payload
+
+    def keep_ended(self, epoch: int, cluster: Cluster) -> None:
+        """Write snapshots of jobs that have ended, after which a controller needs no more than their heads."""
+        if epoch != self.epoch:
+            return
+        for job in cluster.jobs.whole.values():
+            if job.terminal:
+                self.ended[job.id] = codec.dump_entity(job)
+        cluster.jobs.read = self.read_ended
+        cluster.let_go(cluster.sequence, keep=0)
+
+    def read_ended(self, names: Sequence[str]) -> list[Job]:
+        """The jobs as they were written."""
+        return [codec.load_entity("job", self.ended[name]) for name in names]
 
 
 def record(entry: Entry) -> Record:

@@ -81,7 +81,7 @@ def users_of(cluster: Cluster, holder: str, name: str) -> list[str]:
             (each.holder, each.secret) == (holder, name) for pool in gang.pools for each in pool.task.secrets
         )
 
-    jobs = [job.id for job in cluster.jobs.values() if not job.terminal and named_in(job.gang)]
+    jobs = [job.id for job in cluster.jobs.whole.values() if not job.terminal and named_in(job.gang)]
     return jobs + [f"schedule {key}" for key, each in cluster.schedules.items() if named_in(each.plan.gang)]
 
 

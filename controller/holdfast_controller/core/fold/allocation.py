@@ -13,6 +13,7 @@ from holdfast_controller.core.model.dependencies import Dependents
 from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
 from holdfast_controller.core.model.hosts.host import Allocation, Host
 from holdfast_controller.core.model.job import Job, Leaving
+from holdfast_controller.core.model.jobs import JobHead, Known
 from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.queue import Queue
 from holdfast_controller.core.model.run_times import RunTimes, run_time_of
@@ -47,16 +48,17 @@ def recount(cluster: Cluster) -> None:
     """Rebuild the queue and the sums from jobs and hosts, for a state that was read from a snapshot."""
     cluster.queue, cluster.holdings, cluster.free_capacity = Queue(), Holdings(), FreeCapacity()
     cluster.dependents, cluster.arrays = Dependents(), Arrays()
-    for job in cluster.jobs.values():
-        for name in job.output_on:
-            cluster.output_on.setdefault(name, set()).add(job.id)
+    for known in cluster.jobs.heads():
+        for name in known.output_on:
+            cluster.output_on.setdefault(name, set()).add(known.id)
+        cluster.arrays.note(known)
+    for job in cluster.jobs.whole.values():
         cluster.dependents.add(job.id, job.unmet)
-        cluster.arrays.note(job)
         if isinstance(job.phase, Queued) and job.vacating is not Leaving.PAUSE:
             cluster.queue.add(job.id, job.turn, job.line, job.gang.project)
     cluster.run_times = RunTimes()
-    for job in sorted(cluster.jobs.values(), key=lambda job: (job.ended_at or 0.0, job.number)):
-        learn_run_time(cluster, job)
+    for known in sorted(cluster.jobs.heads(), key=lambda job: (job.ended_at or 0.0, job.number)):
+        learn_run_time(cluster, known)
     for host in cluster.hosts.values():
         cluster.free_capacity.changed(host.name)
         for key, share in host.allocations.items():
@@ -68,9 +70,9 @@ def recount(cluster: Cluster) -> None:
                 on_upgrade(job, _index(key), host, share)
 
 
-def learn_run_time(cluster: Cluster, job: Job) -> None:
+def learn_run_time(cluster: Cluster, job: Known) -> None:
     """Take in how long a job ran that has ended by itself, or at its timeout."""
-    if (ran_s := run_time_of(job)) is not None:
+    if (ran_s := job.ran_s if isinstance(job, JobHead) else run_time_of(job)) is not None:
         cluster.run_times.learn(job, ran_s)
 
 

@@ -234,6 +234,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.state = checked(job.state, event.state)
             job.phase = Ended(outcome=event.state, error=event.error or job.error, at=event.at)
             cluster.runtime.pop(job.id, None)
+            cluster.jobs.note_end(job)
             learn_run_time(cluster, job)
         case ev.FaultInjected() | ev.FaultNotInjected():
             fold_injection(job, event)

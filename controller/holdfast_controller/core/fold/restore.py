@@ -32,7 +32,7 @@ def fold_cluster_reconciliation(cluster: Cluster, event: ev.ClusterReconciliatio
             for host in cluster.hosts.values():
                 host.unreconciled = True
                 cluster.dirty_hosts.add(host.name)
-            for job in cluster.jobs.values():
+            for job in cluster.jobs.whole.values():
                 if job.outcome is None and not job.terminal:
                     job.unreconciled, job.cursor = Unreconciled.OPEN, cluster.sequence
                     take_restore(job, event)

@@ -42,7 +42,7 @@ def note_progress(step: Step, job: Job, index: int, vector: WorkerFeatures) -> N
 def wake_progress(cluster: Cluster, kept: dict[str, ProgressWatch], now: Now) -> None:
     """After a start: go on with the progress of generations that still run."""
     for job_id, watch in kept.items():
-        job = cluster.jobs.get(job_id)
+        job = cluster.jobs.whole.get(job_id)
         if job is None or job.terminal or job.launch.generation != watch.generation:
             continue
         if watch.newest <= round(now.wall * 1000):

@@ -45,7 +45,7 @@ def forget_ended(step: Step) -> None:
 def wake(cluster: Cluster, kept: dict[str, KeptWatch], now: Now) -> None:
     """After a start: go on with the watches of the jobs that go on."""
     for job_id, record in kept.items():
-        job = cluster.jobs.get(job_id)
+        job = cluster.jobs.whole.get(job_id)
         if job is not None and job.outcome is None and not job.terminal:
             cluster.kept_watches[job_id] = now.mono, record
             cluster.watches[job_id] = record.generation, persistence.woken(record.watch, now.mono)

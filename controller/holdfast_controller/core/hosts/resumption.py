@@ -29,7 +29,7 @@ def resume(cluster: Cluster, policies: Policies, timers: Timers, now: Now, kept:
         timers.set((ClusterTimer.SCHEDULES, ""), now.mono)
     if (
         any(host.unreconciled for host in cluster.hosts.values())
-        or any(job.unreconciled is not None for job in cluster.jobs.values())
+        or any(job.unreconciled is not None for job in cluster.jobs.whole.values())
         or (cluster.gaps and not cluster.hosts)
     ):
         # Hosts that joined after the backup are unknown, and may still call.
@@ -50,7 +50,7 @@ def resume(cluster: Cluster, policies: Policies, timers: Timers, now: Now, kept:
         if deadline is not None:
             timers.set((HostTimer.DRAIN, name), now.mono_due(deadline))
             timers.set((HostTimer.DRAIN_WARNING, name), now.mono)
-    for job in cluster.jobs.values():
+    for job in cluster.jobs.whole.values():
         if job.terminal:
             continue
         if job.placement.running_since is not None:

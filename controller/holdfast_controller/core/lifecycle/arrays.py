@@ -35,7 +35,8 @@ def _give_turns(step: Step) -> bool:
 
 def _is_unreconciled(cluster: Cluster, array: Array) -> bool:
     """Whether a restore has yet to find out of an element whether it runs; its array is looked at again then."""
-    return any(cluster.jobs[job_id].unreconciled is not None for job_id in array.jobs.values())
+    whole = cluster.jobs.whole
+    return any(name in whole and whole[name].unreconciled is not None for name in array.jobs.values())
 
 
 def wait_for_turn(job: Job) -> str:

@@ -18,6 +18,7 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.jobs import Known
 from holdfast_controller.core.step.actions import DeleteOutput, ForgetJob, Note, Refuse, Reply, StopOrphan
 from holdfast_controller.core.step.commands import DeleteAsked, OutputGone
 from holdfast_controller.core.step.lookup import find_job
@@ -85,7 +86,9 @@ def on_output_gone(step: Step, gone: OutputGone) -> None:
 
 def on_host_removed(step: Step, host: str) -> None:
     """Nothing is waited for from a host that is about to be removed."""
-    for job_id in sorted(step.cluster.output_on.get(host, ())):
+    names = sorted(step.cluster.output_on.get(host, ()))
+    step.cluster.jobs.bring(names)
+    for job_id in names:
         step.emit(ev.OutputDeleted(job_id=job_id, at=step.now.wall, host=host))
 
 
@@ -148,10 +151,10 @@ def first_look_s(policies: Policies) -> float | None:
 def on_retention(step: Step) -> None:
     """Delete jobs that ended longer ago than they are kept, and the oldest ones beyond the number that is kept."""
     jobs, policies = step.cluster.jobs, step.policies
-    for job_id in [job.id for job in jobs.values() if job.deleted]:
+    for job_id in [job.id for job in jobs.heads() if job.deleted and not job.output_on]:
         _purge(step, job_id)  # release 0.1 has only hidden them
     ended = [
-        job for job in jobs.values() if job.terminal and not job.deleted and not _array_goes_on(step.cluster, job)
+        job for job in jobs.heads() if job.terminal and not job.deleted and not _array_goes_on(step.cluster, job)
     ]
     chosen = {}
     if policies.keep_jobs and len(ended) > policies.keep_jobs:
@@ -161,6 +164,7 @@ def on_retention(step: Step) -> None:
         old = [job for job in ended if step.now.wall - _ended_at(job) > policies.keep_jobs_s]
         why = f"it ended more than {policies.keep_jobs_s / 86_400:g} days ago"
         chosen |= {job.id: why for job in _oldest(old, AT_A_TIME)}
+    jobs.bring(chosen)
     for job_id, why in chosen.items():
         delete(step, jobs[job_id], SELF, why)
     after_s = MORE_AFTER_S if len(chosen) >= AT_A_TIME else first_look_s(policies)
@@ -168,17 +172,17 @@ def on_retention(step: Step) -> None:
         step.timers.set((ClusterTimer.RETENTION, ""), step.now.mono_in(after_s))
 
 
-def _array_goes_on(cluster: Cluster, job: Job) -> bool:
+def _array_goes_on(cluster: Cluster, job: Known) -> bool:
     """Whether another element of the job's array has not ended: until then the array's end depends on all of them."""
     array = cluster.arrays.of(job)
     return array is not None and array.outcome is None
 
 
-def _oldest(jobs: list[Job], count: int) -> list[Job]:
+def _oldest(jobs: list[Known], count: int) -> list[Known]:
     return heapq.nsmallest(min(count, AT_A_TIME), jobs, key=lambda job: (_ended_at(job), job.number))
 
 
-def _ended_at(job: Job) -> Wall:
+def _ended_at(job: Known) -> Wall:
     return job.ended_at if job.ended_at is not None else job.updated_at
 
 
@@ -190,7 +194,7 @@ def _clock_is_trusted(step: Step) -> bool:
     trust, now = step.cluster.clock_trust, step.now
     ahead_s = now.wall - now.mono
     if trust.ahead_s is None:
-        newest = max((job.updated_at for job in step.cluster.jobs.values()), default=now.wall)
+        newest = max((job.updated_at for job in step.cluster.jobs.heads()), default=now.wall)
         jumped = now.wall - newest > max(step.policies.keep_jobs_s / 3, JUMP_S)
     else:
         jumped = ahead_s - trust.ahead_s > JUMP_S

@@ -89,8 +89,8 @@ def unseen(cluster: Cluster, names: Iterable[str], sees: Callable[[str], bool]) 
     found = set()
     for name in names:
         array = cluster.arrays.get(name)
-        job = cluster.jobs.get(name if array is None else array.first)
-        if job is not None and not sees(job.gang.project):
+        job = cluster.jobs.head(name if array is None else array.first)
+        if job is not None and not sees(job.project):
             found.add(name)
     return frozenset(found)
 
@@ -109,9 +109,13 @@ def _violations(cluster: Cluster, gang: Gang, unseen: frozenset[str]) -> Iterato
 def _is_there(cluster: Cluster, name: str) -> bool:
     """Whether there is this job, or this array with all its elements: without one it isn't known how it ended."""
     if (array := cluster.arrays.get(name)) is not None:
-        return len(array.jobs) == array.count and not any(cluster.jobs[job].deleted for job in array.jobs.values())
-    job = cluster.jobs.get(name)
-    return job is not None and not job.deleted
+        return len(array.jobs) == array.count and not any(_is_deleted(cluster, job) for job in array.jobs.values())
+    return not _is_deleted(cluster, name)
+
+
+def _is_deleted(cluster: Cluster, name: str) -> bool:
+    job = cluster.jobs.head(name)
+    return job is None or job.deleted
 
 
 def _path(index: int) -> str:
@@ -128,5 +132,5 @@ def wait_for_ends(cluster: Cluster, unmet: tuple[Dependency, ...]) -> str:
 def _state(cluster: Cluster, job_id: str) -> str:
     if (array := cluster.arrays.get(job_id)) is not None:
         return f" ({array.ended} of {array.count} ended)"
-    job = cluster.jobs.get(job_id)
+    job = cluster.jobs.head(job_id)
     return f" ({job.state.name})" if job is not None else ""

@@ -99,7 +99,8 @@ def on_cancel(step: Step, asked: CancelAsked) -> None:
     """Cancel a job, or all elements of an array, for a user. Asking twice, or for what has ended, changes nothing."""
     array = step.cluster.arrays.get(asked.job_id)
     if array is not None:
-        elements = [step.cluster.jobs[array.jobs[index]] for index in sorted(array.jobs)]
+        whole = step.cluster.jobs.whole
+        elements = [whole[array.jobs[index]] for index in sorted(array.jobs) if array.jobs[index] in whole]
         for job in elements:
             if job.unreconciled is not None:
                 find_job(step, asked.token, job.id)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
 
 if TYPE_CHECKING:
-    from holdfast_controller.core.model.job import Job
+    from holdfast_controller.core.model.jobs import Known
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Array:
         room = len(self.waiting) if not self.at_once else max(0, self.at_once - len(self.active))
         return [self.jobs[index] for index in heapq.nsmallest(room, self.waiting)]
 
-    def note(self, index: int, job: Job) -> None:
+    def note(self, index: int, job: Known) -> None:
         """Count an element as it is now."""
         self.forget(index)
         self.jobs[index], self.states[index] = job.id, job.state
@@ -111,9 +111,9 @@ class Arrays:
     _changed: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
     """Arrays in which an element may have got its turn since that was last looked at."""
 
-    def note(self, job: Job) -> None:
+    def note(self, job: Known) -> None:
         """Count a job as it is now, if it is an element."""
-        element = job.gang.array
+        element = job.element
         if element is None:
             return
         array = self._arrays.get(element.array)
@@ -125,9 +125,9 @@ class Arrays:
         if array.at_once and array.waiting:
             self._changed[element.array] = None
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: Known) -> None:
         """Nothing is left of a job."""
-        element = job.gang.array
+        element = job.element
         if element is None:
             return
         array = self._arrays[element.array]
@@ -140,9 +140,9 @@ class Arrays:
         changed, self._changed = self._changed, {}
         return [self._arrays[name] for name in changed if name in self._arrays]
 
-    def of(self, job: Job) -> Array | None:
+    def of(self, job: Known) -> Array | None:
         """The array of which a job is an element."""
-        return self._arrays[job.gang.array.array] if job.gang.array is not None else None
+        return self._arrays[job.element.array] if job.element is not None else None
 
     def get(self, array_id: str) -> Array | None:
         """The array of this id."""

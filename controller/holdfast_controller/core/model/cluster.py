@@ -19,7 +19,7 @@ from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import KeptWatch, SharedCause
 from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
 from holdfast_controller.core.model.hosts.host import FailedCheck, Host, Presence
-from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.jobs import Jobs
 from holdfast_controller.core.model.purged import PurgedJobs
 from holdfast_controller.core.model.queue import Queue
 from holdfast_controller.core.model.run_times import RunTimes
@@ -46,7 +46,7 @@ class Cluster:
 
     epoch: int = 0
     sequence: int = 0
-    jobs: dict[str, Job] = field(default_factory=dict)
+    jobs: Jobs = field(default_factory=Jobs)
     hosts: dict[str, Host] = field(default_factory=dict)
     draining: set[str] = field(default_factory=set)
     """Hosts that are being drained, or have been and take no work yet."""
@@ -133,9 +133,14 @@ class Cluster:
         found = self.runtime.get(job_id)
         if found is None:
             found = Runtime()
-            if not self.jobs[job_id].terminal:
+            job = self.jobs.head(job_id)
+            if job is not None and not job.terminal:
                 self.runtime[job_id] = found
         return found
+
+    def let_go(self, upto: int, keep: int | None = None) -> None:
+        """Keep but heads of ended jobs that nothing needs any more and that the snapshots contain; see ``Jobs``."""
+        self.jobs.let_go(upto, self.holdings.gpus_by_job, keep)
 
     def presence_of(self, host: str) -> Presence:
         """The host's presence, made when first asked for."""

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from holdfast._session.reports import Exit, ExitReason
+from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.budgets import Budgets, Recovery
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.dependencies import Dependency
@@ -143,6 +144,26 @@ class Job:
     def terminal(self) -> bool:
         """Nothing more happens to it."""
         return self.state in TERMINAL
+
+    @property
+    def project(self) -> str:
+        """The project that it is of."""
+        return self.gang.project
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole gang."""
+        return self.gang.gpus
+
+    @property
+    def element(self) -> Element | None:
+        """Its place in its array, if it is of one."""
+        return self.gang.array
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts of its workers, in gang order; empty before the first placement."""
+        return tuple(place.host for place in self.placement.places)
 
     @property
     def unmet(self) -> tuple[Dependency, ...]:

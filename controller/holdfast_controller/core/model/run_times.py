@@ -12,10 +12,14 @@ import math
 import re
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
+
+if TYPE_CHECKING:
+    from holdfast_controller.core.model.jobs import Known
 
 REMEMBERED = 50
 """Newest runs that are remembered of one kind of jobs."""
@@ -65,7 +69,7 @@ class RunTimes:
     _typical: dict[Kind, float] = field(default_factory=dict)
     """The quantile of each kind that was asked for since its last run."""
 
-    def learn(self, job: Job, ran_s: float) -> None:
+    def learn(self, job: Known, ran_s: float) -> None:
         """A job has run to its end, or its timeout, in so many seconds."""
         for kind in _kinds(job):
             self._known.setdefault(kind, deque(maxlen=REMEMBERED)).append(ran_s)
@@ -126,8 +130,8 @@ def ran_so_far(job: Job, now: Wall) -> float:
     return job.ran_s + (max(now - began, 0.0) if began is not None and job.vacating is None else 0.0)
 
 
-def _kinds(job: Job) -> tuple[Kind, ...]:
+def _kinds(job: Known) -> tuple[Kind, ...]:
     """The kinds that a job belongs to, the narrowest first. Figures in its name, such as a date, don't count."""
-    project, owner, gpus = job.gang.project, job.owner, job.gang.gpus
+    project, owner, gpus = job.project, job.owner, job.gpus
     stem = _FIGURES.sub("#", job.display_name)
     return (project, owner, gpus, stem), (project, owner, gpus), (project, gpus)

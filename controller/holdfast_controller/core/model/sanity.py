@@ -10,7 +10,7 @@ from holdfast_controller.core.model.phase import PHASES, Queued
 
 def check_sanity(cluster: Cluster) -> None:
     """Raises ``AssertionError`` where the state contradicts itself."""
-    for job in cluster.jobs.values():
+    for job in cluster.jobs.whole.values():
         _check_job(job)
         waits = isinstance(job.phase, Queued) and job.vacating is not Leaving.PAUSE
         assert (job.id in cluster.queue) is waits, (

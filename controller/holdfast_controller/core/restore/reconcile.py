@@ -237,7 +237,7 @@ def _allocations(step: Step, host: str) -> set[str]:
 
 
 def _open_jobs(step: Step) -> list[Job]:
-    return [job for job in step.cluster.jobs.values() if job.unreconciled is Unreconciled.OPEN]
+    return [job for job in step.cluster.jobs.whole.values() if job.unreconciled is Unreconciled.OPEN]
 
 
 def on_unaccounted(step: Step, job: Job, index: int) -> None:

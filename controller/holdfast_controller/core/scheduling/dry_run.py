@@ -59,7 +59,7 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
         return DryRun(account, wait_reason=wait_for_ends(cluster, unmet))
     job = _job_of(asked, cluster, now)
     hosts = schedulable_hosts(cluster)
-    before = [cluster.jobs[name] for name in islice(in_turn(cluster), ahead_of(cluster, job))]
+    before = [cluster.jobs.whole[name] for name in islice(in_turn(cluster), ahead_of(cluster, job))]
     reservations, waiting, quotas = Reservations(), Waiting(), policies.quotas
     reserved: set[str] = set()
     for other in before:

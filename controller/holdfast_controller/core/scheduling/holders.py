@@ -78,7 +78,7 @@ def own_to_end(job: Job, queue_view: QueueView) -> str:
     """A job of the same owner and project whose end alone makes room for the first in the queue; empty for none."""
     if queue_view.head is not job:
         return ""
-    jobs = queue_view.cluster.jobs
+    jobs = queue_view.cluster.jobs.whole
     held = [jobs[name] for name in holders(job, queue_view) if name in jobs]
     own = [each for each in held if (each.owner, each.gang.project) == (job.owner, job.gang.project)]
     return next((each.id for each in own[:MOST_TRIED] if _fits_without(job, each, queue_view)), "")

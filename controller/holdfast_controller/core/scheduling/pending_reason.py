@@ -134,7 +134,7 @@ class QueueView:
 
     def _waiting(self) -> Iterator[Job]:
         """The jobs that wait for free capacity, and not for something of their own, from the first on."""
-        jobs = (self.cluster.jobs[name] for name in in_turn(self.cluster))
+        jobs = (self.cluster.jobs.whole[name] for name in in_turn(self.cluster))
         return (job for job in jobs if not self._is_held_up(job))
 
     def _is_held_up(self, job: Job) -> bool:
@@ -150,7 +150,7 @@ class QueueView:
         """By queued job: why a quota keeps it from starting; empty when none does."""
         found: dict[str, str] = {}
         waiting, holdings = Waiting(), self.cluster.holdings
-        for job in map(self.cluster.jobs.__getitem__, in_turn(self.cluster)):
+        for job in map(self.cluster.jobs.whole.__getitem__, in_turn(self.cluster)):
             if job.awaited or job.unreconciled is not None:
                 continue
             found[job.id] = lack(self.quotas, holdings, job.id, job.owner, job.gang, waiting)

@@ -103,7 +103,7 @@ class Preemption:
     @cached_property
     def may_find_any(self) -> bool:
         """Whether any job may give way in this pass: a revocable one runs, or a SPOT job waits."""
-        running = (self.cluster.jobs[name].revocable for name in self.cluster.holdings.gpus_by_job)
+        running = (self.cluster.jobs.whole[name].revocable for name in self.cluster.holdings.gpus_by_job)
         return bool(self.cluster.queue.spot) or any(running)
 
     @cached_property
@@ -114,7 +114,7 @@ class Preemption:
     @cached_property
     def leaving(self) -> frozenset[str]:
         """Jobs that are being stopped, or soon will be, and reserve nothing: their shares are about to be free."""
-        jobs = (self.cluster.jobs[name] for name in self.cluster.holdings.gpus_by_job)
+        jobs = (self.cluster.jobs.whole[name] for name in self.cluster.holdings.gpus_by_job)
         return frozenset(
             j.id
             for j in jobs
@@ -124,7 +124,7 @@ class Preemption:
     @cached_property
     def by_cost(self) -> list[Job]:
         """Jobs that could be stopped now, the cheapest first."""
-        held = (self.cluster.jobs[name] for name in self.cluster.holdings.gpus_by_job)
+        held = (self.cluster.jobs.whole[name] for name in self.cluster.holdings.gpus_by_job)
         return sorted((job for job in held if job.revocable and may_be_stopped(job)), key=self.cost)
 
     def cost(self, victim: Job) -> tuple[int, float, float, int]:
@@ -136,7 +136,7 @@ class Preemption:
     @cached_property
     def serves_spot(self) -> bool:
         """Whether room may be found for a SPOT job: loans are due, or jobs that gave way are being stopped."""
-        gave_way = (self.cluster.jobs[name] for name in self.leaving)
+        gave_way = (self.cluster.jobs.whole[name] for name in self.leaving)
         return any(job.last_end is EndReason.PREEMPTED or _gives_way(job) for job in gave_way) or any(
             loan_is_due(self.cluster, job) for job in self.by_cost
         )

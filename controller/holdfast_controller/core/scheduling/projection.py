@@ -62,7 +62,7 @@ def ends_of(
 ) -> list[End]:
     """The expected ends of all jobs that hold something, for the job ``waiting``: the earliest first."""
     estimate_of = estimate_of or cluster.run_times.estimate
-    held = (cluster.jobs[name] for name in cluster.holdings.gpus_by_job)
+    held = (cluster.jobs.whole[name] for name in cluster.holdings.gpus_by_job)
     kept = guaranteed_loans(cluster)
     found = (
         _end_of(cluster, job, now, loan_s, waiting, estimate_of, may_be_taken=job.id not in kept) for job in held

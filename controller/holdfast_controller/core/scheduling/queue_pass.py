@@ -61,7 +61,7 @@ def place_queue(step: Step) -> None:
     look = _Look(step)
     if step.cluster.shares.guarantees:
         look.leave_to_claims(serve_claims(step, look.hosts, look.preemption))
-    jobs, lines, passed = step.cluster.jobs, step.cluster.queue.lines, look.passed
+    jobs, lines, passed = step.cluster.jobs.whole, step.cluster.queue.lines, look.passed
     for name in in_turn(step.cluster):
         if lines.get(name) in passed or name in look.booked.jobs:
             continue
@@ -113,7 +113,7 @@ class _Look:
     def leave_to_claims(self, booked: Booked) -> None:
         """Leave what is booked to those that it is for: they are served, and go on waiting."""
         self.booked, self.closed, self.first = booked, set(booked.places), next(iter(booked.jobs), "")
-        for job in map(self.step.cluster.jobs.__getitem__, booked.jobs):
+        for job in map(self.step.cluster.jobs.whole.__getitem__, booked.jobs):
             self.waiting.charge(job.owner, job.gang, self.step.cluster.holdings.gpus_by_job.get(job.id))
 
     @cached_property

@@ -349,10 +349,11 @@ def _orphan_of(cluster: Cluster, schedule: Schedule) -> str:
 def _goes_on(cluster: Cluster, name: str) -> bool:
     if (array := cluster.arrays.get(name)) is not None:
         return array.outcome is None
-    job = cluster.jobs.get(name)
+    job = cluster.jobs.head(name)
     return job is not None and not job.terminal
 
 
 def _jobs_of(cluster: Cluster, name: str) -> list[Job]:
-    array = cluster.arrays.get(name)
-    return [cluster.jobs[each] for each in (array.jobs.values() if array is not None else (name,))]
+    """Every job of a run that has not ended, and maybe others of it."""
+    array, whole = cluster.arrays.get(name), cluster.jobs.whole
+    return [whole[each] for each in (array.jobs.values() if array is not None else (name,)) if each in whole]

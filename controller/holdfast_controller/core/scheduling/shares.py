@@ -107,12 +107,12 @@ def note_half_life(step: Step) -> None:
 
 def project_shares(cluster: Cluster, at: Wall) -> list[ProjectShare]:
     """How each project stands that was given anything, has a job that waits or runs, or has used anything; by name."""
-    waiting = Counter(cluster.jobs[name].gang.project for name in cluster.queue)
+    waiting = Counter(cluster.jobs.whole[name].gang.project for name in cluster.queue)
     running = {name: len(use.jobs) for name, use in cluster.holdings.by_holder.items() if not name.startswith(USER)}
     held = {name: cluster.holdings.gpus_of(name) for name in (*waiting, *running)}
     shares, borrowed = cluster.shares, Counter[str]()
     for name, gpus in borrowers(cluster).items():
-        borrowed[cluster.jobs[name].gang.project] += gpus
+        borrowed[cluster.jobs.whole[name].gang.project] += gpus
     return [
         ProjectShare(
             name,

@@ -141,7 +141,7 @@ def refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> Holdf
         if job_id in cluster.jobs or job_id in cluster.purged or job_id in cluster.arrays:
             return InvalidInput([Violation("", f"the job id {job_id} is taken", "submit again")])
     full = len(cluster.jobs) + count_of(asked) > policies.max_jobs
-    if full and sum(not job.terminal for job in cluster.jobs.values()) + count_of(asked) > policies.max_jobs:
+    if full and sum(not job.terminal for job in cluster.jobs.whole.values()) + count_of(asked) > policies.max_jobs:
         most = f"with {count_of(asked):,} more than {policies.max_jobs:,} jobs would wait or run"
         problem = most if asked.indices else f"{policies.max_jobs} jobs wait or run already"
         return InvalidInput([Violation("", problem, "try again later")])

@@ -49,4 +49,4 @@ def reconciles(step: Step) -> bool:
     if not cluster.gaps:
         return False
     waits = step.now.mono < cluster.reconcile_until or any(host.unreconciled for host in cluster.hosts.values())
-    return waits or any(job.unreconciled is Unreconciled.OPEN for job in cluster.jobs.values())
+    return waits or any(job.unreconciled is Unreconciled.OPEN for job in cluster.jobs.whole.values())

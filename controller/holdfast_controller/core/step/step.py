@@ -114,7 +114,7 @@ class Step:
 
     def _append(self, event: Event) -> None:
         fold(self.cluster, event)
-        job = self.cluster.jobs.get(getattr(event, "job_id", ""))
+        job = self.cluster.jobs.whole.get(getattr(event, "job_id", ""))
         state = STATE_NAMES[job.state] if job is not None else ""
         self.entries.append(Entry(self.cluster.sequence, event, state, message_of(event, job)))
 

@@ -73,7 +73,7 @@ class Overview:
 def overview(cluster: Cluster, now: Now) -> Overview:
     """Count hosts, GPUs and jobs by state; takes about 10 ms per thousand hosts."""
     found = Overview()
-    counted = Counter([(job.gang.project, job.state._name_) for job in cluster.jobs.values() if not job.deleted])
+    counted = Counter([(job.project, job.state._name_) for job in cluster.jobs.heads() if not job.deleted])
     for (project, state), count in counted.items():
         found.jobs[state] += count
         found.jobs_of[project][state] = count

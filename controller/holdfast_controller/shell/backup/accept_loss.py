@@ -64,7 +64,7 @@ def accept(store: Store, *, set_back: bool = False) -> int:
                 fix="Start the controller. If it then turns hosts away because they have obeyed a later epoch, an older"
                 " copy of the store was put in its place: holdfast-controller accept-loss --set-back",
             )
-        newest = max((job.updated_at for job in cluster.jobs.values()), default=Wall(time.time()))
+        newest = max((job.updated_at for job in cluster.jobs.heads()), default=Wall(time.time()))
         store.call(store.continue_from_backup, Wall(time.time()), newest).result()
         return missing
     finally:

@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     admins = settings.get("admins") or ["NAME"]
     move = _MOVE.format(settings=targets.settings) if settings.get("database_url") else ""
     people = ", ".join(sorted(cluster.people.roles)) or "none"
-    going = sum(not job.terminal for job in cluster.jobs.values())
+    going = sum(not job.terminal for job in cluster.jobs.heads())
     print(  # noqa: T201
         _NEXT.format(
             cluster=done.cluster,
@@ -91,7 +91,7 @@ def _begin_anew(database: Path, done: mf.Manifest) -> Cluster:
     try:
         store.call(store.open).result()
         store.call(_sign_out, store).result()
-        return store.call(store.continue_from_backup, Wall(time.time()), Wall(done.taken_at)).result()  # type: ignore[no-any-return]
+        return store.call(store.continue_from_backup, Wall(time.time()), Wall(done.taken_at)).result()
     finally:
         store.close()
 

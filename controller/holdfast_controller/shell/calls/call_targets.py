@@ -20,10 +20,10 @@ def target_of(cluster: Cluster, method: str, request: Any) -> Target:
             return Target(project=request.job.project or DEFAULT_PROJECT)
         case Where.JOB | Where.OWN_JOB | Where.OWN_JOB_ONLY:
             array = cluster.arrays.get(request.id)
-            job = cluster.jobs.get(request.id if array is None else array.first)
+            job = cluster.jobs.head(request.id if array is None else array.first)
             if job is None or job.deleted:
                 return Target(request.id)
-            return Target(request.id, job.gang.project, job.owner)
+            return Target(request.id, job.project, job.owner)
         case Where.PLAN:
             project = request.project or DEFAULT_PROJECT
             key = key_of(project, request.name)

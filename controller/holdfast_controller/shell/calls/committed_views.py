@@ -17,8 +17,9 @@ from holdfast_controller.shell.convert.job_to_proto import job_to_proto, workers
 from holdfast_controller.shell.driver import Driver, now
 
 
-def find_job(driver: Driver, job_id: str) -> Job:
+async def find_job(driver: Driver, job_id: str) -> Job:
     """The job with this id. Raises ``NotFound``, also for the id of an array."""
+    await driver.bring((job_id,))
     job, array = driver.cluster.jobs.get(job_id), driver.cluster.arrays.get(job_id)
     if array is not None:
         raise is_array(job_id, array)
@@ -29,7 +30,7 @@ def find_job(driver: Driver, job_id: str) -> Job:
 
 async def committed_job(driver: Driver, job_id: str, viewer: str) -> job_pb2.CustomJob:
     """The job as it is now, once that is durable, with what ``viewer`` may see of it. Raises ``NotFound``."""
-    cluster, job, slices = driver.cluster, find_job(driver, job_id), TURNS.begin()
+    cluster, job, slices = driver.cluster, await find_job(driver, job_id), TURNS.begin()
     wanted, at = await spec_of(job), now()
     # A job that doesn't wait has no pending reason, and a view of the queue looks at every host.
     queue = driver.reactor.queue_view(at) if job.state is JobState.QUEUED else QueueView(cluster, [], {})

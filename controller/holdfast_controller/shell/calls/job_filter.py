@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import job_pb2
-from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.jobs import Known
 
-Predicate = Callable[[Job], bool]
+Predicate = Callable[[Known], bool]
 
 MAX_CHARS = 4096
 MAX_DEPTH = 20
@@ -157,9 +157,9 @@ def _compared(key: str, sign: str, value: str) -> Predicate:
         case "owner":
             return _equal(lambda job: job.owner == value, key, sign)
         case "array":
-            return _equal(lambda job: job.gang.array is not None and job.gang.array.array == value, key, sign)
+            return _equal(lambda job: job.element is not None and job.element.array == value, key, sign)
         case "project":
-            return _equal(lambda job: job.gang.project == value, key, sign)
+            return _equal(lambda job: job.project == value, key, sign)
         case "active" if value in ("true", "false"):
             return _equal(lambda job: job.terminal is (value == "false"), key, sign)
     raise _wrong(f"{key[:60]!r} can't be asked for")
@@ -191,13 +191,13 @@ def _of_time(sign: str, value: str) -> Predicate:
     return lambda job: _ORDER[sign](job.created_at, at)
 
 
-def _like(pattern: str, named: Callable[[Job], str]) -> Predicate:
+def _like(pattern: str, named: Callable[[Known], str]) -> Predicate:
     """Names that hold the text; with ``*``, that are it from end to end, where each stands for any text."""
     if "*" not in pattern:
         return lambda job: pattern in named(job)
     first, *middle, last = pattern.split("*")
 
-    def matches(job: Job) -> bool:
+    def matches(job: Known) -> bool:
         name = named(job)
         if len(name) < len(first) + len(last) or not (name.startswith(first) and name.endswith(last)):
             return False
@@ -218,9 +218,9 @@ def searched(text: str) -> Predicate:
     if not wanted:
         return lambda job: True
 
-    def found(job: Job) -> bool:
-        shown = (job.id, job.display_name, job.owner, job.gang.project, *job.labels.values())
-        return any(wanted in each.casefold() for each in (*shown, *(place.host for place in job.places)))
+    def found(job: Known) -> bool:
+        shown = (job.id, job.display_name, job.owner, job.project, *job.labels.values())
+        return any(wanted in each.casefold() for each in (*shown, *job.hosts))
 
     return found
 

@@ -127,6 +127,7 @@ class Dispatcher:
         await self._take_in([record for record in records if record.sequence > self._read], self._seen)
 
     async def _take_in(self, records: list[Record], until: int) -> None:
+        await self._driver.bring({record.entity.removeprefix("job/") for record in records})
         new = [entry for record in records for entry in self._written(record)]
         read = max(self._read, until)
         if new:
@@ -182,6 +183,7 @@ class Dispatcher:
                 await self._give_up([entry], "too many notifications wait")
 
     async def _deliver(self, entry: OutboxEntry) -> None:
+        await self._driver.bring((entry.subject,))
         target = self._channels.target(entry.sink, self._driver.cluster.jobs.get(entry.subject))
         try:
             if target is None:
@@ -203,6 +205,7 @@ class Dispatcher:
         if not entries:
             return
         await self._call(self._stored.drop, [kept for entry in entries for kept in self._settled(entry)])
+        await self._driver.bring({entry.subject for entry in entries})
         for entry in entries:
             target = self._channels.target(entry.sink, self._driver.cluster.jobs.get(entry.subject))
             to = target.shown if target is not None else entry.sink.partition(":")[2]

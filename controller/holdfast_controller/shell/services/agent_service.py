@@ -42,6 +42,7 @@ from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.secrets.vault import Vault
 from holdfast_controller.shell.services.host_pacing import HeldInventory, HostPacing, kind_of
 from holdfast_controller.shell.services.transfers import Transfers
+from holdfast_controller.shell.store.ended_jobs import named_in
 
 HELLO_WITHIN_S = 10.0
 OUTBOX_SIZE = 20_000
@@ -78,6 +79,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         await self._check_pace(host, hello)
         self._check_version(host, hello)
         await self._check_epoch(host, hello)
+        await self._driver.bring({report.job_id for report in hello.workers})
         session = next(self._sessions)
         outbox: asyncio.Queue[Outgoing | None] = asyncio.Queue(OUTBOX_SIZE)
         self._driver.register(host, session, lambda action: _put(outbox, action))
@@ -171,6 +173,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                     # Not acknowledged, so nothing is lost: the agent keeps it for a controller that knows it.
                     log.warning("session.message_invalid", host=host, error=str(error))
                     continue
+                await self._driver.bring(named_in(said))
                 self._pacing.charge(host, kind, self._driver.feed(said))
                 if isinstance(said, HostBeat):
                     self._driver.when_confirmed(lambda: _put(outbox, AckHeartbeat()))

@@ -77,7 +77,7 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
 
 def in_use(cluster: Cluster) -> frozenset[str]:
     """Digests of the bundles of all jobs that have not ended."""
-    gangs = [job.gang for job in cluster.jobs.values() if not job.terminal]
+    gangs = [job.gang for job in cluster.jobs.whole.values() if not job.terminal]
     gangs += [schedule.plan.gang for schedule in cluster.schedules.values()]
     codes = (pool.task.code for gang in gangs for pool in gang.pools)
     return frozenset(code.bundle for code in codes if code is not None and code.bundle)

@@ -216,9 +216,9 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         jobs, hosts, gone, plans = [], [], False, False
         for entity in sorted(found):
             kind, _, name = entity.partition("/")
-            job = cluster.jobs.get(name) if kind == "job" else None
+            job = cluster.jobs.head(name) if kind == "job" else None
             gone |= kind == "job" and (job is None or job.deleted)
-            if job is not None and sees(job.gang.project):
+            if job is not None and sees(job.project):
                 jobs.append(name)
             elif kind == "host":
                 hosts.append(name)

@@ -19,7 +19,7 @@ async def inject(
 ) -> job_pb2.InjectFaultResponse:
     """Return once the fault is there. Raises ``WrongState`` with the host's reason where it can't be."""
     fault = _checked(request)
-    job, rank = find_job(driver, request.id), request.rank
+    job, rank = await find_job(driver, request.id), request.rank
     member = next((each for each in job.gang.members if rank in each.ranks), job.gang.members[0])
     generation = job.generation_of(member.index)
     host = job.places[member.index].host if job.places else ""

@@ -101,10 +101,10 @@ async def open_gpu_ms(driver: Driver) -> Counter[tuple[str, str]]:
 
 async def _open_jobs(driver: Driver, at: int) -> AsyncIterator[tuple[Job, list[Usage]]]:
     """Each job with time that is not settled, and that time until ``at``, in ms."""
-    for number, job_id in enumerate(list(driver.cluster.jobs)):
+    for number, job_id in enumerate(list(driver.cluster.jobs.whole)):
         if number % JOBS_AT_ONCE == JOBS_AT_ONCE - 1:
             await asyncio.sleep(0)
-        job = driver.cluster.jobs.get(job_id)
+        job = driver.cluster.jobs.whole.get(job_id)
         if job is None or job.ledger is None:
             continue
         runtime = driver.cluster.runtime.get(job_id)

@@ -44,7 +44,7 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
     async def TakeStacks(
         self, request: hang_pb2.TakeStacksRequest, context: Context
     ) -> AsyncGenerator[hang_pb2.TakeStacksResponse, None]:
-        job = find_job(self._driver, request.id)
+        job = await find_job(self._driver, request.id)
         if job.terminal or not job.launched:
             fix = "See what was kept: holdfast job hangs" if job.terminal else "Wait until it runs."
             raise WrongState(f"The job {job.id} has no running ranks.", fix=fix)
@@ -62,7 +62,7 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
     async def RecordSamples(
         self, request: hang_pb2.RecordSamplesRequest, context: Context
     ) -> AsyncGenerator[hang_pb2.RecordSamplesResponse, None]:
-        job = find_job(self._driver, request.id)
+        job = await find_job(self._driver, request.id)
         if job.terminal:
             raise WrongState(f"The job {job.id} has ended.", fix="Only what a live job does can be recorded.")
         reading = SampleReading(self._driver, self._transfers, job, caller_name(context))
@@ -88,7 +88,7 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
     async def GetHangEvidence(
         self, request: hang_pb2.GetHangEvidenceRequest, context: Context
     ) -> AsyncGenerator[hang_pb2.GetHangEvidenceResponse, None]:
-        job = find_job(self._driver, request.id)
+        job = await find_job(self._driver, request.id)
         newest = job.hangs[-1].number if job.hangs else 0
         number = request.number or newest
         if not 1 <= number <= newest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Container
 from dataclasses import replace
@@ -11,12 +10,11 @@ from typing import cast
 from google.protobuf import json_format, struct_pb2
 
 from holdfast import spec
-from holdfast.errors import CursorExpired, InvalidInput, Violation, WrongState
+from holdfast.errors import CursorExpired, WrongState
 from holdfast.v1 import agent_pb2, job_pb2, job_pb2_grpc, spec_pb2
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.dry_run import dry_run
 from holdfast_controller.core.step.commands import (
     CancelAsked,
@@ -34,7 +32,6 @@ from holdfast_controller.shell.calls.committed_views import (
     seen_by,
     spec_of,
 )
-from holdfast_controller.shell.calls.job_filter import parse_filter, searched
 from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
 from holdfast_controller.shell.calls.slices import TURNS, Page, apart_if_large
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
@@ -43,6 +40,7 @@ from holdfast_controller.shell.convert.job_event_to_proto import event_to_proto
 from holdfast_controller.shell.convert.job_to_proto import dry_run_to_proto, job_to_proto, motd_to_proto, timestamp
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.channels import Channels, without_secrets
+from holdfast_controller.shell.services import job_lists
 from holdfast_controller.shell.services.fault_injection import inject
 from holdfast_controller.shell.services.goodput import job_goodput
 from holdfast_controller.shell.services.job_ids import new_id
@@ -56,11 +54,6 @@ from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.series.store import SeriesStore
 
-_PAGE = 100
-_BEFORE = "<"
-"""Begins the token of a page of the newest jobs that ``PAGE_BYTES`` cut: the next one has those before it."""
-_FILTERED_AT_ONCE = 64
-"""Jobs that are held against a filter of the most terms in a millisecond or two."""
 _HISTORY_BATCH = 500
 
 
@@ -121,57 +114,38 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     @unary
     async def GetGoodput(self, request: job_pb2.GetGoodputRequest, context: Context) -> job_pb2.GetGoodputResponse:
-        return await job_goodput(self._driver, find_job(self._driver, request.id), verify=request.verify)
+        return await job_goodput(self._driver, await find_job(self._driver, request.id), verify=request.verify)
 
     @unary
     async def GetSeries(self, request: job_pb2.GetSeriesRequest, context: Context) -> job_pb2.GetSeriesResponse:
-        return await job_series(self._driver, self._series, find_job(self._driver, request.id), request)
+        return await job_series(self._driver, self._series, await find_job(self._driver, request.id), request)
 
     @unary
     async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:
         viewer = caller_name(context)
         sees = self._sees(viewer)
         row = request.view == job_pb2.JOB_VIEW_ROW
-        matches, found_in = parse_filter(request.filter), searched(request.search)
-        page, slices = Page(request.page_size or _PAGE), TURNS.begin()
+        page, slices = Page(request.page_size or job_lists.PAGE), TURNS.begin()
         cluster, found, last, more = self._driver.cluster, [], 0, ""
-        arrays: set[str] = set()
         queue = self._driver.reactor.queue_view(now())
-        for count, job in enumerate(self._listed(request)):
-            if count % _FILTERED_AT_ONCE == 0:
+        async with contextlib.aclosing(job_lists.matching(self._driver, request, sees, slices)) as matching:
+            async for job in matching:
+                wanted = None if row else await spec_of(job)
+                if job.id not in cluster.jobs:
+                    continue  # it was deleted meanwhile
+                picture = seen_by(viewer, job_to_proto(cluster, job, wanted, queue, now()))
+                if not page.takes(picture):
+                    cut = not (request.newest and page.is_full and not row)
+                    more = f"{job_lists.BEFORE * request.newest}{last}" if cut else ""
+                    break
+                found.append(picture)
+                last = job.number
                 await slices.rest()
-            if job.deleted or not sees(job.gang.project) or not matches(job) or not found_in(job):
-                continue
-            if request.one_per_array and job.gang.array is not None:
-                if job.gang.array.array in arrays:
-                    continue
-                arrays.add(job.gang.array.array)
-            wanted = None if row else await spec_of(job)
-            if cluster.jobs.get(job.id) is not job:
-                continue  # it was deleted meanwhile
-            picture = seen_by(viewer, job_to_proto(cluster, job, wanted, queue, now()))
-            if not page.takes(picture):
-                more = "" if request.newest and page.is_full and not row else f"{_BEFORE * request.newest}{last}"
-                break
-            found.append(picture)
-            last = job.number
-            await slices.rest()
         await slices.end(page.size)
         await self._driver.settled()
         return job_pb2.ListJobsResponse(
             jobs=found[::-1] if request.newest and not row else found, next_page_token=more
         )
-
-    def _listed(self, request: job_pb2.ListJobsRequest) -> list[Job]:
-        """The jobs from which a page is taken, in the order in which it takes them: behind the page's token."""
-        jobs = list(self._driver.cluster.jobs.values())
-        if not request.newest:
-            return jobs[bisect.bisect_right(jobs, _start(request.page_token), key=_number) :]
-        if request.page_token and not request.page_token.startswith(_BEFORE):
-            raise InvalidInput([Violation("pageToken", "is not of a list of the newest", "leave one of them out")])
-        before = _start(request.page_token.removeprefix(_BEFORE))
-        end = bisect.bisect_left(jobs, before, key=_number) if before else len(jobs)
-        return jobs[end - 1 :: -1] if end else []
 
     @unary
     async def CancelJob(self, request: job_pb2.CancelJobRequest, context: Context) -> job_pb2.CancelJobResponse:
@@ -207,7 +181,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     async def WatchJob(
         self, request: job_pb2.WatchJobRequest, context: Context
     ) -> AsyncGenerator[job_pb2.WatchJobResponse, None]:
-        find_job(self._driver, request.id)
+        await find_job(self._driver, request.id)
         if request.cursor < 0:
             raise CursorExpired(f"There is no cursor {request.cursor}.", fix="Watch again from 0.")
         if any(first < request.cursor < last for first, last in self._driver.cluster.gaps):
@@ -219,7 +193,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         try:
             while True:
                 bell.clear()
-                job = find_job(self._driver, request.id)
+                job = await find_job(self._driver, request.id)
                 done = job.terminal
                 await self._driver.settled()
                 while records := await self._history(entity, cursor):
@@ -236,7 +210,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     async def WriteTerminal(
         self, request: job_pb2.WriteTerminalRequest, context: Context
     ) -> job_pb2.WriteTerminalResponse:
-        job = find_job(self._driver, request.id)
+        job = await find_job(self._driver, request.id)
         member = next((each for each in job.gang.members if request.rank in each.ranks), None)
         if member is None or not job.gang.pool_of(member).task.terminal:
             problem = f"Rank {request.rank} of the job {job.id} has no terminal."
@@ -279,7 +253,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     async def StreamLogs(
         self, request: job_pb2.StreamLogsRequest, context: Context
     ) -> AsyncGenerator[job_pb2.StreamLogsResponse, None]:
-        find_job(self._driver, request.id)
+        await find_job(self._driver, request.id)
         reading = LogReading(self._driver, self._transfers, request, caller_name(context))
         async with contextlib.aclosing(reading.chunks()) as chunks:
             async for chunk in chunks:
@@ -342,16 +316,6 @@ def _stored(wanted: spec.JobSpec) -> tuple[spec_pb2.CustomJobSpec, str]:
     """A spec as it is kept, and its text."""
     message = without_secrets(spec.to_proto(wanted))
     return message, json_format.MessageToJson(message, indent=None)
-
-
-def _number(job: Job) -> int:
-    return int(job.number)
-
-
-def _start(page_token: str) -> int:
-    if page_token and not (page_token.isascii() and page_token.isdecimal()):
-        raise InvalidInput([Violation("pageToken", f"{page_token!r} is not one of ours", "list again without")])
-    return int(page_token or 0)
 
 
 def _entry(record: Record, gang: Gang) -> job_pb2.WatchJobResponse:

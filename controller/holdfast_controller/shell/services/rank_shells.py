@@ -48,7 +48,7 @@ class RankShells:
     ) -> AsyncGenerator[job_pb2.OpenShellResponse, None]:
         """Start a shell and yield what it writes. Raises ``WrongState`` where there can be none now."""
         _check(request)
-        job = find_job(self._driver, request.id)
+        job = await find_job(self._driver, request.id)
         if not (await spec_of(job)).enable_web_access:
             fix = "Set jobSpec.enableWebAccess: true in its file, or submit it with --enable-web-access"
             raise WrongState(f"The job {job.id} allows no shells beside its ranks.", fix=fix)

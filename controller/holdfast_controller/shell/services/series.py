@@ -128,7 +128,7 @@ async def forget_deleted(driver: Driver, store: SeriesStore) -> None:
     """Drop the series of jobs that were deleted, every ten minutes, until cancelled."""
 
     def known(job_id: str) -> bool:
-        job = driver.cluster.jobs.get(job_id)
+        job = driver.cluster.jobs.head(job_id)
         return job is not None and not job.deleted
 
     while True:

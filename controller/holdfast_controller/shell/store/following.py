@@ -1,9 +1,9 @@
 """A standby's copy of the state, which follows the log of the controller that leads: a takeover folds the end alone.
 
-A look only reads. The copy is given away when its store is taken over, not before: it is then compared with the log
-again, and brought up to date, within the transaction that keeps every other controller from writing. A log that isn't
-the one that was folded, since a backup was restored or a replica promoted that lacks its end, is read from its
-beginning.
+It has jobs that have ended whole, until it is given away. A look only reads. The copy is given away when its store is
+taken over, not before: it is then compared with the log again, and brought up to date, within the transaction that
+keeps every other controller from writing. A log that isn't the one that was folded, since a backup was restored or a
+replica promoted that lacks its end, is read from its beginning.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Follower:
             if followed is not None and self._goes_on(database, followed):
                 self._cluster = followed
             elif migrate.is_current(database) and load.is_settled(database):
-                self._cluster, _ = load.load(database, self._name)
+                self._cluster, _ = load.load(database, self._name, whole=True)
                 self._end = _end(database, self._cluster.sequence)
                 log.info("store.follows", sequence=self._cluster.sequence)
         except (StoreError, ValueError) as error:

@@ -168,7 +168,7 @@ def read_progress(database: sa.Connection) -> dict[str, ProgressWatch]:
 
 def begin(cluster: Cluster, newest: Wall, *, whole: bool) -> str:
     """The value of ``SINCE`` for a ledger that begins: 0 for a ``whole`` log, else the time of its newest event."""
-    times = [newest, *(job.updated_at for job in cluster.jobs.values())]
+    times = [newest, *(job.updated_at for job in cluster.jobs.heads())]
     return "0" if whole else str(round(max(times) * 1000))
 
 

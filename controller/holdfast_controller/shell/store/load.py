@@ -5,7 +5,7 @@ Each function runs within a transaction of its caller's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,7 +16,8 @@ from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.shell.store import codec, host_rows, kept_rows, ledger_rows, meta_rows, sweep
+from holdfast_controller.core.model.jobs import Jobs, Known, head_of
+from holdfast_controller.shell.store import codec, ended_jobs, host_rows, kept_rows, ledger_rows, meta_rows, sweep
 from holdfast_controller.shell.store.faults import RESTORE, Damaged, NotAsWritten
 from holdfast_controller.shell.store.records import Record, as_written, record_of, with_checksum
 from holdfast_controller.shell.store.schema import events, snapshots
@@ -26,8 +27,11 @@ ROWS_AT_ONCE = 1_000
 """Of the log, that are in memory together."""
 
 
-def load(database: sa.Connection, name: str) -> tuple[Cluster, int]:
+def load(database: sa.Connection, name: str, *, whole: bool = False) -> tuple[Cluster, int]:
     """The cluster, and the sequence that its snapshots are of. ``name`` is what errors call the store.
+
+    Of jobs that had ended by then it has heads, unless it is to have them ``whole``: while another controller writes,
+    what it reads later may be newer than what it has folded.
 
     All of the log is read where the snapshots are another build's: a field that an older build didn't know would have
     its default in them, which the log may contradict. Once parts of the log were dropped there is nothing else to
@@ -38,18 +42,24 @@ def load(database: sa.Connection, name: str) -> tuple[Cluster, int]:
     if other_layout and meta_rows.read(database, sweep.COMPACTED) is None:
         database.execute(sa.delete(snapshots))
         meta_rows.write(database, "snapshot_sequence", "0")
-    entities = [_entity(row) for row in database.execute(sa.select(snapshots))]
-    if other_layout and entities:
-        write_snapshots(database, [(codec.name_of(e), codec.dump_entity(e)) for _, e in entities])
+    entities: list[tuple[str, Any]] = []
+    known: list[Known] = []
+    for kind, entity in _entities(database, rewrite=other_layout):
+        if kind != "job":
+            entities.append((kind, entity))
+        elif whole or not entity.terminal or entity.unreconciled is not None:
+            known.append(entity)
+        else:
+            known.append(head_of(entity))
     cluster.hosts = {e.name: e for kind, e in entities if kind == "host"}
-    jobs = sorted((e for kind, e in entities if kind == "job"), key=lambda job: int(job.number))
-    cluster.jobs = {job.id: job for job in jobs}
+    known.sort(key=lambda job: job.number)
+    cluster.jobs = Jobs(((job.id, job) for job in known), lambda names: ended_jobs.read(database, names))
     cluster.people = next((e for kind, e in entities if kind == "people"), cluster.people)
     cluster.shares = next((e for kind, e in entities if kind == "shares"), cluster.shares)
     cluster.schedules = {f"{e.project}/{e.name}": e for kind, e in entities if kind == "schedule"}
     cluster.templates = {f"{e.project}/{e.name}": e for kind, e in entities if kind == "template"}
     cluster.draining = {host.name for host in cluster.hosts.values() if host.draining}
-    cluster.requests = {(job.owner, job.request_id): job.id for job in jobs if job.request_id}
+    cluster.requests = {(job.owner, job.request_id): job.id for job in known if job.request_id}
     cluster.answers = kept_rows.read_answers(database)
     for job_id in sweep.purged(database):
         cluster.purged.add(job_id)
@@ -119,6 +129,23 @@ def _gaps(database: sa.Connection, upto: int) -> list[tuple[int, int]]:
         before = sa.select(sa.func.max(events.c.sequence)).where(events.c.sequence < after)
         found.append((database.execute(before).scalar() or 0, after))
     return found
+
+
+def _entities(database: sa.Connection, *, rewrite: bool) -> Iterator[tuple[str, Any]]:
+    """Kind and content of every snapshot, some at a time; ``rewrite`` them as this build lays them out."""
+    last = ""
+    while True:
+        some = (
+            sa.select(snapshots).where(snapshots.c.entity > last).order_by(snapshots.c.entity).limit(ROWS_AT_ONCE)
+        )
+        rows = database.execute(some).all()
+        if not rows:
+            return
+        last = rows[-1].entity
+        found = [_entity(row) for row in rows]
+        if rewrite:
+            write_snapshots(database, [(codec.name_of(entity), codec.dump_entity(entity)) for _, entity in found])
+        yield from found
 
 
 def _entity(row: Any) -> tuple[str, Any]:

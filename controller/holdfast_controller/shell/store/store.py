@@ -11,9 +11,9 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
@@ -26,9 +26,10 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import KeptWatch
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
 from holdfast_controller.core.step.actions import Kept
-from holdfast_controller.shell.store import codec, high_water, kept_rows, ledger_rows, meta_rows, sweep
+from holdfast_controller.shell.store import codec, ended_jobs, high_water, kept_rows, ledger_rows, meta_rows, sweep
 from holdfast_controller.shell.store.databases.engine import Engine, OutcomeUnknown, Standby
 from holdfast_controller.shell.store.databases.sqlite import SqliteFile
 from holdfast_controller.shell.store.faults import failing
@@ -92,7 +93,7 @@ class Store:
                     if self.engine.take():
                         cluster = self._take_over(follower, accept_loss)
             hit("controller.epoch.after")
-            return cluster
+            return self._reading_jobs(cluster)
 
     def give_up(self) -> None:
         """Have ``open`` raise ``StoreError`` where it waits for another controller. Called on another thread."""
@@ -135,7 +136,7 @@ class Store:
     def _go_on_unreconciled(self, cluster: Cluster, why: str) -> Cluster:
         """Within the transaction that begins an epoch: take the store for restored, so that hosts are heard first."""
         now = Wall(time.time())
-        newest = max((job.updated_at for job in cluster.jobs.values()), default=now)
+        newest = max((job.updated_at for job in cluster.jobs.heads()), default=now)
         log.warning("store.set_back", database=self.engine.name, reason=why, sequence=self.sequence)
         if not self.sequence:  # nothing has happened yet that hosts could tell of
             self._begin_epoch(self.epoch + EPOCHS_LEFT_OUT)
@@ -154,6 +155,10 @@ class Store:
             cluster = self._restored(now, taken_at)
         self.sequence = cluster.sequence
         self._whole = True
+        return self._reading_jobs(cluster)
+
+    def _reading_jobs(self, cluster: Cluster) -> Cluster:
+        cluster.jobs.read = lambda names: self.call(self.jobs, names).result()
         return cluster
 
     def _restored(self, now: Wall, taken_at: Wall) -> Cluster:
@@ -188,8 +193,7 @@ class Store:
         """``copy_to``, beside commits where the engine can do that: another controller takes over from a silent one."""
         if self.engine.copies_beside:
             return await asyncio.to_thread(self.copy_to, path)
-        found: tuple[int, int] = await asyncio.wrap_future(self.call(self.copy_to, path))
-        return found
+        return await asyncio.wrap_future(self.call(self.copy_to, path))
 
     def copy_at_rest(self, path: Path) -> tuple[int, int]:
         """The same of a store that isn't open: nothing in it is changed."""
@@ -203,8 +207,8 @@ class Store:
             finally:
                 self.engine.close(0)
 
-    def call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Run ``work`` on the store's thread; a ``concurrent.futures.Future``."""
+    def call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Run ``work`` on the store's thread."""
         return self.thread.submit(work, *args, **kwargs)
 
     def close(self) -> None:
@@ -263,6 +267,11 @@ class Store:
 
         self._durably(work)
         self.snapshot_sequence = sequence
+
+    def jobs(self, names: Sequence[str]) -> list[Job]:
+        """Jobs that have ended, as the snapshots have them; who has none is left out."""
+        with self._reading():
+            return ended_jobs.read(self._db, names)
 
     def sweep(self, history_before: float) -> bool:
         """Remove a small part of what is no longer needed; whether there may be more.

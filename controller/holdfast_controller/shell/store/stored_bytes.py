@@ -90,10 +90,10 @@ class StoredBytes:
         """Count so many bytes more for a job; nothing for one that was deleted."""
         known = self.jobs.get(job_id)
         if known is None:
-            job = self.cluster.jobs.get(job_id)
+            job = self.cluster.jobs.head(job_id)
             if job is None or job.deleted:
                 return
-            known = self.jobs[job_id] = JobBytes(job.owner, job.gang.project)
+            known = self.jobs[job_id] = JobBytes(job.owner, job.project)
             self.jobs_of_user[known.owner] += 1
             self.jobs_of_project[known.project] += 1
         known.events += events
@@ -146,7 +146,8 @@ class StoredBytes:
         return frozenset(users + projects)
 
     def _full(self, what: str, used: int, whose: str, most: int, jobs: dict[str, JobBytes]) -> StorageFull:
-        ended = {job_id: held for job_id, held in jobs.items() if self.cluster.jobs[job_id].terminal}
+        going = {name for name, job in self.cluster.jobs.whole.items() if not job.terminal}
+        ended = {job_id: held for job_id, held in jobs.items() if job_id not in going}
         largest = heapq.nlargest(NAMED, ended, key=lambda job_id: ended[job_id].total)
         named = ", ".join(f"{job_id} ({ended[job_id].total / MIB:,.1f} MiB)" for job_id in largest)
         first = f"Delete jobs that have ended, such as: holdfast job delete {largest[0]}. " if largest else ""

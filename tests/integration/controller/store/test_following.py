@@ -77,7 +77,7 @@ class Pair:
 
     def cold(self) -> tuple[Cluster, int]:
         with self.other.connection.begin():
-            return load(self.other.connection, "it")
+            return load(self.other.connection, "it", whole=True)
 
     def same_as_cold(self) -> bool:
         warm, cold = self.taken(), self.cold()

@@ -73,8 +73,8 @@ def test_log_comes_back_as_the_state_that_it_folds_into(place: Place) -> None:
     commit(store, records())
     store.close()
     store, cluster = opened(place)
-    store.close()
     assert same(cluster, folded(EVENTS))
+    store.close()
     assert cluster.epoch == 2
 
 
@@ -90,8 +90,10 @@ def folds_with_a_snapshot_at(place: Place, at: int) -> bool:
     store.call(store.snapshot, at, entities).result()
     store.close()
     store, cluster = opened(place)
-    store.close()
-    return same(cluster, folded(EVENTS)) and store.snapshot_sequence == at
+    try:
+        return same(cluster, folded(EVENTS)) and store.snapshot_sequence == at
+    finally:
+        store.close()
 
 
 @pytest.mark.parametrize("at", range(len(EVENTS) + 1))

@@ -93,6 +93,7 @@ def counts(place: Place) -> dict[str, int]:
 
 def reopened(place: Place) -> tuple[Cluster, dict[str, int]]:
     store, cluster = opened(place)
+    cluster.jobs.bring(cluster.jobs)
     store.close()
     return cluster, counts(place)
 

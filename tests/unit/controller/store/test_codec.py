@@ -19,6 +19,7 @@ from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Success, Task
+from holdfast_controller.core.model.jobs import Jobs
 from holdfast_controller.shell.store import codec
 
 names = [codec.stored_name(type(event)) for event in EVENTS]
@@ -98,7 +99,7 @@ def test_a_loaded_entity_can_be_folded_on() -> None:
     for number, event in enumerate(EVENTS):
         fold(live, event)
         fold(again, event)
-        again.jobs = {k: codec.load_entity("job", codec.dump_entity(v)) for k, v in again.jobs.items()}
+        again.jobs = Jobs({k: codec.load_entity("job", codec.dump_entity(v)) for k, v in again.jobs.items()})
         again.hosts = {k: codec.load_entity("host", codec.dump_entity(v)) for k, v in again.hosts.items()}
         again.schedules = {
             k: codec.load_entity("schedule", codec.dump_entity(v)) for k, v in again.schedules.items()

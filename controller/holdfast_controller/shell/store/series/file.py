@@ -182,8 +182,8 @@ class SeriesFile:
                 os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600))
             database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=1.0)
             try:
-                # A block fills its pages but for half of one: small pages waste less. An older file keeps its own.
-                database.execute("PRAGMA page_size = 1024")
+                # A block fills its pages but for half of one: the smallest waste least. An older file keeps its own.
+                database.execute("PRAGMA page_size = 512")
                 database.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 database.execute("PRAGMA journal_mode = WAL")
                 database.execute("PRAGMA synchronous = NORMAL")

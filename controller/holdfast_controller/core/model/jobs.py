@@ -1,0 +1,208 @@
+"""All jobs by id: those that go on are whole in memory, and of those that have ended there is a head.
+
+The rest of an ended job is in the store, as its snapshot. The caller that asks for the job gets it whole: it is read, and stays
+in memory until it is let go again. That is done between two steps only, and only with what the snapshots hold as it is,
+so a step always has one object of each job, the one that its events change.
+
+``whole`` holds every job that has not ended, ``heads`` gives something of every job and reads nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.errors import StoreError
+from holdfast_controller.core.model.arrays import Element
+from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.run_times import run_time_of
+
+KEPT_WHOLE = 200
+"""Ended jobs that stay in memory, those that were asked for last: a page of a list, and what users look at."""
+
+ReadJobs = Callable[[Sequence[str]], list[Job]]
+"""Reads jobs whole, by id; one that is missing is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobHead:
+    """The part of an ended job that is known without the store. The names are those of ``Job``."""
+
+    id: str
+    owner: str
+    project: str
+    request_id: str
+    display_name: str
+    labels: dict[str, str]
+    element: Element | None
+    hosts: tuple[str, ...]
+    gpus: int
+    number: int
+    cursor: int
+    created_at: Wall
+    updated_at: Wall
+    ended_at: Wall | None
+    ran_s: float | None
+    """As ``run_time_of`` has it."""
+    state: JobState
+    deleted: bool
+    output_on: tuple[str, ...]
+
+    @property
+    def terminal(self) -> bool:
+        """Whether it has ended, which is always so."""
+        return True
+
+    @property
+    def waits_for_turn(self) -> bool:
+        """Whether it waits for its turn in its array, which it never does."""
+        return False
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether it has its turn in its array, which is over."""
+        return False
+
+
+Known = Job | JobHead
+
+
+@functools.lru_cache(maxsize=50_000)
+def _one(text: str) -> str:
+    """The text, as one object for all jobs: names of users, projects and hosts are in many heads."""
+    return text
+
+
+def head_of(job: Job) -> JobHead:
+    """The head of a job that has ended."""
+    element = job.element
+    return JobHead(
+        id=job.id,
+        owner=_one(job.owner),
+        project=_one(job.project),
+        request_id=job.request_id,
+        display_name=job.display_name,
+        labels=job.labels,
+        element=element,
+        hosts=tuple(map(_one, job.hosts)),
+        gpus=job.gang.gpus,
+        number=job.number,
+        cursor=job.cursor,
+        created_at=job.created_at,
+        updated_at=job.updated_at,
+        ended_at=job.updated_at if job.ended_at == job.updated_at else job.ended_at,
+        ran_s=run_time_of(job),
+        state=job.state,
+        deleted=job.deleted,
+        output_on=tuple(map(_one, sorted(job.output_on))),
+    )
+
+
+def _no_store(names: Sequence[str]) -> list[Job]:
+    raise LookupError(f"there is no store to read {', '.join(names)} from")
+
+
+def _other_than_known(name: str, found: Sequence[Job]) -> StoreError:
+    if not found:
+        return StoreError(f"The store lacks the job {name}, which has ended.", fix="Restore a backup.")
+    problem = f"The store has another state of the job {name} than this controller: another one has taken over."
+    return StoreError(problem, fix="Ask the controller that is at work now.")
+
+
+class Jobs(MutableMapping[str, Job]):
+    """Jobs by id, in the order of creation. ``read`` is asked for what isn't in memory."""
+
+    def __init__(
+        self, jobs: Mapping[str, Job] | Iterable[tuple[str, Known]] = (), read: ReadJobs = _no_store
+    ) -> None:
+        self.read = read
+        self._known: dict[str, Known] = dict(jobs)
+        self.whole: dict[str, Job] = {name: job for name, job in self._known.items() if isinstance(job, Job)}
+        """Every job that has not ended, and some that have."""
+        self._ended = {name: None for name, job in self.whole.items() if job.terminal}
+        """Ended jobs in ``whole``; what was asked for last comes last."""
+
+    def __getitem__(self, name: str) -> Job:
+        """The whole job; one that has ended is read from the store, unless it is in memory. Raises ``StoreError``."""
+        job = self.whole.get(name)
+        if job is not None:
+            return job
+        if name not in self._known:
+            raise KeyError(name)
+        found = self.read(self.missing((name,)))
+        self.take(found)
+        if name not in self.whole:
+            raise _other_than_known(name, found)
+        return self.whole[name]
+
+    def __setitem__(self, name: str, job: Job) -> None:
+        self._known[name] = self.whole[name] = job
+        self.note_end(job)
+
+    def __delitem__(self, name: str) -> None:
+        del self._known[name]
+        self.whole.pop(name, None)
+        self._ended.pop(name, None)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __repr__(self) -> str:
+        return f"Jobs({self._known!r})"
+
+    def heads(self) -> Iterable[Known]:
+        """Every job, whole or its head, in the order of creation."""
+        return self._known.values()
+
+    def head(self, name: str) -> Known | None:
+        """The job, whole or its head; None where there is none."""
+        return self._known.get(name)
+
+    def note_end(self, job: Job) -> None:
+        """Note that a job has ended, if it has."""
+        if job.terminal:
+            self._ended[job.id] = None
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """The ids among ``names`` of jobs that are not in memory. The others stay there for longer."""
+        found = []
+        for name in names:
+            if name in self._ended:
+                del self._ended[name]
+                self._ended[name] = None
+            elif name in self._known and name not in self.whole:
+                found.append(name)
+        return found
+
+    def bring(self, names: Iterable[str]) -> None:
+        """Have these jobs whole in memory, all that aren't with one look at the store."""
+        if missing := self.missing(names):
+            self.take(self.read(missing))
+
+    def take(self, jobs: Iterable[Job]) -> None:
+        """Have jobs in memory that were read, unless they have changed since, or are there by now."""
+        for job in jobs:
+            head = self._known.get(job.id)
+            if isinstance(head, JobHead) and head.cursor == job.cursor:
+                self[job.id] = job
+
+    def let_go(self, upto: int, needed: Container[str] = (), keep: int | None = None) -> None:
+        """Keep but heads of ended jobs whose newest event the snapshots contain, as of ``upto`` of the log.
+
+        Call it between two steps. Those ``needed`` stay, and ``KEPT_WHOLE`` (or ``keep``) that were asked for last.
+        """
+        keep = KEPT_WHOLE if keep is None else keep
+        for name in list(self._ended)[: max(len(self._ended) - keep, 0)]:
+            job = self.whole[name]
+            if job.cursor <= upto and job.unreconciled is None and name not in needed:
+                self._known[name] = head_of(job)
+                del self.whole[name], self._ended[name]

@@ -1,0 +1,69 @@
+"""The jobs that a list is made of, in the order in which its pages take them."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import AsyncGenerator, Callable
+
+from holdfast.errors import InvalidInput, Violation
+from holdfast.v1 import job_pb2
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.jobs import Jobs, Known
+from holdfast_controller.shell.calls.job_filter import parse_filter, searched
+from holdfast_controller.shell.calls.slices import Slices
+from holdfast_controller.shell.driver import Driver
+
+PAGE = 100
+BEFORE = "<"
+"""Begins the token of a page of the newest jobs that ``PAGE_BYTES`` cut: the next one has those before it."""
+_FILTERED_AT_ONCE = 64
+"""Jobs that are held against a filter of the most terms in a millisecond or two."""
+_READ_AT_ONCE = 50
+"""Ended jobs that are read from the store together, before it is known whether the page has room for all."""
+
+
+async def matching(
+    driver: Driver, request: job_pb2.ListJobsRequest, sees: Callable[[str], bool], slices: Slices
+) -> AsyncGenerator[Job, None]:
+    """The jobs that are asked for, whole. Raises ``InvalidInput``. Close it after use."""
+    matches, found_in = parse_filter(request.filter), searched(request.search)
+    at_once = min(request.page_size or PAGE, _READ_AT_ONCE)
+    jobs, arrays, found = driver.cluster.jobs, set[str](), list[str]()
+    listed = _listed(jobs, request)
+    for count, known in enumerate(listed, 1):
+        if count % _FILTERED_AT_ONCE == 1:
+            await slices.rest()
+        wanted = not known.deleted and sees(known.project) and matches(known) and found_in(known)
+        if wanted and request.one_per_array and known.element is not None:
+            wanted = known.element.array not in arrays
+            arrays.add(known.element.array)
+        if wanted:
+            found.append(known.id)
+        if len(found) == at_once or count == len(listed):
+            await driver.bring(found)
+            for name in found:
+                if (job := jobs.get(name)) is not None:  # it may be deleted meanwhile
+                    yield job
+            found.clear()
+
+
+def _listed(jobs: Jobs, request: job_pb2.ListJobsRequest) -> list[Known]:
+    """The jobs from which a page is taken, in the order in which it takes them: behind the page's token."""
+    known = list(jobs.heads())
+    if not request.newest:
+        return known[bisect.bisect_right(known, _start(request.page_token), key=_number) :]
+    if request.page_token and not request.page_token.startswith(BEFORE):
+        raise InvalidInput([Violation("pageToken", "is not of a list of the newest", "leave one of them out")])
+    before = _start(request.page_token.removeprefix(BEFORE))
+    end = bisect.bisect_left(known, before, key=_number) if before else len(known)
+    return known[end - 1 :: -1] if end else []
+
+
+def _number(job: Known) -> int:
+    return job.number
+
+
+def _start(page_token: str) -> int:
+    if page_token and not (page_token.isascii() and page_token.isdecimal()):
+        raise InvalidInput([Violation("pageToken", f"{page_token!r} is not one of ours", "list again without")])
+    return int(page_token or 0)
