@@ -1,8 +1,8 @@
 """All jobs by id: those that go on are whole in memory, and of those that have ended there is a head.
 
-The rest of an ended job is in the store, as its snapshot. The caller that asks for the job gets it whole: it is read, and stays
-in memory until it is let go again. That is done between two steps only, and only with what the snapshots hold as it is,
-so a step always has one object of each job, the one that its events change.
+The rest of an ended job is in the store, as its snapshot. The caller that asks for the job gets it whole: it is read,
+and stays in memory until it is let go again. That is done between two steps only, and only with what the snapshots hold
+as it is, so a step always has one object of each job, the one that its events change.
 
 ``whole`` holds every job that has not ended, ``heads`` gives something of every job and reads nothing.
 """
