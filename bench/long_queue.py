@@ -20,6 +20,7 @@ from bench.support.report import Table, framed, progress
 
 from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast.client import Client
+from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
@@ -27,7 +28,7 @@ from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
-from holdfast_controller.core.scheduling.queue_pass import place_queue, schedulable_hosts
+from holdfast_controller.core.scheduling.queue_pass import place_queue
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies, Step
 

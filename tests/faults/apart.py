@@ -79,7 +79,7 @@ def _write(path: Path, values: Mapping[str, Any]) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def _settle(directory: Path, network: Network, labels: Mapping[str, Mapping[str, str]], **leases: float) -> None:
+def _settle(directory: Path, network: Network, labels: Mapping[str, Mapping[str, str]], **settings: object) -> None:
     """Certificates and settings of all."""
     directory.mkdir(mode=0o700)
     pki.create_ca("apart", directory)
@@ -93,7 +93,7 @@ def _settle(directory: Path, network: Network, labels: Mapping[str, Mapping[str,
         "cluster": "apart",
         "admins": ["admin"],
     }
-    values |= {**own, **leases}
+    values |= {**own, **settings}
     _write(directory / "controller.toml", values)
     for host, said in labels.items():
         pki.issue(directory, Identity("apart", Kind.HOST, host), directory, host)
@@ -114,13 +114,16 @@ def _settle(directory: Path, network: Network, labels: Mapping[str, Mapping[str,
 
 
 @contextlib.contextmanager
-def started(directory: Path, labels: Mapping[str, Mapping[str, str]], **leases: float) -> Iterator[Apart]:
-    """A cluster of the hosts in ``labels``, two simulated GPUs each; stopped at the end, and proven gone."""
+def started(directory: Path, labels: Mapping[str, Mapping[str, str]], **settings: object) -> Iterator[Apart]:
+    """A cluster of the hosts in ``labels``, two simulated GPUs each; stopped at the end, and proven gone.
+
+    ``settings`` are more keys of ``controller.toml``.
+    """
     env = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
     cluster = DevCluster(directory, env | {"HOLDFAST_CONFIG": str(directory / "client.toml"), "NO_COLOR": "1"})
     with joined(["controller", *labels]) as network, contextlib.ExitStack() as stack:
         made = Apart(cluster, network)
-        _settle(directory, network, labels, **leases)
+        _settle(directory, network, labels, **settings)
         door = stack.enter_context(_door(network))
         user = {"controller": f"127.0.0.1:{door}", "ca": "ca.pem", "cert": "user.pem", "key": "user.key"}
         _write(directory / "client.toml", user)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.scenarios.world import World
 
+from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.gang import Gang, Pool, Success, Task
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
-from holdfast_controller.core.scheduling.queue_pass import schedulable_hosts
 from holdfast_controller.core.step.step import Policies
 
 

@@ -15,9 +15,9 @@ from holdfast._sdk import json_view
 from holdfast.cli.pages import exit_table, recovery_table
 from holdfast.cli.pages.job_tables import steps
 from holdfast.v1 import job_pb2, spec_pb2
+from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.scheduling.pending_reason import QueueView
-from holdfast_controller.core.scheduling.queue_pass import schedulable_hosts
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto, workers_to_proto
 
 WEB = Path(__file__).parents[2] / "web"

@@ -22,7 +22,7 @@ export function reliability(set: Partial<Reliability> = {}): Reliability {
 export function host(set: Partial<Host> = {}): Host {
   return {
     name: "gpu-07", state: "READY", cordoned: false, cordonReason: "", cordonedBy: "", cordonedSince: null, maintenance: null,
-    failedChecks: [], strangeWork: [], inDoubt: false, draining: false, drained: false, goingDown: false, goingDownSince: null,
+    failedChecks: [], strangeWork: [], inDoubt: false, spare: "", draining: false, drained: false, goingDown: false, goingDownSince: null,
     agentStoppedAt: null, silentSince: null, lostAt: null, labels: {}, address: "10.0.0.7", agentVersion: "0.1", refused: "",
     lastSeen: at(0), cpuCount: 64, cpuReserved: 0, memoryBytes: 1, memoryReservedBytes: 0, workers: 0, maxWorkers: 8,
     gpuProblem: "", gpus: [], jobIds: [], ...set,

@@ -43,7 +43,7 @@ _ORDER = {
     "Host": "name state cordoned cordonReason cordonedBy cordonedSince maintenance failedChecks strangeWork inDoubt"
     " draining drained goingDown goingDownSince agentStoppedAt silentSince lostAt drainDeadline labels address"
     " agentVersion refused bootId lastSeen cpuCount cpuReserved memoryBytes memoryReservedBytes workers maxWorkers"
-    " gpuProblem accounts accountsProblem containers"
+    " gpuProblem spare accounts accountsProblem containers"
     " containersProblem gpus jobIds reliability",
     "Gpu": "uuid index model memoryBytes problem jobId faults",
 }

@@ -28,6 +28,7 @@ from holdfast_controller.core.lifecycle import (
 )
 from holdfast_controller.core.lifecycle.arrays import let_in
 from holdfast_controller.core.lifecycle.launch import launch
+from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.lifecycle.restart_request import on_restart_asked
 from holdfast_controller.core.lifecycle.stop import on_cancel, on_timeout
 from holdfast_controller.core.model.clock import BOOT, Mono, Now
@@ -39,7 +40,7 @@ from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.scheduling.expiry import on_expired
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.place import on_waited
-from holdfast_controller.core.scheduling.queue_pass import place_queue, schedulable_hosts
+from holdfast_controller.core.scheduling.queue_pass import place_queue
 from holdfast_controller.core.scheduling.recurring import on_due, on_schedule
 from holdfast_controller.core.scheduling.shared_queue_view import SharedQueueView
 from holdfast_controller.core.scheduling.shares import note_half_life, on_share_command
@@ -181,6 +182,7 @@ class Reactor:
                 sessions.on_stood_still(step)
             case commands.PoliciesChanged(policies):
                 self.policies = step.policies = replace(policies, leases=self.policies.leases)
+                self.cluster.can_fit.clear()
                 # A quota that was raised lets jobs start, and one that was lowered is what others wait for now.
                 step.capacity_freed = True
             case commands.HoldAsked():

@@ -15,10 +15,10 @@ from holdfast.hang.pipeline.features import GpuUse, Motion
 from holdfast.hang.pipeline.rank_times import RankTimes
 from holdfast.hang.thresholds import Action
 from holdfast.v1 import job_pb2, spec_pb2
+from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.slowness import Slowdown, SlowWatch
 from holdfast_controller.core.scheduling.pending_reason import QueueView
-from holdfast_controller.core.scheduling.queue_pass import schedulable_hosts
 from holdfast_controller.core.slowness.judge import judge
 from holdfast_controller.core.slowness.pace import Look
 from holdfast_controller.shell.convert.features_from_proto import features

@@ -11,12 +11,12 @@ from tests.scenarios.world import World
 from holdfast.hang.pipeline.rank_times import RankTimes
 from holdfast.hang.thresholds import Action
 from holdfast_controller.core.fold.slowness import slowed_gpu_s
+from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.messages.notice import notice_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.slowness import Sign, Slowdown
 from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.scheduling.pending_reason import QueueView
-from holdfast_controller.core.scheduling.queue_pass import schedulable_hosts
 from holdfast_controller.core.views.job_summary import summary_of
 
 GOOD_S = 420.0

@@ -14,6 +14,7 @@ from tests.scenarios.world import World
 from holdfast.hang.pipeline.features import GpuUse
 from holdfast.hang.thresholds import Action
 from holdfast_controller.core.fold.underuse import unused_gpu_s
+from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.messages.notice import notice_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Success, WarningSignal
@@ -21,7 +22,6 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.model.underuse import Underuse, UnderuseAction, UnderusePolicy, UnderuseShare
 from holdfast_controller.core.scheduling.pending_reason import QueueView
-from holdfast_controller.core.scheduling.queue_pass import schedulable_hosts
 from holdfast_controller.core.views.alerts import Alert, ControllerStatus, Kind, alerts
 from holdfast_controller.core.views.job_summary import Condition, Summary, summary_of, what_follows
 from holdfast_controller.core.views.overview import overview

@@ -14,6 +14,7 @@ from tests.scenarios.scheduling.test_spot_loans import QUIET as STRICT
 from tests.scenarios.world import World, gang, inventory
 
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall, time_of_day
 from holdfast_controller.core.model.gang import Gang, Strategy
@@ -21,7 +22,6 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill, RunTimes
 from holdfast_controller.core.scheduling import projected_starts
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
-from holdfast_controller.core.scheduling.queue_pass import schedulable_hosts
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.core.views.job_summary import summary_of

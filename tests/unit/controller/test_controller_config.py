@@ -12,12 +12,15 @@ from holdfast._base import config, extras
 from holdfast.errors import AddressUnavailable, ConfigError, InvalidSpec
 from holdfast_controller.core.model.accounts.users import GroupGrant, Role, SignInPolicy
 from holdfast_controller.core.model.locality import Locality, Segments
+from holdfast_controller.core.model.spares import SpareRule
 from holdfast_controller.shell.base.config import ControllerConfig, QuotaConfig
 from holdfast_controller.shell.base.oidc_config import OidcConfig, OidcGrantConfig
+from holdfast_controller.shell.base.spares_config import SparesConfig
 from holdfast_controller.shell.base.underuse_config import UnderuseConfig
 from holdfast_controller.shell.convert.gang_from_spec import gang_of
 from holdfast_controller.shell.convert.job_defaults import JobDefaults
 from holdfast_controller.shell.main import check
+from holdfast_controller.shell.main.reload import policies_of
 
 
 def made(**changes: Any) -> ControllerConfig:
@@ -241,6 +244,32 @@ def test_jobs_that_leave_gpus_unused_are_told_unless_the_project_or_the_job_says
 def test_settings_of_unused_gpus_that_mean_nothing_are_refused(table: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         made(underuse={"llm": UnderuseConfig(**table)})
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ({"hosts": 0}, r"spares\.h200\.hosts is 0\. Write a number of hosts, 1 to 10,000, or leave the table out"),
+        ({"hosts": 10_001}, r"spares\.h200\.hosts is 10001"),
+        ({"per": "row"}, r"spares\.h200\.per is 'row', which is no level of topology\. Write one of pod, rack"),
+    ],
+)
+def test_spares_that_can_not_be_kept_are_refused(table: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        made(topology=("pod", "rack"), spares={"h200": SparesConfig(**table)})
+
+
+def test_spares_of_each_domain_need_a_topology_and_a_name() -> None:
+    with pytest.raises(ConfigError, match=r"no level of topology\. Name the levels: topology, above"):
+        made(spares={"h200": SparesConfig(per="rack")})
+    with pytest.raises(ConfigError, match="is no name"):
+        made(spares={"": SparesConfig()})
+
+
+def test_the_core_takes_spares_with_the_path_of_levels() -> None:
+    found = made(topology=("pod", "rack", "nvlink"), spares={"h200": SparesConfig(2, "NVIDIA_H200", "rack")})
+    assert policies_of(found, b"k").spares == (SpareRule("h200", 2, "NVIDIA_H200", ("pod", "rack")),)
+    assert policies_of(made(spares={"any": SparesConfig()}), b"k").spares == (SpareRule("any", 1),)
 
 
 def near(

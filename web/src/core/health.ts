@@ -72,6 +72,9 @@ export function closed(history: readonly HostEvent[], since: number): Closed[] {
 
 const KINDS: Record<string, string> = { lost: "lost", rebooted: "rebooted", gpu: "GPU condemned", ranks: "ranks lost to it", finding: "ill hardware" };
 
+/** From such a lower bound on the controller prefers a host's equals. */
+const SURELY = 1.05;
+
 /** How often the host fails and how long it is out then, as `holdfast host show` prints it. */
 export function reliability(found: Reliability | undefined, now: number): string[] {
   const since = epoch(found?.since);
@@ -85,6 +88,8 @@ export function reliability(found: Reliability | undefined, now: number): string
   }
   if (found.lemon) {
     lines.push(`a lemon: it fails ${found.ratio.toFixed(1)} times as often as the others, at least ${found.ratioLow.toFixed(1)} times (surprise ${found.surprise.toFixed(0)} bits); after a repair:`);
+  } else if (found.ratioLow >= SURELY) {
+    lines.push(`fails ${found.ratio.toFixed(1)} times as often as the others, at least ${found.ratioLow.toFixed(1)} times: of equal hosts the others get new work first`);
   }
   return lines;
 }

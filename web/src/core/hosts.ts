@@ -55,6 +55,7 @@ export function remark(host: Host, now: number): string {
     ...host.gpus.filter((gpu) => gpu.problem).map((gpu) => `GPU ${gpu.index}: ${gpu.problem}`).filter(told),
     ...host.failedChecks.map((check) => `${check.check}: ${check.saw}`).filter(told),
     unknown(host),
+    host.spare ? `a spare (spares.${host.spare})` : "",
   ].filter(Boolean).join("; ");
 }
 

@@ -338,6 +338,8 @@ export interface Host {
   failedChecks: Check[];
   strangeWork: { jobId: string }[];
   inDoubt: boolean;
+  /** The setting that keeps it back for jobs that lose a host; empty: none. */
+  spare: string;
   draining: boolean;
   drained: boolean;
   goingDown: boolean;

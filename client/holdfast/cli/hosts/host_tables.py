@@ -70,6 +70,7 @@ def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colo
         ("cordon", _cordon(host, now)),
         *(("repair", line) for line in repairs(host)),
         ("drain", _drain(host, now)),
+        ("spare", "kept for jobs that lose a host, and lent to SPOT jobs meanwhile" if host.spare else ""),
         *(("check", line) for line in failed_checks(host)),
         ("unknown", _strange(host)),
         *(("fails", line) for line in reliability.sentences(host.name, host.reliability, now)),
@@ -195,11 +196,12 @@ def remark(host: host_pb2.Host, now: float) -> str:
     unreconciled = "has yet to say what it runs, after a restore" if host.in_doubt else ""
     failed = [f"{each.check}: {each.saw}" for each in host.failed_checks]
     failed = [words for words in failed if words not in host.cordon_reason]
+    spare = f"a spare (spares.{host.spare})" if host.spare else ""
     planned = f"maintenance {words}" if (words := in_words(host, now)) else ""
     reason = "" if host.maintenance.begun and host.cordon_reason == host.maintenance.reason else host.cordon_reason
     unknown = f"runs unknown work: {_strange(host)}" if host.strange_work else ""
     known = (host.refused, _silence(host, now), host.throttled, unreconciled, planned, reason)
-    return "; ".join(filter(None, (*known, host.inventory.gpu_problem, *bad, *failed, unknown)))
+    return "; ".join(filter(None, (*known, host.inventory.gpu_problem, *bad, *failed, unknown, spare)))
 
 
 def _cordon(host: host_pb2.Host, now: float) -> str:

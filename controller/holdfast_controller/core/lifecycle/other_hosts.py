@@ -16,6 +16,11 @@ def takes_work(cluster: Cluster, host: Host) -> bool:
     return host.takes_work and presence.session is not None and presence.liveness is Liveness.READY
 
 
+def schedulable_hosts(cluster: Cluster) -> list[Host]:
+    """Hosts that may get new work now: connected, heard from, not cordoned and not shutting down."""
+    return [host for host in cluster.hosts.values() if takes_work(cluster, host)]
+
+
 def could_move(cluster: Cluster, job: Job, away: Collection[str]) -> bool:
     """Whether other hosts have free what the workers on the hosts ``away`` need. Placing the job decides for good."""
     stays = [place.host for place in job.places if place.host not in away]

@@ -60,6 +60,8 @@ class Cluster:
     """By shape of gangs that fit ahead of their turn but for the time that they take: when they have to end."""
     promised: dict[str, Wall] = field(default_factory=dict)
     """By waiting job: its first projected start. Not in the log: a controller that starts projects again."""
+    spares: dict[str, str] = field(default_factory=dict)
+    """By host that is kept back for jobs that lose one: the rule that says so, as of the last pass over the queue."""
     run_times: RunTimes = field(default_factory=RunTimes)
     shares: Shares = field(default_factory=Shares)
     schedules: dict[str, Schedule] = field(default_factory=dict)
@@ -78,7 +80,7 @@ class Cluster:
     """Schedules and templates that have changed since the last snapshot, as ``schedule/KEY`` and ``template/KEY``."""
     free_capacity: FreeCapacity = field(default_factory=FreeCapacity)
     can_fit: set[str] = field(default_factory=set)
-    """Shapes of gangs that all hosts together can hold when they are empty."""
+    """Kinds of gangs that all hosts that are open to them can hold together when they are empty."""
     purged: PurgedJobs = field(default_factory=PurgedJobs)
     """Ids of jobs of which nothing else is left: none is given to another job."""
     output_on: dict[str, set[str]] = field(default_factory=dict)
@@ -102,7 +104,7 @@ class Cluster:
     """Of the controller's own machine, by name."""
     clock_trust: ClockTrust = field(default_factory=ClockTrust)
     unlendable: set[str] = field(default_factory=set)
-    """Shapes of gangs that loans are for and for which not enough was free at the last pass, in turn or out of it."""
+    """Kinds of gangs that loans are for and for which not enough was free at the last pass, in turn or out of it."""
     elapsed_loans: dict[str, int] = field(default_factory=dict)
     """By job: the attempt whose loan, or after which its ``no_claim_before``, has lasted long enough."""
     elapsed_backoffs: dict[str, Wall] = field(default_factory=dict)

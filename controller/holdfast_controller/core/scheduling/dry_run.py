@@ -11,6 +11,7 @@ from itertools import islice
 
 from holdfast_controller.core.access.accounts import account_for
 from holdfast_controller.core.lifecycle.dependencies import outcome_of, wait_for_ends
+from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.accounts.quota import Waiting, lack
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
@@ -20,12 +21,13 @@ from holdfast_controller.core.model.hosts.host import Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.run_times import Backfill
+from holdfast_controller.core.model.spares import open_to
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.guarantees import has_claim
 from holdfast_controller.core.scheduling.place import may_be_placed
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption
-from holdfast_controller.core.scheduling.queue_pass import PLANS_IN_VAIN, schedulable_hosts
+from holdfast_controller.core.scheduling.queue_pass import PLANS_IN_VAIN
 from holdfast_controller.core.scheduling.reclaim import room_for, waits_of
 from holdfast_controller.core.scheduling.submit import refusal
 from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
@@ -58,8 +60,13 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
     if unmet:
         return DryRun(account, wait_reason=wait_for_ends(cluster, unmet))
     job = _job_of(asked, cluster, now)
+<<<<<<< HEAD
     hosts = schedulable_hosts(cluster)
     before = [cluster.jobs.whole[name] for name in islice(in_turn(cluster), ahead_of(cluster, job))]
+=======
+    hosts = open_to(cluster.spares, job, schedulable_hosts(cluster))
+    before = [cluster.jobs[name] for name in islice(in_turn(cluster), ahead_of(cluster, job))]
+>>>>>>> 77ffb60a (scheduling: spares, kept for jobs that lose a host and lent to SPOT jobs)
     reservations, waiting, quotas = Reservations(), Waiting(), policies.quotas
     reserved: set[str] = set()
     for other in before:

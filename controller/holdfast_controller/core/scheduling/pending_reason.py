@@ -17,6 +17,7 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import Recover
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.model.shares import ShareState
+from holdfast_controller.core.model.spares import open_to, spares_kept
 from holdfast_controller.core.scheduling.guarantees import claims
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 from holdfast_controller.core.scheduling.projection import Start, forecast
@@ -67,7 +68,8 @@ class QueueView:
         """The projected starts of the first jobs that wait for free capacity."""
         if self.now is None:
             return {}
-        return forecast(self.cluster, self._waiting(), self.schedulable_hosts, self.now, self.loan_s)
+        hosts = [host for host in self.schedulable_hosts if host.name not in self.cluster.spares]
+        return forecast(self.cluster, self._waiting(), hosts, self.now, self.loan_s)
 
     def start_in_words(self, job: Job) -> str:
         """When a waiting job is expected to start, and what would start it now, after semicolons; else empty."""
@@ -173,8 +175,12 @@ class QueueView:
         """The resources that hosts lack for a job, even with no other job ahead of it; empty when none."""
         if not self.cluster.hosts:
             return "no host has joined yet"
-        found = plan_job(job, self.schedulable_hosts, self.cluster.free_capacity.without)
-        return found.reason + self._out_of_service(job) if isinstance(found, Wait) else ""
+        hosts, free = open_to(self.cluster.spares, job, self.schedulable_hosts), self.cluster.free_capacity
+        found = plan_job(job, hosts, free.without)
+        if not isinstance(found, Wait):
+            return ""
+        spared = len(self.schedulable_hosts) - len(hosts)
+        return found.reason + (f"; {spares_kept(spared)}" if spared else "") + self._out_of_service(job)
 
     def _out_of_service(self, job: Job) -> str:
         """The faulty GPUs that keep capacity from a job that waits for some; empty where there are none."""

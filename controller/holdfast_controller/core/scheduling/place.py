@@ -25,6 +25,11 @@ def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
     return cluster.elapsed_backoffs.get(job.id) == job.not_before
 
 
+def is_alone(job: Job) -> bool:
+    """Whether it is a new job whose only worker may have any host."""
+    return not job.places and len(job.gang.members) == 1 and job.gang.anywhere
+
+
 def on_waited(step: Step, kind: JobTimer, job: Job) -> None:
     """Look at the queue again: a job has waited out its back-off or loan, or is overdue."""
     if kind is JobTimer.LOAN:

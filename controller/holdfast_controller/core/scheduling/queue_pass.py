@@ -11,32 +11,34 @@ that is expected to end before, or leaves what that start needs, delays nothing.
 A job that can't start in turn, if it is SPOT or with ``Backfill.LOAN``, may take what is kept for those ahead of it, on
 loan: it gives way when one of them can start with that (see ``preempt``). Where room is being made nothing is lent.
 
-Many jobs ask for the same and stand in one line: where one waits for good, a pass looks at none behind it.
+Many jobs ask for the same and stand in one line: where one waits for good, a pass looks at none behind it. Spares are
+open to SPOT jobs, and before all others to jobs that had to leave a host (see ``replacements``).
 """
 
 from __future__ import annotations
 
 import math
-from functools import cached_property, partial
+from functools import cached_property
 
-from holdfast_controller.core.lifecycle.other_hosts import takes_work
+from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts, takes_work
 from holdfast_controller.core.model.accounts import quota
 from holdfast_controller.core.model.accounts.quota import Waiting
 from holdfast_controller.core.model.clock import NEVER, Wall
-from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, LeftCapacity
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.queue import Turn
 from holdfast_controller.core.model.run_times import Backfill
+from holdfast_controller.core.model.spares import closed_to, open_to
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.expiry import note_wait, on_no_room
-from holdfast_controller.core.scheduling.place import may_be_placed, place
+from holdfast_controller.core.scheduling.place import is_alone, may_be_placed, place
 from holdfast_controller.core.scheduling.placement import Plan, Wait, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption, may_claim
 from holdfast_controller.core.scheduling.projected_starts import ProjectedStarts, ends_at
 from holdfast_controller.core.scheduling.reclaim import Booked, serve_claims
+from holdfast_controller.core.scheduling.replacements import choose_spares, serve_replacements
 from holdfast_controller.core.scheduling.turns import in_turn
 from holdfast_controller.core.step.step import Step
 
@@ -48,20 +50,25 @@ PLANS_IN_VAIN = 100
 """Failed plans in one pass, after which jobs of other shapes wait for the next pass."""
 
 
-def schedulable_hosts(cluster: Cluster) -> list[Host]:
-    """Hosts that may get new work now: connected, heard from, not cordoned and not shutting down."""
-    return [host for host in cluster.hosts.values() if takes_work(cluster, host)]
-
-
 def place_queue(step: Step) -> None:
     """Place all queued jobs that fit now."""
+    look = _Look(step)
+    if step.policies.spares or step.cluster.spares:
+        choose_spares(step, look.hosts)
     if not len(step.cluster.queue):
         step.cluster.unplaceable, step.cluster.unlendable, step.cluster.too_long = set(), set(), {}
         return
-    look = _Look(step)
+    booked = serve_replacements(step, look.hosts, look.preemption)
     if step.cluster.shares.guarantees:
+<<<<<<< HEAD
         look.leave_to_claims(serve_claims(step, look.hosts, look.preemption))
     jobs, lines, passed = step.cluster.jobs.whole, step.cluster.queue.lines, look.passed
+=======
+        serve_claims(step, look.hosts, look.preemption, booked)
+    if booked.jobs:
+        look.leave_to(booked)
+    jobs, lines, passed = step.cluster.jobs, step.cluster.queue.lines, look.passed
+>>>>>>> 77ffb60a (scheduling: spares, kept for jobs that lose a host and lent to SPOT jobs)
     for name in in_turn(step.cluster):
         if lines.get(name) in passed or name in look.booked.jobs:
             continue
@@ -91,7 +98,7 @@ class _Look:
         self.closed: set[str] = set()
         """Hosts on which room is being made for a waiting job."""
         self.unlendable: set[str] = set()
-        """Shapes of jobs for which not even loans are enough."""
+        """Kinds of jobs for which not even loans are enough."""
         self.no_room: dict[str, Turn] = {}
         """By shape of SPOT jobs for which no loans can be taken back: from which turn on: one behind may be older."""
         self.lendable: LeftCapacity | None = None
@@ -110,7 +117,7 @@ class _Look:
         """The same for those whose end would be later than ``too_long`` has it for their shape."""
         self.by_time = step.policies.backfill is not Backfill.STRICT
 
-    def leave_to_claims(self, booked: Booked) -> None:
+    def leave_to(self, booked: Booked) -> None:
         """Leave what is booked to those that it is for: they are served, and go on waiting."""
         self.booked, self.closed, self.first = booked, set(booked.places), next(iter(booked.jobs), "")
         for job in map(self.step.cluster.jobs.whole.__getitem__, booked.jobs):
@@ -119,7 +126,10 @@ class _Look:
     @cached_property
     def kept(self) -> ProjectedStarts:
         """The projected starts of jobs that wait, which those behind them don't delay."""
-        return ProjectedStarts(self.step, self.hosts)
+        return ProjectedStarts(self.step, [h for h in self.hosts if h.name not in self.step.cluster.spares])
+
+    def _open_to(self, job: Job, hosts: list[Host] | None = None) -> list[Host]:
+        return open_to(self.step.cluster.spares, job, self.hosts if hosts is None else hosts)
 
     @cached_property
     def hosts(self) -> list[Host]:
@@ -176,7 +186,7 @@ class _Look:
         no_plans = self.in_vain >= PLANS_IN_VAIN
         if not (no_plans or (shape in self.unplaceable and shape in self.reserved)):
             return
-        if self.step.policies.lends_to(job.gang) and not self._finds_no_loan(shape):
+        if self.step.policies.lends_to(job.gang) and not self._finds_no_loan(kind):
             return
         if job.gang.strategy is Strategy.SPOT:
             older = self.step.cluster.shares.weights and shape in self.no_room and self.preemption.serves_spot
@@ -215,12 +225,13 @@ class _Look:
         self.narrower = True
 
     def _plan(self, job: Job) -> Plan | Wait:
-        if (alone := self._first_opening(job)) is not None:
+        waits = self.reservations.by_kind or self.reservations.by_host or self.booked.places
+        if not waits and is_alone(job) and (alone := self._first_free(job, set())) is not None:
             self.in_vain += 1
             return alone
         if job.id in self.step.cluster.holdings.gpus_by_job:
             self.in_vain += 1
-            return plan_job(job, self.hosts, self._capacity_of)
+            return plan_job(job, self._open_to(job), self._capacity_of)
         if self.left is None or (self.narrower and self.left.may_hold(job.gang)):
             self.left = LeftCapacity([self._capacity_of(host) for host in self.hosts])
             self.narrower = False
@@ -228,17 +239,16 @@ class _Look:
             return _NO_CAPACITY
         self.in_vain += 1
         capacities, pools = self.left.capacities, job.gang.pools
-        fitting = [host for host in self.hosts if any(map(capacities[host.name].fits, pools))]
+        fitting = [host for host in self._open_to(job) if any(map(capacities[host.name].fits, pools))]
         return plan_job(job, fitting, self._capacity_of)
 
-    def _first_opening(self, job: Job) -> Plan | None:
-        """The placement of a new one-worker job without a host selector; None for others, or where it doesn't fit."""
-        waits = self.reservations.by_kind or self.reservations.by_host or self.booked.places
-        if waits or job.places or len(job.gang.members) != 1 or not job.gang.anywhere:
-            return None
-        cluster = self.step.cluster
-        found = cluster.free_capacity.first(job.gang.pools[0], cluster.hosts, partial(takes_work, cluster))
-        return Plan((found.copy().take(job.gang.pools[0]),)) if found is not None else None
+    def _first_free(self, job: Job, closed: set[str]) -> Plan | None:
+        """The placement of a job that ``is_alone``; None where it doesn't fit."""
+        cluster, pool = self.step.cluster, job.gang.pools[0]
+        closed = closed.union(closed_to(cluster.spares, job))
+        may_take = lambda host: host.name not in closed and takes_work(cluster, host)  # noqa: E731
+        found = cluster.free_capacity.first(pool, cluster.hosts, may_take)
+        return Plan((found.copy().take(pool),)) if found is not None else None
 
     def _capacity_of(self, host: Host, without: frozenset[str] = frozenset()) -> HostCapacity:
         """The free capacity of a host for the job being served."""
@@ -289,7 +299,7 @@ class _Look:
         if not self.preemption.leaving:
             return NEVER
         self.closed |= self.kept.project()
-        hosts = [host for host in self._backfillable(job) if host.name not in self.closed]
+        hosts = [host for host in self._open_to(job, self._backfillable(job)) if host.name not in self.closed]
         coming = self.preemption.coming(job, hosts, self.kept.whole.limit)
         late = NEVER if coming is None else self.kept.delayed_by(job, coming, until)
         if coming is None or late is not None:
@@ -305,10 +315,8 @@ class _Look:
         if job.id not in self.step.cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
             return None
         self.closed |= self.kept.project()
-        needed = self.kept.hosts if beside else set()
-        hosts = [
-            host for host in self._backfillable(job) if host.name not in self.closed and host.name not in needed
-        ]
+        closed = self.closed | (self.kept.hosts if beside else set())
+        hosts = [host for host in self._open_to(job, self._backfillable(job)) if host.name not in closed]
         found = plan_job(job, hosts, lambda host, own: self.kept.whole.limit(self.free.without(host, own), host))
         return found if isinstance(found, Plan) else None
 
@@ -325,38 +333,35 @@ class _Look:
     def _lend(self, job: Job) -> bool:
         """Start a job on what is kept for those ahead of it, as a loan."""
         may_be_lent = self.step.policies.lends_to(job.gang) and may_claim(self.step.cluster, job)
-        if not self.first or not may_be_lent or self._finds_no_loan(job.gang.shape):
+        if not self.first or not may_be_lent or self._finds_no_loan(job.gang.kind):
             return False
         if self.step.policies.backfill is Backfill.LOAN:
             self.closed |= self.kept.project()
         found = self._plan_loan(job)
         if isinstance(found, Wait):
             if not job.places:
-                self.unlendable.add(job.gang.shape)
+                self.unlendable.add(job.gang.kind)
             return False
         self._placed(job, found, loan_of=self.first)
         return True
 
     def _plan_loan(self, job: Job) -> Plan | Wait:
-        cluster = self.step.cluster
-        if not job.places and len(job.gang.members) == 1 and job.gang.anywhere:
-            pool = job.gang.pools[0]
-            open_ = lambda host: host.name not in self.closed and takes_work(cluster, host)  # noqa: E731
-            found = cluster.free_capacity.first(pool, cluster.hosts, open_)
-            self.loans_in_vain += found is None
-            return Plan((found.copy().take(pool),)) if found is not None else _NO_CAPACITY
+        if is_alone(job):
+            alone = self._first_free(job, self.closed)
+            self.loans_in_vain += alone is None
+            return alone or _NO_CAPACITY
         if self.lendable is None:
             # Less may be free by now: then it holds too much, and a plan is made in vain.
             self.lendable = LeftCapacity([self.free.capacity_of(host) for host in self.hosts])
-        if job.id not in cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
+        if job.id not in self.step.cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
             return _NO_CAPACITY
-        hosts = [host for host in self.hosts if host.name not in self.closed]
+        hosts = [host for host in self._open_to(job) if host.name not in self.closed]
         planned = plan_job(job, hosts, self.free.without)
         self.loans_in_vain += isinstance(planned, Wait)
         return planned
 
-    def _finds_no_loan(self, shape: str) -> bool:
-        return shape in self.unlendable or self.loans_in_vain >= PLANS_IN_VAIN
+    def _finds_no_loan(self, kind: str) -> bool:
+        return kind in self.unlendable or self.loans_in_vain >= PLANS_IN_VAIN
 
     def _make_room(self, job: Job) -> None:
         """Preempt for a waiting job if it then fits, and lend nothing of the hosts on which it will."""
@@ -368,7 +373,7 @@ class _Look:
             room = self.preemption.find_room(job, hosts)
         else:
             # What those of its shape ahead of it could use is closed to it.
-            own = [] if job.gang.shape in self.reserved else self._open_to(job)
+            own = [] if job.gang.shape in self.reserved else self._open_to(job, self._left_to(job))
             hosts = [host for host in own if host.name not in self.booked.places]
             room = self.preemption.find_room(job, hosts, self.reservations.limit) if hosts else None
         if room is None:
@@ -388,7 +393,7 @@ class _Look:
         since = self.no_room.get(job.gang.shape)
         return spot and (not self.preemption.serves_spot or (since is not None and job.turn >= since))
 
-    def _open_to(self, job: Job) -> list[Host]:
+    def _left_to(self, job: Job) -> list[Host]:
         """The hosts that those ahead may leave something of to a job."""
         if not all(pool.gpus for pool in job.gang.pools):
             return self.hosts

@@ -18,6 +18,7 @@ from holdfast_controller.core.model.gang import Pool, Strategy
 from holdfast_controller.core.model.hosts.capacity import HostCapacity
 from holdfast_controller.core.model.hosts.host import Host, Place
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.spares import open_to
 from holdfast_controller.core.scheduling.expiry import note_wait
 from holdfast_controller.core.scheduling.guarantees import borrowers, claims
 from holdfast_controller.core.scheduling.place import place
@@ -69,13 +70,12 @@ class Claimed:
     plan: Plan
 
 
-def serve_claims(step: Step, hosts: list[Host], preemption: Preemption) -> Booked:
-    """Place the jobs that have a claim, or have others give way to them; the result is kept from all other jobs."""
-    look = _Look(step, hosts, preemption)
+def serve_claims(step: Step, hosts: list[Host], preemption: Preemption, booked: Booked) -> None:
+    """Place the jobs that have a claim, or have others give way to them; what they wait for is ``booked`` too."""
+    look = _Look(step, hosts, preemption, booked)
     for job in claims(step.cluster, step.policies.quotas, step.now.wall):
-        if look.in_vain < CLAIMS_IN_VAIN:
+        if look.in_vain < CLAIMS_IN_VAIN and job.id not in booked.jobs:
             look.serve(job)
-    return look.booked
 
 
 @dataclass
@@ -83,7 +83,7 @@ class _Look:
     step: Step
     hosts: list[Host]
     preemption: Preemption
-    booked: Booked = field(default_factory=Booked)
+    booked: Booked
     unplaceable: set[str] = field(default_factory=set)
     """Shapes of jobs that would fit nowhere even if all gave way that may."""
     in_vain: int = 0
@@ -96,16 +96,17 @@ class _Look:
         if job.gang.shape in self.unplaceable and not job.places:
             return
         free, limit = self.step.cluster.free_capacity, self.booked.limit
-        found = plan_job(job, self.hosts, lambda host, own: limit(free.without(host, own), host))
+        hosts = open_to(self.step.cluster.spares, job, self.hosts)
+        found = plan_job(job, hosts, lambda host, own: limit(free.without(host, own), host))
         if isinstance(found, Plan):
-            hosts = frozenset(each.host for each in (*job.places, *found.places))
+            places = (*job.places, *found.places)
             place(self.step, job, found, loan_of="", ahead_of="")
-            self.preemption.placed(hosts)
+            self.preemption.placed(frozenset(each.host for each in places))
         elif job.gang.waits and may_claim(self.step.cluster, job):
-            self._make_room(job)
+            self._make_room(job, hosts)
 
-    def _make_room(self, job: Job) -> None:
-        found = room_for(job, self.preemption, self.hosts, self.waits, self.booked.limit)
+    def _make_room(self, job: Job, hosts: list[Host]) -> None:
+        found = room_for(job, self.preemption, hosts, self.waits, self.booked.limit)
         if found is None:
             self.unplaceable.add(job.gang.shape)
             self.in_vain += 1
@@ -116,8 +117,8 @@ class _Look:
         if found.in_s > 0.0:
             self._look_again(job, found.in_s)
         elif found.victims:
-            hosts = frozenset(each.host for each in found.plan.places)
-            self.preemption.stop(self.step, job, Room(hosts, found.victims))
+            room = Room(frozenset(each.host for each in found.plan.places), found.victims)
+            self.preemption.stop(self.step, job, room)
 
     def _look_again(self, job: Job, in_s: float) -> None:
         key, due = (JobTimer.CLAIM, job.id), self.step.now.mono_in(in_s)

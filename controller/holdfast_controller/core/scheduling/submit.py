@@ -10,18 +10,20 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.access.accounts import account_for
 from holdfast_controller.core.lifecycle.attempts import await_hosts
 from holdfast_controller.core.lifecycle.dependencies import never_met, note_end, outcome_of
+from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.accounts.quota import USER, never, quota_of
 from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.spares import spares_kept, spares_of
 from holdfast_controller.core.scheduling.expiry import note_wait
 from holdfast_controller.core.scheduling.guarantees import claims
 from holdfast_controller.core.scheduling.never_fits import never_fits
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.projected_starts import ends_at
-from holdfast_controller.core.scheduling.queue_pass import place_queue, schedulable_hosts
+from holdfast_controller.core.scheduling.queue_pass import place_queue
 from holdfast_controller.core.scheduling.turns import ahead_of
 from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.commands import JobSubmission
@@ -129,7 +131,7 @@ def may_start_at_once(cluster: Cluster, policies: Policies, job: Job, now: Now) 
     shape = job.gang.shape
     no_room = shape in cluster.unplaceable
     if policies.lends_to(job.gang):
-        no_room = no_room and shape in cluster.unlendable
+        no_room = no_room and job.gang.kind in cluster.unlendable
     elif no_room and shape in cluster.too_long:
         no_room = ends_at(cluster, job, now) > cluster.too_long[shape]
     return not (is_last and job.gang.waits and no_room)
@@ -158,14 +160,17 @@ def refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> Holdf
     if over:
         fix = "ask for less, name another project, or have an admin raise the quota"
         return NeverFits([Violation(field, over, fix)], what="The job")
-    known = asked.gang.shape in cluster.can_fit
-    reason, fix = ("", "") if known else never_fits(asked.gang, list(cluster.hosts.values()))
-    if not reason and not known:
-        if len(cluster.can_fit) >= MOST_SHAPES:
-            cluster.can_fit.clear()
-        cluster.can_fit.add(asked.gang.shape)
+    if asked.gang.kind in cluster.can_fit:
+        return None
+    hosts = list(cluster.hosts.values())
+    spares = spares_of(policies.spares, hosts, empty=True) if asked.gang.strategy is not Strategy.SPOT else {}
+    reason, fix = never_fits(asked.gang, [host for host in hosts if host.name not in spares])
     if reason:
+        reason += f"; {spares_kept(len(spares))}" if spares else ""
         return NeverFits([Violation("jobSpec.workerPoolSpecs", reason, fix)], what="The job")
+    if len(cluster.can_fit) >= MOST_SHAPES:
+        cluster.can_fit.clear()
+    cluster.can_fit.add(asked.gang.kind)
     return None
 
 

@@ -24,6 +24,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.model.shares import HALF_LIFE_S
+from holdfast_controller.core.model.spares import SpareRule
 from holdfast_controller.core.step.actions import Action, Assign
 from holdfast_controller.core.step.assignment import desired
 from holdfast_controller.core.step.timers import Timers
@@ -53,6 +54,8 @@ class Policies:
     injection_projects: frozenset[str] = frozenset()
     """Projects into whose jobs faults may be injected; ``*``: all."""
     run_as: RunAs = RunAs.SERVICE
+    spares: tuple[SpareRule, ...] = ()
+    """Hosts that are kept back for jobs that lose one."""
     backfill: Backfill = Backfill.STRICT
     """Of a core by itself; the settings of a controller have another default."""
     usage_half_life_s: float = HALF_LIFE_S

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from holdfast._base.health import Health
+from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.accounts.quota import Quotas
 from holdfast_controller.core.model.accounts.throttling import throttled_in_words
@@ -16,7 +17,6 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.health import ill, in_words
 from holdfast_controller.core.model.hosts.host import FailedCheck, Host
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
-from holdfast_controller.core.scheduling.queue_pass import schedulable_hosts
 from holdfast_controller.core.scheduling.turns import in_turn
 from holdfast_controller.core.views.job_summary import summary_of, underuse_in_words, what_follows
 from holdfast_controller.core.views.overview import HostState, Overview, host_state

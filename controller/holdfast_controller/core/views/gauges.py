@@ -9,6 +9,7 @@ from holdfast._daemon.metrics.series import Series
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.caution import LEMON
+from holdfast_controller.core.model.spares import ready_spares
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.core.views.overview import overview
 
@@ -31,6 +32,8 @@ def gauges(cluster: Cluster, now: Now) -> Series:
     for health, count in _findings(cluster).items():
         series.set(fam.FINDINGS, count, health.value)
     series.set(fam.LEMONS, sum(LEMON in host.failed_checks for host in cluster.hosts.values()))
+    for rule, count in ready_spares(cluster.spares, cluster.hosts).items():
+        series.set(fam.SPARES, count, rule)
     series.set(fam.QUEUE, found.waiting)
     oldest = found.oldest_since
     series.set(fam.QUEUE_OLDEST, 0.0 if oldest is None else max(now.wall - oldest, 0.0))

@@ -113,6 +113,9 @@ GPU_SECONDS = counter(
 LEMONS = gauge(
     "holdfast_hosts_lemon", "Hosts that fail more often than the others, by the lower bound of what is known."
 )
+SPARES = gauge(
+    "holdfast_spares_ready", "Spares that no work is on but SPOT jobs, by the table of settings.", "spares"
+)
 GPU_SECONDS_OPEN = gauge(
     "holdfast_gpu_seconds_open",
     "Time of allocated GPUs that is not settled: that of running generations. Up to a minute old.",
@@ -160,7 +163,7 @@ COUNTED = (
 )  # fmt: skip
 READ = (
     JOBS, QUEUE, QUEUE_OLDEST, QUEUE_SMALLEST, HANG_SUSPECTS, HANGS_OPEN, HOSTS, GPUS, HOST_SILENT, HOST_QUARANTINED,
-    FINDINGS, LEMONS, SESSIONS, AGENTS, LOG_EVENTS, EPOCH,
+    FINDINGS, LEMONS, SPARES, SESSIONS, AGENTS, LOG_EVENTS, EPOCH,
 )  # fmt: skip
 MEASURED = (
     COMMIT, COMMIT_EVENTS, COMMIT_PENDING, RPC, RPCS, OPEN_STREAMS, LOOP_LAG, STORE, NOTIFICATIONS_WAITING,

@@ -21,6 +21,7 @@ from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.model.shares import HALF_LIFE_S
 from holdfast_controller.shell.base import audit_syslog
 from holdfast_controller.shell.base.oidc_config import OidcConfig
+from holdfast_controller.shell.base.spares_config import SparesConfig, check_spares
 from holdfast_controller.shell.base.topology_config import check_topology
 from holdfast_controller.shell.base.underuse_config import UnderuseConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleConfig
@@ -217,6 +218,8 @@ class ControllerConfig:
     """A table for each user, whatever the project; the one named "*" is for users that have none."""
     underuse: dict[str, UnderuseConfig] = field(default_factory=dict)
     """A table for each project; the one named "*" is for projects that have none."""
+    spares: dict[str, SparesConfig] = field(default_factory=dict)
+    """A table for each kind of hosts, with any name."""
     injection_projects: tuple[str, ...] = ()
     """Projects into whose jobs faults may be injected by ``holdfast job inject``; "*" is all of them."""
     admins: tuple[str, ...] = ()
@@ -302,15 +305,14 @@ class ControllerConfig:
                 f"{problem} it must be above 0 and at most {longest:g} s.",
                 fix="A host that is cut off has to have stopped its work before that is started elsewhere.",
             )
-        for key, tables in (("quotas", self.quotas), ("user_quotas", self.user_quotas)):
-            for name, quota in tables.items():
-                quota.check(f"{key}.{name}")
-        for name, table in self.underuse.items():
-            table.check(f"underuse.{name}")
+        for key in ("quotas", "user_quotas", "underuse"):
+            for name, table in getattr(self, key).items():
+                table.check(f"{key}.{name}")
         for key in ("quotas", "underuse", "injection_projects"):
             for project in getattr(self, key):
                 projects.check_setting(key, project)
         check_topology(self.topology)
+        check_spares(self.spares, self.topology)
         log.check_level(self.log_level)
         if self.log_file_mb < 1:
             raise ConfigError(f"log_file_mb is {self.log_file_mb}.", fix="Write 1 or more.")

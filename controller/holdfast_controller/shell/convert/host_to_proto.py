@@ -66,6 +66,7 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
         going_down=host.going_down,
         throttled=throttled_in_words(host, presence.last_seen_wall),
         cordoned_by=host.cordoned_by or (SELF if reboot is not None or host.unfit is not None else ""),
+        spare=cluster.spares.get(host.name, ""),
         in_doubt=host.unreconciled and host.name not in cluster.reported_hosts,
         strange_work=[
             host_pb2.StrangeWork(

@@ -22,6 +22,7 @@ from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.step.commands import PoliciesChanged
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.base.spares_config import rules_of
 from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.convert.job_defaults import JobDefaults
 from holdfast_controller.shell.driver import Driver
@@ -51,6 +52,7 @@ LIVE = frozenset(
         "quotas",
         "retention",
         "run_as",
+        "spares",
         "topology",
         "underuse",
         "usage_half_life",
@@ -81,6 +83,7 @@ def policies_of(config: ControllerConfig, secret_key: bytes) -> Policies:
         cluster_name=config.cluster,
         quotas=config.limits,
         backfill=Backfill(config.backfill),
+        spares=rules_of(config.spares, config.topology),
         usage_half_life_s=config.usage_half_life,
         admins=frozenset(config.admins),
         injection_projects=frozenset(config.injection_projects),

@@ -46,7 +46,9 @@ def hosts() -> list[host_pb2.Host]:
     under_way = host_pb2.Host(name="gpu-07", cordon_reason="new disk", maintenance=planned.maintenance)
     under_way.maintenance.begun = True
     under_way.maintenance.ClearField("end")
-    return [host_pb2.Host(name="gpu-07"), ill, lost, down, stopped, planned, under_way]
+    spare = host_pb2.Host(name="gpu-07", spare="h200", reliability=known(3))
+    spare.reliability.ratio, spare.reliability.ratio_low = 2.04, 1.31
+    return [host_pb2.Host(name="gpu-07"), ill, lost, down, stopped, planned, under_way, spare]
 
 
 def printed(host: host_pb2.Host) -> dict[str, Any]:

@@ -273,6 +273,7 @@ def test_a_host_in_full() -> None:
         "workers": 1,
         "maxWorkers": 0,
         "gpuProblem": "",
+        "spare": "",
         "accounts": False,
         "accountsProblem": "",
         "containers": False,
