@@ -60,13 +60,8 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
     if unmet:
         return DryRun(account, wait_reason=wait_for_ends(cluster, unmet))
     job = _job_of(asked, cluster, now)
-<<<<<<< HEAD
-    hosts = schedulable_hosts(cluster)
-    before = [cluster.jobs.whole[name] for name in islice(in_turn(cluster), ahead_of(cluster, job))]
-=======
     hosts = open_to(cluster.spares, job, schedulable_hosts(cluster))
-    before = [cluster.jobs[name] for name in islice(in_turn(cluster), ahead_of(cluster, job))]
->>>>>>> 77ffb60a (scheduling: spares, kept for jobs that lose a host and lent to SPOT jobs)
+    before = [cluster.jobs.whole[name] for name in islice(in_turn(cluster), ahead_of(cluster, job))]
     reservations, waiting, quotas = Reservations(), Waiting(), policies.quotas
     reserved: set[str] = set()
     for other in before:

@@ -60,15 +60,10 @@ def place_queue(step: Step) -> None:
         return
     booked = serve_replacements(step, look.hosts, look.preemption)
     if step.cluster.shares.guarantees:
-<<<<<<< HEAD
-        look.leave_to_claims(serve_claims(step, look.hosts, look.preemption))
-    jobs, lines, passed = step.cluster.jobs.whole, step.cluster.queue.lines, look.passed
-=======
         serve_claims(step, look.hosts, look.preemption, booked)
     if booked.jobs:
         look.leave_to(booked)
-    jobs, lines, passed = step.cluster.jobs, step.cluster.queue.lines, look.passed
->>>>>>> 77ffb60a (scheduling: spares, kept for jobs that lose a host and lent to SPOT jobs)
+    jobs, lines, passed = step.cluster.jobs.whole, step.cluster.queue.lines, look.passed
     for name in in_turn(step.cluster):
         if lines.get(name) in passed or name in look.booked.jobs:
             continue

@@ -44,7 +44,7 @@ def _waiting(step: Step) -> Iterator[Job]:
         if none_failed:
             return
         for _, name in sorted(each for waiting in by_project.values() for each in waiting):
-            job = cluster.jobs[name]
+            job = cluster.jobs.whole[name]
             if not lost_a_host(job) or job.unreconciled is not None:
                 continue
             if not lack(step.policies.quotas, cluster.holdings, name, job.owner, job.gang, Waiting()):
