@@ -6,7 +6,7 @@ SOURCES := $(shell find client controller agent proto build_hooks -type f -not -
 # Without compiled tests and modules each run takes a quarter of a minute more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: advisories bench check clean compiled contracts crash demo demo-ha docs frameworks frameworks-packages fuzz gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs test test-cgroups test-machines test-slow types web words
+.PHONY: advisories bench check clean compiled contracts crash demo demo-ha docs frameworks frameworks-packages fuzz gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs takeovers test test-cgroups test-machines test-slow types web words
 setup: $(STAMP)
 
 # The versions of uv.lock. What else is installed in .venv (torch, say) stays; the stubs are made anew each time.
@@ -74,6 +74,12 @@ test-slow: compiled
 # Every failpoint, alone and in pairs, on a real cluster: some half an hour. CRASH=agent.exit runs those with such a point.
 crash: compiled
 	CRASH="$(CRASH)" $(PY) -m pytest -m crash tests/faults/test_crashes.py -s -q
+
+# Two controllers on PostgreSQL, and so many faults one after the other: make takeovers TAKEOVERS=100 SEED=0; some 15 s each.
+TAKEOVERS ?= 20
+SEED ?= 0
+takeovers: compiled
+	TAKEOVERS=$(TAKEOVERS) SEED=$(SEED) ONLY="$(ONLY)" $(PY) -m pytest -m crash tests/faults/takeovers -s -q
 
 # The simulated cluster: make sim SEEDS=1000 FROM=0. Every pair of crashes: make sim-pairs, some minutes.
 SEEDS ?= 200

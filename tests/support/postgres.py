@@ -41,6 +41,8 @@ class Server:
     folder: Path
     hosts: tuple[Path, ...] = ()
     """Folders of all servers of which one may lead, if there are several."""
+    inside: tuple[str, ...] = ()
+    """What its programs are started by, such as nsenter with a network namespace."""
 
     def address(self, database: str) -> str:
         hosts = ",".join(map(str, self.hosts or (self.folder,)))
@@ -51,10 +53,10 @@ class Server:
         return f"postgresql://holdfast@/{database}?host={','.join(map(str, self.hosts or (self.folder,)))}"
 
     def start(self) -> None:
-        self._run("pg_ctl", "-w", "-t", "60", "-l", f"{self.folder}/log", "start")
+        self.run("pg_ctl", "-w", "-t", "60", "-l", f"{self.folder}/log", "start")
 
     def stop(self, mode: str = "fast") -> None:
-        self._run("pg_ctl", "-w", "-t", "60", "-m", mode, "stop")
+        self.run("pg_ctl", "-w", "-t", "60", "-m", mode, "stop")
 
     def sql(self, statement: str) -> None:
         """Execute a statement, such as CREATE DATABASE, as an administrator."""
@@ -66,7 +68,7 @@ class Server:
 
     def promote(self) -> None:
         """Have a replica take writes."""
-        self._run("pg_ctl", "-w", "-t", "60", "promote")
+        self.run("pg_ctl", "-w", "-t", "60", "promote")
 
     def caught_up(self, replica: Server) -> None:
         """Wait until a replica has written all that this server has."""
@@ -80,10 +82,11 @@ class Server:
                 assert time.monotonic() < deadline, (replica.folder / "log").read_text()
                 time.sleep(0.05)
 
-    def _run(self, program: str, *arguments: str) -> str:
+    def run(self, program: str, *arguments: str) -> str:
+        """Run one of PostgreSQL's programs on this server's data; what it has said. Raises ``RuntimeError``."""
         # Not by subprocess: it would fork, which a process with gRPC's threads should not.
         other = ["setpriv", f"--reuid={account}", "--clear-groups"] if (account := _account()) is not None else []
-        command = [*other, str(PROGRAMS[-1] / program) if PROGRAMS else program, *arguments]
+        command = [*self.inside, *other, str(PROGRAMS[-1] / program) if PROGRAMS else program, *arguments]
         place = {**os.environ, "PGDATA": f"{self.folder}/data", "HOME": str(self.folder), "LC_ALL": "C.UTF-8"}
         done = subprocess.run(
             command,
@@ -110,7 +113,7 @@ def running() -> Iterator[Server]:
         if (account := _account()) is not None:
             os.chown(folder, pwd.getpwnam(account).pw_uid, -1)
         server = Server(folder)
-        server._run("initdb", "-U", "holdfast", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+        server.run("initdb", "-U", "holdfast", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
         with (folder / "data/postgresql.conf").open("a") as settings:
             settings.write("".join(f"{name} = {value}\n" for name, value in SETTINGS.items()))
             settings.write(f"unix_socket_directories = '{folder}'\n")
@@ -135,7 +138,7 @@ def with_replica() -> Iterator[tuple[Server, Server]]:
             if (account := _account()) is not None:
                 os.chown(folder, pwd.getpwnam(account).pw_uid, -1)
             source = ("-h", str(primary.folder), "-U", "holdfast", "-D", f"{folder}/data")
-            replica._run("pg_basebackup", *source, "-R", "-X", "stream", "-c", "fast", "--no-sync")
+            replica.run("pg_basebackup", *source, "-R", "-X", "stream", "-c", "fast", "--no-sync")
             with (folder / "data/postgresql.conf").open("a") as settings:
                 settings.write(f"unix_socket_directories = '{folder}'\nwal_retrieve_retry_interval = 200ms\n")
             replica.start()

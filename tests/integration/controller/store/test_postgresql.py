@@ -112,9 +112,9 @@ def test_a_controller_that_was_frozen_as_a_commit_began_goes_on(
 
 
 def test_a_controller_whose_server_stays_away_says_so(made: InPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast_controller.shell.store.databases import postgresql
+    from holdfast_controller.shell.store.databases import postgresql_patience
 
-    monkeypatch.setattr(postgresql, "RECONNECT_FOR_S", 0.5)
+    monkeypatch.setattr(postgresql_patience, "FOR_S", 0.5)
     store, _ = opened(made)
     made.server.stop("immediate")
     try:

@@ -66,9 +66,9 @@ def test_who_leads_knows_how_far_each_standby_is_and_that_its_settings_differ(
 def test_a_leader_without_its_database_ends_soon_for_another_that_may_reach_it(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast_controller.shell.store.databases import postgresql
+    from holdfast_controller.shell.store.databases import postgresql, postgresql_patience
 
-    monkeypatch.setattr(postgresql, "BESIDE_ANOTHER_S", 0.5)
+    monkeypatch.setattr(postgresql_patience, "BESIDE_ANOTHER_S", 0.5)
     monkeypatch.setattr(postgresql, "SERVER_LOOK_EVERY_S", 0.1)
     server.sql("CREATE DATABASE holdfast")
     leader = Store(InPostgres(tmp_path / "one/postgresql", server, "holdfast").engine())

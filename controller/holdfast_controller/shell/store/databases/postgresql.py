@@ -27,7 +27,8 @@ from holdfast.errors import StoreError
 from holdfast_controller.shell.store import copying, high_water, meta_rows, migrate
 from holdfast_controller.shell.store.databases import postgresql_server, postgresql_standbys
 from holdfast_controller.shell.store.databases.engine import DEPOSED_FIX, Deposed, OutcomeUnknown, SetBack, Standby
-from holdfast_controller.shell.store.databases.postgresql_address import checked, first_line, name_of
+from holdfast_controller.shell.store.databases.postgresql_address import checked, name_of
+from holdfast_controller.shell.store.databases.postgresql_patience import Patience
 from holdfast_controller.shell.store.databases.postgresql_server import Claim, Server, position_of
 from holdfast_controller.shell.store.databases.postgresql_text import Dumper, Loader, storable_value
 from holdfast_controller.shell.store.faults import Damaged
@@ -36,9 +37,7 @@ from holdfast_controller.shell.store.schema import events
 
 TERM_S, LOOK_EVERY_S = 2.0, 0.25
 """A controller that leads writes twice in a second; one that was not seen to for a term has ended, or is cut off."""
-RECONNECT_FOR_S, BESIDE_ANOTHER_S = 30.0, 5.0
-"""A database that is away for longer ends the controller; sooner where another stands by, which may reach it."""
-RECONNECT_EVERY_S, SERVER_LOOK_EVERY_S = 0.25, 5.0
+SERVER_LOOK_EVERY_S = 2.0
 SESSION = {
     # What is acknowledged is on disk, and on the synchronous replicas, whatever the server's default.
     "synchronous_commit": "on",
@@ -89,9 +88,10 @@ class PostgresDatabase:
         self.set_back = ""
         self._given_up = self.other_server = False
         self.settings: dict[str, str] = {}
-        self._leads = self._has_standby = False
+        self._leads = False
         self._conninfo = checked(address)
         self.name = name_of(self._conninfo)
+        self._patience = Patience(self.name)
         self.path = path
         self._engine = sa.create_engine(
             "postgresql+psycopg://", creator=self._connect, poolclass=sa.pool.NullPool, paramstyle="format"
@@ -281,20 +281,19 @@ class PostgresDatabase:
 
     def _on_whole_connection(self, work: Callable[[], R]) -> R:
         """Do what may be done again, with a new connection as often as that breaks, until it is away for too long."""
-        give_up = time.monotonic() + (BESIDE_ANOTHER_S if self._leads and self._has_standby else RECONNECT_FOR_S)
-        while True:
-            try:
-                if self._connection is None:
-                    self._connection = self._engine.connect()
-                    log.info("store.connected", database=self.name)
-                return work()
-            except sa.exc.DBAPIError as error:  # a transaction that stood still too long ends with an InternalError
-                broken = self._connection is None or error.connection_invalidated
-                if not broken or time.monotonic() >= give_up:
-                    raise
-                log.warning("store.unreachable", database=self.name, error=first_line(error))
+
+        def attempt() -> R:
+            if self._connection is None:
+                self._connection = self._engine.connect()
+                log.info("store.connected", database=self.name)
+            return work()
+
+        def drop(error: sa.exc.DBAPIError) -> bool:
+            if broken := self._connection is None or error.connection_invalidated:
                 self._drop()
-                time.sleep(RECONNECT_EVERY_S)
+            return broken
+
+        return self._patience.wait(attempt, drop)
 
     @contextlib.contextmanager
     def _ending(self) -> Iterator[None]:
@@ -316,6 +315,7 @@ class PostgresDatabase:
             with contextlib.suppress(sa.exc.SQLAlchemyError):
                 self._connection.close()
         self._connection = None
+        self._patience.broke()
 
     def _free(self, claim: Claim) -> bool:
         """Whether there is no other controller to wait for: ours, if it was killed, began the epoch noted here."""
@@ -386,7 +386,7 @@ class PostgresDatabase:
         if time.monotonic() >= self._look_at_server:
             self._look_at_server = time.monotonic() + SERVER_LOOK_EVERY_S
             self._server = self._server._replace(lossless=postgresql_server.is_lossless(self.connection))
-            self._has_standby = bool(self.standbys())
+            self._patience.has_standby = bool(self.standbys())
         before, note = self._noted, (self._server.note, self.settings)
         if note[0] != before[0]:
             log.info("store.server", server=self._server.identity, lossless=self._server.lossless)
