@@ -110,7 +110,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         situations.suspected,
         Condition.RECOVERS,
         "Probably hangs since 13:53:20 UTC",
-        "No rank of 2 has moved for 30 s (longest before: 0 s), and nothing new was printed for 30 s; "
+        "No rank of 2 has moved for 30 s, and nothing new was printed for 30 s; "
         "workerpool0-0 rank 0 waits for a peer (all_reduce) in train.py:1 `step`; workerpool1-0 rank 1 "
         "waits for a peer (all_reduce) in train.py:1 `step`",
         "Its subscribers were notified at 13:53:50 UTC; the stacks of all ranks are being taken",
@@ -120,7 +120,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         situations.hang_only_reported,
         Condition.NEEDS_YOU,
         "Hangs since 13:53:20 UTC, and is only reported",
-        "No rank of 2 has moved for 30 s (longest before: 0 s), and nothing new was printed for 30 s; "
+        "No rank of 2 has moved for 30 s, and nothing new was printed for 30 s; "
         "workerpool0-0 rank 0 waits for a peer (all_reduce) in train.py:1 `step`; workerpool1-0 rank 1 "
         "waits for a peer (all_reduce) in train.py:1 `step`",
         "Its subscribers were notified at 13:53:50 UTC; the stacks of all ranks are being taken",
@@ -130,7 +130,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         situations.hang_held,
         Condition.NEEDS_YOU,
         "Hangs since 13:53:20 UTC, and action on hangs is off until 14:53:20 UTC",
-        "No rank of 2 has moved for 30 s (longest before: 0 s), and nothing new was printed for 30 s; "
+        "No rank of 2 has moved for 30 s, and nothing new was printed for 30 s; "
         "workerpool0-0 rank 0 waits for a peer (all_reduce) in train.py:1 `step`; workerpool1-0 rank 1 "
         "waits for a peer (all_reduce) in train.py:1 `step`",
         "Its subscribers were notified at 13:53:50 UTC; the stacks of all ranks are being taken",

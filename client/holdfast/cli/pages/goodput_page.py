@@ -31,6 +31,8 @@ _GROUPS = {
     "ending, idle": ("wind_down", "pause"),
     "unknown": ("ran", "unseen"),
 }
+_NO_SAVES = "trained, no save known"
+"""For "not saved yet" where saves aren't known: there may be some."""
 _BAR = dict(zip(_GROUPS, "█▓▒░×·?", strict=True))
 _OWN = frozenset({"FIRST_START", "WORK", "FINISHED"})
 """Causes that are no loss."""
@@ -138,7 +140,8 @@ def bar(found: job_pb2.GetGoodputResponse, width: int | None = None) -> list[str
         drawn += _BAR[name] * (round(size * done / total) - len(drawn))
         if not ms:
             continue
-        word = f"{_BAR[name]} {name} {100 * ms / total:.1f} %"
+        said = _NO_SAVES if name == "not saved yet" and found.level in ("B", "C") else name
+        word = f"{_BAR[name]} {said} {100 * ms / total:.1f} %"
         if legend[-1] and len(legend[-1]) + 2 + len(word) > (width or 100):
             legend.append("")
         legend[-1] += f"  {word}" if legend[-1] else word

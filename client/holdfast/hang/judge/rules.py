@@ -207,7 +207,7 @@ def nothing_moves(view: View, gang: Gang) -> Finding | None:
     first = gang.first
     waiting = [blocker for blocker in gang.by_patience if blocker.seen.features.motion is not Motion.EXITED]
     says = f"; {blocker_words(waiting, view.now_s)}" if gang.seen_waits and waiting else ""
-    survived = f"longest before: {view.still_longest_s:.0f} s"
+    survived = _longest(view.still_longest_s)
     signature = gang.signature(first.seen)
     return Finding(
         rule=rule,
@@ -215,7 +215,7 @@ def nothing_moves(view: View, gang: Gang) -> Finding | None:
         since_s=since_s,
         act_at_s=since_s + limits.act_after_s(view, act_s, signature, since_s),
         families=frozenset(families),
-        sentence=f"no rank of {len(view.ranks)} has moved for {still_s:.0f} s ({survived}){words}{says}",
+        sentence=f"no rank of {len(view.ranks)} has moved for {still_s:.0f} s{survived}{words}{says}",
         suspects=tuple(b.seen.name for b in blockers) if apart else find_suspects(view, gang),
         evidence=(("still_s", still_s), ("threshold_s", notice_s), *evidence),
         subjects=frozenset(b.seen.key for b in blockers),
@@ -275,7 +275,7 @@ def _silence(view: View, gang: Gang, grade: Grade, families: frozenset[Family], 
     if view.tuning.timeout_s is None and stirring and view.lone_since_s is not None:
         # A rank that wakes as when it works, while its peers wait, may be downloading: it gets what lone work gets.
         act_at_s = max(act_at_s, view.lone_since_s + view.tuning.lone_act_s)
-    words = f"nothing new was printed for {_minutes(quiet_s)} (longest before: {longest_s:.0f} s)"
+    words = f"nothing new was printed for {_minutes(quiet_s)}{_longest(longest_s)}"
     return Finding(
         rule=Rule.SILENCE,
         grade=grade,
@@ -343,6 +343,12 @@ def judge(view: View, gang: Gang) -> Finding | None:
 
 def _ranks(count: int) -> str:
     return "1 rank" if count == 1 else f"{count} ranks"
+
+
+def _longest(before_s: float) -> str:
+    """How long it took at most until now, in words; empty where it never took a second."""
+    words = f"{before_s:.0f}"
+    return f" (longest before: {words} s)" if words != "0" else ""
 
 
 def _minutes(seconds: float) -> str:

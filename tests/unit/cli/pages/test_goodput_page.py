@@ -70,6 +70,12 @@ def test_a_bar_with_every_group_stays_within_the_terminal(width: int) -> None:
     assert max(map(cell_len, bar(found, width))) <= width
 
 
+@pytest.mark.parametrize(("level", "words"), [("A", "not saved yet"), ("B", "trained, no save known")])
+def test_work_is_called_not_saved_only_where_saves_are_known(level: str, words: str) -> None:
+    found = ledger(("train_unsaved", "WORK", "job", 1.0), level=level)
+    assert bar(found)[1] == f"▓ {words} 100.0 %"
+
+
 def test_what_is_not_known_is_called_so() -> None:
     (head, drawn, legend) = short(
         ledger(("ran", "WORK", "job", 1.0), level="D"), width=80, colour=False
