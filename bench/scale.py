@@ -14,7 +14,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from bench import scale_core, scale_rows
+from bench import scale_core, scale_rows, scale_viewers
 from bench.hollow.cluster import hollow_cluster
 from bench.hollow.figures import Figures
 from bench.scale_rows import Site
@@ -35,6 +35,7 @@ def hollow_rows(options: argparse.Namespace) -> dict[str, Row]:
         "restart": lambda site: scale_rows.restarts(site, runs),
         "storm": lambda site: scale_rows.storm(site, runs),
         "jobs": lambda site: scale_rows.jobs(site, options.seconds),
+        "viewers": lambda site: scale_viewers.viewers(site, runs, options.seconds / 2, options.jobs),
     }
 
 
@@ -70,11 +71,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=1000, help="(%(default)s)")
     parser.add_argument("--fleets", type=int, default=2, help="processes that they live in (%(default)s)")
-    parser.add_argument("--jobs", type=int, default=10_000, help="in the store at a start (%(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=10_000, help="in the store at a start, live beside viewers (%(default)s)"
+    )
     parser.add_argument("--seconds", type=float, default=60.0, help="of submitting jobs (%(default)s)")
     parser.add_argument("--runs", type=int, default=5, help="of each row; gangs twice as often (%(default)s)")
     parser.add_argument("--bare", action="store_true", help="hosts tell nothing of what their ranks do")
-    names = ("steady", "work", "gang", "exits", "restart", "storm", "jobs", *CORE)
+    names = ("steady", "work", "gang", "exits", "restart", "storm", "jobs", "viewers", *CORE)
     parser.add_argument("--only", metavar="ROW", action="append", choices=names, help=f"one of {', '.join(names)}")
     options = parser.parse_args()
     figures = Figures()

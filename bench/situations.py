@@ -1,13 +1,15 @@
-"""Eighteen situations that a job can be in, staged with real processes, and what the web page shows of each.
+"""Twenty-one situations that a job can be in, staged with real processes, and what the web page shows of each.
 
 A reader who has only the picture should be able to say whether the job is healthy, what happened, what was done about
-it, and what to do now. Daemons, shims and ranks are real and are killed, stopped and drained for real; GPUs are
+it, and what to do now. Neither a job's name nor that of its picture says what it is about; ``jobs.json`` does, for
+those who have answered. Daemons, shims and ranks are real and are killed, stopped and drained for real; GPUs are
 simulated. Needs chromium and ``pip install playwright``; every picture lands in the folder that is given.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -68,6 +70,11 @@ CODE_7 = "import sys, time\nfor n in range(1, 8): print(f'step={n}', flush=True)
 WELL = "import time\nfor n in range(1, 9): print(f'step={n}/8 loss={1 / n:.3f}', flush=True); time.sleep(0.5)\n"
 
 
+def plain(name: str) -> str:
+    """A name that says nothing of the situation."""
+    return f"train-{hashlib.sha256(name.encode()).hexdigest()[:4]}"
+
+
 @dataclass
 class Stage:
     """A dev cluster in ``directory`` and the jobs that were made in it, by situation."""
@@ -91,14 +98,14 @@ class Stage:
         """Start a job of this name on one host, or on any where ``host`` is empty."""
         where = ("--on-host", host) if host else ()
         program_or = command or ("python3", "-uc", program)
-        made = self.holdfast("run", "--detach", "--name", name, *where, *options, "--", *program_or)
+        made = self.holdfast("run", "--detach", "--name", plain(name), *where, *options, "--", *program_or)
         self.jobs[name] = made
         return made
 
     def submit(self, name: str, spec: dict[str, Any]) -> str:
         """Start the job of a job file."""
         path = self.directory / f"{name}.json"
-        path.write_text(json.dumps({"displayName": name, "jobSpec": spec}))
+        path.write_text(json.dumps({"displayName": plain(name), "jobSpec": spec}))
         self.jobs[name] = self.holdfast("submit", str(path))
         return self.jobs[name]
 
@@ -201,12 +208,19 @@ def shoot(on: Stage, pictures: Path, tabs: bool) -> None:
     """Take a picture of each situation's page and of the other pages, on a desktop in both themes and on a phone."""
     from playwright.sync_api import sync_playwright
 
-    pages = {"overview": "/", "jobs": "/jobs", "hosts": "/hosts", "goodput": "/goodput", "admin": "/admin"}
+    pages = {
+        "overview": "/",
+        "jobs": "/jobs",
+        "hosts": "/hosts",
+        "schedules": "/schedules",
+        "goodput": "/goodput",
+        "admin": "/admin",
+    }
     pages |= {f"host-{host}": f"/hosts/host-{host}" for host in range(2, 6)}
-    pages |= {f"job-{name}": f"/jobs/{job_id}" for name, job_id in on.jobs.items()}
+    pages |= {plain(name): f"/jobs/{job_id}" for name, job_id in on.jobs.items()}
     if tabs:
         for name in ("recovered", "one-rank-stopped", "crash-loop", "hung-at-collective"):
-            pages |= {f"job-{name}-{tab}": f"/jobs/{on.jobs[name]}?tab={tab}" for tab in TABS}
+            pages |= {f"{plain(name)}-{tab}": f"/jobs/{on.jobs[name]}?tab={tab}" for tab in TABS}
     with sync_playwright() as tools:
         flags = ["--no-sandbox", "--disable-dev-shm-usage"]
         browser = tools.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
@@ -253,7 +267,9 @@ def main() -> None:
         os.kill(int((on.directory / "controller.pid").read_text()), signal.SIGHUP)
         try:
             stage(on, port)
-            (options.pictures / "jobs.json").write_text(json.dumps(on.jobs, indent=1))
+            (options.pictures / "jobs.json").write_text(
+                json.dumps({plain(name): name for name in on.jobs}, indent=1)
+            )
             shoot(on, options.pictures, options.tabs)
             if options.keep:
                 input("Enter ends it.")

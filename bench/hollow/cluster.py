@@ -24,6 +24,8 @@ from holdfast.dev import ports
 from holdfast.settings import ClientSettings
 
 CLUSTER = "hollow"
+USERS = ("ann", "tv", "wall")
+"""The admin, and two who only look."""
 READY_S = 120.0
 
 
@@ -40,6 +42,8 @@ class HollowCluster:
         # Outside the range of outgoing connections, so that it is still free when the controller comes back.
         with ports.Reserved() as reserved:
             self._port = ports.choose(None, reserved, hosts=1, gpus=None, port=None).port
+            self.web_port = ports.choose(None, reserved, hosts=1, gpus=None, port=None).port
+            """Of the page."""
         self.empty_pss_mb = 0.0
         """The controller's memory before the first host came."""
         self._controller: subprocess.Popen[bytes] | None = None
@@ -63,9 +67,9 @@ class HollowCluster:
     def fleet_pids(self) -> list[int]:
         return [fleet.pid for fleet in self._fleets]
 
-    def client(self) -> Client:
-        """For the SDK, as an async context manager."""
-        tls = self._files("ann")
+    def client(self, user: str = "ann") -> Client:
+        """For the SDK, as an async context manager; ``ann`` is the admin."""
+        tls = self._files(user)
         return Client(ClientSettings(f"127.0.0.1:{self._port}", tls.ca, tls.cert, tls.key))
 
     def prepare(self) -> None:
@@ -74,7 +78,8 @@ class HollowCluster:
         pki.create_ca(CLUSTER, self.pki)
         controller = Identity(CLUSTER, Kind.CONTROLLER, "controller")
         tls = pki.issue(self.pki, controller, self.pki, "controller", server=True)
-        pki.issue(self.pki, Identity(CLUSTER, Kind.USER, "ann"), self.pki, "ann")
+        for user in USERS:
+            pki.issue(self.pki, Identity(CLUSTER, Kind.USER, user), self.pki, user)
         for number in range(self.hosts):
             name = f"hollow-{number}"
             pki.issue(self.pki, Identity(CLUSTER, Kind.HOST, name), self.pki, name)
@@ -88,6 +93,7 @@ class HollowCluster:
             "admins": ["ann"],
         }
         lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+        lines += ["[web]", f'listen = "127.0.0.1:{self.web_port}"']
         (self.directory / "controller.toml").write_text("\n".join(lines) + "\n")
 
     def start_controller(self) -> None:

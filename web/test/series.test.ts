@@ -62,8 +62,8 @@ test("shares have the whole as their axis, what varies little does not begin at 
 
 test("lines and areas break where nothing is known, and a point alone is seen", () => {
   const same = (value: number): number => value;
-  assert.equal(linePath([1, 2, null, 4, null], same, same), "M0.0 1.0L1.0 2.0M3.0 4.0h2");
-  assert.equal(areaPath([1, 1, null, 1], [2, 2, 2, 2], same, same), "M0.0 2.0L1.0 2.0L1.0 1.0L0.0 1.0Z");
+  assert.equal(linePath([1, 2, null, 4, null], same, same), "M0.0 1.0L1.0 2.0M3.0 4.0m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0");
+  assert.equal(areaPath([1, 1, null, 1], [2, 2, 2, 2], same, same), "M0.0 2.0L1.0 2.0L1.0 1.0L0.0 1.0ZM1.0 2.0h4V1.0h-4Z");
 });
 
 test("sums are of the range that is shown", () => {

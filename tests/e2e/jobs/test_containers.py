@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.e2e.cli_cluster import DevCluster, exits, gone, rank_pids, started
 from tests.support.podman_view import IMAGE, PodmanView, podman_view
+from tests.support.typist import typing
 
 from holdfast import spec
 from holdfast.client import Client
@@ -124,6 +125,29 @@ def test_job_that_hangs_starts_again_in_the_same_container(site: Site) -> None:
     assert not any("left by generation" in line for line in first)
     assert any("left by generation 1" in line for line in second)
     assert not any("left-behind-1" in line for line in second), "/dev/shm is not fresh"
+    site.no_container_of(job_id)
+
+
+def test_a_shell_beside_a_rank_is_in_its_container(site: Site) -> None:
+    """With the rank's environment, a terminal of its own and what the image has; its end leaves the rank alone."""
+    job_id = site.submit(sh("touch /tmp/of-the-rank; sleep 600"), ranks=2, enableWebAccess=True)
+    site.runs(job_id)
+    script = "echo rank $RANK; ls / /tmp; cat /proc/1/comm; exit 7"
+    shell = ("job", "shell", job_id, "--rank", "1")
+    done = site.cluster.holdfast(*shell, "--", "sh", "-c", script, check=False)
+    assert done.returncode == 7 and done.stdout.startswith("rank 1\n"), done
+    assert "of-the-rank" in done.stdout, "the rank's own files are seen"
+    assert "home" not in done.stdout, "the host's files are seen"
+    with typing(["-m", "holdfast", *shell], {"TERM": "xterm", **site.cluster.env}, rows=30, columns=91) as typist:
+        typist.types("echo begun; sleep 500\r")
+        typist.sees("\nbegun")
+        typist.types("\x03")
+        typist.types("echo still $((6 * 7)); exit 3\r")
+        typist.sees("still 42")
+        assert typist.ends() == 3
+    assert site.cluster.job(job_id)["state"] == "JOB_STATE_RUNNING"
+    site.cluster.holdfast("cancel", job_id)
+    site.ends(job_id)
     site.no_container_of(job_id)
 
 

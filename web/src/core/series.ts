@@ -122,7 +122,7 @@ export function axis(chart: Chart): [number, number] {
   return high > from ? [from, high] : [Math.max(0, from - 1), from + 1];
 }
 
-/** A line through the known values; steps last as long as their point. */
+/** A line through the known values, and a ring around each that has no neighbour. */
 export function linePath(values: Values, at: (index: number) => number, y: (value: number) => number): string {
   let path = "";
   let open = false;
@@ -130,19 +130,21 @@ export function linePath(values: Values, at: (index: number) => number, y: (valu
     if (value === null) open = false;
     else {
       path += `${open ? "L" : "M"}${at(index).toFixed(1)} ${y(value).toFixed(1)}`;
-      // A point alone would not be seen.
-      if (!open && (values[index + 1] ?? null) === null) path += "h2";
+      // A point alone would not be seen: it is a ring.
+      if (!open && (values[index + 1] ?? null) === null) path += "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0";
       open = true;
     }
   }
   return path;
 }
 
-/** The area between two lines, where both are known. */
+/** The area between two lines, where both are known; a bar where only one point is. */
 export function areaPath(low: Values, high: Values, at: (index: number) => number, y: (value: number) => number): string {
   let path = "";
   let run: number[] = [];
   const close = (): void => {
+    const [only = 0] = run;
+    if (run.length === 1) path += `M${(at(only) - 2).toFixed(1)} ${y(high[only] ?? 0).toFixed(1)}h4V${y(low[only] ?? 0).toFixed(1)}h-4Z`;
     if (run.length > 1) {
       const point = (values: Values, index: number): string => `${at(index).toFixed(1)} ${y(values[index] ?? 0).toFixed(1)}`;
       path += `M${run.map((index) => point(high, index)).join("L")}L${run.reverse().map((index) => point(low, index)).join("L")}Z`;

@@ -208,10 +208,15 @@ class Registry:
 
     def sees(self, user: str) -> Callable[[str], bool]:
         """A function of a project's name: whether the user may see the project's jobs."""
-        grants = self.grants(user)
-        if EVERY_PROJECT in grants:
+        seen = self.seen(user)
+        if EVERY_PROJECT in seen:
             return lambda project: True
-        return grants.__contains__
+        return seen.__contains__
+
+    def seen(self, user: str) -> frozenset[str]:
+        """The projects that the user may see; ``EVERY_PROJECT`` alone where that is so."""
+        grants = self.grants(user)
+        return frozenset({EVERY_PROJECT}) if EVERY_PROJECT in grants else frozenset(grants)
 
 
 def refusal(registry: Registry, method: str, caller: Caller | None, target: Target) -> HoldfastError | None:

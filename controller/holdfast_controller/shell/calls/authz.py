@@ -14,7 +14,7 @@ import functools
 import inspect
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 from urllib.parse import unquote
@@ -115,6 +115,17 @@ class Guard(grpc.aio.ServerInterceptor):
             self.rates.refused(caller)
             self.series.add(fam.RPCS, method, code)
             raise problem
+
+    def rights(self, method: str, caller: Caller | None, request: object | None) -> Hashable:
+        """Facts that decide, besides the request, what an answer shows: equal for those who may see the same of it.
+
+        Their roles decide what they may do, and no answer that is shared says that.
+        """
+        if caller is None or caller.identity.kind is not Kind.USER:
+            return caller
+        name = caller.identity.name
+        owns = target_of(self._driver.cluster, method, request).owner == name
+        return self.registry.seen(name), name if owns else ""
 
     def note(
         self,

@@ -5,6 +5,7 @@ A controller without either loads none of the packages that they need.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from holdfast_controller.shell.web.web_service import WebService
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from holdfast_controller.shell.rest.calls import Calls
     from holdfast_controller.shell.rest.listener import Listener
 
 
@@ -48,29 +50,35 @@ async def listen_web(
     signed_in: SignedIn,
     browsers: WebService,
     confirmed: Confirmed,
+    position: Callable[[], int],
 ) -> Listener | None:
     """Serve the page, and ``services`` to browsers that are signed in; None unless ``web.listen`` is set.
 
-    Raises ``ConfigError``.
+    ``position`` gets that of the log. Raises ``ConfigError``.
     """
 
-    def relayed() -> ASGIApp:
+    @functools.cache
+    def calls() -> Calls:
         from holdfast_controller.shell.rest.calls import Calls
+        from holdfast_controller.shell.rest.shared_answers import SharedAnswers
+
+        return Calls(services, guard, SharedAnswers(position))
+
+    def relayed() -> ASGIApp:
         from holdfast_controller.shell.web.application import page
         from holdfast_controller.shell.web.browsers import WithHeaders
 
-        return WithHeaders(page(Calls(services, guard)))
+        return WithHeaders(page(calls()))
 
     browsers.relayed = relayed
     if not config.web.listen:
         return None
-    from holdfast_controller.shell.rest.calls import Calls
     from holdfast_controller.shell.rest.health import WithHealth
     from holdfast_controller.shell.web.application import application
     from holdfast_controller.shell.web.page_listener import listen, reached_at, served_names
 
     names = served_names(config)
-    app = application(Calls(services, guard), signed_in, names)
+    app = application(calls(), signed_in, names)
     listener = await listen(config, WithHealth(app, confirmed))
     browsers.reached_at = lambda: (reached_at(config, names), listener.port)
     return listener

@@ -147,7 +147,9 @@ async def serve(
         for name in ("", *grpc_server.SERVICES):
             await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
         http = await http_listeners.listen(config, services, guard, driver.confirmed)
-        web = await http_listeners.listen_web(config, services, guard, signed_in, browsers, driver.confirmed)
+        web = await http_listeners.listen_web(
+            config, services, guard, signed_in, browsers, driver.confirmed, lambda: driver.cluster.sequence
+        )
         listeners = [each for each in (http, web) if each is not None]
         for listener, tell in ((http, on_http), (web, on_web)):
             if listener is not None and tell is not None:

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterable
 
+from google.protobuf.message import Message
 from starlette.requests import ClientDisconnect, Request
 
 from holdfast import spec
@@ -149,6 +150,25 @@ def cursor(request: Request, given: dict[str, list[str]]) -> int:
     # What an EventSource says when it comes back.
     last = request.headers.get("last-event-id", "")
     return int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else 0
+
+
+def set_time(message: Message, given: dict[str, list[str]], name: str = "since") -> None:
+    """Set the message's time of this name, where it is given. Raises ``InvalidInput``."""
+    if value := single(given, name):
+        try:
+            getattr(message, name).FromJsonString(value)
+        except ValueError:
+            fix = "such as 2026-01-31T08:00:00Z"
+            raise InvalidInput([Violation(name, "must be a time", fix)]) from None
+
+
+def log_streams(given: dict[str, list[str]]) -> list[job_pb2.LogStream.ValueType]:
+    """The streams that ``stream`` names. Raises ``InvalidInput``."""
+    found = [part for value in given.get("stream", ()) for part in value.split(",")]
+    known = {name.removeprefix("LOG_STREAM_"): number for name, number in job_pb2.LogStream.items() if number}
+    if wrong := [each for each in found if each not in known]:
+        raise InvalidInput([Violation("stream", f"must be {' or '.join(known)}, not {wrong[0]!r}")])
+    return [known[each] for each in found]
 
 
 def has_body(request: Request) -> bool:

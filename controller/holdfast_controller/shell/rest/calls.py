@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from typing import Any, NoReturn
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 from google.protobuf.message import Message
@@ -14,6 +15,21 @@ from holdfast.errors import TooMany
 from holdfast_controller.core.access.rules import Caller
 from holdfast_controller.shell.calls.audit_words import StreamWords, made
 from holdfast_controller.shell.calls.authz import Guard, caller_of
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from holdfast_controller.shell.rest.guards import Bounds
+    from holdfast_controller.shell.rest.shared_answers import SharedAnswers
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question besides its message: the address with its query, encodings that are taken, and the places."""
+
+    address: str
+    encodings: str
+    bounds: Bounds
 
 
 class Aborted(Exception):
@@ -74,10 +90,11 @@ class CallContext:
 class Calls:
     """The handlers by gRPC method, such as ``/holdfast.v1.JobService/GetJob``, behind the guard of all calls."""
 
-    def __init__(self, services: Mapping[str, object], guard: Guard) -> None:
-        """``services``: each servicer under the full name of its service."""
+    def __init__(self, services: Mapping[str, object], guard: Guard, shared: SharedAnswers | None = None) -> None:
+        """``services``: each servicer under the full name of its service. ``shared``: answers that readers share."""
         self._services = services
         self._guard = guard
+        self._shared = shared
 
     def caller(self, context: CallContext) -> str:
         """The party that calls, such as ``user/ann``. Raises ``Unauthenticated``."""
@@ -87,9 +104,55 @@ class Calls:
     async def one(self, method: str, request: Message, context: CallContext) -> Any:
         """The answer of a unary method. Raises ``Aborted`` or ``HoldfastError``."""
         caller = await self._admit(method, request, context)
+        with self._noted(method, caller, request, context), self._guard.concurrency.permit(caller, streams=False):
+            answer = await self._handler(method)(request, context)
+        self._guard.note(method.lstrip("/"), caller, request, "OK", made=made(answer), peer=context.peer())
+        return answer
+
+    async def shown(
+        self,
+        method: str,
+        request: Message,
+        context: CallContext,
+        show: Callable[[Any], Awaitable[Response]],
+        asked: Asked,
+    ) -> Response:
+        """The response that ``show`` makes of the answer of a unary method that changes nothing. Raises as ``one``.
+
+        Readers of the page who have the same rights and ask for the same share it.
+        """
+        if self._shared is None:
+            return await show(await self.one(method, request, context))
+        caller = await self._admit(method, request, context)
+
+        def place() -> contextlib.ExitStack:
+            with contextlib.ExitStack() as held:
+                held.enter_context(asked.bounds.call())
+                held.enter_context(self._guard.concurrency.permit(caller, streams=False))
+                return held.pop_all()
+
+        async def render() -> Response:
+            return await show(await self._handler(method)(request, context))
+
+        path = method.lstrip("/")
+        with self._noted(method, caller, request, context), asked.bounds.aside():
+            while True:
+                rights = self._guard.rights(path, caller, request)
+                found = await self._shared.answer(
+                    (asked.address, method, rights), caller.party if caller else "", place, render
+                )
+                if rights == self._guard.rights(path, caller, request):
+                    break
+                self._guard.authorise(path, caller, request, context.peer())
+            await self._shared.in_turn()
+        self._guard.note(path, caller, request, "OK", peer=context.peer())
+        return found.response(asked.encodings)
+
+    @contextlib.contextmanager
+    def _noted(self, method: str, caller: Caller | None, request: Message, context: CallContext) -> Iterator[None]:
+        """Take note of how a call ends that fails within."""
         try:
-            with self._guard.concurrency.permit(caller, streams=False):
-                answer = await self._handler(method)(request, context)
+            yield
         except TooMany as error:
             self._guard.rates.refused(caller)
             self._note(method, caller, request, context, code_name(error), error.message)
@@ -100,8 +163,6 @@ class Calls:
         except BaseException:
             self._note(method, caller, request, context, "CANCELLED", "")
             raise
-        self._guard.note(method.lstrip("/"), caller, request, "OK", made=made(answer), peer=context.peer())
-        return answer
 
     async def many(self, method: str, request: Message, context: CallContext) -> AsyncGenerator[Any, None]:
         """The answers of a streaming method, which raise as ``one`` does. Close it after use."""

@@ -43,6 +43,15 @@ class Bounds:
         finally:
             self._calls -= 1
 
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Within, one who has a place among the calls leaves it: to wait for the work of others takes none."""
+        self._calls -= 1
+        try:
+            yield
+        finally:
+            self._calls += 1
+
     def stream(self, caller: str) -> contextlib.ExitStack:
         """A place among the streams, to be closed after. Raises ``Unavailable``."""
         _, most, most_of_one = self._most

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
 from holdfast.v1 import cluster_pb2, host_pb2, job_pb2
 from holdfast_controller.shell.calls.slices import TURNS, apart_if_large
 from holdfast_controller.shell.rest import body, streams
-from holdfast_controller.shell.rest.calls import Aborted, Calls
+from holdfast_controller.shell.rest.calls import Aborted, Asked, Calls
 from holdfast_controller.shell.rest.context import Endpoint as Endpoint
 from holdfast_controller.shell.rest.context import bounded as bounded
 from holdfast_controller.shell.rest.context import context_of
@@ -111,15 +111,24 @@ class Gate:
     async def get_job(self, request: Request) -> Response:
         given = body.parameters(request, ("readMask",))
         mask = parse_mask(body.single(given, "readMask"))
-        job = await self._job(request)
-        return await _json(job, lambda: masked(_printed(request, job), mask))
+
+        async def show(found: job_pb2.GetJobResponse) -> Response:
+            job = _of_project(request, found.job)
+            return await _json(job, lambda: masked(_printed(request, job), mask))
+
+        return await self._shown(
+            request, f"{JOBS}GetJob", job_pb2.GetJobRequest(id=request.path_params["id"]), show
+        )
 
     async def job_goodput(self, request: Request) -> Response:
         body.parameters(request, ())
         await self._check_project(request)
         job_id = request.path_params["id"]
-        found = await self._one(request, f"{JOBS}GetGoodput", job_pb2.GetGoodputRequest(id=job_id))
-        return Json(json_view.goodput(job_id, found))
+
+        async def show(found: job_pb2.GetGoodputResponse) -> Response:
+            return Json(json_view.goodput(job_id, found))
+
+        return await self._shown(request, f"{JOBS}GetGoodput", job_pb2.GetGoodputRequest(id=job_id), show)
 
     async def goodput(self, request: Request) -> Response:
         given = body.parameters(request, ("by", "since", "until"))
@@ -128,9 +137,12 @@ class Gate:
             raise InvalidInput([Violation("by", f"must be one of {', '.join(_GOODPUT_BY)}", "or left out")])
         message = cluster_pb2.SumGoodputRequest(by=_GOODPUT_BY[by])
         for name in ("since", "until"):
-            _set_time(message, given, name)
-        found = await self._one(request, f"{CLUSTER}SumGoodput", message)
-        return await _json(found, lambda: json_view.goodput_sums(by, found))
+            body.set_time(message, given, name)
+
+        async def show(found: cluster_pb2.SumGoodputResponse) -> Response:
+            return await _json(found, lambda: json_view.goodput_sums(by, found))
+
+        return await self._shown(request, f"{CLUSTER}SumGoodput", message, show)
 
     async def list_jobs(self, request: Request) -> Response:
         names = ("pageSize", "pageToken", "filter", "readMask", "view", "search", "newest", "onePerArray")
@@ -145,11 +157,17 @@ class Gate:
             search=body.single(given, "search"),
             one_per_array=body.truth(given, "onePerArray"),
         )
-        found = await self._one(request, f"{JOBS}ListJobs", message)
         key = "customJobs" if "project" in request.path_params else "jobs"
         printed = json_view.job_row if row else lambda job: masked(_printed(request, job, workers=False), mask)
-        jobs = await _all(found.jobs, printed)
-        return await _json(found, lambda: {key: jobs, "nextPageToken": found.next_page_token})
+
+        async def show(found: job_pb2.ListJobsResponse) -> Response:
+            jobs = await _all(found.jobs, printed)
+            return await _json(found, lambda: {key: jobs, "nextPageToken": found.next_page_token})
+
+        if row:
+            return await self._shown(request, f"{JOBS}ListJobs", message, show)
+        # Whole jobs have secret-looking values for their owners alone.
+        return await show(await self._one(request, f"{JOBS}ListJobs", message))
 
     def change(self, verb: str) -> Endpoint:
         """The endpoint of a verb that takes nothing but the job. As there, customJobs answer ``{}``."""
@@ -199,11 +217,14 @@ class Gate:
             page_token=body.single(given, "pageToken"),
             bands=body.truth(given, "bands"),
         )
-        _set_time(message, given)
-        _set_time(message, given, "until")
+        body.set_time(message, given)
+        body.set_time(message, given, "until")
         await self._check_project(request)
-        found = await self._one(request, f"{JOBS}GetSeries", message)
-        return await _json(found, lambda: json_view.series(found))
+
+        async def show(found: job_pb2.GetSeriesResponse) -> Response:
+            return await _json(found, lambda: json_view.series(found))
+
+        return await self._shown(request, f"{JOBS}GetSeries", message, show)
 
     async def logs(self, request: Request) -> Response:
         names = ("worker", "rank", "generation", "follow", "tailLines", "since")
@@ -217,13 +238,13 @@ class Gate:
             generation=body.whole(given, "generation") or 0,
             follow=body.truth(given, "follow"),
             tail_lines=tail,
-            streams=_streams(given),
+            streams=body.log_streams(given),
             offset=body.whole(given, "offset", most=2**63 - 1) or 0,
             end_offset=body.whole(given, "endOffset", most=2**63 - 1) or 0,
             contains=body.single(given, "contains"),
             ignore_case=body.truth(given, "ignoreCase"),
         )
-        _set_time(message, given)
+        body.set_time(message, given)
         await self._check_project(request)
         form = streams.logs_form(request, message)
         return await streams.response(request, self._calls, f"{JOBS}StreamLogs", message, context_of(request), form)
@@ -235,27 +256,39 @@ class Gate:
 
     async def status(self, request: Request) -> Response:
         body.parameters(request, ())
-        found = await self._one(request, f"{CLUSTER}GetStatus", cluster_pb2.GetStatusRequest())
-        return Json(json_view.status(found))
+
+        async def show(found: cluster_pb2.GetStatusResponse) -> Response:
+            return Json(json_view.status(found))
+
+        return await self._shown(request, f"{CLUSTER}GetStatus", cluster_pb2.GetStatusRequest(), show)
 
     async def shares(self, request: Request) -> Response:
         body.parameters(request, ())
-        found = await self._one(request, f"{CLUSTER}ListShares", cluster_pb2.ListSharesRequest())
-        return await _json(found, lambda: json_view.shares(found))
+
+        async def show(found: cluster_pb2.ListSharesResponse) -> Response:
+            return await _json(found, lambda: json_view.shares(found))
+
+        return await self._shown(request, f"{CLUSTER}ListShares", cluster_pb2.ListSharesRequest(), show)
 
     async def list_hosts(self, request: Request) -> Response:
         given = body.parameters(request, ("pageSize", "pageToken"))
         size, token = body.whole(given, "pageSize") or 0, body.single(given, "pageToken")
         message = host_pb2.ListHostsRequest(page_size=size, page_token=token)
-        found = await self._one(request, f"{HOSTS}ListHosts", message)
-        hosts = await _all(found.hosts, json_view.host)
-        return await _json(found, lambda: {"hosts": hosts, "nextPageToken": found.next_page_token})
+
+        async def show(found: host_pb2.ListHostsResponse) -> Response:
+            hosts = await _all(found.hosts, json_view.host)
+            return await _json(found, lambda: {"hosts": hosts, "nextPageToken": found.next_page_token})
+
+        return await self._shown(request, f"{HOSTS}ListHosts", message, show)
 
     async def get_host(self, request: Request) -> Response:
         body.parameters(request, ())
         message = host_pb2.GetHostRequest(name=request.path_params["name"])
-        found = await self._one(request, f"{HOSTS}GetHost", message)
-        return Json(json_view.host(found.host))
+
+        async def show(found: host_pb2.GetHostResponse) -> Response:
+            return Json(json_view.host(found.host))
+
+        return await self._shown(request, f"{HOSTS}GetHost", message, show)
 
     async def host_events(self, request: Request) -> Response:
         given = body.parameters(request, ("since", "pageSize", "pageToken", "newest"))
@@ -265,19 +298,18 @@ class Gate:
             page_token=body.single(given, "pageToken"),
             newest=body.truth(given, "newest"),
         )
-        _set_time(message, given)
-        found = await self._one(request, f"{HOSTS}ListHostEvents", message)
-        events = await _all(found.events, json_view.host_event)
-        return await _json(found, lambda: {"events": events, "nextPageToken": found.next_page_token})
+        body.set_time(message, given)
+
+        async def show(found: host_pb2.ListHostEventsResponse) -> Response:
+            events = await _all(found.events, json_view.host_event)
+            return await _json(found, lambda: {"events": events, "nextPageToken": found.next_page_token})
+
+        return await self._shown(request, f"{HOSTS}ListHostEvents", message, show)
 
     async def _job(self, request: Request) -> job_pb2.CustomJob:
         """The job that the address names. Raises ``NotFound`` for one of another project too."""
         message = job_pb2.GetJobRequest(id=request.path_params["id"])
-        found: job_pb2.CustomJob = (await self._one(request, f"{JOBS}GetJob", message)).job
-        project = _project(request)
-        if project not in ("", ANY, found.project):
-            raise NotFound(f"There is no job {found.id!r} in project {project!r}.")
-        return found
+        return _of_project(request, (await self._one(request, f"{JOBS}GetJob", message)).job)
 
     async def _check_project(self, request: Request) -> None:
         """Raises ``NotFound`` where the address names a project, and the job is of another."""
@@ -287,14 +319,20 @@ class Gate:
     async def _one(self, request: Request, method: str, message: Message) -> Any:
         return await self._calls.one(method, message, context_of(request))
 
+    async def _shown(
+        self, request: Request, method: str, message: Message, show: Callable[[Any], Awaitable[Response]]
+    ) -> Response:
+        address = f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"
+        asked = Asked(address, request.headers.get("accept-encoding", ""), request.app.state.bounds)
+        return await self._calls.shown(method, message, context_of(request), show, asked)
 
-def _set_time(message: Message, given: dict[str, list[str]], name: str = "since") -> None:
-    if value := body.single(given, name):
-        try:
-            getattr(message, name).FromJsonString(value)
-        except ValueError:
-            fix = "such as 2026-01-31T08:00:00Z"
-            raise InvalidInput([Violation(name, "must be a time", fix)]) from None
+
+def _of_project(request: Request, job: job_pb2.CustomJob) -> job_pb2.CustomJob:
+    """The job, unless the address names another project than its own. Raises ``NotFound``."""
+    project = _project(request)
+    if project not in ("", ANY, job.project):
+        raise NotFound(f"There is no job {job.id!r} in project {project!r}.")
+    return job
 
 
 def _is_row(given: dict[str, list[str]]) -> bool:
@@ -325,15 +363,6 @@ def _project(request: Request) -> str:
         fix = f"or {ANY} for any"
         raise InvalidInput([Violation("project", f"must {projects.MUST}", fix)])
     return project
-
-
-def _streams(given: dict[str, list[str]]) -> list[job_pb2.LogStream.ValueType]:
-    """The streams that ``stream`` names. Raises ``InvalidInput``."""
-    found = [part for value in given.get("stream", ()) for part in value.split(",")]
-    known = {name.removeprefix("LOG_STREAM_"): number for name, number in job_pb2.LogStream.items() if number}
-    if wrong := [each for each in found if each not in known]:
-        raise InvalidInput([Violation("stream", f"must be {' or '.join(known)}, not {wrong[0]!r}")])
-    return [known[each] for each in found]
 
 
 def _filter(given: str, project: str) -> str:
