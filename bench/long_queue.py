@@ -93,6 +93,25 @@ class Core:
         self.feed(st.WorkerReported(host, 1, report))
         return ms_since(began)
 
+    def returns(self, within_s: float) -> float:
+        """Milliseconds of the core for each host, where all return evenly within a time, as after a restart."""
+        self.cluster.presence.clear()
+        hosts, took, now = list(self.cluster.hosts.values()), 0.0, self.now.mono
+        for number, host in enumerate(hosts):
+            reports = [
+                WorkerReport(WorkerId(key.rpartition("/")[0], "workerpool0-0"), 1, 1, ReportedState.PREPARED)
+                for key in host.allocations
+            ]
+            hello = st.HostConnected(host.name, 2, host.address, "b", "1", host.inventory, tuple(reports))
+            since_s = within_s * number / len(hosts)
+            self.now = Now(Mono(now + since_s), Wall(self.now.wall))
+            began = time.perf_counter()
+            if (due := self.reactor.next_due()) is not None and due <= self.now.mono:
+                self.feed(st.TimePassed())
+            self.feed(hello)
+            took += ms_since(began)
+        return took / len(hosts)
+
     def reasons(self, count: int) -> float:
         """Milliseconds for the reasons of so many jobs that wait."""
         jobs = [self.cluster.jobs[name] for name in list(self.cluster.queue)[-count:]]
@@ -112,6 +131,7 @@ def measure_core(hosts: int, jobs: int, runs: int, table: Table) -> None:
     table.add(f"{what}: the reasons of all", [core.reasons(jobs) for _ in range(runs)])
     table.add(f"{what}: the reasons of a page of 100", [core.reasons(100) for _ in range(runs)])
     table.add(f"{what}: the last submissions, at its end", core.submit_ms[-200:])
+    table.add(f"{what}: a host returns, all within 10 s", [core.returns(10.0) for _ in range(max(runs // 7, 1))])
     table.add(f"{what}: a host is freed", [core.free_one(f"full-{n}") for n in range(min(runs, hosts))])
 
 

@@ -89,6 +89,7 @@ class Reactor:
         self._reorder(step)
         freed = let_in(step)
         if step.capacity_freed:
+            self.timers.clear((ClusterTimer.RETURNS, ""))
             place_queue(step)
             drain.note_drained(step)
             freed = let_in(step)
@@ -274,6 +275,8 @@ class Reactor:
                     deletion.on_retention(step)
                 case ClusterTimer.SCHEDULES:
                     on_due(step, durable)
+                case ClusterTimer.RETURNS:
+                    step.capacity_freed = True
                 case _:
                     assert_never(kind)
 

@@ -1,7 +1,7 @@
 """Spares: hosts that are kept back, so that a job which loses one goes on at once.
 
-No host is a spare for good. As many as a rule asks for are chosen anew at each pass over the queue: of those that suit
-it the ones with least work on them that nobody can take back. So a host that comes free fills a gap, one that replaced
+No host is a spare for good. As many as a rule asks for are chosen again at each pass over the queue: of those that suit
+it the ones with least work on them that can't be taken back. So a host that comes free fills a gap, one that replaced
 another is no spare any more, and a lost one that returns is the next. What a spare has free goes to SPOT jobs, which
 give it up again, and to jobs that had to leave a host of theirs.
 """

@@ -1,4 +1,4 @@
-"""Replacements: a job that had to leave a host goes on on a spare (see ``model.spares``), before all that wait.
+"""Replacements: a job that had to leave a host continues on a spare (see ``model.spares``), before all that wait.
 
 As soon as its attempt has ended a spare is booked for it, while its other workers are stopped: SPOT jobs there give
 way, and nothing else starts there. When they are gone it is placed. A job for which the spares are not enough waits
