@@ -145,7 +145,8 @@ def measure(jobs: int, workers: int, restarts: int) -> tuple[float, float, float
         for number in range(100, 100 + jobs):
             on.take(life(number, workers, restarts))
         whole = (held() - before) / jobs
-        on.cluster.jobs.let_go(on.cluster.sequence, keep=0)
+        while on.cluster.jobs.let_go(on.cluster.sequence, keep=0):
+            pass
         head = (held() - before) / jobs
         on.store.close()
         tracemalloc.stop()

@@ -96,7 +96,8 @@ class Driver:
         self._timer_due = 0.0
         # What the log's tail changed is not in the snapshots either.
         self._dirty = {f"job/{job.id}" for job in cluster.jobs.heads() if job.cursor > store.snapshot_sequence}
-        cluster.let_go(store.snapshot_sequence)
+        self._lets_go = True
+        """Whether there may be ended jobs in memory that the snapshots contain."""
         self._snapshot_at = store.snapshot_sequence + SNAPSHOT_EVERY
         self._loop = asyncio.get_running_loop()
         self.changes = RecentChanges(store.sequence)
@@ -287,7 +288,9 @@ class Driver:
             settled.set()
             if snapshot is not None:
                 await asyncio.wrap_future(self.store.call(self.store.snapshot, *snapshot))
-                self.cluster.let_go(snapshot[0])
+                self._lets_go = True
+            if self._lets_go:
+                self._lets_go = self.cluster.let_go(self.store.snapshot_sequence)
 
     def snapshot_soon(self) -> None:
         """Write a snapshot at the next opportunity, not only after so many events."""

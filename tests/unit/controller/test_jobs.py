@@ -159,6 +159,19 @@ def test_those_that_were_asked_for_last_stay(jobs: Jobs, monkeypatch: pytest.Mon
     assert set(jobs.whole) == {"1", "3", "4"}
 
 
+def test_many_are_let_go_in_parts_and_one_that_has_to_stay_holds_up_no_other(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_module, "LET_GO_AT_ONCE", 3)
+    many = Jobs({str(number): ended(str(number), number) for number in range(1, 9)}, shelf.read)
+    stay = {"1", "2", "3"}
+    assert many.let_go(8, stay, keep=0) and many.whole.keys() == set("12345678")
+    assert many.let_go(8, stay, keep=0) and many.whole.keys() == set("12378")
+    while many.whole.keys() != stay:
+        many.let_go(8, stay, keep=0)
+    assert not many.let_go(8, stay, keep=0)
+
+
 def test_a_job_that_was_read_before_it_changed_is_not_taken(jobs: Jobs, shelf: Shelf) -> None:
     [before] = shelf.read(["2"])
     jobs["2"].cursor = 6

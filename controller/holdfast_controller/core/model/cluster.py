@@ -140,9 +140,9 @@ class Cluster:
                 self.runtime[job_id] = found
         return found
 
-    def let_go(self, upto: int, keep: int | None = None) -> None:
-        """Keep but heads of ended jobs that nothing needs any more and that the snapshots contain; see ``Jobs``."""
-        self.jobs.let_go(upto, self.holdings.gpus_by_job, keep)
+    def let_go(self, upto: int, keep: int | None = None) -> bool:
+        """Keep but heads of some ended jobs that nothing needs and that the snapshots contain; see ``Jobs``."""
+        return self.jobs.let_go(upto, self.holdings.gpus_by_job, keep)
 
     def presence_of(self, host: str) -> Presence:
         """The host's presence, made when first asked for."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from holdfast.errors import StoreError
 from holdfast_controller.core.model.arrays import Element
@@ -22,6 +23,9 @@ from holdfast_controller.core.model.run_times import run_time_of
 
 KEPT_WHOLE = 200
 """Ended jobs that stay in memory, those that were asked for last: a page of a list, and what users look at."""
+
+LET_GO_AT_ONCE = 200
+"""A head is made in some microseconds."""
 
 ReadJobs = Callable[[Sequence[str]], list[Job]]
 """Reads jobs whole, by id; one that is missing is left out."""
@@ -195,14 +199,19 @@ class Jobs(MutableMapping[str, Job]):
             if isinstance(head, JobHead) and head.cursor == job.cursor:
                 self[job.id] = job
 
-    def let_go(self, upto: int, needed: Container[str] = (), keep: int | None = None) -> None:
+    def let_go(self, upto: int, needed: Container[str] = (), keep: int | None = None) -> bool:
         """Keep but heads of ended jobs whose newest event the snapshots contain, as of ``upto`` of the log.
 
         Call it between two steps. Those ``needed`` stay, and ``KEPT_WHOLE`` (or ``keep``) that were asked for last.
+        Returns whether there may be more: it takes a bounded number.
         """
-        keep = KEPT_WHOLE if keep is None else keep
-        for name in list(self._ended)[: max(len(self._ended) - keep, 0)]:
+        over = len(self._ended) - (KEPT_WHOLE if keep is None else keep)
+        for name in list(islice(self._ended, max(min(over, LET_GO_AT_ONCE), 0))):
             job = self.whole[name]
+            del self._ended[name]
             if job.cursor <= upto and job.unreconciled is None and name not in needed:
                 self._known[name] = head_of(job)
-                del self.whole[name], self._ended[name]
+                del self.whole[name]
+            else:
+                self._ended[name] = None
+        return over > LET_GO_AT_ONCE
