@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { exitGroups, foldedList, exitText, gang, lastWord, phasesInWords, ran, rankRows, recoverySummary, steps } from "../src/core/gang.ts";
 import { saveMarks, strip, ticks } from "../src/core/strip.ts";
+import type { Job } from "../src/core/types.ts";
 import { at, exit, hang, job, recovery, T0 } from "./job.ts";
 
 test("a gang is counted from its spec", () => {
@@ -120,6 +121,12 @@ test("a paused job is drawn running until its ranks had ended, then waiting", ()
   paused.workers[0]?.exits.push(exit({ endTime: at(60), reason: "STOPPED" }));
   const found = strip(paused, T0 + 100);
   assert.deepEqual(found.spans.map(({ kind, from, to }) => [kind, from - T0, to - T0]), [["waits", 0, 10], ["runs", 10, 60], ["waits", 60, 100]]);
+});
+
+test("a reason to wait is of this moment, and not of a wait that is over", () => {
+  const words = (set: Partial<Job>): string => strip(job({ waitReason: "nothing is heard from host-3", ...set }), T0 + 100).spans[0]?.title ?? "";
+  assert.equal(words({ startTime: at(10) }), "waited 10s");
+  assert.match(words({ startTime: null, state: "JOB_STATE_QUEUED" }), /^waited 1m 40s: nothing is heard from host-3$/);
 });
 
 test("saves are marks, with their step where it is known", () => {

@@ -49,7 +49,9 @@ export function strip(job: Job, now: number, silent: number | null = null): Stri
   };
 
   let at = start === null ? to : start;
-  add("waits", from, at, 0, `waited ${span(at - from)}${job.waitReason ? `: ${job.waitReason}` : ""}`);
+  // The reason is of this moment: of a wait that is over it says nothing.
+  const why = start === null && job.waitReason ? `: ${job.waitReason}` : "";
+  add("waits", from, at, 0, `waited ${span(at - from)}${why}`);
   let generation = 1;
   let since = at;
   for (const each of job.recoveries) {

@@ -151,7 +151,12 @@ function OneChart({ chart, job, whole, range, pointer, ranks }: { chart: Chart; 
   const { from, to, width } = range;
   const [low, high] = axis(chart);
   const x = (at: number): number => (width * (at - from)) / (to - from);
-  const at = (index: number): number => x((chart.times[index] ?? 0) + chart.step / 2);
+  const at = (index: number): number => {
+    const begin = chart.times[index] ?? 0;
+    const middle = begin + chart.step / 2;
+    // The middle of a minute that is seen in part may be out of sight.
+    return begin < to && begin + chart.step > from ? Math.min(Math.max(x(middle), 4), width - 4) : x(middle);
+  };
   const y = (value: number): number => HEIGHT - 3 - ((HEIGHT - 3 - TOP) * (value - low)) / (high - low);
   const { least, low: tenth, middle, high: nine, most } = chart.bands;
   const alone = ranks < 2;

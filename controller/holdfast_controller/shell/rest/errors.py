@@ -45,7 +45,12 @@ class Json(JSONResponse):
 
     def render(self, content: Any) -> bytes:
         """Encode the body of the answer."""
-        return json_text(content, separators=(",", ":"), allow_nan=False).encode()
+        return text_of(content).encode()
+
+
+def text_of(content: Any) -> str:
+    """JSON on one line, as answers have it."""
+    return json_text(content, separators=(",", ":"), allow_nan=False)
 
 
 class Refusal(Exception):

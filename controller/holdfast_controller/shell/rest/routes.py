@@ -23,7 +23,7 @@ from holdfast_controller.shell.rest.calls import Aborted, Asked, Calls
 from holdfast_controller.shell.rest.context import Endpoint as Endpoint
 from holdfast_controller.shell.rest.context import bounded as bounded
 from holdfast_controller.shell.rest.context import context_of
-from holdfast_controller.shell.rest.errors import Json, Refusal, on_error
+from holdfast_controller.shell.rest.errors import Json, Refusal, on_error, text_of
 from holdfast_controller.shell.rest.guards import Bounds, Guards
 from holdfast_controller.shell.rest.read_mask import masked, parse_mask
 from holdfast_controller.shell.rest.schedule_routes import ScheduleGate
@@ -161,8 +161,7 @@ class Gate:
         printed = json_view.job_row if row else lambda job: masked(_printed(request, job, workers=False), mask)
 
         async def show(found: job_pb2.ListJobsResponse) -> Response:
-            jobs = await _all(found.jobs, printed)
-            return await _json(found, lambda: {key: jobs, "nextPageToken": found.next_page_token})
+            return await _list(key, found.jobs, printed, found.next_page_token)
 
         if row:
             return await self._shown(request, f"{JOBS}ListJobs", message, show)
@@ -276,8 +275,7 @@ class Gate:
         message = host_pb2.ListHostsRequest(page_size=size, page_token=token)
 
         async def show(found: host_pb2.ListHostsResponse) -> Response:
-            hosts = await _all(found.hosts, json_view.host)
-            return await _json(found, lambda: {"hosts": hosts, "nextPageToken": found.next_page_token})
+            return await _list("hosts", found.hosts, json_view.host, found.next_page_token)
 
         return await self._shown(request, f"{HOSTS}ListHosts", message, show)
 
@@ -301,8 +299,7 @@ class Gate:
         body.set_time(message, given)
 
         async def show(found: host_pb2.ListHostEventsResponse) -> Response:
-            events = await _all(found.events, json_view.host_event)
-            return await _json(found, lambda: {"events": events, "nextPageToken": found.next_page_token})
+            return await _list("events", found.events, json_view.host_event, found.next_page_token)
 
         return await self._shown(request, f"{HOSTS}ListHostEvents", message, show)
 
@@ -342,13 +339,16 @@ def _is_row(given: dict[str, list[str]]) -> bool:
     return view == "ROW"
 
 
-async def _all(messages: Iterable[M], printed: Callable[[M], T]) -> list[T]:
-    """Each entry of a list as it is printed."""
-    slices, found = TURNS.begin(), []
+async def _list(key: str, messages: Iterable[M], printed: Callable[[M], object], token: str) -> Response:
+    """The answer for a page of a list. Each entry becomes text in a slice: one text of all would hold the loop up,
+    wherever it was made.
+    """
+    slices, texts = TURNS.begin(), []
     for message in messages:
-        found.append(await apart_if_large(message.ByteSize(), printed, message))
+        texts.append(await apart_if_large(message.ByteSize(), lambda each: text_of(printed(each)), message))
         await slices.rest()
-    return found
+    body = f'{{{text_of(key)}:[{",".join(texts)}],"nextPageToken":{text_of(token)}}}'
+    return Response(body.encode(), media_type=Json.media_type)
 
 
 async def _json(message: Message, content: Callable[[], object]) -> Response:

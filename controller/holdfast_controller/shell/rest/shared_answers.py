@@ -2,8 +2,8 @@
 
 Fifty people who look at one overview ask the same each time that something happens. An answer is shared only by those
 who ask for the same address, have the same rights at the moment at which they get it, and asked when the log was
-where it was as the rendering began; so nobody reads what was true before they asked, or what only others may know.
-What isn't in the log, the time since a host was heard say, is ``FRESH_S`` old at most.
+where it was as the rendering began; so none of them reads what was true before the question, or what
+only others may know. What isn't in the log, the time since a host was heard say, is ``FRESH_S`` old at most.
 
 A rendering begins once the last one of the same question is as long ago as ``SHARE`` times what that took: however many
 look, and however fast the log grows, a question takes no more than that part of the time. Who asks meanwhile waits for
@@ -29,7 +29,7 @@ FRESH_S = 1.0
 SHARE = 40
 READERS = "readers of the page"
 LONGEST_S = 4.0
-"""Nobody waits longer for a rendering to begin."""
+"""The longest wait until a rendering begins."""
 KEPT = 256
 """Questions whose newest answer is remembered."""
 KEPT_BYTES = 64 << 20
@@ -162,7 +162,7 @@ def _failed(work: asyncio.Task[Shared]) -> bool:
 
 
 def _seen(work: asyncio.Task[Shared]) -> None:
-    """Those who waited for it may have gone away; what it raised is theirs."""
+    """Take note of what a task raised, which is for readers that may have gone away."""
     if not work.cancelled():
         work.exception()
 
