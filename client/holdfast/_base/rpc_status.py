@@ -53,7 +53,7 @@ def to_status(error: HoldfastError) -> grpc.Status:
         for path, text in _violations(error):
             bad.field_violations.add(field=path, description=text)
         details.append(_packed(bad))
-    code = CODES.get(type(error), code_pb2.INTERNAL)
+    code = _code(error)
     status: grpc.Status = rpc_status.to_status(
         status_pb2.Status(code=code, message=_bounded(error.message, MESSAGE_MAX), details=details)
     )
@@ -62,7 +62,11 @@ def to_status(error: HoldfastError) -> grpc.Status:
 
 def code_name(error: HoldfastError) -> str:
     """The name of the status that an error becomes, such as ``PERMISSION_DENIED``."""
-    return str(code_pb2.Code.Name(CODES.get(type(error), code_pb2.INTERNAL)))
+    return str(code_pb2.Code.Name(_code(error)))
+
+
+def _code(error: HoldfastError) -> int:
+    return next((CODES[cls] for cls in type(error).__mro__ if cls in CODES), code_pb2.INTERNAL)
 
 
 def from_rpc_error(

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, Unavailable
 
 RESTORE = "Restore a backup: holdfast-controller restore FILE."
 _NO_NEW_FILES = ("SQLITE_READONLY", "SQLITE_READONLY_DIRECTORY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 
 
 _NOT_POSTGRES = "-"
+_AWAY = ("08", "57P")
+"""Codes of a connection that is broken, and of a server that is being stopped or started."""
 _UNREACHABLE = "See whether the server runs and can be reached from here; what was acknowledged is kept."
 _POSTGRES = (
     ("53100", "No space left on device", "Make room on the server's disk; what was acknowledged is kept."),
@@ -44,6 +46,12 @@ class Damaged(StoreError):
     exit_status = 78
 
 
+class Away(StoreError, Unavailable):
+    """This controller can't use its store now; another one may, or this one later. Callers ask again."""
+
+    reason = Unavailable.reason
+
+
 class NotAsWritten(ValueError):
     """A row has another checksum than the one it was stored with. Its text names the row."""
 
@@ -60,7 +68,9 @@ def failing(name: str, how: str) -> Iterator[None]:
         if getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise Damaged(f"The store {name} is damaged: {cause}.", fix=RESTORE) from error
         said = " ".join(str(cause).split()).rstrip(".")
-        raise StoreError(f"The store {name} {how}: {said}.", fix=_fix(cause)) from error
+        # An error of PostgreSQL without a code is one of the connection.
+        away = (getattr(cause, "sqlstate", _NOT_POSTGRES) or "08").startswith(_AWAY)
+        raise (Away if away else StoreError)(f"The store {name} {how}: {said}.", fix=_fix(cause)) from error
 
 
 def _fix(cause: BaseException) -> str:

@@ -22,7 +22,8 @@ from tests.integration.controller.store.test_store import commit, folded, record
 from tests.support.postgres import Server, running
 from tests.unit.controller.examples import EVENTS
 
-from holdfast.errors import ConfigError, StoreError
+from holdfast._base.rpc_status import code_name
+from holdfast.errors import ConfigError, StoreError, Unavailable
 from holdfast_controller.core.model.cluster import Answer, Cluster
 from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.core.step.actions import KeepAnswer, KeepEvidence
@@ -122,6 +123,10 @@ def test_a_controller_whose_server_stays_away_says_so(made: InPostgres, monkeypa
             StoreError, match=r"PostgreSQL database holdfast at .* cannot be written: .*server runs"
         ):
             commit(store, records())
+        # Whoever watches is told to ask again: another controller may have the answer.
+        with pytest.raises(Unavailable, match="cannot be read") as read:
+            store.call(store.read, "host/h1", 0, 100).result()
+        assert code_name(read.value) == "UNAVAILABLE"
     finally:
         made.server.start()
         store.close()

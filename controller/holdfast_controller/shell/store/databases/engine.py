@@ -9,21 +9,21 @@ from typing import NamedTuple, Protocol
 
 import sqlalchemy as sa
 
-from holdfast.errors import StoreError
+from holdfast_controller.shell.store.faults import Away
 from holdfast_controller.shell.store.records import Record
 
 DEPOSED_FIX = "What it has not acknowledged is not kept; ask the controller that is at work there now."
 
 
-class Deposed(StoreError):
+class Deposed(Away):
     """Another controller has taken over this store; this one must end."""
 
 
-class SetBack(StoreError):
+class SetBack(Away):
     """The database lacks commits that it had acknowledged; this controller must end."""
 
 
-class OutcomeUnknown(StoreError):
+class OutcomeUnknown(Away):
     """The connection broke before the database said whether a transaction was committed: ask ``Engine.landed``."""
 
 
