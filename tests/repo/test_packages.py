@@ -263,17 +263,21 @@ def needed(names: Iterable[str]) -> set[str]:
     return {name for name, _ in found}
 
 
-def test_the_driver_of_postgresql_is_a_package_that_joins_the_controllers_and_brings_none_of_its_files() -> None:
-    about = PARTS["controller-postgresql"]
+@pytest.mark.parametrize("extra", ["postgresql", "s3"])
+def test_what_a_store_takes_is_a_package_that_joins_the_controllers_and_brings_none_of_its_files(
+    extra: str,
+) -> None:
+    part = f"controller-{extra}"
+    about = PARTS[part]
     controller_has = needed(
         build.requirements(PROJECT, PARTS["controller"]["leaves_out"], PARTS["controller"]["extras"])
     )
     assert not controller_has & set(about["packages"]), "a store in a file has no use for them"
-    assert needed(PROJECT["optional-dependencies"]["postgresql"]) - controller_has == set(about["packages"])
-    (tree,) = (entry for entry in described("controller-postgresql")["contents"] if entry.get("type") == "tree")
+    assert needed(PROJECT["optional-dependencies"][extra]) - controller_has == set(about["packages"])
+    (tree,) = (entry for entry in described(part)["contents"] if entry.get("type") == "tree")
     assert tree["dst"] == "/opt/holdfast/controller"
-    assert "holdfast-controller" in described("controller-postgresql")["depends"]
-    assert "`holdfast-controller-postgresql`" in (ROOT / "docs/admins/postgresql.md").read_text()
+    assert "holdfast-controller" in described(part)["depends"]
+    assert f"`holdfast-{part}`" in (ROOT / "docs/admins/postgresql.md").read_text()
 
 
 NAMED = {

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from tests.support import bmc, postgres, slurm_cluster, ssh_hosts
+from tests.support import bmc, postgres, s3, slurm_cluster, ssh_hosts
 from tests.support.podman_view import has_podman
 
 ROOT = Path(__file__).parents[2]
@@ -186,6 +186,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "ptrace": _ptrace,
     "redfish": lambda: _works(bmc.EMULATOR, "--help"),
     "root": lambda: os.geteuid() == 0,
+    "s3": lambda: not s3.missing(),
     "slurm": lambda: not slurm_cluster.missing(),
     "sshd": lambda: not ssh_hosts.missing(),
     "systemd": _systemd,

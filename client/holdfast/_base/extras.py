@@ -1,4 +1,4 @@
-"""Packages that ``pip install holdfast`` leaves out: an extra for each daemon, its database, and the live screen."""
+"""Packages that ``pip install holdfast`` leaves out: an extra for each daemon, its stores, and the live screen."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ MODULES = {
         "uv": "uv",
     },
     "postgresql": {"psycopg": "psycopg"},
+    "s3": {"obstore": "obstore"},
     "top": {"textual": "textual", "rich": "rich"},
 }
 """By extra: the module that each of its packages brings. py-spy and pystack, programs, bring none."""

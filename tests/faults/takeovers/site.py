@@ -138,18 +138,16 @@ def _settle(directory: Path, network: Network, address: str) -> None:
     pki.issue(directory, Identity("takeovers", Kind.USER, "admin"), directory, USER)
     values: dict[str, object]
     both = ",".join(f"{network.address(name)}:{PORT}" for name in CONTROLLERS)
-    (directory / "bundles").mkdir()
     for name in CONTROLLERS:
         own = {"ca": "ca.pem", "cert": f"{name}.pem", "key": f"{name}.key"}
         pki.issue(directory, Identity("takeovers", Kind.CONTROLLER, name), directory, name, server=True)
-        (directory / name).mkdir(mode=0o700)
-        (directory / name / "bundles").symlink_to(directory / "bundles")  # a folder that both mount
         values = {
             "listen": f"{network.address(name)}:{PORT}",
             "database_url": address,
             "state_dir": name,
             "cluster": "takeovers",
             "admins": ["admin"],
+            "bundles.shared": f"file://{directory}/bundles",  # a folder that both mount
         }
         _write(directory / f"{name}.toml", {**values, **own, **LEASES})
     for host in HOSTS:

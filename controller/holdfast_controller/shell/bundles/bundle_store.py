@@ -7,6 +7,9 @@ use is the file's own. All methods block, and may be called from several threads
 
 The owners of a bundle, under ``owners``, are all users who have sent all its bytes. Knowing its hash, which
 every user who may look at the job can read, is not enough to have its code run.
+
+With a ``SharedPlace`` these files are a cache: an upload is acknowledged once it is there too, and what is missing here
+is fetched from there.
 """
 
 from __future__ import annotations
@@ -20,8 +23,11 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast._daemon import log
 from holdfast.bundles import is_digest
 from holdfast.errors import BundleRefused, InvalidInput, NotFound, StorageFull, Unavailable, Violation
+from holdfast_controller.shell.bundles import shared_place
+from holdfast_controller.shell.bundles.shared_place import SharedPlace
 
 MIB = 1 << 20
 UNUSED_GRACE_S = 600.0
@@ -41,6 +47,12 @@ class BundleConfig:
     """How many are kept at most."""
     keep: float = 86_400.0
     """Seconds that a bundle which no unfinished job needs is kept after its last use."""
+    shared: str = ""
+    """Where all controllers keep bundles: "s3://BUCKET/FOLDER", or "file:///FOLDER" that all of them mount."""
+
+    def __post_init__(self) -> None:
+        """Raises ``ConfigError``."""
+        shared_place.checked(self.shared)
 
 
 class BundleStore:
@@ -49,21 +61,55 @@ class BundleStore:
     def __init__(self, directory: Path, config: BundleConfig, clock: Callable[[], float] = time.time) -> None:
         self._directory, self._incoming, self._owners = directory, directory / "incoming", directory / "owners"
         self._config, self._clock = config, clock
+        self._shared = SharedPlace(config.shared) if config.shared else None
         self._lock = threading.Lock()
         self._turns: dict[Path, Upload] = {}
         """By part: the upload that may write to it. A newer one takes over from one whose link has broken."""
 
     def path(self, digest: str) -> Path:
-        """A complete bundle's file. Raises ``NotFound``."""
-        if not is_digest(digest) or not (found := self._directory / digest).is_file():
+        """A complete bundle's file. Raises ``NotFound``, ``Unavailable``."""
+        if not is_digest(digest):
+            raise _unknown(digest)
+        found = self._directory / digest
+        if not found.is_file() and not self._fetched(digest):
             raise _unknown(digest)
         return found
 
+    def _fetched(self, digest: str) -> bool:
+        """Whether a bundle that isn't here was found in the shared place, and is here now."""
+        if self._shared is None:
+            return False
+        self._incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = self._incoming / f"{digest}.fetched-{os.urandom(8).hex()}"
+        try:
+            if not self._shared.fetch(digest, part):
+                return False
+            with part.open("rb") as file:
+                right = hashlib.file_digest(file, "sha256").hexdigest() == digest
+            if not right:
+                log.warning("bundles.shared_corrupt", digest=digest)
+                return False
+            part.replace(self._directory / digest)
+        finally:
+            part.unlink(missing_ok=True)
+        return True
+
     def use(self, digest: str, owner: str) -> None:
-        """Note that a bundle is asked for now. Raises ``NotFound``, also where ``owner`` has not sent it."""
-        found = self.path(digest)
-        if not self._mark(digest, owner).exists():
+        """Note that a bundle is asked for now. Raises ``NotFound``, also where ``owner`` has not sent it.
+
+        Raises ``Unavailable`` where the shared place would have to be asked.
+        """
+        if not is_digest(digest):
             raise _unknown(digest)
+        mark = self._mark(digest, owner)
+        if not mark.exists():
+            if self._shared is None or not self._shared.has_mark(mark.name):
+                raise _unknown(digest)
+            self._owners.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = self.path(digest)
+            mark.touch(mode=0o600)
+        else:
+            found = self.path(digest)
         os.utime(found, (self._clock(), self._clock()))
 
     def progress_of(self, digest: str, owner: str) -> tuple[bool, int]:
@@ -103,9 +149,22 @@ class BundleStore:
         return upload
 
     def collect(self, in_use: Collection[str]) -> None:
-        """Remove bundles that have not been used for long."""
+        """Remove bundles that have not been used for long; what is here alone gets into the shared place.
+
+        Raises ``Unavailable``.
+        """
         with self._lock:
             self._collect(frozenset(in_use))
+        if self._shared is None:
+            return
+        here, there = {path.name: path for path, _, _ in self._stored()}, self._shared.stored()
+        for digest in here.keys() - there.keys():
+            with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+                self._shared.put(here[digest], digest, [mark.name for mark in self._owners.glob(f"{digest}.*")])
+        old = self._clock() - max(self._config.keep, UNUSED_GRACE_S)
+        for digest, put_at in there.items():
+            if put_at < old and digest not in here and digest not in in_use:
+                self._shared.remove(digest)
 
     def _make_room(self, size: int, part: Path, in_use: Collection[str]) -> None:
         self._collect(frozenset(in_use))
@@ -184,7 +243,10 @@ class Upload:
                 raise StorageFull(f"The controller can't store the bundle: {error.strerror}.") from error
 
     def finish(self) -> None:
-        """Give it its name once the bytes are the right ones; durable then. Raises ``BundleRefused``."""
+        """Give it its name once the bytes are the right ones; durable then, in the shared place too.
+
+        Raises ``BundleRefused``, ``Unavailable``.
+        """
         with self._busy:
             self._finish()
 
@@ -201,6 +263,8 @@ class Upload:
             raise BundleRefused(
                 "The bytes that came are not those of the bundle.", fix="Send it again from the start."
             )
+        if self._store._shared is not None:
+            self._store._shared.put(self._part, self._final.name, [self._mark.name])
         with self._store._lock:
             if self._store._turns.get(self._part) is not self:
                 raise Unavailable("Another upload of the same bundle has taken over from this one.")

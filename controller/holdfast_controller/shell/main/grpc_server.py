@@ -104,11 +104,11 @@ def build(
     pacing: HostPacing,
     browsers: WebService,
     series: SeriesStore,
+    bundles: BundleStore,
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer, JobService, dict[str, object]]:
     """The server with all its services; with it those that say it is well, serve jobs, and are called over HTTP."""
     options = (*OPTIONS, ("grpc.max_allowed_incoming_connections", _connections_most()))
     server = grpc.aio.server(interceptors=(guard,), options=options)
-    bundles = BundleStore(config.state_dir / "bundles", config.bundles)
     jobs = JobService(
         driver,
         transfers,

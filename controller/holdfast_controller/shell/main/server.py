@@ -21,6 +21,7 @@ from holdfast_controller.shell.base import audit_syslog
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.base.audit_files import Retention
 from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.bundles.bundle_store import BundleStore
 from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
@@ -36,6 +37,7 @@ from holdfast_controller.shell.notify.channels import Channels
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
 from holdfast_controller.shell.secrets.vault import open_vault
 from holdfast_controller.shell.services import reliability
+from holdfast_controller.shell.services.bundle_service import tend
 from holdfast_controller.shell.services.cluster_service import ClusterService
 from holdfast_controller.shell.services.evidence_requests import EvidenceRequests
 from holdfast_controller.shell.services.host_pacing import HostPacing
@@ -101,6 +103,7 @@ async def serve(
             topology=lambda: settings.config.topology,
         )
         transfers = Transfers(series)
+        bundles = BundleStore(config.state_dir / "bundles", config.bundles)
         signed_in = SignedIn(driver, config.cluster, audit)
         await signed_in.load()
         browsers = WebService(signed_in)
@@ -117,6 +120,7 @@ async def serve(
             pacing,
             browsers,
             kept_series,
+            bundles,
         )
         port = grpc_server.listen(server, config, guard)
         enrolling.listen(port)
@@ -185,6 +189,7 @@ async def serve(
                 fencing,
                 supervisor,
                 kept_series,
+                bundles,
             )
         finally:
             watch.stop()
@@ -208,6 +213,7 @@ async def _run_until_told(
     fencing: Fencing,
     supervisor: Supervisor,
     series: SeriesStore,
+    bundles: BundleStore,
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -227,6 +233,7 @@ async def _run_until_told(
                 *([keep_leading(driver)] if settings.config.database_url else []),
                 count_stored(driver),
                 forget_deleted(driver, series),
+                tend(driver, bundles),
                 dispatcher.run(),
                 audit.run(),
                 audit.copy(),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 
-from holdfast.errors import Denied, InvalidInput, Violation
+from holdfast.errors import Denied, InvalidInput, Unavailable, Violation
 from holdfast.v1 import bundle_pb2, bundle_pb2_grpc
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.step.assignment import on_host
@@ -15,6 +16,7 @@ from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming,
 from holdfast_controller.shell.driver import Driver
 
 CHUNK_BYTES = 512 << 10
+TEND_EVERY_S = 3_600.0
 
 
 class BundleService(bundle_pb2_grpc.BundleServiceServicer):
@@ -61,7 +63,8 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
         host = caller_name(context)
         if not has_work_of(self._driver.cluster, host, request.digest):
             raise Denied(f"{host} has no work of this bundle.")
-        handle = await asyncio.to_thread(os.open, self._store.path(request.digest), os.O_RDONLY | os.O_CLOEXEC)
+        found = await asyncio.to_thread(self._store.path, request.digest)
+        handle = await asyncio.to_thread(os.open, found, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size = os.fstat(handle).st_size
             if not 0 <= request.offset <= size:
@@ -73,6 +76,14 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
                 yield bundle_pb2.FetchBundleResponse(chunk=chunk)
         finally:
             os.close(handle)
+
+
+async def tend(driver: Driver, store: BundleStore) -> None:
+    """Remove bundles that no job has needed for long, now and every hour, until cancelled."""
+    while True:
+        with contextlib.suppress(Unavailable):  # it was noted; what stays is looked at again
+            await asyncio.to_thread(store.collect, in_use(driver.cluster))
+        await asyncio.sleep(TEND_EVERY_S)
 
 
 def in_use(cluster: Cluster) -> frozenset[str]:

@@ -1,0 +1,145 @@
+"""Packaged code in a place that several controllers share: a folder, and a bucket on a server of S3."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.controller.calls.test_bundles import MIB, put, there
+from tests.support import s3
+from tests.support.s3 import S3
+
+from holdfast.dev import plan, ports
+from holdfast.errors import ConfigError, MissingPackages, NotFound, Unavailable
+from holdfast_controller.shell.bundles import shared_place
+from holdfast_controller.shell.bundles.bundle_store import BundleConfig, BundleStore
+
+A_WEEK_S = 7 * 86_400
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3]:
+    with ports.Reserved() as reserved:
+        free = plan.controller_ports(ports.ephemeral_range())
+        port = next(port for port in free if reserved.take([port]))
+        with s3.running(port) as made:
+            yield made
+
+
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.require("s3"))])
+def shared(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where both controllers keep bundles."""
+    if request.param == "folder":
+        return f"file://{tmp_path}/shared"
+    for name, value in request.getfixturevalue("server").env.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://holdfast/{tmp_path.name}"
+
+
+def controllers(tmp_path: Path, shared: str) -> tuple[BundleStore, BundleStore]:
+    """The stores of two, each with files of its own."""
+    one, two = (BundleStore(tmp_path / name / "bundles", BundleConfig(shared=shared)) for name in ("one", "two"))
+    return one, two
+
+
+def test_what_one_was_sent_the_other_serves_to_who_has_sent_it(tmp_path: Path, shared: str) -> None:
+    one, two = controllers(tmp_path, shared)
+    data = os.urandom(9 * MIB + 5)
+    digest = put(one, data)
+    assert two.progress_of(digest, "ann") == (True, 0)
+    two.use(digest, "ann")
+    assert two.path(digest).read_bytes() == data
+    assert two.progress_of(digest, "bob") == (False, 0), "who knows its hash alone may not have it run"
+    with pytest.raises(NotFound):
+        two.use(digest, "bob")
+    put(two, data, owner="bob")
+    one.use(digest, "bob")
+    assert list((tmp_path / "two/bundles/incoming").iterdir()) == []
+
+
+def test_what_is_nowhere_is_not_found(tmp_path: Path, shared: str) -> None:
+    one, _ = controllers(tmp_path, shared)
+    with pytest.raises(NotFound):
+        one.path("ab" * 32)
+    with pytest.raises(NotFound):
+        one.use("../../etc/passwd", "ann")
+
+
+def test_bytes_that_are_not_those_of_the_bundle_are_not_served(tmp_path: Path, shared: str) -> None:
+    one, two = controllers(tmp_path, shared)
+    digest = put(one, b"right")
+    wrong = tmp_path / "wrong"
+    wrong.write_bytes(b"wrong bytes")
+    assert one._shared is not None
+    one._shared.remove(digest)
+    one._shared.put(wrong, digest, [one._mark(digest, "ann").name])
+    with pytest.raises(NotFound):
+        two.use(digest, "ann")
+    assert not there(two, digest) and there(one, digest)
+    assert list((tmp_path / "two/bundles/incoming").iterdir()) == []
+
+
+def test_what_only_one_machine_has_gets_into_the_shared_place(tmp_path: Path, shared: str) -> None:
+    alone = BundleStore(tmp_path / "one/bundles", BundleConfig())
+    digest = put(alone, b"sent before there was a shared place")
+    one, two = controllers(tmp_path, shared)
+    assert not there(two, digest)
+    one.collect({digest})
+    two.use(digest, "ann")
+
+
+def test_what_no_job_has_needed_for_long_goes_there_too(tmp_path: Path, shared: str) -> None:
+    one, two = controllers(tmp_path, shared)
+    needed, unused = put(one, b"needed"), put(one, b"unused")
+    later = BundleStore(tmp_path / "three/bundles", BundleConfig(shared=shared), lambda: time.time() + A_WEEK_S)
+    later.collect({needed})
+    assert there(two, needed) and not there(two, unused)
+    assert one._shared is not None and set(one._shared.stored()) == {needed}
+    assert not one._shared.has_mark(one._mark(unused, "ann").name)
+
+
+@pytest.mark.require("s3")
+def test_an_upload_is_acknowledged_once_the_shared_place_has_it(
+    tmp_path: Path, server: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in server.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(shared_place, "_RETRIES", {"max_retries": 0})
+    one, two = controllers(tmp_path, f"s3://holdfast/{tmp_path.name}")
+    data = os.urandom(MIB)
+    digest = hashlib.sha256(data).hexdigest()
+    upload = one.begin(digest, len(data), 0, "ann", set())
+    upload.write(data)
+    server.stop()
+    try:
+        with pytest.raises(Unavailable, match="where packaged code is kept, can't be used"):
+            upload.finish()
+        with pytest.raises(Unavailable):
+            two.use(digest, "ann")
+        with pytest.raises(Unavailable):
+            two.collect(set())
+    finally:
+        upload.end()
+        server.start()
+    assert one.progress_of(digest, "ann") == (False, len(data)), "nothing has to be sent again"
+    upload = one.begin(digest, len(data), len(data), "ann", set())
+    upload.finish()
+    upload.end()
+    two.use(digest, "ann")
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///", "file://relative", "gs://bucket", "/srv/bundles", "file:///"])
+def test_what_is_no_such_place_is_refused_with_the_settings(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"bundles\.shared") as refused:
+        BundleConfig(shared=url)
+    assert "s3://BUCKET/FOLDER" in refused.value.fix
+
+
+def test_without_the_package_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(MissingPackages, match="obstore"):
+        BundleStore(tmp_path, BundleConfig(shared="s3://b/c"))
