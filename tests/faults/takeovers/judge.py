@@ -75,7 +75,8 @@ def _submissions(directory: Path, lines: list[dict[str, Any]]) -> list[str]:
             found.append(f"{name} ran {times} times")
         wanted = job_pb2.JOB_STATE_FAILED if line["status"] else job_pb2.JOB_STATE_SUCCEEDED
         end = ends.get(name)
-        if end is None or end["state"] != wanted or end["exits"] != [[1, 0, line["status"]]]:
+        exits = [exit_[1:] for exit_ in end["exits"]] if end is not None else []
+        if end is None or end["state"] != wanted or exits != [[0, line["status"]]]:
             found.append(f"{name} exited with {line['status']} and is told of as {end}")
     return found
 

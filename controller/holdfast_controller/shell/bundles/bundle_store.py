@@ -51,7 +51,7 @@ class BundleConfig:
     """Where all controllers keep bundles: "s3://BUCKET/FOLDER", or "file:///FOLDER" that all of them mount."""
 
     def __post_init__(self) -> None:
-        """Raises ``ConfigError``."""
+        """Check what can be checked without asking anyone. Raises ``ConfigError``."""
         shared_place.checked(self.shared)
 
 

@@ -37,7 +37,7 @@ class SharedPlace:
     def __init__(self, url: str) -> None:
         """Take what ``checked`` has passed; nothing is asked for yet. Raises ``ConfigError``, ``MissingPackages``.
 
-        Where a bucket is, and whose keys are used, is told by the AWS_ variables, as to every program that uses S3.
+        Where a bucket is, and whose keys are used, is in the AWS_ variables, as for every program that uses S3.
         """
         extras.require("[bundles] shared in controller.toml", "s3")
         from obstore.exceptions import BaseError
