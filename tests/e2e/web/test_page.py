@@ -491,11 +491,16 @@ def test_an_open_page_says_that_the_controller_died_and_goes_on_once_it_is_back(
     visitor = Visitor(browser, site, "desktop", "light")
     visitor.visit(f"/jobs/{jobs['runs']}?tab=logs", ".console .line")
     before = visitor.page.locator(".console .line").first.inner_text()
+    other = visitor.context.new_page()
+    other.goto(f"{visitor.base}/hosts")
+    other.locator("td").first.wait_for()
     site.kill_controller()
     visitor.page.locator(".banner").wait_for()
+    other.locator(".banner").wait_for()  # the first tab reads the stream for both
     assert visitor.page.locator(".said").is_visible(), "what was known stays"
     site.restart()
-    visitor.page.locator(".banner").wait_for(state="detached")
+    for tab in (visitor.page, other):
+        tab.locator(".banner").wait_for(state="detached")
     site.holdfast("job", "cancel", jobs["runs"])
     visitor.page.locator(".head .state", has_text="cancel").wait_for()
     assert visitor.page.locator(".console .line").first.inner_text() == before

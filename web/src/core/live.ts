@@ -82,6 +82,8 @@ async function follow(signal: AbortSignal): Promise<void> {
       if (error instanceof ApiError && error.status === 401) return;
     }
     failures += 1;
+    // Every tab asks at once whether the controller is there; those that go on asking say so when it is back.
+    if (failures === 1 && !signal.aborted) tellAll(EVERYTHING);
     await pause(failures < 4 ? failures * 1000 : POLL_MS, signal);
     if (failures >= 4 && !signal.aborted) tellAll(EVERYTHING);
   }

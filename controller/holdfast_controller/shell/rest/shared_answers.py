@@ -5,10 +5,11 @@ who ask for the same address, have the same rights at the moment at which they g
 where it was as the rendering began; so none of them reads what was true before the question, or what
 only others may know. What isn't in the log, the time since a host was heard say, is ``FRESH_S`` old at most.
 
-A rendering begins once the last one of the same question is as long ago as ``SHARE`` times what that took: however many
-look, and however fast the log grows, a question takes no more than that part of the time. Who asks meanwhile waits for
-it, ``LONGEST_S`` at most, and holds no place among the calls in progress. It is the work of its reader, or, where
-several parties wait for it, of ``READERS``, who have one party's share of the controller's time (``slices``).
+A rendering begins once the last one of the same question is as long ago as ``SHARE`` times what that took of the
+processor's time: however many look, and however fast the log grows, a question takes no more than that part of it. Who
+asks meanwhile waits for it, ``LONGEST_S`` at most, and holds no place among the calls in progress. It is the work of
+its reader, or, where several parties wait for it, of ``READERS``, who have one party's share of the controller's time
+(``slices``).
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import asyncio
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.responses import Response
 
-from holdfast_controller.shell.calls.slices import APART_BYTES, ASKED_BY, apart
+from holdfast_controller.shell.calls.slices import APART_BYTES, ASKED_BY, Metered, apart
 
 FRESH_S = 1.0
 SHARE = 40
@@ -84,10 +86,12 @@ class SharedAnswers:
         position: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        metered: Callable[[Coroutine[Any, Any, Response]], Metered[Response]] = Metered,
     ) -> None:
         self._position = position
         self._clock = clock
         self._sleep = sleep
+        self._metered = metered
         self._questions: OrderedDict[Hashable, _Question] = OrderedDict()
         self._bytes = 0
         self._one = asyncio.Lock()
@@ -95,7 +99,11 @@ class SharedAnswers:
         """Answers that were rendered, and not shared."""
 
     async def answer(
-        self, key: Hashable, party: str, place: Callable[[], ExitStack], render: Callable[[], Awaitable[Response]]
+        self,
+        key: Hashable,
+        party: str,
+        place: Callable[[], ExitStack],
+        render: Callable[[], Coroutine[Any, Any, Response]],
     ) -> Shared:
         """The answer to the question ``key``, of a rendering that began at this position of the log, or begins now.
 
@@ -115,7 +123,11 @@ class SharedAnswers:
         return await asyncio.shield(question.following)
 
     async def _next(
-        self, key: Hashable, question: _Question, place: ExitStack, render: Callable[[], Awaitable[Response]]
+        self,
+        key: Hashable,
+        question: _Question,
+        place: ExitStack,
+        render: Callable[[], Coroutine[Any, Any, Response]],
     ) -> Shared:
         with place:
             await self._spared(question.newest)
@@ -123,13 +135,13 @@ class SharedAnswers:
             assert work is not None
             parties, question.parties = question.parties, set()
             ASKED_BY.set(next(iter(parties)) if len(parties) == 1 else READERS)
-            began = self._clock()
-            known = question.newest = _Rendering(self._position(), began, work)
+            known = question.newest = _Rendering(self._position(), self._clock(), work)
+            rendering = self._metered(render())
             self.rendered += 1
             try:
-                found = await _packed(await render())
+                found = await _packed(await rendering)
             finally:
-                known.took_s = self._clock() - began
+                known.took_s = rendering.cpu_s
             self._keep(key, question, found.size)
             return found
 
