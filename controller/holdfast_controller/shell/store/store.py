@@ -384,7 +384,7 @@ class Store:
         self.epoch = epoch
         self._set_meta("epoch", str(epoch))
         self._set_meta("beat", f"{epoch}.0")
-        self.engine.begun()
+        self.engine.begun(epoch)
 
     def _meta(self, key: str) -> str | None:
         return meta_rows.read(self._db, key)

@@ -94,3 +94,34 @@ def test_a_leader_without_its_database_ends_soon_for_another_that_may_reach_it(
     standby.close()
     leader.close()
     server.sql("DROP DATABASE holdfast WITH (FORCE)")
+
+
+def test_a_leader_that_was_killed_is_replaced_sooner_than_one_that_is_only_silent(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast_controller.shell.store.databases import postgresql
+
+    monkeypatch.setattr(postgresql, "TERM_S", 3600.0)  # a silent one keeps its place for the length of this test
+    server.sql("CREATE DATABASE holdfast")
+    leader = Store(InPostgres(tmp_path / "one/postgresql", server, "holdfast").engine())
+    leader.call(leader.open).result()
+    commit(leader, records()[:1])
+    waits = threading.Event()
+    standby = Store(InPostgres(tmp_path, server, "holdfast").other(tmp_path / "two", lambda _: waits.set()))
+    opening = standby.call(standby.open)
+    deadline = time.monotonic() + 60
+    while not (waits.is_set() and leader.call(leader.standbys).result()):
+        commit(leader, [])
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(2 * postgresql.GONE_S)
+    assert not opening.done(), "it is silent, and connected"
+    # The server ends the connection of a process that is gone; the leader never comes back for another one.
+    of_leader = "application_name LIKE 'holdfast-leads/%'"
+    server.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {of_leader}")
+    opening.result(60)
+    with pytest.raises(StoreError, match="has taken over"):
+        commit(leader, records()[1:2])
+    standby.close()
+    leader.close()
+    server.sql("DROP DATABASE holdfast WITH (FORCE)")

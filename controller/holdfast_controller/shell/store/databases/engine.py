@@ -77,8 +77,8 @@ class Engine(Protocol):
         False where another one has come first.
         """
 
-    def begun(self) -> None:
-        """Note, within a transaction, that it has begun a new epoch."""
+    def begun(self, epoch: int) -> None:
+        """Note, within a transaction, that it has begun this epoch."""
 
     def reading(self) -> AbstractContextManager[object]:
         """A transaction that reads."""

@@ -9,8 +9,6 @@ was never heard is looked up: the server ends a broken connection's transaction 
 from __future__ import annotations
 
 import contextlib
-import functools
-import json
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,8 +17,6 @@ from typing import Any, TypeVar
 
 import psycopg
 import sqlalchemy as sa
-from psycopg.types.json import Json
-from sqlalchemy.dialects import postgresql
 
 from holdfast._daemon import log
 from holdfast.errors import StoreError
@@ -30,13 +26,13 @@ from holdfast_controller.shell.store.databases.engine import DEPOSED_FIX, Depose
 from holdfast_controller.shell.store.databases.postgresql_address import checked, name_of
 from holdfast_controller.shell.store.databases.postgresql_patience import Patience
 from holdfast_controller.shell.store.databases.postgresql_server import Claim, Server, position_of
-from holdfast_controller.shell.store.databases.postgresql_text import Dumper, Loader, storable_value
+from holdfast_controller.shell.store.databases.postgresql_text import APPEND, Dumper, Loader, as_rows
 from holdfast_controller.shell.store.faults import Damaged
-from holdfast_controller.shell.store.records import Record, checksum, row_of
-from holdfast_controller.shell.store.schema import events
+from holdfast_controller.shell.store.records import Record, checksum
 
-TERM_S, LOOK_EVERY_S = 2.0, 0.25
-"""A controller that leads writes twice in a second; one that was not seen to for a term has ended, or is cut off."""
+TERM_S, GONE_S, LOOK_EVERY_S = 2.0, 0.75, 0.25
+"""A controller that leads writes twice in a second. One that doesn't for a term has ended; one was killed whose
+connection is gone too."""
 SERVER_LOOK_EVERY_S = 2.0
 SESSION = {
     # What is acknowledged is on disk, and on the synchronous replicas, whatever the server's default.
@@ -54,10 +50,6 @@ _OPENING = 0x686F6C64
 """Of the advisory lock that keeps two controllers from making the tables, or beginning an epoch, at once."""
 _CLAIM = "UPDATE meta SET value = %s, checksum = %s WHERE key = 'beat' AND value = %s"
 _LOOK = "SELECT value FROM meta WHERE key = 'beat' FOR UPDATE"
-_NAMES = ", ".join(events.columns.keys())
-_TYPES = ", ".join(f"{c.name} {c.type.compile(postgresql.dialect())}" for c in events.columns)  # type: ignore[no-untyped-call]
-_APPEND = f"INSERT INTO events ({_NAMES}) SELECT {_NAMES} FROM json_to_recordset(%s) AS new ({_TYPES})"
-_AS_JSON = functools.partial(json.dumps, ensure_ascii=False)
 R = TypeVar("R")
 
 
@@ -84,6 +76,7 @@ class PostgresDatabase:
         self._told = postgresql_standbys.name_of(0, "")
         """The name of the connection."""
         self._differing: list[str] = []
+        self._connected, self._leader_gone = "", False  # the newest epoch seen to be connected; it no longer is
         self._look_at_server = 0.0
         self.set_back = ""
         self._given_up = self.other_server = False
@@ -118,14 +111,14 @@ class PostgresDatabase:
             migrate.make_tables(self.connection, self.name)
 
     def wait(self, look: Callable[[], int]) -> None:
-        """Wait until the controller that leads has written nothing for ``TERM_S``, has ended, or was this one.
+        """Wait until the controller that leads has written nothing for a term, has ended, or was this one.
 
         Only time that passes here counts: no clock of another machine is compared. Raises ``StoreError`` once it was
         given up.
         """
         self._seen, last, still = self._claim(), time.monotonic(), 0.0
         self._furthest = max(self._furthest, self._seen.position)
-        while not self._free(self._seen) and still < TERM_S:
+        while not self._free(self._seen) and still < (GONE_S if self._leader_gone else TERM_S):
             time.sleep(LOOK_EVERY_S)
             if self._given_up:
                 raise StoreError(f"The wait for {self.name} was given up.")
@@ -139,7 +132,6 @@ class PostgresDatabase:
                 if not self._free(found):
                     self._stand_by(found.leader)
                     self._on_whole_connection(lambda: self._look(look))
-                    self._on_whole_connection(self._tell)
             self._seen, last = found, now
 
     def give_up(self) -> None:
@@ -169,18 +161,17 @@ class PostgresDatabase:
         before = postgresql_server.noted(self.connection)
         self.other_server = before is not None and before.is_other_than(self._server)
         position = high_water.read(self.path)
-        seen_to_its_end = before is not None and self._followed == before.identity
-        if position is not None and position.epoch == self._seen.position[0]:
-            seen_to_its_end = True  # it was this machine's controller that led
+        led_here = position is not None and position.epoch == self._seen.position[0]
         self.set_back = "it is behind what was seen of it here" if self._seen.position < self._furthest else ""
         if not self.set_back and before is not None and self.other_server:
-            self.set_back = before.why_unreconciled(seen_to_its_end=seen_to_its_end)
+            self.set_back = before.why_unreconciled(seen_to_its_end=led_here or self._followed == before.identity)
         meta_rows.write(self.connection, meta_rows.SERVER, self._server.note)
 
-    def begun(self) -> None:
-        """Count this epoch's transactions from 0."""
+    def begun(self, epoch: int) -> None:
+        """Count this epoch's transactions from 0, and have the connection named after it."""
         self._beat = self._next = 0
         self._leads = True
+        self._tell(postgresql_standbys.leaders_name(epoch))
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
@@ -238,9 +229,7 @@ class PostgresDatabase:
     def append(self, records: Sequence[Record]) -> None:
         """Write to the end of the log, in one statement; without records the claim alone is written."""
         if records:
-            names = events.columns.keys()
-            rows = [dict(zip(names, map(storable_value, row_of(record)), strict=True)) for record in records]
-            self.connection.exec_driver_sql(_APPEND, (Json(rows, _AS_JSON),))
+            self.connection.exec_driver_sql(APPEND, (as_rows(records),))
 
     def shrink(self, *, emptied: bool) -> bool:
         return False  # PostgreSQL's own vacuum does it
@@ -334,13 +323,11 @@ class PostgresDatabase:
             self._on_stand_by(leader)
         self._stands_by = leader
 
-    def _tell(self) -> None:
-        """Name the connection after how far this controller has read, for the one that leads."""
-        told = postgresql_standbys.name_of(self._followed_to, postgresql_standbys.in_short(self._differing))
+    def _tell(self, told: str) -> None:
+        """Name the connection, within a transaction: others see by it who leads, and how far one that waits is."""
         if told != self._told:
             self._told = told
-            with self.connection.begin():
-                self.connection.exec_driver_sql("SELECT set_config('application_name', %s, false)", (told,))
+            self.connection.exec_driver_sql("SELECT set_config('application_name', %s, false)", (told,))
 
     def _look(self, look: Callable[[], int]) -> None:
         """Have a standby look at the log. It can't write: the server itself refuses."""
@@ -349,6 +336,8 @@ class PostgresDatabase:
             self._may_take_long()
             self._followed_to = look()
             differing = postgresql_standbys.differing(self.connection, self.settings)
+        with self.connection.begin():  # what was read is read only
+            self._tell(postgresql_standbys.name_of(self._followed_to, postgresql_standbys.in_short(differing)))
         if differing != self._differing:
             self._differing = differing
             fix = "Make controller.toml the same on both machines, but for what is each one's own."
@@ -360,7 +349,12 @@ class PostgresDatabase:
 
     def _claim(self) -> Claim:
         with self.connection.begin():
-            return self._read_claim()
+            found = self._read_claim()
+            epoch = found.beat.partition(".")[0]
+            there = postgresql_standbys.is_connected(self.connection, epoch)
+        self._connected = epoch if there else self._connected
+        self._leader_gone = self._connected == epoch and not there
+        return found
 
     def _read_claim(self) -> Claim:
         values = (meta_rows.read(self.connection, key) or "" for key in ("leader", "beat"))

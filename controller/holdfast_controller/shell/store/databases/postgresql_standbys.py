@@ -13,6 +13,9 @@ from holdfast_controller.shell.store.databases.engine import Standby
 
 _NAME, _MOST = "holdfast", 63
 """PostgreSQL cuts a longer name of a connection."""
+_LEADER = "holdfast-leads"
+_LEADERS = """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user
+    AND split_part(application_name, '/', 1) = %s AND split_part(split_part(application_name, '/', 2), ' ', 1) = %s"""
 _STANDBYS = """SELECT application_name FROM pg_stat_activity WHERE datname = current_database()
     AND usename = current_user AND pid <> pg_backend_pid() AND split_part(application_name, '/', 1) = %s ORDER BY 1"""
 
@@ -20,6 +23,16 @@ _STANDBYS = """SELECT application_name FROM pg_stat_activity WHERE datname = cur
 def name_of(sequence: int, differing: str) -> str:
     """Name this machine's connection after how far it has read the log, settings that differ, and the machine."""
     return f"{_NAME}/{sequence}/{differing} {socket.gethostname()}"[:_MOST]
+
+
+def leaders_name(epoch: int) -> str:
+    """Name the connection of the controller that has begun ``epoch``."""
+    return f"{_LEADER}/{epoch} {socket.gethostname()}"[:_MOST]
+
+
+def is_connected(database: sa.Connection, epoch: str) -> bool:
+    """Whether the controller that has begun ``epoch`` has a connection: the server ends that of one that was killed."""
+    return database.exec_driver_sql(_LEADERS, (_LEADER, epoch)).scalar() != 0
 
 
 def standbys(database: sa.Connection) -> list[Standby]:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import json
+from collections.abc import Sequence
 from typing import Any
 
+from psycopg.types.json import Json
 from psycopg.types.string import StrDumperUnknown, TextLoader
+from sqlalchemy.dialects import postgresql
+
+from holdfast_controller.shell.store.records import Record, row_of
+from holdfast_controller.shell.store.schema import events
 
 _NUL, _MARK = "\0", "\ue000"
 """PostgreSQL's text holds no NUL, which an error message or a reason may have: it is stored as the mark and 0."""
@@ -41,3 +49,18 @@ class Loader(TextLoader):
 def storable_value(value: object) -> object:
     """``storable`` where it is text."""
     return storable(value) if isinstance(value, str) else value
+
+
+def as_rows(records: Sequence[Record]) -> Json:
+    """Events as the parameter of ``APPEND``."""
+    names = events.columns.keys()
+    return Json(
+        [dict(zip(names, map(storable_value, row_of(record)), strict=True)) for record in records], _AS_JSON
+    )
+
+
+_NAMES = ", ".join(events.columns.keys())
+_TYPES = ", ".join(f"{c.name} {c.type.compile(postgresql.dialect())}" for c in events.columns)  # type: ignore[no-untyped-call]
+APPEND = f"INSERT INTO events ({_NAMES}) SELECT {_NAMES} FROM json_to_recordset(%s) AS new ({_TYPES})"
+"""Writes events to the end of the log."""
+_AS_JSON = functools.partial(json.dumps, ensure_ascii=False)

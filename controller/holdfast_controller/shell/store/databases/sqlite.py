@@ -69,7 +69,7 @@ class SqliteFile:
         """Always: the lock on the file is exclusive."""
         return True
 
-    def begun(self) -> None:
+    def begun(self, epoch: int) -> None:
         """Count this epoch's commits without events from 0."""
         self._beat = 0
 
