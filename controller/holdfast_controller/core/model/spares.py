@@ -35,7 +35,7 @@ _OF_HOSTS = frozenset(
 
 @dataclass(frozen=True)
 class SpareRule:
-    """So many ``hosts`` are kept: of those with such GPUs, in each domain of the innermost of the levels ``per``."""
+    """How many ``hosts`` are kept: of those with such GPUs, in each domain of the innermost of the levels ``per``."""
 
     name: str
     hosts: int
