@@ -29,7 +29,7 @@ from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.commands import Input, StoodStill, TimePassed
 from holdfast_controller.core.step.step import Decision, Entry, Policies
 from holdfast_controller.shell.store import codec
-from holdfast_controller.shell.store.ended_jobs import named_in
+from holdfast_controller.shell.store.ended_jobs import named_in, read_beside
 from holdfast_controller.shell.store.recent_changes import RecentChanges
 from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.snapshots import changed_entities
@@ -180,8 +180,8 @@ class Driver:
 
     async def bring(self, names: Iterable[str]) -> None:
         """Have these jobs whole in memory, where there are any, so that who needs them next reads no disk."""
-        if missing := self.cluster.jobs.missing(names):
-            self.cluster.jobs.take(await asyncio.wrap_future(self.store.call(self.store.jobs, missing)))
+        if (reading := read_beside(self.store, self.cluster.jobs, names)) is not None:
+            await reading
 
     @property
     def pending(self) -> int:

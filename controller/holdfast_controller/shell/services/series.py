@@ -13,13 +13,14 @@ from holdfast._daemon import log
 from holdfast._series.block import Block, Track, unpack
 from holdfast._series.figures import ASKED_FOR, BY_NAME, Figure, Join
 from holdfast._series.joining import Joining, bands, outliers
-from holdfast.errors import InvalidInput, NotFound, Unavailable, Violation
+from holdfast.errors import InvalidInput, NotFound, StoreError, Unavailable, Violation
 from holdfast.v1 import agent_pb2, job_pb2
 from holdfast_controller.core.model.accounts.throttling import HOSTS_MOST
 from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver, now
+from holdfast_controller.shell.store.ended_jobs import read_beside
 from holdfast_controller.shell.store.series.file import DAY, HOUR, MINUTE, Piece, SeriesFile
 from holdfast_controller.shell.store.series.store import SeriesStore
 
@@ -46,21 +47,33 @@ class SeriesIntake:
         self._driver = driver
         self._store = store
         self._spent = Buckets(BURST_BYTES, BYTES_PER_S, HOSTS_MOST)
+        self._reading: asyncio.Future[list[Job]] | None = None
+        self._read_last = ""
         self.dropped = 0
         """Minutes that agents had to drop because they were not taken for too long."""
 
     def take(self, host: str, report: agent_pb2.SeriesReport) -> bool:
         """Have a report kept, or refuse it for good; False where it can't be taken now."""
-        if self._store.full:
+        if self._store.full or self._is_read(report.job_id):
             return False
         self._spent.charge(host, len(report.block), time.monotonic())
         self.dropped += max(0, report.dropped)
         try:
             piece = self._piece(host, report)
-        except ValueError as error:
+        except (ValueError, StoreError) as error:
             log.warning("series.refused", host=host, job=report.job_id, worker=report.worker, error=str(error))
             return True
         return self._store.put(piece)
+
+    def _is_read(self, job_id: str) -> bool:
+        """Whether the job, which has ended, is only being read, one at a time. The report is handed in again then."""
+        if self._reading is not None and not self._reading.done():
+            return bool(self._driver.cluster.jobs.missing((job_id,)))
+        if self._read_last == job_id:
+            return False  # one that the store lacks, or of which it has something else, is refused
+        self._reading = read_beside(self._driver.store, self._driver.cluster.jobs, (job_id,))
+        self._read_last = job_id if self._reading is not None else ""
+        return self._reading is not None
 
     def owed_s(self, host: str) -> float:
         """Seconds until the host may send more."""

@@ -7,17 +7,23 @@ as long as the disk takes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.jobs import Jobs
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.commands import Input
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.faults import NotAsWritten
 from holdfast_controller.shell.store.records import as_written
 from holdfast_controller.shell.store.schema import snapshots
+
+if TYPE_CHECKING:
+    from holdfast_controller.shell.store.store import Store
 
 READ_AT_ONCE = 500
 """Names in one query: databases have a bound."""
@@ -36,6 +42,24 @@ def read(database: sa.Connection, names: Sequence[str]) -> list[Job]:
                 raise NotAsWritten(f"the snapshot of {row.entity}")
             found.append(codec.load_entity("job", row.payload))
     return found
+
+
+def read_beside(store: Store, jobs: Jobs, names: Iterable[str]) -> asyncio.Future[list[Job]] | None:
+    """Begin to read these jobs beside the event loop, where there are any to read: once that is done, they are whole.
+
+    Its result is for the caller that waits for it; one that doesn't wait looks at ``jobs`` again later.
+    """
+
+    def take(done: asyncio.Future[list[Job]]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            jobs.take(done.result())
+
+    missing = jobs.missing(names)
+    if not missing:
+        return None
+    reading = asyncio.wrap_future(store.call(store.jobs, missing))
+    reading.add_done_callback(take)
+    return reading
 
 
 def named_in(incoming: Input) -> Iterable[str]:
