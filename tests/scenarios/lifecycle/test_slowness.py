@@ -8,6 +8,7 @@ import pytest
 from tests.scenarios.training import Training, training
 from tests.scenarios.world import World
 
+from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.pipeline.rank_times import RankTimes
 from holdfast.hang.thresholds import Action
 from holdfast_controller.core.fold.slowness import slowed_gpu_s
@@ -105,6 +106,18 @@ def test_a_rank_without_a_core_is_named_within_five_minutes_and_the_job_is_fast_
     assert gang.passes(300) == ["a is fast again"]
     assert found(gang) is None
     assert "slower" not in words(gang)
+
+
+def test_a_gang_with_a_rank_that_is_stopped_says_so_and_not_that_it_is_slow(gang: Gang) -> None:
+    gang.passes(GOOD_S)
+    gang.work_s = {1: 0.65}
+    gang.passes(900)
+    features = gang.world.cluster.runtime["a"].features
+    for index, vector in features.items():
+        ranks = [replace(each, motion=Motion.STOPPED) if each.rank == 1 else each for each in vector.ranks]
+        features[index] = replace(vector, ranks=tuple(ranks))
+    assert found(gang) is not None
+    assert words(gang).endswith("; rank 1 is stopped by a signal") and "slower" not in words(gang)
 
 
 def test_a_rank_with_more_work_is_not_named_and_is_said_to_be_waited_for(gang: Gang) -> None:

@@ -10,6 +10,7 @@ import enum
 from dataclasses import dataclass, replace
 
 from holdfast.hang.judge.state import waits_for_person
+from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.thresholds import Action
 from holdfast_controller.core.goodput.pace import pace_in_words
 from holdfast_controller.core.messages.maintenance import span
@@ -214,6 +215,8 @@ def _running(cluster: Cluster, job: Job, now: Now) -> Summary:
         advice, command = "Answer it at its terminal, which yours joins by", f"holdfast job attach {job.id}"
         return Summary(Condition.WORKS, f"{health}{waits}", advice, f"{command} --rank {rank}")
     if job.slowdown is not None:
+        if stopped := _stopped(runtime):
+            return Summary(Condition.WORKS, f"{health}; {stopped}")
         now_ms = recent_ms(runtime.slow, TUNING)
         found = job.slowdown if now_ms is None else replace(job.slowdown, recent_ms=now_ms)
         return _slow(job, found, health, now)
@@ -230,6 +233,20 @@ def _attachable(job: Job, runtime: Runtime) -> int | None:
                 if waits_for_person(rank):
                     return rank.rank
     return None
+
+
+def _stopped(runtime: Runtime) -> str:
+    """Ranks that a signal has stopped, in words: no job is slow that stands still. Empty where there are none."""
+    ranks = [
+        rank.rank
+        for vector in runtime.features.values()
+        for rank in vector.ranks
+        if rank.motion is Motion.STOPPED and not rank.paused_by_us
+    ]
+    if not ranks:
+        return ""
+    more = f" and {len(ranks) - 1} more are" if len(ranks) > 1 else " is"
+    return f"rank {min(ranks)}{more} stopped by a signal"
 
 
 def _pace(job: Job, runtime: Runtime) -> str:
