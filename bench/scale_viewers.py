@@ -143,8 +143,15 @@ async def _turn(site: Site, job_id: str, seconds: float) -> Turn:
             found.relaunches.append(time.monotonic() - began)
             await asyncio.sleep(SUBMIT_EVERY_S)
 
+    async def other() -> None:
+        """A call of another user now and then: who calls alone has no share that is bounded."""
+        async with site.cluster.client(USERS[1]) as client:
+            while time.monotonic() < until:
+                await client.newest_jobs(1)
+                await asyncio.sleep(SUBMIT_EVERY_S)
+
     with site.cpu(found.cpu):
-        await asyncio.gather(submit(), relaunch())
+        await asyncio.gather(submit(), relaunch(), other())
     return found
 
 

@@ -12,7 +12,7 @@ import pytest
 from starlette.responses import Response
 
 from holdfast.errors import TooMany, Unavailable
-from holdfast_controller.shell.calls.slices import ASKED_BY, Metered
+from holdfast_controller.shell.calls.slices import ASKED_BY
 from holdfast_controller.shell.rest import shared_answers
 from holdfast_controller.shell.rest.shared_answers import FRESH_S, LONGEST_S, READERS, SHARE, Shared, SharedAnswers
 
@@ -31,17 +31,12 @@ class Site:
         self.gate.set()
         self.places = 0
         self.worked_for: list[str] = []
-        self.shared = SharedAnswers(lambda: self.position, lambda: self.now, self.sleep, self.metered)
+        self.shared = SharedAnswers(lambda: self.position, lambda: self.now, self.sleep)
 
     async def sleep(self, seconds: float) -> None:
         self.waited.append(seconds)
         self.now += seconds
         await asyncio.sleep(0)
-
-    def metered(self, work: Coroutine[Any, Any, Response]) -> Metered[Response]:
-        found = Metered(work)
-        found.cpu_s = self.takes_s  # beside which what it really takes is nothing
-        return found
 
     def place(self) -> ExitStack:
         self.places += 1

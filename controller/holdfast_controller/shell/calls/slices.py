@@ -90,7 +90,7 @@ class Turns:
         )  # what it takes is known once it is done, and many may begin at once
         if owed_s := self._calls.owed_s(party, now):
             await asyncio.sleep(owed_s)
-        work = Metered(call())
+        work = _Metered(call())
         try:
             return await work
         finally:
@@ -101,7 +101,7 @@ class Turns:
         return Slices(self._one, self._short, ASKED_BY.get())
 
 
-class Metered(Generic[R]):
+class _Metered(Generic[R]):
     """Await it once, for the result of ``work``."""
 
     def __init__(self, work: Coroutine[Any, Any, R]) -> None:

@@ -5,11 +5,11 @@ who ask for the same address, have the same rights at the moment at which they g
 where it was as the rendering began; so none of them reads what was true before the question, or what
 only others may know. What isn't in the log, the time since a host was heard say, is ``FRESH_S`` old at most.
 
-A rendering begins once the last one of the same question is as long ago as ``SHARE`` times what that took of the
-processor's time: however many look, and however fast the log grows, a question takes no more than that part of it. Who
-asks meanwhile waits for it, ``LONGEST_S`` at most, and holds no place among the calls in progress. It is the work of
-its reader, or, where several parties wait for it, of ``READERS``, who have one party's share of the controller's time
-(``slices``).
+A rendering begins once the last one of the same question is as long ago as ``SHARE`` times what that took: however
+many look, and however fast the log grows, a question takes no more than that part of the time, and less of a machine
+that is busy. Who asks meanwhile waits for it, ``LONGEST_S`` at most, and holds no place among the calls in progress.
+It is the work of its reader, or, where several parties wait for it, of ``READERS``, who have one party's share of the
+controller's time (``slices``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdfast_controller.shell.calls.slices import APART_BYTES, ASKED_BY, Metered, apart
+from holdfast_controller.shell.calls.slices import APART_BYTES, ASKED_BY, apart
 
 FRESH_S = 1.0
 SHARE = 40
@@ -86,12 +86,10 @@ class SharedAnswers:
         position: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        metered: Callable[[Coroutine[Any, Any, Response]], Metered[Response]] = Metered,
     ) -> None:
         self._position = position
         self._clock = clock
         self._sleep = sleep
-        self._metered = metered
         self._questions: OrderedDict[Hashable, _Question] = OrderedDict()
         self._bytes = 0
         self._one = asyncio.Lock()
@@ -136,12 +134,11 @@ class SharedAnswers:
             parties, question.parties = question.parties, set()
             ASKED_BY.set(next(iter(parties)) if len(parties) == 1 else READERS)
             known = question.newest = _Rendering(self._position(), self._clock(), work)
-            rendering = self._metered(render())
             self.rendered += 1
             try:
-                found = await _packed(await rendering)
+                found = await _packed(await render())
             finally:
-                known.took_s = rendering.cpu_s
+                known.took_s = self._clock() - known.began
             self._keep(key, question, found.size)
             return found
 
