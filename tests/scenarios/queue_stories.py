@@ -6,6 +6,7 @@ from tests.scenarios.world import World
 
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.accounts.quota import Quota
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Success, Task
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
@@ -25,7 +26,8 @@ def job_of(world: World, name: str) -> Job:
 def why(world: World, name: str) -> str:
     """The words that users see."""
     hosts = schedulable_hosts(world.cluster)
-    queue_view = QueueView(world.cluster, hosts, world.policies.quotas)
+    now = Now(Mono(world.mono), Wall(world.wall))
+    queue_view = QueueView(world.cluster, hosts, world.policies.quotas, at=now)
     return wait_reason(world.cluster, job_of(world, name), hosts, queue_view)
 
 

@@ -121,6 +121,7 @@ def _end(step: Step, host: Host, plan: Maintenance, by: str, why: str) -> None:
     step.timers.clear((HostTimer.MAINTENANCE, host.name))
     step.emit(ev.MaintenanceEnded(host=host.name, at=step.now.wall, by=by, why=why))
     if not plan.begun:
+        step.capacity_freed |= plan.drain
         return
     if why and not plan.stays_cordoned:
         step.emit(

@@ -97,12 +97,6 @@ def closed_to(spares: Mapping[str, str], job: Job) -> Collection[str]:
     return spares.keys() - own if own else spares.keys()
 
 
-def open_to(spares: Mapping[str, str], job: Job, hosts: list[Host]) -> list[Host]:
-    """The part of ``hosts`` that is not closed to a job."""
-    closed = closed_to(spares, job)
-    return [host for host in hosts if host.name not in closed] if closed else hosts
-
-
 def spares_kept(hosts: int) -> str:
     """Why a job doesn't have so many hosts that take work, in words."""
     return f"{hosts} host{' is a spare' if hosts == 1 else 's are spares'}, kept for jobs that lose one"

@@ -21,9 +21,9 @@ from holdfast_controller.core.model.hosts.host import Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.model.spares import open_to
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.guarantees import has_claim
+from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.place import may_be_placed
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption
@@ -60,7 +60,7 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
     if unmet:
         return DryRun(account, wait_reason=wait_for_ends(cluster, unmet))
     job = _job_of(asked, cluster, now)
-    hosts = open_to(cluster.spares, job, schedulable_hosts(cluster))
+    hosts = OpenHosts(cluster, schedulable_hosts(cluster), now).of(job)
     before = [cluster.jobs.whole[name] for name in islice(in_turn(cluster), ahead_of(cluster, job))]
     reservations, waiting, quotas = Reservations(), Waiting(), policies.quotas
     reserved: set[str] = set()

@@ -36,7 +36,9 @@ def on_expired(step: Step, job: Job, hosts: list[Host]) -> None:
     """End a job that has waited in the queue for as long as its spec allows."""
     if job.state is not JobState.QUEUED or job.outcome is not None or job.over_quota:
         return
-    reason = wait_reason(step.cluster, job, hosts, QueueView(step.cluster, hosts, step.policies.quotas))
+    reason = wait_reason(
+        step.cluster, job, hosts, QueueView(step.cluster, hosts, step.policies.quotas, at=step.now)
+    )
     waited = f"The job waited {span(job.gang.max_wait_s)} for hosts, as long as it may"
     end(step, job, JobState.EXPIRED, JobError(DEADLINE_EXCEEDED, f"{waited}: {reason}."))
     step.capacity_freed = True
@@ -47,7 +49,7 @@ def on_no_room(step: Step, job: Job, hosts: list[Host]) -> None:
     if (JobTimer.RETRY, job.id) in step.timers.due:
         return  # After a start of the controller hosts get time to connect.
     number = job.placement_attempts + 1
-    queue_view = QueueView(step.cluster, hosts, step.policies.quotas)
+    queue_view = QueueView(step.cluster, hosts, step.policies.quotas, at=step.now)
     reason = queue_view.lack_of_room(job) or "what is free is left to jobs ahead of it"
     if number < PLACEMENT_TRIES:
         wait_s = TRY_AGAIN_S * 2.0 ** (number - 1)

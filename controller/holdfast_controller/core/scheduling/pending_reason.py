@@ -17,8 +17,8 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import Recover
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.model.shares import ShareState
-from holdfast_controller.core.model.spares import open_to, spares_kept
 from holdfast_controller.core.scheduling.guarantees import claims
+from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 from holdfast_controller.core.scheduling.projection import Start, forecast
 from holdfast_controller.core.scheduling.shares import project_shares
@@ -54,10 +54,12 @@ class QueueView:
         now: Now | None = None,
         loan_s: float = 3600.0,
         backfill: Backfill = Backfill.STRICT,
+        at: Now | None = None,
     ) -> None:
         self.cluster, self.schedulable_hosts, self.quotas = cluster, schedulable_hosts, quotas
         self.now, self.loan_s, self.backfill = now, loan_s, backfill
         """Without a time no start is projected."""
+        self.open_hosts = OpenHosts(cluster, schedulable_hosts, now or at)
         self.holders: dict[str, tuple[str, ...]] = {}
         """By shape, or by GPU models: the jobs that hold what such a job lacks, as far as it was asked."""
         self._reasons: dict[str, Pending] = {}
@@ -68,7 +70,7 @@ class QueueView:
         """The projected starts of the first jobs that wait for free capacity."""
         if self.now is None:
             return {}
-        hosts = [host for host in self.schedulable_hosts if host.name not in self.cluster.spares]
+        hosts = [host for host in self.open_hosts.no_spares if host.name not in self.open_hosts.drains]
         return forecast(self.cluster, self._waiting(), hosts, self.now, self.loan_s)
 
     def start_in_words(self, job: Job) -> str:
@@ -175,12 +177,10 @@ class QueueView:
         """The resources that hosts lack for a job, even with no other job ahead of it; empty when none."""
         if not self.cluster.hosts:
             return "no host has joined yet"
-        hosts, free = open_to(self.cluster.spares, job, self.schedulable_hosts), self.cluster.free_capacity
-        found = plan_job(job, hosts, free.without)
+        found = plan_job(job, self.open_hosts.of(job), self.cluster.free_capacity.without)
         if not isinstance(found, Wait):
             return ""
-        spared = len(self.schedulable_hosts) - len(hosts)
-        return found.reason + (f"; {spares_kept(spared)}" if spared else "") + self._out_of_service(job)
+        return found.reason + self.open_hosts.why_closed(job) + self._out_of_service(job)
 
     def _out_of_service(self, job: Job) -> str:
         """The faulty GPUs that keep capacity from a job that waits for some; empty where there are none."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast_controller.core.model.clock import Now, Wall
-from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hosts.host import Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
+from holdfast_controller.core.scheduling.open_hosts import OpenHosts, ends_at
 from holdfast_controller.core.scheduling.placement import Plan, may_have
 from holdfast_controller.core.scheduling.preempt import LATE_S, overdue_at
 from holdfast_controller.core.scheduling.projection import Outlook, Start, ends_of
@@ -24,11 +24,6 @@ MOST_LOOKED_AT = 30_000
 """Hosts that one pass looks at for projected starts, each once for a plan; then what waits is kept whole."""
 MOST_STARTS = 8
 """Starts that are kept in one pass; what jobs further back could use is kept for them whole."""
-
-
-def ends_at(cluster: Cluster, job: Job, now: Now) -> Wall:
-    """The expected end of a waiting job that starts now."""
-    return now.wall_in(max(cluster.run_times.estimate(job, job.ran_s).seconds - job.ran_s, 0.0))
 
 
 @dataclass
@@ -46,7 +41,7 @@ class ProjectedStarts:
     """Found when they are first asked for, since most passes find no free host for anyone behind."""
 
     step: Step
-    all_hosts: list[Host]
+    open_hosts: OpenHosts
     whole: Reservations = field(default_factory=Reservations)
     """What is kept for jobs without a projected start."""
     _outlooks: list[Outlook] = field(default_factory=list)
@@ -59,6 +54,11 @@ class ProjectedStarts:
     """What those could use that have a projected start, or ``whole`` hosts."""
     _covered: set[str] = field(default_factory=set)
     """Shapes of jobs that could use nothing else."""
+
+    @property
+    def all_hosts(self) -> list[Host]:
+        """The hosts that a waiting job may be projected on."""
+        return self.open_hosts.no_spares
 
     def waits(self, job: Job) -> None:
         """A job was served, and waits for hosts."""
@@ -110,7 +110,7 @@ class ProjectedStarts:
     def _outlook(self, job: Job) -> Outlook:
         cluster, now = self.step.cluster, self.step.now
         ends = ends_of(cluster, now, self.step.policies.loan_s, job)
-        outlook = Outlook(cluster.free_capacity, may_have(job.gang, self.all_hosts), ends)
+        outlook = Outlook(cluster.free_capacity, may_have(job.gang, self.open_hosts.of(job, self.all_hosts)), ends)
         for other, start in self._imminent:
             outlook.book(other.gang, start.places, ends_at(cluster, other, now))
         self._outlooks.append(outlook)

@@ -30,13 +30,13 @@ from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.queue import Turn
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.model.spares import closed_to, open_to
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.expiry import note_wait, on_no_room
+from holdfast_controller.core.scheduling.open_hosts import OpenHosts, ends_at
 from holdfast_controller.core.scheduling.place import is_alone, may_be_placed, place
 from holdfast_controller.core.scheduling.placement import Plan, Wait, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption, may_claim
-from holdfast_controller.core.scheduling.projected_starts import ProjectedStarts, ends_at
+from holdfast_controller.core.scheduling.projected_starts import ProjectedStarts
 from holdfast_controller.core.scheduling.reclaim import Booked, serve_claims
 from holdfast_controller.core.scheduling.replacements import choose_spares, serve_replacements
 from holdfast_controller.core.scheduling.turns import in_turn
@@ -60,7 +60,7 @@ def place_queue(step: Step) -> None:
         return
     booked = serve_replacements(step, look.hosts, look.preemption)
     if step.cluster.shares.guarantees:
-        serve_claims(step, look.hosts, look.preemption, booked)
+        serve_claims(step, look.open_hosts, look.preemption, booked)
     if booked.jobs:
         look.leave_to(booked)
     jobs, lines, passed = step.cluster.jobs.whole, step.cluster.queue.lines, look.passed
@@ -81,19 +81,16 @@ class _Look:
     def __init__(self, step: Step) -> None:
         self.step, self.free = step, step.cluster.free_capacity
         self.reservations, self.booked = Reservations(), Booked()
-        self.unplaceable: set[str] = set()
-        """Shapes of jobs that fit nowhere."""
-        self.reserved: set[str] = set()
+        self.unplaceable, self.reserved = set[str](), set[str]()
+        """Shapes of jobs that fit nowhere, and of those for which something is kept."""
         self.waiting = Waiting()
         self.left: LeftCapacity | None = None
         self.narrower = False
         """Less is free by now than ``left`` says."""
         self.first = ""
         """The first job that waits for hosts."""
-        self.closed: set[str] = set()
-        """Hosts on which room is being made for a waiting job."""
-        self.unlendable: set[str] = set()
-        """Kinds of jobs for which not even loans are enough."""
+        self.closed, self.unlendable = set[str](), set[str]()
+        """Hosts on which room is being made for a waiting job; kinds of jobs for which not even loans are enough."""
         self.no_room: dict[str, Turn] = {}
         """By shape of SPOT jobs for which no loans can be taken back: from which turn on: one behind may be older."""
         self.lendable: LeftCapacity | None = None
@@ -121,14 +118,15 @@ class _Look:
     @cached_property
     def kept(self) -> ProjectedStarts:
         """The projected starts of jobs that wait, which those behind them don't delay."""
-        return ProjectedStarts(self.step, [h for h in self.hosts if h.name not in self.step.cluster.spares])
+        return ProjectedStarts(self.step, self.open_hosts)
 
-    def _open_to(self, job: Job, hosts: list[Host] | None = None) -> list[Host]:
-        return open_to(self.step.cluster.spares, job, self.hosts if hosts is None else hosts)
+    @cached_property
+    def open_hosts(self) -> OpenHosts:
+        return OpenHosts(self.step.cluster, self.hosts, self.step.now)
 
     @cached_property
     def hosts(self) -> list[Host]:
-        """The schedulable hosts at the beginning of the pass."""
+        """The schedulable hosts at the beginning of the pass; ``open_hosts`` knows which of them each job may have."""
         return schedulable_hosts(self.step.cluster)
 
     def passes_over(self, job: Job) -> bool:
@@ -226,7 +224,7 @@ class _Look:
             return alone
         if job.id in self.step.cluster.holdings.gpus_by_job:
             self.in_vain += 1
-            return plan_job(job, self._open_to(job), self._capacity_of)
+            return plan_job(job, self.open_hosts.of(job), self._capacity_of)
         if self.left is None or (self.narrower and self.left.may_hold(job.gang)):
             self.left = LeftCapacity([self._capacity_of(host) for host in self.hosts])
             self.narrower = False
@@ -234,13 +232,13 @@ class _Look:
             return _NO_CAPACITY
         self.in_vain += 1
         capacities, pools = self.left.capacities, job.gang.pools
-        fitting = [host for host in self._open_to(job) if any(map(capacities[host.name].fits, pools))]
+        fitting = [host for host in self.open_hosts.of(job) if any(map(capacities[host.name].fits, pools))]
         return plan_job(job, fitting, self._capacity_of)
 
     def _first_free(self, job: Job, closed: set[str]) -> Plan | None:
         """The placement of a job that ``is_alone``; None where it doesn't fit."""
         cluster, pool = self.step.cluster, job.gang.pools[0]
-        closed = closed.union(closed_to(cluster.spares, job))
+        closed = closed.union(self.open_hosts.closed_to(job))
         may_take = lambda host: host.name not in closed and takes_work(cluster, host)  # noqa: E731
         found = cluster.free_capacity.first(pool, cluster.hosts, may_take)
         return Plan((found.copy().take(pool),)) if found is not None else None
@@ -251,6 +249,8 @@ class _Look:
 
     def _reserve(self, job: Job) -> None:
         self._make_room(job)
+        if not self.first and self.by_time and not job.places and (drain := self.open_hosts.last_drain(job)):
+            self.too_long[job.gang.shape] = drain
         self.first = self.first or job.id
         if self.by_time:
             self.kept.waits(job)
@@ -281,7 +281,7 @@ class _Look:
                 return True
             late = delayed
             self.backfills_in_vain += 1
-        late = max(late, self._await_room(job, until))
+        late = max(late, self._await_room(job, until), self.open_hosts.last_drain(job))
         if not job.places:
             self.too_long[shape] = late
         return False
@@ -294,7 +294,7 @@ class _Look:
         if not self.preemption.leaving:
             return NEVER
         self.closed |= self.kept.project()
-        hosts = [host for host in self._open_to(job, self._backfillable(job)) if host.name not in self.closed]
+        hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in self.closed]
         coming = self.preemption.coming(job, hosts, self.kept.whole.limit)
         late = NEVER if coming is None else self.kept.delayed_by(job, coming, until)
         if coming is None or late is not None:
@@ -311,7 +311,7 @@ class _Look:
             return None
         self.closed |= self.kept.project()
         closed = self.closed | (self.kept.hosts if beside else set())
-        hosts = [host for host in self._open_to(job, self._backfillable(job)) if host.name not in closed]
+        hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in closed]
         found = plan_job(job, hosts, lambda host, own: self.kept.whole.limit(self.free.without(host, own), host))
         return found if isinstance(found, Plan) else None
 
@@ -350,7 +350,7 @@ class _Look:
             self.lendable = LeftCapacity([self.free.capacity_of(host) for host in self.hosts])
         if job.id not in self.step.cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
             return _NO_CAPACITY
-        hosts = [host for host in self._open_to(job) if host.name not in self.closed]
+        hosts = [host for host in self.open_hosts.of(job) if host.name not in self.closed]
         planned = plan_job(job, hosts, self.free.without)
         self.loans_in_vain += isinstance(planned, Wait)
         return planned
@@ -368,7 +368,7 @@ class _Look:
             room = self.preemption.find_room(job, hosts)
         else:
             # What those of its shape ahead of it could use is closed to it.
-            own = [] if job.gang.shape in self.reserved else self._open_to(job, self._left_to(job))
+            own = [] if job.gang.shape in self.reserved else self.open_hosts.of(job, self._left_to(job))
             hosts = [host for host in own if host.name not in self.booked.places]
             room = self.preemption.find_room(job, hosts, self.reservations.limit) if hosts else None
         if room is None:

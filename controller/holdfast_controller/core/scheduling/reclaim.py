@@ -18,9 +18,9 @@ from holdfast_controller.core.model.gang import Pool, Strategy
 from holdfast_controller.core.model.hosts.capacity import HostCapacity
 from holdfast_controller.core.model.hosts.host import Host, Place
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.spares import open_to
 from holdfast_controller.core.scheduling.expiry import note_wait
 from holdfast_controller.core.scheduling.guarantees import borrowers, claims
+from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.place import place
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import Limit, Preemption, Room, fewest, may_be_stopped, may_claim
@@ -70,7 +70,7 @@ class Claimed:
     plan: Plan
 
 
-def serve_claims(step: Step, hosts: list[Host], preemption: Preemption, booked: Booked) -> None:
+def serve_claims(step: Step, hosts: OpenHosts, preemption: Preemption, booked: Booked) -> None:
     """Place the jobs that have a claim, or have others give way to them; what they wait for is ``booked`` too."""
     look = _Look(step, hosts, preemption, booked)
     for job in claims(step.cluster, step.policies.quotas, step.now.wall):
@@ -81,7 +81,7 @@ def serve_claims(step: Step, hosts: list[Host], preemption: Preemption, booked: 
 @dataclass
 class _Look:
     step: Step
-    hosts: list[Host]
+    hosts: OpenHosts
     preemption: Preemption
     booked: Booked
     unplaceable: set[str] = field(default_factory=set)
@@ -96,7 +96,7 @@ class _Look:
         if job.gang.shape in self.unplaceable and not job.places:
             return
         free, limit = self.step.cluster.free_capacity, self.booked.limit
-        hosts = open_to(self.step.cluster.spares, job, self.hosts)
+        hosts = self.hosts.of(job)
         found = plan_job(job, hosts, lambda host, own: limit(free.without(host, own), host))
         if isinstance(found, Plan):
             places = (*job.places, *found.places)

@@ -13,7 +13,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Basis
-from holdfast_controller.core.scheduling.projected_starts import ends_at
+from holdfast_controller.core.scheduling.open_hosts import ends_at
 from holdfast_controller.core.scheduling.projection import Start
 
 TYPING_S = 60.0

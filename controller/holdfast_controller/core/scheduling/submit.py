@@ -21,8 +21,8 @@ from holdfast_controller.core.model.spares import spares_kept, spares_of
 from holdfast_controller.core.scheduling.expiry import note_wait
 from holdfast_controller.core.scheduling.guarantees import claims
 from holdfast_controller.core.scheduling.never_fits import never_fits
+from holdfast_controller.core.scheduling.open_hosts import ends_at
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
-from holdfast_controller.core.scheduling.projected_starts import ends_at
 from holdfast_controller.core.scheduling.queue_pass import place_queue
 from holdfast_controller.core.scheduling.turns import ahead_of
 from holdfast_controller.core.step.actions import Refuse, Reply
@@ -72,7 +72,7 @@ def seek_hosts(step: Step, *submitted: list[Job]) -> None:
     told = [job for job in firsts if job is not None and not job.placement_attempts and not job.over_quota]
     if told:
         hosts = schedulable_hosts(cluster)
-        queue_view = QueueView(cluster, hosts, step.policies.quotas)
+        queue_view = QueueView(cluster, hosts, step.policies.quotas, at=step.now)
         for job in told:
             note_wait(step, job, queue_view.quota_lack(job), wait_reason(cluster, job, hosts, queue_view))
 
@@ -132,7 +132,7 @@ def may_start_at_once(cluster: Cluster, policies: Policies, job: Job, now: Now) 
     no_room = shape in cluster.unplaceable
     if policies.lends_to(job.gang):
         no_room = no_room and job.gang.kind in cluster.unlendable
-    elif no_room and shape in cluster.too_long:
+    if no_room and shape in cluster.too_long and job.gang.strategy is not Strategy.SPOT:
         no_room = ends_at(cluster, job, now) > cluster.too_long[shape]
     return not (is_last and job.gang.waits and no_room)
 

@@ -150,7 +150,7 @@ class Dispatcher:
         if notice is None or not sinks:
             return []
         cluster, quotas = self._driver.cluster, self._driver.reactor.policies.quotas
-        queue = QueueView(cluster, schedulable_hosts(cluster), quotas)
+        queue = QueueView(cluster, schedulable_hosts(cluster), quotas, at=now())
         body = body_of(record, notice, job, self._name, summary_of(cluster, job, queue, now()))
         return [OutboxEntry(record.sequence, sink, job.id, notice.name, body) for sink in sinks]
 
