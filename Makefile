@@ -75,7 +75,7 @@ test-slow: compiled
 crash: compiled
 	CRASH="$(CRASH)" $(PY) -m pytest -m crash tests/faults/test_crashes.py -s -q
 
-# Two controllers on PostgreSQL, and so many faults one after the other: make takeovers TAKEOVERS=100 SEED=0; some 15 s each.
+# Two controllers on PostgreSQL, and so many faults one after the other: make takeovers TAKEOVERS=100 SEED=0; ONLY="leader killed".
 TAKEOVERS ?= 20
 SEED ?= 0
 takeovers: compiled

@@ -107,5 +107,6 @@ def test_users_and_gangs_notice_nothing_of_a_short_story(tmp_path: Path) -> None
 def test_users_and_gangs_notice_nothing_of_a_long_story(tmp_path: Path) -> None:
     seed = int(os.environ.get("SEED", "0"))
     only = os.environ.get("ONLY", "")
-    kinds = chosen(seed, int(os.environ.get("TAKEOVERS", "20"))) if not only else [only] * 3
+    count = int(os.environ.get("TAKEOVERS", "20"))
+    kinds = chosen(seed, count) if not only else [only] * count
     story(tmp_path / "c", kinds, seed)

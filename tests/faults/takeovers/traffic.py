@@ -21,15 +21,15 @@ from typing import Any
 from holdfast import settings
 from holdfast._sdk.reconnect import is_away
 from holdfast.bundles.packing import pack
-from holdfast.client import TERMINAL, Client
+from holdfast.client import Client
 from holdfast.errors import HoldfastError
 from holdfast.v1 import job_pb2, spec_pb2
 
 EACH_S = 0.5
 """Between two calls of one user."""
 KEEP = spec_pb2.DISCONNECT_POLICY_KEEP
-NEVER_BEGUN = job_pb2.EXIT_REASON_NOT_STARTED
-"""Of a launch that was ordered of an agent that died, and was made again."""
+NOT_KNOWN = (job_pb2.EXIT_REASON_NOT_STARTED, job_pb2.EXIT_REASON_LOST_SHIM_DIED)
+"""Of a launch that was ordered of an agent that died, and was made again. What ran twice is found all the same."""
 # Writes down that it lives, and as which generation, until it is told to end.
 GANG = """
 import os, sys, time
@@ -170,9 +170,10 @@ class Users:
             async for _ in self._client.watch_job(job):
                 pass
             found = await self._client.get_job(job)
-            told = [each for worker in found.workers for each in worker.exits if each.reason != NEVER_BEGUN]
+            told = [each for worker in found.workers for each in worker.exits if each.reason not in NOT_KNOWN]
             exits = [(e.generation, e.rank, e.exit_code if e.HasField("exit_code") else None) for e in told]
-            self.note("end", name=name, job=job, state=found.state, ended=found.state in TERMINAL, exits=exits)
+            why = [job_pb2.ExitReason.Name(each.reason) for each in told]
+            self.note("end", name=name, job=job, state=found.state, exits=exits, why=why)
         listed = [(job.display_name, job.id) async for job in self._client.list_jobs()]
         self.note("all", jobs=listed)
 
