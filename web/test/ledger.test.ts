@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { groupOf, losses, summary, sums } from "../src/core/ledger.ts";
+import { groupOf, groupWords, losses, summary, sums } from "../src/core/ledger.ts";
 import type { Goodput, GoodputLine } from "../src/core/types.ts";
 
 const line = (category: string, cause: string, ms: number): GoodputLine => ({ category, cause, payer: "job", ms });
@@ -36,4 +36,10 @@ test("sums by name keep ranks apart, and unknown work makes no goodput", () => {
     summary(rows, "project").map(({ name, ranks, totalMs, goodput }) => [name, ranks, totalMs, goodput]),
     [["b", false, 50, 1], ["a", false, 40, 0.75], ["a", true, 99, null]],
   );
+});
+
+test("work is called not saved only where saves are known", () => {
+  const named = ["A", "B", "C", "D", undefined].map((level) => groupWords("not saved yet", level));
+  assert.deepEqual(named, ["not saved yet", "trained, no save known", "trained, no save known", "not saved yet", "not saved yet"]);
+  assert.equal(groupWords("trained", "B"), "trained");
 });

@@ -18,6 +18,11 @@ export function groupClass(group: Group): string {
   return `g-${group.replace(/[ ,]+/g, "-")}`;
 }
 
+/** What a group is called in a bar; where saves aren't known, what is not saved yet isn't, either. */
+export function groupWords(group: Group, level?: string): string {
+  return group === "not saved yet" && (level === "B" || level === "C") ? "trained, no save known" : group;
+}
+
 export const LEVELS: Record<string, string> = {
   A: "steps and saves are known",
   B: "steps are known, saves are not: what the next start resumed from counts as saved",

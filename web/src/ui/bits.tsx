@@ -2,7 +2,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ApiError } from "../core/api.ts";
-import { groupClass, sums } from "../core/ledger.ts";
+import { groupClass, groupWords, sums } from "../core/ledger.ts";
 import type { Goodput } from "../core/types.ts";
 import { age, clock, epoch, look, moment, oneLine, percent, stateName } from "../core/words.ts";
 
@@ -103,10 +103,10 @@ export function Command({ line }: { line: string }): JSX.Element {
 }
 
 /** The goodput bar with its legend: groups of the ledger, hatched where work is not saved yet. */
-export function GoodputBar({ of, legend = true }: { of: Pick<Goodput, "lines" | "goodput">; legend?: boolean }): JSX.Element {
+export function GoodputBar({ of, legend = true }: { of: Pick<Goodput, "lines"> & Partial<Pick<Goodput, "level">>; legend?: boolean }): JSX.Element {
   const groups = sums(of.lines).filter(([, ms]) => ms > 0);
   const total = groups.reduce((sum, [, ms]) => sum + ms, 0) || 1;
-  const words = groups.map(([name, ms]) => `${name} ${percent(ms / total)}`);
+  const words = groups.map(([name, ms]) => `${groupWords(name, of.level)} ${percent(ms / total)}`);
   let at = 0;
   return (
     <div class="goodput">
