@@ -34,7 +34,7 @@ IMPORTS = {
 READS_ARCHIVES = (
     ("client/holdfast/bundles/archive.py", "tarfile"),
     ("controller/holdfast_controller/shell/backup/backup.py", "tarfile"),
-    ("controller/holdfast_controller/shell/backup/restore.py", "tarfile"),
+    ("controller/holdfast_controller/shell/backup/unpacking.py", "tarfile"),
     ("agent/holdfast_agent/shell/evidence/flight_dump.py", "pickle"),
 )
 """Its headers, and its content read by ourselves: none of them lets it unpack anything. The pickle's reader looks no

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,25 +114,30 @@ def test_saves_are_marks_of_the_timeline(visitor: Visitor, site: DevCluster, tmp
 
 @on_a_desktop
 def test_an_array_is_one_row_that_opens_to_its_elements(visitor: Visitor, site: DevCluster) -> None:
-    array = site.detach("--name", "sweep", "--array", "1-4%2", "--", "sleep", "600")
-    until(
-        lambda: json.loads(site.holdfast("job", "show", f"{array}-1", "-o", "json").stdout)["array"]["running"] == 2
-    )
-    visitor.visit("/jobs?q=sweep", ".joblist .row:not(.head)")
-    rows = visitor.page.locator(".joblist .row:not(.head)")
-    assert rows.count() == 1
-    line = next(line for line in site.holdfast("ps").stdout.splitlines() if "Array of" in line)
-    word = rows.locator(".word").inner_text()
-    assert word == "Array of 4 jobs, 2 at once: 2 running, 2 waiting, 0 done, 0 failed" and word[:40] in line
-    visitor.look("jobs-array")
-    rows.locator(".names a").click()
-    visitor.page.wait_for_url(f"**/jobs?array={array}")
-    visitor.page.get_by_role("status").filter(has_text="4 jobs").wait_for()
-    assert visitor.page.locator(f".joblist a[href='/jobs/{array}-3']").count() == 1
-    visitor.look("jobs-of-an-array")
-    visitor.visit(f"/jobs/{array}-1", ".about")
-    assert "element 1 of an array of 4 jobs, 2 at once" in visitor.page.locator(".about").inner_text()
-    site.holdfast("cancel", array)
+    name = f"sweep-{secrets.token_hex(4)}"  # of its own: another try of this test must not find this one's
+    array = site.detach("--name", name, "--array", "1-4%2", "--", "sleep", "600")
+    try:
+        until(
+            lambda: (
+                json.loads(site.holdfast("job", "show", f"{array}-1", "-o", "json").stdout)["array"]["running"] == 2
+            )
+        )
+        visitor.visit(f"/jobs?q={name}", ".joblist .row:not(.head)")
+        rows = visitor.page.locator(".joblist .row:not(.head)")
+        assert rows.count() == 1
+        line = next(line for line in site.holdfast("ps").stdout.splitlines() if "Array of" in line)
+        word = rows.locator(".word").inner_text()
+        assert word == "Array of 4 jobs, 2 at once: 2 running, 2 waiting, 0 done, 0 failed" and word[:40] in line
+        visitor.look("jobs-array")
+        rows.locator(".names a").click()
+        visitor.page.wait_for_url(f"**/jobs?array={array}")
+        visitor.page.get_by_role("status").filter(has_text="4 jobs").wait_for()
+        assert visitor.page.locator(f".joblist a[href='/jobs/{array}-3']").count() == 1
+        visitor.look("jobs-of-an-array")
+        visitor.visit(f"/jobs/{array}-1", ".about")
+        assert "element 1 of an array of 4 jobs, 2 at once" in visitor.page.locator(".about").inner_text()
+    finally:
+        site.holdfast("cancel", array)
 
 
 def runs(site: DevCluster, job: str) -> None:
@@ -187,27 +193,30 @@ def test_a_silent_host_says_what_comes_and_when(visitor: Visitor, site: DevClust
         return json.loads(site.holdfast("host", "show", "host-1", "-o", "json").stdout)
 
     made = site.detach("--replicas", "2", "--gpus", "2", "--", "sleep", "600")
-    runs(site, made)
-    site.kill_agent("host-1")
-    until(lambda: state()["state"] == "SUSPECT", 90, "for the silence")
-    visitor.visit("/hosts/host-1", ".silent")
-    phone = Visitor(browser, site, "phone", "dark")
-    phone.visit("/hosts/host-1", ".silent")
-    told = state()
-    assert told["lostAt"] is not None
-    due = visitor.page.evaluate("at => new Date(at).toTimeString().slice(0, 8)", told["lostAt"])
-    comes = visitor.page.locator(".moments .comes")
-    assert due in comes.first.inner_text() and "it is taken as lost, in " in comes.first.inner_text()
-    assert "holdfast host fence host-1" in visitor.page.locator(".silent").inner_text()
-    here = visitor.page.get_by_role("group", name="Jobs on this host")
-    here.locator("tr", has_text="running").get_by_text("host-1").wait_for()  # the job's own words about it
-    for each in (visitor, phone):
-        each.look("host-silent")
-    phone.context.close()
-    until(lambda: state()["state"] == "LOST", 120, "for the lease's end")
-    visitor.page.locator(".moments").get_by_text("it was taken as lost").wait_for()
-    assert state()["lostAt"] is None
-    visitor.look("host-lost")
-    site.restart()
-    visitor.page.locator(".silent").wait_for(state="detached")
-    site.holdfast("cancel", made)
+    try:
+        runs(site, made)
+        site.kill_agent("host-1")
+        until(lambda: state()["state"] == "SUSPECT", 90, "for the silence")
+        visitor.visit("/hosts/host-1", ".silent")
+        phone = Visitor(browser, site, "phone", "dark")
+        phone.visit("/hosts/host-1", ".silent")
+        told = state()
+        assert told["lostAt"] is not None
+        due = visitor.page.evaluate("at => new Date(at).toTimeString().slice(0, 8)", told["lostAt"])
+        comes = visitor.page.locator(".moments .comes")
+        assert due in comes.first.inner_text() and "it is taken as lost, in " in comes.first.inner_text()
+        assert "holdfast host fence host-1" in visitor.page.locator(".silent").inner_text()
+        here = visitor.page.get_by_role("group", name="Jobs on this host")
+        here.locator("tr", has_text="running").get_by_text("host-1").wait_for()  # the job's own words about it
+        for each in (visitor, phone):
+            each.look("host-silent")
+        phone.context.close()
+        until(lambda: state()["state"] == "LOST", 120, "for the lease's end")
+        visitor.page.locator(".moments").get_by_text("it was taken as lost").wait_for()
+        assert state()["lostAt"] is None
+        visitor.look("host-lost")
+        site.restart()
+        visitor.page.locator(".silent").wait_for(state="detached")
+    finally:
+        site.restart()
+        site.holdfast("cancel", made)

@@ -127,7 +127,7 @@ class SharedPlace:
             yield
         except (BaseError, OSError) as error:
             if not self._failed:
-                log.warning("bundles.shared_unreachable", place=self._url, error=_line(error))
+                log.warning("bundles.shared_unreachable", shared=self._url, error=_line(error))
             self._failed = True
             raise Unavailable(
                 f"{self._url}, where packaged code is kept, can't be used: {_line(error)}.",

@@ -6,7 +6,7 @@ A controller without either loads none of the packages that they need.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING
 
 from holdfast._security.server_tls import server_context
@@ -50,11 +50,11 @@ async def listen_web(
     signed_in: SignedIn,
     browsers: WebService,
     confirmed: Confirmed,
-    position: Callable[[], int],
+    position: Callable[[], Hashable],
 ) -> Listener | None:
     """Serve the page, and ``services`` to browsers that are signed in; None unless ``web.listen`` is set.
 
-    ``position`` gets that of the log. Raises ``ConfigError``.
+    ``position`` gets what changes whenever an answer may. Raises ``ConfigError``.
     """
 
     @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -151,9 +151,12 @@ async def serve(
         for name in ("", *grpc_server.SERVICES):
             await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
         http = await http_listeners.listen(config, services, guard, driver.confirmed)
-        web = await http_listeners.listen_web(
-            config, services, guard, signed_in, browsers, driver.confirmed, lambda: driver.cluster.sequence
-        )
+
+        def state() -> Hashable:
+            """The state that answers come from: the log, and settings, which a reload changes without an event."""
+            return driver.cluster.sequence, id(settings.config)
+
+        web = await http_listeners.listen_web(config, services, guard, signed_in, browsers, driver.confirmed, state)
         listeners = [each for each in (http, web) if each is not None]
         for listener, tell in ((http, on_http), (web, on_web)):
             if listener is not None and tell is not None:

@@ -41,7 +41,7 @@ PACKED_BYTES = 1_024
 
 @dataclass(eq=False)
 class _Rendering:
-    position: int
+    position: Hashable
     began: float
     work: asyncio.Task[Shared]
     took_s: float = 0.0
@@ -79,11 +79,11 @@ class _Question:
 
 
 class SharedAnswers:
-    """The newest answer to each question; ``position`` gets that of the log."""
+    """The newest answer to each question; ``position`` gets that of the log, and of what else they come from."""
 
     def __init__(
         self,
-        position: Callable[[], int],
+        position: Callable[[], Hashable],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
