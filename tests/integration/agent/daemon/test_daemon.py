@@ -135,8 +135,9 @@ async def test_malformed_assignment_is_passed_over(agent: Agent, controller: Con
         broken.worker = worker
         await controller.assign(broken)
         controller.assigned.clear()
-    await controller.assign(assignment("PREPARE", SLEEP, job="job-2"))
-    await controller.state("PREPARED")
+    await controller.assign(assignment("PREPARE", SLEEP, job="job-2", worker="workerpool0-1"))
+    for worker in ("workerpool0-0", "workerpool0-1"):
+        await controller.state("PREPARED", worker=worker)
     assert sorted(path.name for path in agent.workers.iterdir()) == ["job-1", "job-2"]
 
 
