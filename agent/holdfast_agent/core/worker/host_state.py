@@ -43,6 +43,8 @@ class HostState:
     """Deleted jobs whose workers are still here: their output goes with the last of them."""
     connected: bool = False
     """Whether a controller has welcomed us and is not gone since."""
+    said_alive: list[WorkerId] = field(default_factory=list)
+    """Workers that the newest hello has not reported as empty."""
     sequence: int = 0
     """Of the exit that was sent last in this session."""
     sent: dict[int, ExitId] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast._session.reports import ReportedState
 from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.actions import Action
@@ -15,8 +16,9 @@ def on_dialled(host: HostState) -> list[Action]:
 
     Of those the controller would otherwise believe that their ranks ran and were lost.
     """
-    reports = (worker.report() for worker in host.workers.values() if worker.generation or worker.attempts)
-    return [act.SendHello(host.epoch, tuple(reports))]
+    reports = tuple(worker.report() for worker in host.workers.values() if worker.generation or worker.attempts)
+    host.said_alive = [report.key for report in reports if report.state is not ReportedState.EMPTY]
+    return [act.SendHello(host.epoch, reports)]
 
 
 def on_welcomed(host: HostState, event: ev.Welcomed) -> list[Action]:
@@ -31,6 +33,11 @@ def on_welcomed(host: HostState, event: ev.Welcomed) -> list[Action]:
         host.keep_again()
     for exit_id, unacked in host.outbox.items():
         actions.append(host.send_exit(exit_id, unacked))
+    # A worker that this controller has never heard of is assigned nothing, which would have it reported.
+    emptied = (host.workers[key] for key in host.said_alive if key in host.workers)
+    for worker in emptied:
+        if worker.report().state is ReportedState.EMPTY:
+            actions += host.report(worker)
     return actions
 
 

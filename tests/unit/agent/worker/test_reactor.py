@@ -309,37 +309,6 @@ def test_shim_that_greets_again_is_told_again_what_it_may_have_missed() -> None:
     assert agent.on(ev.ShimGreeted(KEY, 77, 1, live=True)) == [act.StopRanks(KEY, 1, 10.0, ExitReason.STOPPED)]
 
 
-@pytest.mark.parametrize(
-    ("journal", "shim_pid", "state"),
-    [
-        (ev.Journal(1, (0, 1), started=((0, 8), (1, 9))), 77, "RUNNING"),
-        (ev.Journal(1, (0, 1), stopping=True), 77, "STOPPING"),
-        (ev.Journal(1, (0, 1), empty=True), 77, "EMPTY"),
-        (ev.Journal(1, (0, 1)), 0, "STOPPING"),
-    ],
-)
-def test_place_of_an_earlier_life_is_in_the_hello(journal: ev.Journal, shim_pid: int, state: str) -> None:
-    agent = Agent(connected=False)
-    actions = agent.on(ev.WorkerFound(KEY, ((1, 4),), (journal,), frozenset(), shim_pid))
-    assert actions == ([act.ClearOrphans(KEY, 1)] if not shim_pid else [])
-    [hello] = agent.on(ev.Dialled())
-    assert isinstance(hello, act.SendHello)
-    [said] = hello.reports
-    assert (said.state.name, said.attempt, said.generation) == (state, 4, 1)
-
-
-def test_exits_of_an_earlier_life_are_sent_unless_acknowledged() -> None:
-    agent = Agent(connected=False)
-    old = ev.Journal(1, (0, 1), exits=(EXITED_0, EXITED_7), empty=True)
-    new = ev.Journal(2, (0, 1), exits=(replace(EXITED_0, generation=2),))
-    agent.on(ev.WorkerFound(KEY, ((1, 1), (2, 2)), (old, new), frozenset({(1, 0)}), 77))
-    assert agent.on(ev.Welcomed(1)) == [
-        act.PersistEpoch(1),
-        act.SendExit(ExitReport(1, KEY, EXITED_7)),
-        act.SendExit(ExitReport(2, KEY, replace(EXITED_0, attempt=2, generation=2))),
-    ]
-
-
 def test_place_without_a_wish_is_left_alone() -> None:
     agent = Agent()
     agent.on(ev.WorkerFound(KEY, (), (ev.Journal(1, (0,), started=((0, 8),)),), frozenset(), 77))
@@ -353,16 +322,6 @@ def test_launch_that_was_under_way_when_the_agent_died_is_found_running() -> Non
     agent.on(ev.WorkerFound(KEY, (), (), frozenset(), 77))
     assert agent.on(ev.ShimGreeted(KEY, 77, 1, live=True)) == []
     assert agent.reactor.workers[KEY].state.kind.reported is ReportedState.RUNNING
-
-
-def test_place_that_was_prepared_and_never_launched_is_said_to_be_empty_and_then_launched() -> None:
-    agent = Agent(connected=False)
-    agent.on(ev.WorkerFound(KEY, ((1, 1),), (), frozenset(), 77))
-    (hello,) = agent.on(ev.Dialled())
-    assert isinstance(hello, act.SendHello)
-    assert [(report.key, report.generation, report.state.name) for report in hello.reports] == [(KEY, 0, "EMPTY")]
-    agent.on(ev.Welcomed(1))
-    assert isinstance(agent.on(ev.Assigned(desired(Phase.RUN)))[0], act.Prepare)
 
 
 @pytest.mark.parametrize(
