@@ -82,7 +82,7 @@ class BundleStore:
         self._incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = self._incoming / f"{digest}.fetched-{os.urandom(8).hex()}"
         try:
-            if not self._shared.fetch(digest, part):
+            if not self._shared.fetch(digest, part, self._config.limit_mb * MIB):
                 return False
             with part.open("rb") as file:
                 right = hashlib.file_digest(file, "sha256").hexdigest() == digest

@@ -77,8 +77,8 @@ class SharedPlace:
         with self._asked():
             return self._size_of(f"owners/{mark}") is not None
 
-    def fetch(self, digest: str, part: Path) -> bool:
-        """Write a bundle to a new file; False where it isn't there. Its bytes are not checked."""
+    def fetch(self, digest: str, part: Path, most: int) -> bool:
+        """Write a bundle to a new file; False where none of at most so many bytes is there. They are not checked."""
         import obstore
         from obstore.exceptions import NotFoundError
 
@@ -86,6 +86,9 @@ class SharedPlace:
             try:
                 found = obstore.get(self._store, digest)
             except (NotFoundError, FileNotFoundError):
+                return False
+            if found.meta["size"] > most:
+                log.warning("bundles.shared_too_large", digest=digest, bytes=found.meta["size"])
                 return False
             with part.open("wb") as file:
                 for chunk in found.stream(min_chunk_size=_READ_BYTES):

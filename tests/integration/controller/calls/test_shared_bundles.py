@@ -83,6 +83,16 @@ def test_bytes_that_are_not_those_of_the_bundle_are_not_served(tmp_path: Path, s
     assert list((tmp_path / "two/bundles/incoming").iterdir()) == []
 
 
+def test_an_object_beyond_the_bound_on_a_bundle_is_not_fetched(tmp_path: Path, shared: str) -> None:
+    one, _ = controllers(tmp_path, shared)
+    digest = put(one, os.urandom(2 * MIB))
+    small = BundleStore(tmp_path / "two/bundles", BundleConfig(limit_mb=1, shared=shared))
+    with pytest.raises(NotFound):
+        small.use(digest, "ann")
+    assert not list((tmp_path / "two/bundles").glob("*" + digest[:8] + "*"))
+    assert list((tmp_path / "two/bundles/incoming").iterdir()) == []
+
+
 def test_what_only_one_machine_has_gets_into_the_shared_place(tmp_path: Path, shared: str) -> None:
     alone = BundleStore(tmp_path / "one/bundles", BundleConfig())
     digest = put(alone, b"sent before there was a shared place")
