@@ -13,7 +13,7 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.dependencies import Dependency, DependencyEnd
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.scheduling import submit
-from holdfast_controller.core.scheduling.dry_run import dry_run
+from holdfast_controller.core.scheduling.projections.dry_run import dry_run
 from holdfast_controller.core.step.commands import CancelAsked, JobSubmission, WorkerReported
 
 

@@ -16,9 +16,9 @@ from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Strategy, Success, Task, WarningSignal
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.scheduling.dry_run import dry_run
 from holdfast_controller.core.scheduling.guarantees import borrowers, claims
 from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.projections.dry_run import dry_run
 from holdfast_controller.core.scheduling.shares import MOST_GPUS, ProjectShare, project_shares
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st

@@ -20,9 +20,13 @@ from holdfast_controller.core.model.shares import ShareState
 from holdfast_controller.core.scheduling.guarantees import claims
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
-from holdfast_controller.core.scheduling.projection import Start, forecast
+from holdfast_controller.core.scheduling.projections.projection import Start, forecast
+from holdfast_controller.core.scheduling.projections.start_words import (
+    expected_start,
+    is_given_up_before,
+    shorter_run,
+)
 from holdfast_controller.core.scheduling.shares import project_shares
-from holdfast_controller.core.scheduling.start_words import expected_start, is_given_up_before, shorter_run
 from holdfast_controller.core.scheduling.turn_words import what_it_claims, when_it_claims, when_lent
 from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
 

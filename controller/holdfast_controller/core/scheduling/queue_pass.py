@@ -36,7 +36,7 @@ from holdfast_controller.core.scheduling.open_hosts import OpenHosts, ends_at
 from holdfast_controller.core.scheduling.place import is_alone, may_be_placed, place
 from holdfast_controller.core.scheduling.placement import Plan, Wait, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption, may_claim
-from holdfast_controller.core.scheduling.projected_starts import ProjectedStarts
+from holdfast_controller.core.scheduling.projections.projected_starts import ProjectedStarts
 from holdfast_controller.core.scheduling.reclaim import Booked, serve_claims
 from holdfast_controller.core.scheduling.replacements import choose_spares, serve_replacements
 from holdfast_controller.core.scheduling.turns import in_turn

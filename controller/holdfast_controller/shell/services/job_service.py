@@ -15,7 +15,7 @@ from holdfast.v1 import agent_pb2, job_pb2, job_pb2_grpc, spec_pb2
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.scheduling.dry_run import dry_run
+from holdfast_controller.core.scheduling.projections.dry_run import dry_run
 from holdfast_controller.core.step.commands import (
     CancelAsked,
     DeleteAsked,

@@ -16,7 +16,7 @@ from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts, ends_at
 from holdfast_controller.core.scheduling.placement import Plan, may_have
 from holdfast_controller.core.scheduling.preempt import LATE_S, overdue_at
-from holdfast_controller.core.scheduling.projection import Outlook, Start, ends_of
+from holdfast_controller.core.scheduling.projections.projection import Outlook, Start, ends_of
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
 

@@ -14,7 +14,7 @@ from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Basis
 from holdfast_controller.core.scheduling.open_hosts import ends_at
-from holdfast_controller.core.scheduling.projection import Start
+from holdfast_controller.core.scheduling.projections.projection import Start
 
 TYPING_S = 60.0
 """The option says so much less than there is time for: it has to be typed."""
