@@ -12,7 +12,7 @@ import time
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
 from holdfast_controller.core.model.hosts.host import Gpu, Host, Inventory
-from holdfast_controller.core.model.locality import Locality, Segments
+from holdfast_controller.core.model.hosts.locality import Locality, Segments
 from holdfast_controller.core.scheduling.placement import Plan, plan_on
 
 LEVELS = ("pod", "rack")

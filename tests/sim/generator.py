@@ -26,7 +26,7 @@ from tests.sim.plan import Plan
 from holdfast.hang.thresholds import Action, HangSettings
 from holdfast_controller.core.model.dependencies import Dependency, DependencyEnd
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Scope, Strategy, Success, Task, WarningSignal
-from holdfast_controller.core.model.locality import Locality
+from holdfast_controller.core.model.hosts.locality import Locality
 
 LENGTHS_S = (100.0, 300.0, 600.0)
 DAY_S = 86400.0

@@ -35,12 +35,12 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core import reactor as controller_reactor
 from holdfast_controller.core.hosts import sessions, worker_reports
 from holdfast_controller.core.lifecycle import arrays, exits, launch, lost_hosts, stop
+from holdfast_controller.core.model.accounts.shares import Shares
 from holdfast_controller.core.model.arrays import Array
 from holdfast_controller.core.model.dependencies import DependencyEnd
 from holdfast_controller.core.model.hosts import lease
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Prepared
-from holdfast_controller.core.model.shares import Shares
 from holdfast_controller.core.scheduling import placement, preempt, reclaim
 from holdfast_controller.core.step import assignment, idempotency
 from holdfast_controller.core.step import step as steps

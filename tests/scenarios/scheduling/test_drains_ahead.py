@@ -11,9 +11,9 @@ from tests.scenarios.world import World, gang
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, Strategy
+from holdfast_controller.core.model.hosts.spares import SpareRule
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.model.spares import SpareRule
 from holdfast_controller.core.scheduling.open_hosts import AHEAD_S
 from holdfast_controller.core.scheduling.projections.dry_run import dry_run
 from holdfast_controller.core.step import commands as st

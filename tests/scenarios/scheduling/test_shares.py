@@ -16,10 +16,10 @@ from holdfast.errors import InvalidInput
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
+from holdfast_controller.core.model.accounts.shares import FORGOTTEN_GPU_S, HALF_LIFE_S, Shares
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Strategy
-from holdfast_controller.core.model.shares import FORGOTTEN_GPU_S, HALF_LIFE_S, Shares
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.shares import LEAST, MOST, ProjectShare, project_shares
 from holdfast_controller.core.scheduling.turns import ahead_of, in_turn

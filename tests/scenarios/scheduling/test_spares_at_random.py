@@ -10,10 +10,10 @@ from tests.scenarios.scheduling.test_spares import cluster, long, submit
 from holdfast_controller.core.events import JobPlaced
 from holdfast_controller.core.lifecycle.other_hosts import takes_work
 from holdfast_controller.core.model.gang import Strategy
+from holdfast_controller.core.model.hosts.spares import SpareRule
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.model.spares import SpareRule
 
 
 class Life:

@@ -8,7 +8,7 @@ from tests.scenarios.queue_stories import finish, placed
 from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.model.gang import Strategy
-from holdfast_controller.core.model.locality import Locality
+from holdfast_controller.core.model.hosts.locality import Locality
 from holdfast_controller.core.step.actions import Refuse
 
 LEVELS = ("pod", "rack")

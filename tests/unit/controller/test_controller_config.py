@@ -11,8 +11,8 @@ from holdfast import spec
 from holdfast._base import config, extras
 from holdfast.errors import AddressUnavailable, ConfigError, InvalidSpec
 from holdfast_controller.core.model.accounts.users import GroupGrant, Role, SignInPolicy
-from holdfast_controller.core.model.locality import Locality, Segments
-from holdfast_controller.core.model.spares import SpareRule
+from holdfast_controller.core.model.hosts.locality import Locality, Segments
+from holdfast_controller.core.model.hosts.spares import SpareRule
 from holdfast_controller.shell.base.config import ControllerConfig, QuotaConfig
 from holdfast_controller.shell.base.oidc_config import OidcConfig, OidcGrantConfig
 from holdfast_controller.shell.base.spares_config import SparesConfig

@@ -13,7 +13,7 @@ from tests.unit.controller.topology_oracle import Fleet
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hosts.capacity import capacity_of
 from holdfast_controller.core.model.hosts.host import Allocation, Host, Place
-from holdfast_controller.core.model.locality import Locality, Segments
+from holdfast_controller.core.model.hosts.locality import Locality, Segments
 from holdfast_controller.core.scheduling import topology
 from holdfast_controller.core.scheduling.placement import Plan, Wait, plan, plan_on
 

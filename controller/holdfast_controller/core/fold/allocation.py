@@ -6,6 +6,7 @@ from holdfast_controller.core.fold.shares import charge
 from holdfast_controller.core.goodput.host_record import observe
 from holdfast_controller.core.goodput.shares import on_hold, on_let_go, on_upgrade
 from holdfast_controller.core.model.accounts.quota import Holdings
+from holdfast_controller.core.model.accounts.shares import Used
 from holdfast_controller.core.model.arrays import Arrays
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
@@ -17,7 +18,6 @@ from holdfast_controller.core.model.jobs import JobHead, Known
 from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.queue import Queue
 from holdfast_controller.core.model.run_times import RunTimes, run_time_of
-from holdfast_controller.core.model.shares import Used
 
 
 def hold(cluster: Cluster, host: Host, key: str, share: Allocation, at: Wall) -> None:

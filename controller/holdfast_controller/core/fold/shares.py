@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import assert_never
 
 from holdfast_controller.core.events.shares import GuaranteeSet, HalfLifeSet, ShareEvent, ShareSet
+from holdfast_controller.core.model.accounts.shares import FORGOTTEN_GPU_S
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.shares import FORGOTTEN_GPU_S
 
 LOOKED_OVER = 256
 """Each time that so many more projects are known, those that count for nothing any more are forgotten."""

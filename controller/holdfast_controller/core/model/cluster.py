@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.hang.judge.common_cause import SuspectJob
 from holdfast.hang.judge.state import JobWatch
 from holdfast_controller.core.model.accounts.quota import Holdings
+from holdfast_controller.core.model.accounts.shares import Shares
 from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.core.model.arrays import Arrays
 from holdfast_controller.core.model.clock import BOOT, NEVER, ClockTrust, Mono, Wall
@@ -19,13 +20,11 @@ from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import KeptWatch, SharedCause
 from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
 from holdfast_controller.core.model.hosts.host import FailedCheck, Host, Presence
-from holdfast_controller.core.model.jobs import Jobs
-from holdfast_controller.core.model.purged import PurgedJobs
+from holdfast_controller.core.model.jobs import Jobs, PurgedJobs
 from holdfast_controller.core.model.queue import Queue
 from holdfast_controller.core.model.run_times import RunTimes
 from holdfast_controller.core.model.runtime import Runtime
 from holdfast_controller.core.model.schedules import Schedule, Template
-from holdfast_controller.core.model.shares import Shares
 
 if TYPE_CHECKING:
     from holdfast._session.reports import WorkerReport

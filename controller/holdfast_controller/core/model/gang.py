@@ -16,7 +16,7 @@ from holdfast._session.assignment import WarmStart
 from holdfast.hang.thresholds import HangSettings
 from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.dependencies import Dependency
-from holdfast_controller.core.model.locality import Locality
+from holdfast_controller.core.model.hosts.locality import Locality
 from holdfast_controller.core.model.subscription import Subscription
 from holdfast_controller.core.model.underuse import UnderusePolicy
 

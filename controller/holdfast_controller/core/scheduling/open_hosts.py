@@ -14,8 +14,8 @@ from holdfast_controller.core.model.clock import NEVER, Now, Wall, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.hosts.host import Host
+from holdfast_controller.core.model.hosts.spares import closed_to, spares_kept
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.spares import closed_to, spares_kept
 
 AHEAD_S = 86_400.0
 """Drains that begin later keep nothing off: a job that starts so long before has had its use of the host."""

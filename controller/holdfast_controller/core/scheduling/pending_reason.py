@@ -9,6 +9,7 @@ from functools import cached_property
 from holdfast_controller.core.lifecycle.arrays import wait_for_turn
 from holdfast_controller.core.lifecycle.dependencies import wait_for_ends
 from holdfast_controller.core.model.accounts.quota import Quotas, Waiting, lack
+from holdfast_controller.core.model.accounts.shares import ShareState
 from holdfast_controller.core.model.clock import Now, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import Host, Liveness
@@ -16,7 +17,6 @@ from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import Recover
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.model.shares import ShareState
 from holdfast_controller.core.scheduling.guarantees import claims
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from holdfast_controller.core.model.accounts.quota import Waiting, lack
 from holdfast_controller.core.model.hosts.host import Host
+from holdfast_controller.core.model.hosts.spares import lost_a_host, spares_of
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.spares import lost_a_host, spares_of
 from holdfast_controller.core.scheduling.place import may_be_placed, place
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption

@@ -10,9 +10,9 @@ from holdfast._base import projects
 from holdfast.errors import InvalidInput, Violation
 from holdfast_controller.core.events.shares import GuaranteeSet, HalfLifeSet, ShareSet
 from holdfast_controller.core.model.accounts.quota import USER, Quotas, quota_of
+from holdfast_controller.core.model.accounts.shares import ShareState
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.shares import ShareState
 from holdfast_controller.core.scheduling.guarantees import borrowers
 from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.share_commands import GuaranteeAsked, ShareAsked

@@ -16,8 +16,8 @@ from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Strategy
+from holdfast_controller.core.model.hosts.spares import spares_kept, spares_of
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.spares import spares_kept, spares_of
 from holdfast_controller.core.scheduling.expiry import note_wait
 from holdfast_controller.core.scheduling.guarantees import claims
 from holdfast_controller.core.scheduling.never_fits import never_fits

@@ -20,7 +20,7 @@ from operator import itemgetter
 from holdfast_controller.core.model.gang import Gang, Member, Pool
 from holdfast_controller.core.model.hosts.capacity import HostCapacity
 from holdfast_controller.core.model.hosts.host import Host, Place
-from holdfast_controller.core.model.locality import Domain, Locality
+from holdfast_controller.core.model.hosts.locality import Domain, Locality
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.goodput.progress import recorded
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.accounts.quota import Quotas
+from holdfast_controller.core.model.accounts.shares import HALF_LIFE_S
 from holdfast_controller.core.model.accounts.users import RunAs, SignInPolicy
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
@@ -20,11 +21,10 @@ from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.hosts.lease import LeasePolicy
+from holdfast_controller.core.model.hosts.spares import SpareRule
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.model.shares import HALF_LIFE_S
-from holdfast_controller.core.model.spares import SpareRule
 from holdfast_controller.core.step.actions import Action, Assign
 from holdfast_controller.core.step.assignment import desired
 from holdfast_controller.core.step.timers import Timers

@@ -9,7 +9,7 @@ from holdfast._daemon.metrics.series import Series
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.caution import LEMON
-from holdfast_controller.core.model.spares import ready_spares
+from holdfast_controller.core.model.hosts.spares import ready_spares
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.core.views.overview import overview
 

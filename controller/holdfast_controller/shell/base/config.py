@@ -16,9 +16,9 @@ from holdfast.errors import ConfigError, MissingPackages
 from holdfast.hang.thresholds import Action
 from holdfast.spec import DisconnectPolicy
 from holdfast_controller.core.model.accounts.quota import USER, Quota
+from holdfast_controller.core.model.accounts.shares import HALF_LIFE_S
 from holdfast_controller.core.model.accounts.users import RunAs, SignInPolicy
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.model.shares import HALF_LIFE_S
 from holdfast_controller.shell.base import audit_syslog
 from holdfast_controller.shell.base.oidc_config import OidcConfig
 from holdfast_controller.shell.base.spares_config import SparesConfig, check_spares

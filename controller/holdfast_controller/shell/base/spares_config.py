@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.errors import ConfigError
-from holdfast_controller.core.model.spares import SpareRule
+from holdfast_controller.core.model.hosts.spares import SpareRule
 
 MOST_HOSTS = 10_000
 MOST_CHARS = 64

@@ -9,7 +9,7 @@ from holdfast._base.projects import EVERY_PROJECT
 from holdfast.errors import InvalidSpec, Violation
 from holdfast.hang.thresholds import Action
 from holdfast.spec import DisconnectPolicy, Placement, PlacementMode, Underuse
-from holdfast_controller.core.model.locality import Locality, Segments
+from holdfast_controller.core.model.hosts.locality import Locality, Segments
 from holdfast_controller.core.model.underuse import UnderuseAction, UnderusePolicy, UnderuseShare
 from holdfast_controller.shell.base.config import ControllerConfig
 

@@ -16,12 +16,12 @@ from pydantic import TypeAdapter
 
 from holdfast._base.codec import from_plain, to_plain
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.model.accounts.shares import Shares
 from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.schedules import Schedule, Template, key_of
-from holdfast_controller.core.model.shares import Shares
 from holdfast_controller.shell.store.release_0_1 import NEWER, as_released
 
 _STORED_NAMES: dict[type[Any], str] = {
