@@ -23,7 +23,8 @@ from holdfast_controller.core.model.accounts import throttling
 from holdfast_controller.core.model.accounts.throttling import MessageKind
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.calls import bounds
-from holdfast_controller.shell.services import host_pacing, transfers
+from holdfast_controller.shell.services import host_pacing
+from holdfast_controller.shell.services.streams import transfers
 
 __all__ = ["certificates", "config", "controller", "jobs"]
 pytestmark = pytest.mark.anyio

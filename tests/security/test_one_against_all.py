@@ -22,8 +22,9 @@ from holdfast_controller.shell.calls import bounds, caller_limits
 from holdfast_controller.shell.calls.caller_limits import ConcurrencyLimits
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.main import grpc_server
-from holdfast_controller.shell.services import host_pictures, host_service, transfers
-from holdfast_controller.shell.services.reading import WINDOW_BYTES, End, Reading
+from holdfast_controller.shell.services import host_pictures, host_service
+from holdfast_controller.shell.services.streams import transfers
+from holdfast_controller.shell.services.streams.reading import WINDOW_BYTES, End, Reading
 
 __all__ = ["certificates", "config", "controller", "jobs"]
 pytestmark = pytest.mark.anyio

@@ -54,7 +54,7 @@ from holdfast_controller.shell.services.host_service import HostService
 from holdfast_controller.shell.services.job_service import JobService
 from holdfast_controller.shell.services.schedule_service import ScheduleService
 from holdfast_controller.shell.services.secret_service import SecretService
-from holdfast_controller.shell.services.transfers import Transfers
+from holdfast_controller.shell.services.streams.transfers import Transfers
 from holdfast_controller.shell.store.series.store import SeriesStore
 from holdfast_controller.shell.web.web_service import WebService
 

@@ -43,7 +43,7 @@ from holdfast_controller.shell.services.evidence_requests import EvidenceRequest
 from holdfast_controller.shell.services.host_pacing import HostPacing
 from holdfast_controller.shell.services.metrics import Metrics
 from holdfast_controller.shell.services.series import SeriesIntake, forget_deleted
-from holdfast_controller.shell.services.transfers import Transfers
+from holdfast_controller.shell.services.streams.transfers import Transfers
 from holdfast_controller.shell.store import high_water, ledger_rows
 from holdfast_controller.shell.store.series.file import SeriesFile
 from holdfast_controller.shell.store.series.store import SeriesStore

@@ -41,7 +41,7 @@ from holdfast_controller.shell.convert.clean_words import clean
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.secrets.vault import Vault
 from holdfast_controller.shell.services.host_pacing import HeldInventory, HostPacing, kind_of
-from holdfast_controller.shell.services.transfers import Transfers
+from holdfast_controller.shell.services.streams.transfers import Transfers
 from holdfast_controller.shell.store.ended_jobs import named_in
 
 HELLO_WITHIN_S = 10.0

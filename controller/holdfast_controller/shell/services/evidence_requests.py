@@ -15,7 +15,7 @@ from holdfast_controller.core.step.commands import EvidenceArrived
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services.host_pacing import HostPacing
 from holdfast_controller.shell.services.series import SeriesIntake
-from holdfast_controller.shell.services.transfers import Transfers
+from holdfast_controller.shell.services.streams.transfers import Transfers
 
 
 class EvidenceRequests:

@@ -9,7 +9,7 @@ from holdfast_controller.core.model.injection import Fault
 from holdfast_controller.core.step.commands import InjectionAsked, InjectionFailed
 from holdfast_controller.shell.calls.committed_views import committed_job, find_job
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.services.transfers import UNHEARD, Transfers
+from holdfast_controller.shell.services.streams.transfers import UNHEARD, Transfers
 
 LONGEST_S = 3600.0
 

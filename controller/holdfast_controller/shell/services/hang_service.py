@@ -15,8 +15,8 @@ from holdfast_controller.core.step.commands import HoldAsked
 from holdfast_controller.shell.calls.committed_views import committed_job, find_job
 from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.services.read_samples import SampleReading
-from holdfast_controller.shell.services.transfers import Transfers
+from holdfast_controller.shell.services.streams.read_samples import SampleReading
+from holdfast_controller.shell.services.streams.transfers import Transfers
 
 MAX_HOLD_S = 30 * 86_400.0
 

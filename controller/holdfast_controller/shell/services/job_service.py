@@ -44,12 +44,12 @@ from holdfast_controller.shell.services import job_lists
 from holdfast_controller.shell.services.fault_injection import inject
 from holdfast_controller.shell.services.goodput import job_goodput
 from holdfast_controller.shell.services.job_ids import new_id
-from holdfast_controller.shell.services.rank_shells import RankShells
-from holdfast_controller.shell.services.read_logs import LogReading
 from holdfast_controller.shell.services.series import job_series
 from holdfast_controller.shell.services.spec_checks import check_code, check_secrets, unseen_dependencies
+from holdfast_controller.shell.services.streams.rank_shells import RankShells
+from holdfast_controller.shell.services.streams.read_logs import LogReading
+from holdfast_controller.shell.services.streams.transfers import Transfers
 from holdfast_controller.shell.services.templated import job_of
-from holdfast_controller.shell.services.transfers import Transfers
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.series.store import SeriesStore

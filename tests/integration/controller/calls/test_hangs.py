@@ -28,7 +28,8 @@ from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.main.server import serve
-from holdfast_controller.shell.services import series, transfers
+from holdfast_controller.shell.services import series
+from holdfast_controller.shell.services.streams import transfers
 
 WORKER = "workerpool0-0"
 

@@ -13,7 +13,7 @@ from tests.integration.controller.cluster import WITHIN_S, Controller, OneWriter
 from tests.support.stubs import agent_stub, job_stub
 
 from holdfast.v1 import agent_pb2, job_pb2
-from holdfast_controller.shell.services import transfers
+from holdfast_controller.shell.services.streams import transfers
 
 
 @pytest.fixture

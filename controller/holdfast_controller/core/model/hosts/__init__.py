@@ -1,2 +1,1 @@
-"""A host as the controller knows it: its capacity and what of it is free, its lease, its health;
-which hosts are spares, and how near to each other a gang's are."""
+"""A host as the controller knows it: capacity, lease, health; which are spares, and how near a gang's are."""

@@ -17,8 +17,8 @@ from holdfast.v1 import agent_pb2, job_pb2
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.shell.calls.committed_views import find_job, spec_of
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.services.reading import End, Reading
-from holdfast_controller.shell.services.transfers import Transfers
+from holdfast_controller.shell.services.streams.reading import End, Reading
+from holdfast_controller.shell.services.streams.transfers import Transfers
 
 COMMAND_BYTES = 128 << 10
 FOLLOWS_WITHIN_S = 5.0

@@ -11,8 +11,8 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.shell.calls.closable_queue import EndingQueue
 from holdfast_controller.shell.calls.rpc import beside
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.services.reading import End, Reading
-from holdfast_controller.shell.services.transfers import Transfers
+from holdfast_controller.shell.services.streams.reading import End, Reading
+from holdfast_controller.shell.services.streams.transfers import Transfers
 
 Item = tuple[hang_pb2.RecordSamplesResponse, Reading | None]
 """A chunk of samples, and the reader to be given credit for it."""

@@ -14,8 +14,8 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.shell.calls.closable_queue import EndingQueue
 from holdfast_controller.shell.calls.rpc import beside
 from holdfast_controller.shell.driver import Driver
-from holdfast_controller.shell.services.reading import End, Reading
-from holdfast_controller.shell.services.transfers import Transfers
+from holdfast_controller.shell.services.streams.reading import End, Reading
+from holdfast_controller.shell.services.streams.transfers import Transfers
 
 STREAMS = (job_pb2.LOG_STREAM_STDOUT, job_pb2.LOG_STREAM_STDERR)
 HOST_BACK_WITHIN_S = 30.0

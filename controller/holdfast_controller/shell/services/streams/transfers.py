@@ -23,7 +23,7 @@ from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.shell.calls.bounds import Refused
 from holdfast_controller.shell.calls.rpc import beside
 from holdfast_controller.shell.convert.clean_words import clean
-from holdfast_controller.shell.services.reading import SEARCH_BYTES, WINDOW_BYTES, End, Reading, end_of
+from holdfast_controller.shell.services.streams.reading import SEARCH_BYTES, WINDOW_BYTES, End, Reading, end_of
 
 Answer = TypeVar("Answer", agent_pb2.EvidenceReport, agent_pb2.InputTaken, agent_pb2.FaultAnswer)
 
