@@ -24,7 +24,7 @@ from typing import Any
 
 from tests.support.machine_parts import cgroup_mount
 
-from holdfast_agent.shim import cgroup
+from holdfast_agent.shim.walls import cgroup
 
 SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"

@@ -51,8 +51,8 @@ WITHOUT_BOUND = {
         "cgroups/scopes.py ._cgroup",
         "shims/orphans.py ._members",
         "shim/build_locks.py ._is_local",
-        "shim/cgroup.py .Cgroup._members",
-        "shim/container_namespace.py ._capabilities",
+        "shim/walls/cgroup.py .Cgroup._members",
+        "shim/walls/container_namespace.py ._capabilities",
     },
     "a program of the system's, which answers to root": {
         "cgroups/scopes.py ._busctl",

@@ -19,8 +19,8 @@ from tests.integration.shim.conftest import shim as shim
 from tests.integration.shim.conftest import start_shim as start_shim
 from tests.support import machine_parts
 
-from holdfast_agent.shim import cgroup
 from holdfast_agent.shim.processes import descendants
+from holdfast_agent.shim.walls import cgroup
 
 pytestmark = pytest.mark.require("root", "cgroup")
 NOBODY = {"uid": 65534, "gid": 65534, "groups": []}
@@ -83,7 +83,7 @@ def test_a_rank_whose_start_can_not_be_in_it_is_moved(
     program = tmp_path / "old_kernel.py"
     words = (
         f"import sys; sys.path.insert(0, {str(Path(cgroup.__file__).parents[2])!r})\n"
-        "from holdfast_agent.shim import cgroup, shim\n"
+        "from holdfast_agent.shim import shim\nfrom holdfast_agent.shim.walls import cgroup\n"
         "cgroup.CLONE3 = 1023\n"  # no kernel has so many
         "shim.run(int(sys.argv[1]))\n"
     )

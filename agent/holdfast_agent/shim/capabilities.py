@@ -12,7 +12,7 @@ import ctypes
 import errno
 import os
 
-from holdfast_agent.shim.namespaces import checked, libc
+from holdfast_agent.shim.walls.namespaces import checked, libc
 
 PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 24, 47, 4
 _left = True

@@ -16,13 +16,13 @@ from holdfast_agent.shim.processes import Process, descendants, group_exists, no
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast_agent.shim.cgroup import Cgroup
     from holdfast_agent.shim.journal import Journal, Record
     from holdfast_agent.shim.launch import Identity, Plan
     from holdfast_agent.shim.lease import Fence
-    from holdfast_agent.shim.namespaces import Room
     from holdfast_agent.shim.peers import Peers
     from holdfast_agent.shim.terminal import Terminal
+    from holdfast_agent.shim.walls.cgroup import Cgroup
+    from holdfast_agent.shim.walls.namespaces import Room
 
 STUCK_EVERY_S = 5.0
 KILL_FASTEST_S, KILL_SLOWEST_S = 0.01, 1.0  # from one KILL of all to the next; doubles while nothing new turns up

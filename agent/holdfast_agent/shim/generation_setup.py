@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 
-from holdfast_agent.shim import container_namespace, journal, namespaces
-from holdfast_agent.shim.cgroup import Cgroup
+from holdfast_agent.shim import journal
 from holdfast_agent.shim.generation import Generation
 from holdfast_agent.shim.lease import ordered, with_peers
 from holdfast_agent.shim.processes import boot_id, printable
+from holdfast_agent.shim.walls import container_namespace, namespaces
+from holdfast_agent.shim.walls.cgroup import Cgroup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -31,10 +31,10 @@ if __name__ == "__main__":
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from holdfast_agent.shim import capabilities
-from holdfast_agent.shim.cgroup import Cgroup
 from holdfast_agent.shim.launch import execute, offer_to_oom_killer
 from holdfast_agent.shim.process_setup import PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, take_signals
 from holdfast_agent.shim.processes import descendants, now_s, printable
+from holdfast_agent.shim.walls.cgroup import Cgroup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.integration.shim.conftest import wait_until
 
-from holdfast_agent.shim import namespaces as room
+from holdfast_agent.shim.walls import namespaces as room
 
 Shim = Any
 pytestmark = pytest.mark.require("root", "mount")
@@ -174,7 +174,7 @@ def test_where_the_host_does_not_allow_it_ranks_share_the_hosts_and_that_is_said
     script = f"""
 import os, sys
 sys.path.insert(0, {str(Path(room.__file__).parents[2])!r})
-from holdfast_agent.shim import namespaces as room
+from holdfast_agent.shim.walls import namespaces as room
 os.mkdir({str(tmp_path / "w0")!r})
 try:
     room.take(1, os.open({str(tmp_path / "w0")!r}, os.O_RDONLY))

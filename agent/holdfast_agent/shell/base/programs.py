@@ -30,7 +30,8 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from holdfast_agent.core.launch.environment import WorkerUser
-from holdfast_agent.shim import cgroup, program_reaper
+from holdfast_agent.shim import program_reaper
+from holdfast_agent.shim.walls import cgroup
 
 T = TypeVar("T")
 KEPT_BYTES = 1 << 20

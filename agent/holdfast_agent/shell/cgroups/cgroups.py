@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast._session.reports import WorkerId
 from holdfast_agent.shell.config import Config
-from holdfast_agent.shim import cgroup
+from holdfast_agent.shim.walls import cgroup
 
 MOST_PIDS = 65536
 """Threads of one worker's generation: far above what trainings have, far below what brings a host down."""

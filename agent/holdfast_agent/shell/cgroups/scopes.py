@@ -19,7 +19,7 @@ from holdfast._session.assignment import Assignment
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.scopes import SLICE, Bounds, properties, scope_name, unit_of, why_none
 from holdfast_agent.shell.config import Config
-from holdfast_agent.shim import cgroup
+from holdfast_agent.shim.walls import cgroup
 
 PATIENCE_S = 1.0
 """systemd answers in milliseconds; when it doesn't, a launch waits no longer than this."""

@@ -36,7 +36,7 @@ from holdfast_agent.shell.packages.interpreter import Interpreter
 from holdfast_agent.shell.packages.settings import CodeProblem
 from holdfast_agent.shell.prepare import preflight
 from holdfast_agent.shell.prepare.launch_order import why_shm_is_shared
-from holdfast_agent.shim.namespaces import SHM
+from holdfast_agent.shim.walls.namespaces import SHM
 
 _SYS_PTRACE = 1 << 19
 TOOL_S = 10.0

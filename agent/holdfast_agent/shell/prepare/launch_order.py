@@ -16,7 +16,7 @@ from holdfast_agent.core.worker.actions import LaunchRanks
 from holdfast_agent.shell.cgroups.cgroups import Cgroups, most_pids
 from holdfast_agent.shell.cgroups.scopes import Scopes
 from holdfast_agent.shell.config import Config
-from holdfast_agent.shim.namespaces import SHM
+from holdfast_agent.shim.walls.namespaces import SHM
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

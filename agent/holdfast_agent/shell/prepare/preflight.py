@@ -16,7 +16,7 @@ from holdfast_agent.core.launch.preflight import DiskRoom, Minimums, lack_of_roo
 from holdfast_agent.core.worker.gpu_release import still_held
 from holdfast_agent.shell.gpus.inventory import GpuWatch
 from holdfast_agent.shell.gpus.release import GpuFreeing
-from holdfast_agent.shim.namespaces import SHM
+from holdfast_agent.shim.walls.namespaces import SHM
 
 LOOKS, LOOK_AGAIN_S = 3, 0.5
 """A process that uses a GPU for a moment is no reason to withdraw the host."""

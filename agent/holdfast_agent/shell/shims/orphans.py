@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from holdfast._session.reports import WorkerId
 from holdfast_agent.shell.base.programs import ENVIRON_MOST_BYTES
-from holdfast_agent.shim.cgroup import SHELLS, remove
 from holdfast_agent.shim.processes import NO_ROOM, Process
+from holdfast_agent.shim.walls.cgroup import SHELLS, remove
 
 ROUNDS = 50
 ROUND_S = 0.2

@@ -25,8 +25,8 @@ from holdfast.errors import StoreError
 from holdfast_agent.core.launch.environment import HostFacts, log_paths
 from holdfast_agent.core.worker.events import Journal
 from holdfast_agent.shell.shims import shim_files
-from holdfast_agent.shim import namespaces
 from holdfast_agent.shim.journal import RESERVE
+from holdfast_agent.shim.walls import namespaces
 
 _JOURNAL = re.compile(r"g(\d+)\.journal")
 _BLOCK_BYTES = 4096

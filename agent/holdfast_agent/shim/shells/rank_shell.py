@@ -31,11 +31,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from holdfast_agent.shim.cgroup import Cgroup
     from holdfast_agent.shim.generation import Generation
     from holdfast_agent.shim.journal import Record
     from holdfast_agent.shim.launch import Identity, Plan
-    from holdfast_agent.shim.namespaces import Room
+    from holdfast_agent.shim.walls.cgroup import Cgroup
+    from holdfast_agent.shim.walls.namespaces import Room
 
 SHELLS = (b"/bin/bash", b"/bin/sh")
 PROGRESS = b"HOLDFAST_PROGRESS_DIR"

@@ -7,10 +7,10 @@ import select
 import signal
 
 from holdfast_agent.shim import terminal
-from holdfast_agent.shim.cgroup import Cgroup
 from holdfast_agent.shim.keepers import frame, let_go
 from holdfast_agent.shim.processes import descendants, printable
 from holdfast_agent.shim.shells.rank_shell import Order, Surroundings, become
+from holdfast_agent.shim.walls.cgroup import Cgroup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import NoReturn
 
-    from holdfast_agent.shim.cgroup import Cgroup
     from holdfast_agent.shim.launch import Identity, Plan
+    from holdfast_agent.shim.walls.cgroup import Cgroup
 
 CAP_SYS_NICE, CAP_SYS_RESOURCE = 23, 24
 TAKEN_S = 2.0  # for a parked process to take what its rank gets

@@ -25,9 +25,9 @@ from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_STREAM, socketpair
 from _socket import socket as Socket
 
 from holdfast_agent.shim import launch, process_setup, torch_names
-from holdfast_agent.shim.cgroup import Cgroup
 from holdfast_agent.shim.failpoints import hit
 from holdfast_agent.shim.processes import Process, descendants, now_s, printable, read_small
+from holdfast_agent.shim.walls.cgroup import Cgroup
 from holdfast_agent.shim.warm import release
 from holdfast_agent.shim.warm.imports import VARIABLE, add_hook
 from holdfast_agent.shim.warm.release import Parked, Release
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from holdfast_agent.shim.launch import Identity, Plan
-    from holdfast_agent.shim.namespaces import Room
+    from holdfast_agent.shim.walls.namespaces import Room
     from holdfast_agent.shim.warm.imports import Warm
 
 HOST_SHARE, WORKER_SHARE = 20, 10  # parts of the host's memory, and of the worker's, that they may take

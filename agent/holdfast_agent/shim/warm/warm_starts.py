@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 
-from holdfast_agent.shim import namespaces
 from holdfast_agent.shim.failpoints import hit
 from holdfast_agent.shim.processes import now_s, printable
+from holdfast_agent.shim.walls import namespaces
 from holdfast_agent.shim.warm import imports, standby
 from holdfast_agent.shim.warm.imports import QUIET_S, Learner, Warm
 from holdfast_agent.shim.warm.standby import Standby

@@ -17,7 +17,8 @@ import ctypes
 import errno
 import os
 
-from holdfast_agent.shim.namespaces import (
+from holdfast_agent.shim.processes import Process
+from holdfast_agent.shim.walls.namespaces import (
     CLONE_NEWNS,
     MS_NODEV,
     MS_NOSUID,
@@ -30,7 +31,6 @@ from holdfast_agent.shim.namespaces import (
     libc,
     made_by,
 )
-from holdfast_agent.shim.processes import Process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

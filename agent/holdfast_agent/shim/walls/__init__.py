@@ -1,0 +1,1 @@
+"""The walls around ranks, made by the kernel: cgroups, namespaces, and those of a container that are entered."""
