@@ -165,6 +165,7 @@ bench: compiled
 	@set -e; for name in $(BENCH); do case $$name in \
 		hang_corpus) $(PY) -m bench.hangs.corpus $(CORPUS) ;; \
 		hang_*) $(PY) -m bench.hangs.$${name#hang_} ;; \
+		*_cost) $(PY) -m bench.costs.$${name%_cost} ;; \
 		*) $(PY) -m bench.$$name ;; esac; done
 
 clean:

@@ -82,7 +82,7 @@ def test_a_rank_whose_start_can_not_be_in_it_is_moved(
     """As in a container whose filter knows no clone3."""
     program = tmp_path / "old_kernel.py"
     words = (
-        f"import sys; sys.path.insert(0, {str(Path(cgroup.__file__).parents[2])!r})\n"
+        f"import sys; sys.path.insert(0, {str(Path(cgroup.__file__).parents[3])!r})\n"
         "from holdfast_agent.shim import shim\nfrom holdfast_agent.shim.walls import cgroup\n"
         "cgroup.CLONE3 = 1023\n"  # no kernel has so many
         "shim.run(int(sys.argv[1]))\n"

@@ -1,7 +1,7 @@
 """The cluster at one moment: hosts, GPUs and jobs counted by state, and the queue. For metrics and the status page.
 
 One look at every job, every host and every share that is held: 11 to 14 ms with a thousand hosts and ten thousand
-jobs (``bench/metrics_cost.py``), and the reactor waits meanwhile, so it is computed on request only.
+jobs (``bench/costs/metrics.py``), and the reactor waits meanwhile, so it is computed on request only.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.goodput_cost import story as restarts_of
+from bench.costs.goodput import story as restarts_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.controller.ledger.goodput_story import Story

@@ -1,6 +1,6 @@
 """What a scrape of the controller's metrics costs: CPU in the loop of the reactor, which waits meanwhile.
 
-``python -m bench.metrics_cost [--jobs N] [--hosts N]``: a model of that size, folded from events, and its page.
+``python -m bench.costs.metrics [--jobs N] [--hosts N]``: a model of that size, folded from events, and its page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cost of seeing what ranks wait for: `python -m bench.waits_cost [RANKS] [SECONDS]`. In percent of one core.
+"""Cost of seeing what ranks wait for: `python -m bench.costs.waits [RANKS] [SECONDS]`. In percent of one core.
 
 Ranks that all hang at once, the dearest case: a third receives from its neighbour, a third waits for a lock, a third
 sleeps in a loop. Sampled as in the agent, without waits and with them; then their frames are read as the agent does.

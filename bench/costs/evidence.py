@@ -1,4 +1,4 @@
-"""What evidence costs: `python -m bench.evidence_cost [ROUNDS]`, of 8 deadlocked ranks on this host.
+"""What evidence costs: `python -m bench.costs.evidence [ROUNDS]`, of 8 deadlocked ranks on this host.
 
 The time counts from the order to the evidence in hand, encoded, without the pause that is made on purpose between
 the two looks. `py-spy` alone, eight times in a row by hand, stands beside it.
@@ -26,7 +26,7 @@ from holdfast_agent.core.worker.worker import Worker
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner, Limits
 
-TRAIN = Path(__file__).resolve().parents[1] / "examples" / "digits" / "train.py"
+TRAIN = Path(__file__).resolve().parents[2] / "examples" / "digits" / "train.py"
 RANKS, GUILTY, STEP = 8, 5, 40
 SETTLE_S = 60.0
 

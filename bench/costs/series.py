@@ -1,6 +1,6 @@
 """Cost of the series of ranks: CPU of an agent that makes minutes of its samples, and what a day of them takes on disk.
 
-``python -m bench.series_cost [--workers N]``: a worker of eight ranks, each on a GPU whose figures vary as those of a
+``python -m bench.costs.series [--workers N]``: a worker of eight ranks, each on a GPU whose figures vary as those of a
 training do, sampled every two seconds for an hour; then that hour of N such workers in a file, put together as the
 controller does once the hour is over. The file's growth is extrapolated to 1,000 such hosts and a day.
 """

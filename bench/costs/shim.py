@@ -1,4 +1,4 @@
-"""What a shim costs: `python -m bench.shim_cost [ROUNDS]`. Medians, with the 10th and 90th percentile beside them.
+"""What a shim costs: `python -m bench.costs.shim [ROUNDS]`. Medians, with the 10th and 90th percentile beside them.
 
 The rank is a shell that writes to a FIFO as its first act, so a launch contains one start of `sh`; the same by
 `posix_spawn`, with nothing durable, is printed beside it as the floor, and what the disk takes for one fdatasync.

@@ -1,4 +1,4 @@
-"""What sampling costs: `python -m bench.sampling_cost [SECONDS]`. In percent of one core, at the default intervals.
+"""What sampling costs: `python -m bench.costs.sampling [SECONDS]`. In percent of one core, at the default intervals.
 
 Eight ranks of 40 threads, each with eight loaders and 200 open files, printing ten lines a second, and eight GPUs
 read through the scripted NVML where there is a C compiler (its cost is in the helper's figure: it reads its script

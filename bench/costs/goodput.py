@@ -1,6 +1,6 @@
 """Cost of the goodput ledger: time of an event in the fold with it and without it.
 
-``python -m bench.goodput_cost [--workers N] [--restarts N]``: a gang that is restarted again and again.
+``python -m bench.costs.goodput [--workers N] [--restarts N]``: a gang that is restarted again and again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Cost of jobs that have ended: memory of each in the controller, whole and as a head, and the time to read one.
 
-``python -m bench.history_cost [--jobs N]``: a plain job on one host, and one of eight workers that was restarted twice.
+``python -m bench.costs.history [--jobs N]``: a plain job on one host, and one of eight workers that was restarted twice.
 Memory is what Python's allocator holds for the state, the counts of stored bytes included.
 """
 
