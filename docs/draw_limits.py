@@ -45,11 +45,11 @@ CALLS: list[Row] = [
     ("bytes of one host a second", f"{C}.shell.services.host_pacing:BYTES_PER_S", BYTES, "wait on the host"),
     (
         "bytes a second that nothing asked for",
-        f"{C}.shell.services.transfers:UNASKED_PER_S",
+        f"{C}.shell.services.streams.transfers:UNASKED_PER_S",
         BYTES,
         "wait on the host",
     ),
-    ("readings of one user on one host", f"{C}.shell.services.transfers:READINGS_OF_ONE", COUNT, "refused"),
+    ("readings of one user on one host", f"{C}.shell.services.streams.transfers:READINGS_OF_ONE", COUNT, "refused"),
     (
         "refused join tokens that wait at once",
         f"{C}.shell.enrolment.service:DELAYED_MOST",

@@ -1,7 +1,8 @@
 """What a call costs the controller: its CPU for the calls that people and pages make again and again.
 
 ``python -m bench.costs.call [--jobs 20 1000 10000]``: a real controller over gRPC, one host, on which the first
-job runs and all others wait. CPU of all threads of the controller, less what it takes without calls, divided by the calls.
+job runs and all others wait. CPU of all threads of the controller, less what it takes without calls, divided by the
+calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cost of jobs that have ended: memory of each in the controller, whole and as a head, and the time to read one.
 
-``python -m bench.costs.history [--jobs N]``: a plain job on one host, and one of eight workers that was restarted twice. Memory
-is what Python's allocator holds for the state, the counts of stored bytes included.
+``python -m bench.costs.history [--jobs N]``: a plain job on one host, and one of eight workers that was restarted
+twice. Memory is what Python's allocator holds for the state, the counts of stored bytes included.
 """
 
 from __future__ import annotations
