@@ -28,7 +28,8 @@ def facts():
             continue
         fds[fd] = [stat.S_IFMT(kind.st_mode), os.get_inheritable(int(fd))]
     return {
-        "argv": sys.argv, "orig_argv": sys.orig_argv, "path": sys.path, "flags": str(sys.flags), "fds": fds,
+        "argv": sys.argv, "orig_argv": getattr(sys, "orig_argv", None),
+        "path": sys.path, "flags": str(sys.flags), "fds": fds,
         "main": sorted(str(name) for name in vars(main)),
         "spec": str(main.__spec__), "file": str(vars(main).get("__file__")),
         "environ": {n: v for n, v in os.environ.items() if n != "HOLDFAST_GENERATION"}, "cwd": os.getcwd(),

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 Shim = Any
+PYTHON = os.environ.get("WARM_PYTHON", sys.executable)
+"""Of the programs."""
 HOLD = "import os, time\nif os.environ['HOLDFAST_GENERATION'] == '1': time.sleep(600)\n"
 HASTY = """
 import sys
@@ -28,7 +30,7 @@ class Job:
 
     def __init__(self, shim: Shim, *argv: str, ranks: int = 1, **env: str) -> None:
         self.shim, self.argv, self.ranks, self.env = shim, argv, ranks, env
-        self.cwd = str(shim.out)
+        self.cwd, self.python = str(shim.out), PYTHON
         self.fields: dict[str, object] = {}  # of each rank's order
 
     def launch(self, generation: int, *, warm: dict[str, object] | None = None, **fields: object) -> None:
@@ -36,7 +38,7 @@ class Job:
         for rank in range(self.ranks):
             env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "RANK": str(rank), **self.env}
             env["HOLDFAST_GENERATION"] = str(generation)
-            order = self.shim.rank(sys.executable, *self.argv, rank=rank, generation=generation, env=env)
+            order = self.shim.rank(self.python, *self.argv, rank=rank, generation=generation, env=env)
             orders.append({**order, "cwd": self.cwd, **self.fields})
         if warm is not None:
             fields["warm"] = warm

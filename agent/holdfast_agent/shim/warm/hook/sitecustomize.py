@@ -133,11 +133,23 @@ class _Watched(os._Environ):  # type: ignore[type-arg]
         frame: Any = sys._getframe(2)
         while frame.f_back and frame.f_code.co_filename in (os.getenv.__code__.co_filename, ABC):
             frame = frame.f_back
-        texts = [text.upper() for text in frame.f_code.co_consts if isinstance(text, str) and text]
+        texts = _texts(frame.f_code)
         names = (*self.varying, *self.contract)
         return bool(texts) and not any(
             name.startswith(text) or text.startswith(name) for text in texts for name in names
         )
+
+
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+
+
+def _texts(code: Any) -> list[str]:
+    """Texts in some code and in its comprehensions, in capitals: those may be code of their own."""
+    within = [each for each in code.co_consts if hasattr(each, "co_consts")]
+    names = {each.co_name for each in within}  # before 3.11 they are among the texts, as f or f.<locals>.<listcomp>
+    own = [text for text in code.co_consts if isinstance(text, str) and text and text.split(".")[-1] not in names]
+    inner = [text for each in within if each.co_name in COMPREHENSIONS for text in _texts(each)]
+    return [text.upper() for text in own] + inner
 
 
 class _WatchedPid:
