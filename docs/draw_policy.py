@@ -96,7 +96,7 @@ of the modules that it imports, the late ones of the first step too. When nothin
 the worker's own command line is started once more, imports these modules at the lowest priority, and forks a process
 for each rank. They wait, share their memory, and become the ranks of the next generation, with its environment,
 directory and descriptors. They run your program from its first line on: `argv`, `__main__`, exit codes and tracebacks
-are Python's own.
+are Python's own. It may run in any Python from 3.8 on.
 
 `holdfast job show` says what is prepared on each worker, how much memory it takes, and what was left out and why; a
 recovery is `warm` or `cold`, with the reason for a cold one at the worker.
