@@ -28,8 +28,8 @@ from holdfast.v1 import job_pb2, spec_pb2
 EACH_S = 0.5
 """Between two calls of one user."""
 KEEP = spec_pb2.DISCONNECT_POLICY_KEEP
-NOT_KNOWN = (job_pb2.EXIT_REASON_NOT_STARTED, job_pb2.EXIT_REASON_LOST_SHIM_DIED)
-"""Of a launch that was ordered of an agent that died, and was made again. What ran twice is found all the same."""
+NEVER_BEGUN = job_pb2.EXIT_REASON_NOT_STARTED
+"""Of a launch that was ordered of an agent that died, and was made again. What ran has another end."""
 # Writes down that it lives, and as which generation, until it is told to end.
 GANG = """
 import os, sys, time
@@ -170,7 +170,7 @@ class Users:
             async for _ in self._client.watch_job(job):
                 pass
             found = await self._client.get_job(job)
-            told = [each for worker in found.workers for each in worker.exits if each.reason not in NOT_KNOWN]
+            told = [each for worker in found.workers for each in worker.exits if each.reason != NEVER_BEGUN]
             exits = [(e.generation, e.rank, e.exit_code if e.HasField("exit_code") else None) for e in told]
             why = [job_pb2.ExitReason.Name(each.reason) for each in told]
             self.note("end", name=name, job=job, state=found.state, exits=exits, why=why)

@@ -103,7 +103,7 @@ def on_shim_lost(host: HostState, event: ev.ShimLost) -> list[Action]:
     worker = host.workers.get(event.key)
     if worker is None:
         return []
-    if worker.state == Empty(0) and worker.desired is None:
+    if worker.state == Empty(0) and worker.desired is None and not worker.attempts:
         return forget_unused(worker)
     actions = lose(worker)
     return actions + (host.report(worker) if actions else [])

@@ -45,6 +45,8 @@ class HostState:
     """Whether a controller has welcomed us and is not gone since."""
     said_alive: list[WorkerId] = field(default_factory=list)
     """Workers that the newest hello has not reported as empty."""
+    answered: int = 0
+    """Messages of this session that the controller has answered, its hello among them."""
     sequence: int = 0
     """Of the exit that was sent last in this session."""
     sent: dict[int, ExitId] = field(default_factory=dict)

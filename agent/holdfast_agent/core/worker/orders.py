@@ -8,7 +8,7 @@ from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.actions import Action
 from holdfast_agent.core.worker.host_state import HostState
 from holdfast_agent.core.worker.states import CannotPrepare, Empty
-from holdfast_agent.core.worker.worker import Worker, keep_going
+from holdfast_agent.core.worker.worker import Worker, forget_unused, keep_going
 
 
 def on_dialled(host: HostState) -> list[Action]:
@@ -27,6 +27,7 @@ def on_welcomed(host: HostState, event: ev.Welcomed) -> list[Action]:
         return [act.CloseSession(f"epoch {event.epoch} is over; {host.epoch} has begun")]
     actions = raise_epoch(host, event.epoch)
     host.connected = True
+    host.answered = 0
     if host.going_down:
         actions.append(act.SendGoingDown())
     if event.tell_all:
@@ -50,12 +51,19 @@ def on_disconnected(host: HostState) -> list[Action]:
 
 
 def on_controller_heard(host: HostState, event: ev.ControllerHeard) -> list[Action]:
-    """Extend the deadlines of fenced workers: the controller counts this host as alive from ``sent_s`` on."""
+    """Extend the deadlines of fenced workers: the controller counts this host as alive from ``sent_s`` on.
+
+    What it has to say to a hello it has said before it answers the message after that: a worker of an earlier run in
+    which nothing was launched, and that it assigns nothing, is forgotten then.
+    """
     host.heard_s = max(host.heard_s, event.sent_s)
+    host.answered += 1
     actions: list[Action] = []
     for worker in host.workers.values():
         worker.heard_s = host.heard_s
         actions += keep_going(worker)
+        if host.answered > 1 and worker.state == Empty(0) and worker.desired is None:
+            actions += forget_unused(worker)
     return actions
 
 

@@ -31,7 +31,7 @@ def on_worker_found(host: HostState, event: ev.WorkerFound, now: float) -> list[
             if (journal.generation, exit_.rank) not in event.acked:
                 host.keep(worker, exit_, port_taken=False)
     if not event.journals:
-        return [] if event.shim_pid else forget_unused(worker)
+        return [] if event.shim_pid or worker.attempts else forget_unused(worker)
     last = max(event.journals, key=lambda journal: journal.generation)
     worker.pids = dict(last.started)
     worker.codes = {exit_.rank: shell_code(exit_) for exit_ in last.exits}
@@ -117,7 +117,7 @@ def on_shim_greeted(host: HostState, event: ev.ShimGreeted, now: float) -> list[
     match worker.state:
         case Running():
             return keep_going(worker)
-        case Empty(0) if not event.generation and worker.desired is None:
+        case Empty(0) if not event.generation and worker.desired is None and not worker.attempts:
             return forget_unused(worker)
         case Empty(generation) if event.live and event.generation > generation:
             worker.pids, worker.codes = {}, {}

@@ -367,6 +367,9 @@ def lose(worker: Worker) -> list[Action]:
 
 
 def forget_unused(worker: Worker) -> list[Action]:
-    """Forget a worker of an earlier run in which nothing was ever launched; an assignment creates it again."""
+    """Forget a worker of an earlier run in which nothing was ever launched; an assignment creates it again.
+
+    One that an attempt was noted of may be ordered to launch by now: it is kept until the controller has heard of it.
+    """
     worker.move(Forgetting(0))
     return [Forget(worker.key)]

@@ -70,3 +70,24 @@ def test_place_that_was_prepared_and_never_launched_is_said_to_be_empty_and_then
     assert [(report.key, report.generation, report.state.name) for report in hello.reports] == [(KEY, 0, "EMPTY")]
     agent.on(ev.Welcomed(1))
     assert isinstance(agent.on(ev.Assigned(desired(Phase.RUN)))[0], act.Prepare)
+
+
+@pytest.mark.parametrize("shim_pid", [77, 0])
+def test_such_a_place_is_kept_until_the_controller_has_heard_of_it_and_then_forgotten(shim_pid: int) -> None:
+    agent = Agent(connected=False)
+    assert agent.on(ev.WorkerFound(KEY, ((1, 1),), (), frozenset(), shim_pid)) == []
+    if shim_pid:
+        assert agent.on(ev.ShimGreeted(KEY, shim_pid, 0, live=False)) == []
+        assert agent.on(ev.ShimLost(KEY)) == []
+    for _ in range(2):  # the first controller was cut off before it could answer anything
+        (hello,) = agent.on(ev.Dialled())
+        assert isinstance(hello, act.SendHello)
+        assert [report.key for report in hello.reports] == [KEY]
+        agent.on(ev.Welcomed(1))
+        assert agent.on(ev.ControllerHeard(5.0)) == []
+        agent.on(ev.Disconnected())
+    agent.on(ev.Dialled())
+    agent.on(ev.Welcomed(1))
+    assert agent.on(ev.ControllerHeard(6.0)) == [], "that was the hello's answer, which orders follow"
+    assert agent.on(ev.ControllerHeard(8.0)) == [act.Forget(KEY)]
+    assert agent.on(ev.ControllerHeard(10.0)) == []

@@ -348,12 +348,12 @@ def test_port_is_blamed_only_early_and_by_the_ranks_own_words(
 
 def test_place_of_an_earlier_life_in_which_nothing_was_launched_is_forgotten() -> None:
     agent = Agent(connected=False)
-    assert agent.on(ev.WorkerFound(KEY, ((1, 1),), (), frozenset(), 0)) == [act.Forget(KEY)]
+    assert agent.on(ev.WorkerFound(KEY, (), (), frozenset(), 0)) == [act.Forget(KEY)]
     assert agent.on(ev.WorkerForgotten(KEY)) == []
     assert KEY not in agent.reactor.workers
 
 
 def test_place_of_an_earlier_life_whose_shim_never_launched_is_forgotten_once_it_says_so() -> None:
     agent = Agent(connected=False)
-    assert agent.on(ev.WorkerFound(KEY, ((1, 1),), (), frozenset(), 77)) == []
+    assert agent.on(ev.WorkerFound(KEY, (), (), frozenset(), 77)) == []
     assert agent.on(ev.ShimGreeted(KEY, 77, 0, live=False)) == [act.Forget(KEY)]
