@@ -178,13 +178,14 @@ async def test_large_answers_within_a_slice_are_work_of_their_caller_too(monkeyp
 
 async def test_an_answer_of_many_entries_lets_the_loop_turn_all_the_while() -> None:
     longest = 0.0
+    """Work between two turns of the loop, as CPU time: a busy machine holds up both, and adds nothing to it."""
 
     async def watch() -> None:
         nonlocal longest
         while True:
-            before = time.perf_counter()
+            before = time.thread_time()
             await asyncio.sleep(0)
-            longest = max(longest, time.perf_counter() - before)
+            longest = max(longest, time.thread_time() - before)
 
     def picture(name: str) -> host_pb2.Host:
         until = time.thread_time() + 0.001
@@ -193,7 +194,9 @@ async def test_an_answer_of_many_entries_lets_the_loop_turn_all_the_while() -> N
         return host_pb2.Host(name=name)
 
     watching = asyncio.get_running_loop().create_task(watch())
+    await asyncio.sleep(0)
     found, more = await paged([f"h{n:05}" for n in range(500)], host_pb2.ListHostsRequest(page_size=400), picture)
+    await asyncio.sleep(0)
     watching.cancel()
     assert (len(found), more) == (400, "h00399")
     # Nearly half a second of work in all.
