@@ -184,7 +184,12 @@ HOST: list[Row] = [
     ("time for that", f"{A}.shell.output.log_reader:TAIL_MOST_S", SECONDS, "begins there"),
     ("a chunk of a log", f"{A}.shell.session.output_reader:CHUNK_BYTES", BYTES, "the next one follows"),
     ("lines in one of a search", f"{A}.shell.output.line_search:PIECE_LINES", COUNT, "the next one follows"),
-    ("a reader's bytes under way", f"{C}.shell.services.streams.reading:WINDOW_BYTES", BYTES, "waits for the reader"),
+    (
+        "a reader's bytes under way",
+        f"{C}.shell.services.streams.reading:WINDOW_BYTES",
+        BYTES,
+        "waits for the reader",
+    ),
     ("a search's", f"{C}.shell.services.streams.reading:SEARCH_BYTES", BYTES, "waits for the reader"),
     ("time that a search works", f"{A}.shell.session.output_reader:SEARCH_S", SECONDS, "says how far it came"),
     ("readings at once on one host", f"{A}.shell.session.transfer:READINGS_MAX", COUNT, "refused"),

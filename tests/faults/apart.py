@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -137,7 +137,7 @@ def started(directory: Path, labels: Mapping[str, Mapping[str, str]], **settings
             yield made
         finally:
             made.show_logs()
-            _end(made)
+            stop(made.daemons, cluster, made.daemons.keys() - {"controller"})
     assert cluster.left() == []
 
 
@@ -155,11 +155,12 @@ def _door(network: Network) -> Iterator[int]:
             process.kill()
 
 
-def _end(made: Apart) -> None:
-    for daemon in made.daemons.values():
-        daemon.send_signal(signal.SIGCONT)
-        daemon.send_signal(signal.SIGTERM)
-    for daemon in made.daemons.values():
+def stop(daemons: Mapping[str, subprocess.Popen[bytes]], cluster: DevCluster, hosts: Iterable[str]) -> None:
+    """Stop daemons, those that a signal has stopped too, and kill what they leave; ``hosts`` keep no cgroup."""
+    for daemon in daemons.values():
+        for what in (signal.SIGCONT, signal.SIGTERM):
+            daemon.send_signal(what)
+    for daemon in daemons.values():
         try:
             daemon.wait(30)
         except subprocess.TimeoutExpired:
@@ -167,14 +168,12 @@ def _end(made: Apart) -> None:
             daemon.wait(30)
 
     def empty() -> bool:
-        for line in made.cluster.left():
+        for line in cluster.left():
             found = processes.stat(int(line.partition(":")[0]))
             if found is not None:
                 processes.send(found.process, signal.SIGKILL)
-        return not made.cluster.left()
+        return not cluster.left()
 
     until(empty, 30, "for every process to be gone")
-    for host in made.daemons.keys() - {"controller"}:
-        find(
-            config.load(made.dir / f"{host}.toml")
-        ).leave()  # of a host that lost its power, and was not started again
+    for host in hosts:  # one that lost its power, and was not started again, has one still
+        find(config.load(cluster.dir / f"{host}.toml")).leave()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.cli_cluster import DevCluster, until
+from tests.faults.apart import stop
 from tests.faults.network import Network, joined
 from tests.faults.takeovers import databases
 from tests.faults.takeovers.databases import Databases
@@ -22,9 +23,6 @@ from tests.support.fake_clock.library import FakeClock
 
 from holdfast._base.identity import Identity, Kind
 from holdfast._security import pki
-from holdfast.dev import processes
-from holdfast_agent.shell import config
-from holdfast_agent.shell.cgroups.cgroups import find
 
 PORT = 7000
 CONTROLLERS, SERVERS, HOSTS, USER = ("c1", "c2"), ("d1", "d2"), ("h0", "h1", "h2"), "user"
@@ -196,29 +194,5 @@ def started(directory: Path) -> Iterator[Site]:
             made.end()
             if keeper.ident is not None:
                 keeper.join()
-            _end(made, cluster)
+            stop(made.daemons, cluster, HOSTS)
     assert cluster.left() == []
-
-
-def _end(made: Site, cluster: DevCluster) -> None:
-    for daemon in made.daemons.values():
-        for what in (signal.SIGCONT, signal.SIGTERM):
-            with contextlib.suppress(ProcessLookupError):
-                daemon.send_signal(what)
-    for daemon in made.daemons.values():
-        try:
-            daemon.wait(30)
-        except subprocess.TimeoutExpired:
-            daemon.kill()
-            daemon.wait(30)
-
-    def empty() -> bool:
-        for line in cluster.left():
-            found = processes.stat(int(line.partition(":")[0]))
-            if found is not None:
-                processes.send(found.process, signal.SIGKILL)
-        return not cluster.left()
-
-    until(empty, 30, "for every process to be gone")
-    for host in HOSTS:
-        find(config.load(made.directory / f"{host}.toml")).leave()
