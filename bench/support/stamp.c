@@ -30,7 +30,7 @@ int main(int argc, char **argv)
         signal(SIGTERM, SIG_IGN);
     long generation = number("HOLDFAST_GENERATION", number("TORCHELASTIC_RESTART_COUNT", -1) + 1);
     char line[128];
-    int length = snprintf(line, sizeof line, "%ld %ld %d %lld\n", generation, number("RANK", 0), (int)getpid(),
+    int length = snprintf(line, sizeof line, "%ld %ld %d %lld\n", generation, number("RANK", number("SLURM_PROCID", 0)), (int)getpid(),
                           now.tv_sec * 1000000000LL + now.tv_nsec);
     int file = open(argv[1], O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
     if (file < 0 || write(file, line, length) != length)
