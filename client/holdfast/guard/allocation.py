@@ -75,11 +75,6 @@ def read(environ: Mapping[str, str], hostname: str) -> Allocation:
 
 
 def _slurm(environ: Mapping[str, str]) -> Allocation:
-    if int(environ.get("SLURM_HET_SIZE", "1")) > 1:
-        raise ConfigError(
-            "This is a heterogeneous job of Slurm, whose components number their tasks apart.",
-            fix="Guard each component in a step of its own: srun --het-group=0 holdfast guard -- …",
-        )
     hosts = list(hostlist(_text(environ, "SLURM_STEP_NODELIST")))
     node = _number(environ, "SLURM_NODEID")
     per_node = list(_tasks_per_node(_text(environ, "SLURM_STEP_TASKS_PER_NODE")))

@@ -70,7 +70,8 @@ class Host:
     def gone(self) -> dict[int, str]:
         """Tasks that are not there, though the job runs, and their names; empty for one that has never come."""
         others = range(1, self._place.tasks)
-        return {task: self.lost.get(task, "") for task in others if task in self.lost or task not in self.present}
+        here = self.present.keys() - self.lost.keys() - self.abandoned
+        return {task: self.present.get(task, "") for task in others if task not in here}
 
     async def listen(self, address: str) -> None:
         """Raises ``ConfigError`` where all of the job's ports are taken."""
@@ -185,10 +186,12 @@ class Guest:
         """Tell task 0 that a signal wants the job to end."""
         _send(self._writer, {"signal": number})
 
-    def leave(self, *, abandoned: bool = False) -> None:
-        """Hang up, which says that this task is done; ``abandoned``: its process of the launcher is dead."""
-        if abandoned:
-            _send(self._writer, {"abandoned": True})
+    def abandon(self) -> None:
+        """Tell task 0 that this task's process of the launcher is dead."""
+        _send(self._writer, {"abandoned": True})
+
+    def leave(self) -> None:
+        """Hang up, which says that this task is done."""
         self._writer.close()
 
 

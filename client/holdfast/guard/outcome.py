@@ -19,19 +19,25 @@ def of_task(job: job_pb2.CustomJob, status: int, host: str, *, first: bool) -> i
     return status if (host in blamed if blamed else first) else 0
 
 
-def summary(job: job_pb2.CustomJob, record: str) -> str:
-    """``2 recoveries, 41 s lost; see holdfast-17.0``; empty where nothing happened."""
+def summary(job: job_pb2.CustomJob, record: str, *, limit: bool = False) -> str:
+    """``2 recoveries, 41 s lost; see holdfast-17.0``; empty where nothing happened.
+
+    ``limit``: the scheduler's time limit has ended it.
+    """
     count, hangs = len(job.recoveries), len(job.hangs)
     lost = sum(seconds(each.lost) for each in job.recoveries)
     said = [f"{count} {'recovery' if count == 1 else 'recoveries'}, {lost:.3g} s lost"] if count else []
     said += [f"{hangs} hang{'s' * (hangs != 1)} noticed"] if hangs else []
     if not said and job.state == job_pb2.JOB_STATE_SUCCEEDED:
         return ""
-    said += [] if job.state == job_pb2.JOB_STATE_SUCCEEDED else [_end(job)]
+    if limit:
+        said += ["ended by the time limit"]
+    else:
+        said += [] if job.state == job_pb2.JOB_STATE_SUCCEEDED else [_end(job)]
     return "; ".join(said) + f"; see {record}"
 
 
 def _end(job: job_pb2.CustomJob) -> str:
     state = job_pb2.JobState.Name(job.state).removeprefix("JOB_STATE_").lower()
-    why = " ".join(filter(None, (job.error.message.strip(), job.error.raised)))
+    why = " ".join(filter(None, (job.error.message.strip(), job.error.raised, job.error.why_final)))
     return f"{state}: {why}" if why else state

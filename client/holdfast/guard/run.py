@@ -57,6 +57,10 @@ class Request:
     """The exit status of a job that has ended."""
     words: Words
     grace_s: float | None = None
+    time_limit_s: float | None = None
+    """Time from the start of the guard until the scheduler ends it, where the scheduler doesn't say."""
+    warning: tuple[str, float] | None = None
+    """The signal that the ranks get so long before the time limit."""
     ranks_per_task: int = 1
     spares: int = 0
     """Tasks that start no ranks until they take the place of one that is gone."""

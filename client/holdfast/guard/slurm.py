@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import subprocess
@@ -49,3 +50,33 @@ def grace_s(place: Allocation, wanted: float | None) -> float | None:
         return wanted
     found = re.match(r"\d+", settings().get("KillWait", ""))
     return max(LEAST_GRACE_S, min(USUAL_GRACE_S, int(found[0]) - ENDS_S)) if found else None
+
+
+def time_left_s(place: Allocation) -> float | None:
+    """Seconds until Slurm ends this step or its job for its time; None where it has no limit, or doesn't say."""
+    job, _, _ = place.job.partition(".")
+    end = os.environ.get("SLURM_JOB_END_TIME", "")
+    of_job = int(end) - time.time() if end.isdecimal() else _seconds(_squeue("-j", job, "-o", "%L"))
+    limit, _, used = _squeue("-s", place.job.partition("-")[0], "-o", "%l %M").partition(" ")
+    left = [each for each in (of_job, _seconds(limit) - _seconds(used)) if not math.isnan(each)]
+    over = re.match(r"\d+ ", settings().get("OverTimeLimit", "")) if left else None
+    return min(left) + (60 * int(over[0]) if over else 0) if left else None
+
+
+def _squeue(*options: str) -> str:
+    """The answer of squeue about one job or step; empty without one."""
+    command = ["squeue", "-h", *options]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=TOOL_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return os.fsdecode(done.stdout).strip()
+
+
+def _seconds(text: str) -> float:
+    """``1-02:03:04``, ``02:03:04`` or ``3:04`` in seconds; not a number for anything else, such as UNLIMITED."""
+    found = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)", text)
+    if found is None:
+        return math.nan
+    days, hours, minutes, seconds = (int(each or 0) for each in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

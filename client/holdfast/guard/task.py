@@ -18,7 +18,7 @@ import anyio
 import anyio.abc
 
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.guard import addresses, certificates, meeting, scratch, slurm, spares, trust
+from holdfast.guard import addresses, certificates, limits, meeting, scratch, slurm, spares, trust
 from holdfast.guard.allocation import SEED_VARIABLE, Allocation
 from holdfast.guard.forward import Forwarder
 from holdfast.guard.parts import ControllerPort, Daemon, Folder, Leash
@@ -63,6 +63,8 @@ class Task:
         self._job = ""
         self._ended = False
         self._missed: set[int] = set()
+        self._limit: float | None = None
+        """When the scheduler ends the job, by ``anyio.current_time``."""
         self._parent = os.getppid()
         self._signal = 0
         self._status = OUR_FAILURE
@@ -110,13 +112,23 @@ class Task:
     async def _end_early(self, scope: anyio.CancelScope) -> None:
         await anyio.sleep(DIES_S if self._place.kind == "slurm" else 0)
         # Where the launcher's process here is dead, another task may go on in place of this one.
-        if not self._job or (self._abandoned and self._guest is not None and self._request.spares):
+        if not self._job:
+            scope.cancel()
+        elif self._abandoned and self._guest is not None and self._request.spares:
+            # Its ranks end now, and may run elsewhere before this task has left.
+            self._guest.abandon()
             scope.cancel()
         elif self._guest is not None:
             self._guest.pass_on(self._signal)
         elif self._client is not None:
             with contextlib.suppress(HoldfastError):  # it has ended
                 await self._client.cancel_job(self._job)
+
+    @property
+    def _is_at_limit(self) -> bool:
+        """Whether a signal has come, and it is the time limit's."""
+        near = self._limit is not None and anyio.current_time() >= self._limit - limits.SEEN_S
+        return bool(self._signal) and near
 
     @property
     def _abandoned(self) -> bool:
@@ -180,9 +192,17 @@ class Task:
         """Submit the job once there are agents for it, and tell the others."""
         place, workers = self._place, self._place.tasks - self._request.spares
         grace_s = await asyncio.to_thread(slurm.grace_s, place, self._request.grace_s)
+        left_s = self._request.time_limit_s
+        if left_s is None and place.kind == "slurm":
+            left_s = await asyncio.to_thread(slurm.time_left_s, place)
+        self._limit = None if left_s is None else anyio.current_time() + left_s
         await self._gather(client, workers)
         job = self._request.job(workers, grace_s)
         job.labels.update(place.labels)
+        if self._limit is not None:
+            left_s = self._limit - anyio.current_time()
+        if said := limits.give(job, left_s, self._request.warning):
+            self._note(said)
         if self._request.spares:
             spares.prepare(job, place, workers)
         self._job = (await client.create_job(job)).id
@@ -236,15 +256,20 @@ class Task:
                 task, self._signal = next(iter(host.signals.items()))
                 self._note(f"task {task} on {host.present[task]} got signal {self._signal}")
                 await self._end_early(scope)
-            if host.lost:
+            if host.lost or host.abandoned:
                 await anyio.sleep(SETTLES_S)
-                if not self._ended:
-                    said, goes_on = spares.on_gone(host.gone, self._missed, self._request.spares)
-                    if not goes_on:
-                        raise Unavailable(said)
-                    self._missed |= host.gone.keys()
-                    if said:
-                        self._note(said)
+                if not self._ended and (problem := self._tell_gone(host)):
+                    raise Unavailable(problem)
+
+    def _tell_gone(self, host: meeting.Host) -> str:
+        """Say which tasks are gone that a spare stands in for; returns why the job can't go on without them, if so."""
+        said, goes_on = spares.on_gone(host.gone, self._missed, self._request.spares)
+        if not goes_on:
+            return said
+        self._missed |= host.gone.keys()
+        if said:
+            self._note(said)
+        return ""
 
     async def _follow_first(self, guest: meeting.Guest) -> int:
         """Pass on output until task 0 says that the job has ended; returns this task's exit status."""
@@ -278,10 +303,16 @@ class Task:
                     self._note(sentence)
         job = await client.get_job(self._job)
         self._ended = True
+        if self._host is not None:
+            self._tell_gone(self._host)  # a job may end as soon as a spare has stood in
+        status, limit = self._request.status(job), limits.reached(job) or self._is_at_limit
+        if limit:
+            job.labels["ended-by"] = "time-limit"
         await self._record.finish(client, job)
-        if text := outcome.summary(job, self._where(self._record)):
+        if text := outcome.summary(job, self._where(self._record), limit=limit):
             self._note(text)
-        status = self._request.status(job)
+        if limit and place.kind == "slurm":
+            await _within(limits.SLURM_ENDS_S, lambda: self._signal)
         if self._host is not None:
             ends = {name: outcome.of_task(job, status, name, first=False) for name in self._host.present.values()}
             if self._abandoned:  # another's status must be the step's
@@ -315,7 +346,9 @@ class Task:
         self._agent.end()
         await self._leash.let_go()
         if self._guest is not None:
-            self._guest.leave(abandoned=self._abandoned)
+            if self._abandoned:
+                self._guest.abandon()
+            self._guest.leave()
         if (host := self._host) is not None:
             if self._ended:
                 await _within(ENDS_S, lambda: len(host.lost) == len(host.present))
@@ -328,7 +361,7 @@ class Task:
         self.leaves_step_open = bool(host is not None and failed and (host.abandoned or self._abandoned))
 
 
-async def _within(seconds: float, is_so: Callable[[], bool]) -> None:
+async def _within(seconds: float, is_so: Callable[[], object]) -> None:
     with anyio.move_on_after(seconds):
         while not is_so():  # noqa: ASYNC110 what other processes do sets no event
             await anyio.sleep(LOOK_S)

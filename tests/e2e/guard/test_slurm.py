@@ -241,3 +241,67 @@ def test_ranks_run_on_when_a_daemon_of_the_guard_is_killed(slurm: Slurm, tmp_pat
     assert step.returncode == 0, err
     assert sorted(out.splitlines()) == [f"{rank}: rank {rank} of 2 as {rank} 2 generation 1" for rank in (0, 1)]
     nothing_is_left(env)
+
+
+# Reports its first step after a while, and then steps until it is told to stop; SIGUSR1 is noted.
+TRAINS = """\
+import os, pathlib, signal, sys, time
+generation = os.environ["HOLDFAST_GENERATION"]
+signal.signal(signal.SIGUSR1, lambda *_: pathlib.Path("warned").write_text(generation))
+time.sleep(float(os.environ["STARTS"]))
+for step in range(100000):
+    print(f"step={step}", flush=True)
+    if os.path.exists("crash"):
+        sys.exit(3)
+    time.sleep(0.2)
+"""
+
+
+def limited(slurm: Slurm, folder: Path, starts_s: float) -> tuple[str, dict[str, str]]:
+    """A job of one minute, the shortest limit, in which a guard runs; its number and environment."""
+    env = environment(folder, SLURM_CONF=slurm.environment["SLURM_CONF"], STARTS=str(starts_s))
+    (folder / "train.py").write_text(TRAINS)
+    step = f"srun {' '.join(GUARD)} --signal=USR1@20 --record rec -- {sys.executable} train.py"
+    (folder / "job.sh").write_text(f"#!/bin/sh\n#SBATCH -N1 -t1 -o out\n{step}\n")
+    return slurm.run("sbatch", "--parsable", "--chdir", str(folder), "job.sh", cwd=folder, env=env).strip(), env
+
+
+def test_a_time_limit_is_warned_of_and_recorded_as_such_also_by_slurm(slurm: Slurm, tmp_path: Path) -> None:
+    job, env = limited(slurm, tmp_path, 0)
+
+    wait_for((tmp_path / "warned").exists, "the rank is warned 20 s before the limit")
+    wait_for(lambda: "JobState=TIMEOUT" in slurm.run("scontrol", "show", "job", job), "Slurm calls it a timeout")
+    nothing_is_left(env)
+    said = (tmp_path / "out").read_text()
+    assert "guard: ended by the time limit; see rec" in said
+    assert "ended-by=time-limit" in (tmp_path / "rec/job.txt").read_text()
+
+
+def test_no_relaunch_begins_that_the_time_limit_would_end_before_its_first_step(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    job, env = limited(slurm, tmp_path, 25)
+    wait_for((tmp_path / "warned").exists, "it is 20 s before the limit")
+    wait_for(lambda: "step=0\n" in (tmp_path / "out").read_text(), "it has begun its work")
+
+    (tmp_path / "crash").touch()
+
+    wait_for(lambda: "JobState=FAILED" in slurm.run("scontrol", "show", "job", job), "the job has ended")
+    assert "ExitCode=3:0" in slurm.run("scontrol", "show", "job", job)
+    said = (tmp_path / "out").read_text()
+    assert re.search(r"Its time is over in \d+ s, and it takes 2\d s to begin its work", said), said
+    assert "restarting" not in said
+    nothing_is_left(env)
+
+
+def test_components_of_a_heterogeneous_step_are_one_job(slurm: Slurm, tmp_path: Path) -> None:
+    env = environment(tmp_path, FAILS="3,0", GUILTY="2", SLURM_CONF=slurm.environment["SLURM_CONF"])
+    command = (*GUARD, "--", sys.executable, "-c", RANKS)
+
+    step = slurm.srun("-N1", "-n1", *command, ":", "-N1", "-n2", *command, cwd=tmp_path, env=env)
+    out, err = step.communicate(timeout=PATIENCE_S)
+
+    assert step.returncode == 0, err
+    ranks = [f"rank {rank} of 3 local {local} generation 2" for rank, local in ((0, 0), (1, 0), (2, 1))]
+    assert sorted(line for line in out.splitlines() if line.endswith("generation 2")) == ranks
+    nothing_is_left(env)

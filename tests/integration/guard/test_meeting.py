@@ -75,6 +75,18 @@ async def test_both_sides_notice_that_the_other_is_gone(place: Allocation) -> No
     assert await two.hear() is None
 
 
+async def test_a_task_whose_launcher_is_dead_counts_as_gone_before_it_has_left(place: Allocation) -> None:
+    async with listening(place) as host:
+        one, two = await joined(place, 1), await joined(place, 2)
+        host.changed = asyncio.Event()
+        one.abandon()
+        with anyio.fail_after(20):
+            await host.changed.wait()
+        assert host.gone == {1: "n2"} and not host.lost
+        one.leave()
+        two.leave()
+
+
 async def test_task_0_learns_of_the_signals_and_problems_of_others(place: Allocation) -> None:
     async with listening(place) as host:
         one, two = await joined(place, 1), await joined(place, 2)
@@ -165,7 +177,8 @@ async def test_a_task_that_comes_late_learns_of_the_job_too(place: Allocation) -
 async def test_task_0_learns_which_tasks_have_lost_their_launcher(place: Allocation) -> None:
     async with listening(place) as host:
         one = await joined(place, 1)
-        one.leave(abandoned=True)
+        one.abandon()
+        one.leave()
         with anyio.fail_after(20):
             while not host.lost:
                 host.changed.clear()

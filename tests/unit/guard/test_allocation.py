@@ -54,6 +54,25 @@ def test_one_task_of_a_host_has_the_hosts_name() -> None:
     assert read(LAST_OF_FIVE | {"SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_LOCALID": "0"}, "").name == "n2"
 
 
+def test_components_of_a_heterogeneous_step_are_numbered_together() -> None:
+    # As srun of Slurm 22.05 set it for the last task of: srun -N1 -n1 … : -N2 -n3 …
+    last = {
+        "SLURM_JOB_ID": "1",
+        "SLURM_HET_SIZE": "2",
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NODELIST": "n[1-3]",
+        "SLURM_STEP_NUM_TASKS": "4",
+        "SLURM_STEP_TASKS_PER_NODE": "1,2,1",
+        "SLURM_PROCID": "3",
+        "SLURM_NODEID": "2",
+        "SLURM_LOCALID": "0",
+    }
+
+    place = read(last, "")
+
+    assert (place.task, place.tasks, place.name, place.hosts) == (3, 4, "n3", ("n1", "n2", "n3"))
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [
@@ -83,7 +102,6 @@ def test_a_host_list_that_is_none_is_refused(text: str) -> None:
         ("SLURM_NODEID", "2", "names 2 hosts"),
         ("SLURM_STEP_TASKS_PER_NODE", "3", "names 2 hosts"),
         ("SLURM_STEP_TASKS_PER_NODE", "3(y2)", "no count of tasks"),
-        ("SLURM_HET_SIZE", "2", "heterogeneous"),
     ],
 )
 def test_an_environment_that_contradicts_itself_is_refused(name: str, value: str, said: str) -> None:

@@ -1,13 +1,15 @@
-"""A grace period that ends before Slurm kills what is left."""
+"""The time that Slurm leaves: until its limit, and between its TERM and its KILL."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
 
-from holdfast.guard import slurm
+from holdfast.guard import limits, slurm
 from holdfast.guard.allocation import read
+from holdfast.v1 import job_pb2
 
 ALONE = read({}, "box")
 IN_SLURM = replace(ALONE, kind="slurm")
@@ -32,3 +34,72 @@ def test_settings_are_read_from_what_scontrol_prints() -> None:
 
     assert slurm.facts(printed, "=")["KillWait"] == "30 sec"
     assert slurm.facts(printed, "=")["AuthInfo"] == "socket=/run/x,ttl=5"
+
+
+@pytest.mark.parametrize(
+    ("of_job", "of_step", "left_s"),
+    [
+        ("5:00", "UNLIMITED 0:00", 300.0),
+        ("1-00:00:30", "2:00:00 0:30", 7170.0),
+        ("59", "UNLIMITED 0:01", None),  # no time as squeue writes one
+        ("UNLIMITED", "UNLIMITED 1:00", None),
+        ("", "", None),
+    ],
+)
+def test_the_nearer_limit_of_job_and_step_counts(
+    monkeypatch: pytest.MonkeyPatch, of_job: str, of_step: str, left_s: float | None
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
+    said = {("-j", "17", "-o", "%L"): of_job, ("-s", "17.0", "-o", "%l %M"): of_step}
+    monkeypatch.setattr(slurm, "_squeue", lambda *options: said[options])
+    monkeypatch.setattr(slurm, "settings", dict)
+
+    assert slurm.time_left_s(replace(IN_SLURM, job="17.0-restart1")) == left_s
+
+
+def test_the_end_in_the_environment_is_taken_and_what_a_site_adds_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(round(time.time()) + 1000))
+    monkeypatch.setattr(slurm, "_squeue", lambda *_: "UNLIMITED 0:00")
+    monkeypatch.setattr(slurm, "settings", lambda: {"OverTimeLimit": "2 min"})
+
+    assert slurm.time_left_s(replace(IN_SLURM, job="17.0")) == pytest.approx(1120, abs=100)
+
+
+def test_without_squeue_no_limit_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    assert slurm.time_left_s(replace(IN_SLURM, job="17.0")) is None
+
+
+@pytest.mark.parametrize(
+    ("left_s", "warning", "timeout_s", "signal", "said"),
+    [
+        (600.0, ("SIGUSR1", 300.0), 600, "SIGUSR1", ""),
+        (600.0, None, 600, "", ""),
+        (None, None, 0, "", ""),
+        (-5.0, None, 1, "", ""),
+        (
+            200.0,
+            ("SIGUSR1", 300.0),
+            200,
+            "",
+            "only 200 s are left until the time limit, so the ranks get no SIGUSR1",
+        ),
+        (
+            None,
+            ("SIGUSR1", 9.0),
+            0,
+            "",
+            "no time limit is known, so the ranks get no SIGUSR1: say it by --time-limit",
+        ),
+    ],
+)
+def test_the_job_is_told_its_time(
+    left_s: float | None, warning: tuple[str, float] | None, timeout_s: int, signal: str, said: str
+) -> None:
+    job = job_pb2.CustomJob()
+
+    assert limits.give(job, left_s, warning) == said
+    assert job.job_spec.scheduling.timeout.seconds == timeout_s
+    assert job.job_spec.scheduling.warning_signal.signal == signal

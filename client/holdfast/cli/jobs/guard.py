@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -50,6 +51,16 @@ NO_OTHER_HOST_S = 30
     "--grace",
     type=duration,
     help="Time between SIGTERM and SIGKILL, such as 20s.  [default: 10s; under Slurm what its KillWait leaves]",
+)
+@click.option(
+    "--time-limit",
+    type=duration,
+    help="When the scheduler ends it, from now on, such as 4h.  [default: what Slurm says]",
+)
+@click.option(
+    "--signal",
+    metavar="SIGNAL@TIME",
+    help="Signal that the ranks get so long before the time limit, such as USR1@5m.",
 )
 @click.option(
     "--record",
@@ -100,6 +111,7 @@ def _request(options: Mapping[str, Any]) -> Request:
     from holdfast.guard.run import Request, Words
 
     console = Console()
+    warning = _warning(options["signal"])
     command = tuple(options["command"])
 
     # What is slow to import is so only once it is needed: the daemons load meanwhile.
@@ -149,12 +161,31 @@ def _request(options: Mapping[str, Any]) -> Request:
         status=status,
         words=words,
         grace_s=options["grace"],
+        time_limit_s=options["time_limit"],
+        warning=warning,
         ranks_per_task=options["nproc"],
         spares=options["spares"],
         or_run=options["or_run"],
         record=Path(options["record"]) if options["record"] else None,
         start_timeout_s=options["start_timeout"],
     )
+
+
+def _warning(text: str | None) -> tuple[str, float] | None:
+    """The signal and the seconds in ``USR1@300`` or ``USR1@5m``. Raises ``ConfigError``."""
+    if text is None:
+        return None
+    name, _, before = text.partition("@")
+    name = name.upper() if name.upper().startswith("SIG") else f"SIG{name.upper()}"
+    try:
+        seconds = duration(before)
+    except click.BadParameter:
+        seconds = 0.0
+    if not seconds or name not in signal.Signals.__members__ or name in ("SIGKILL", "SIGSTOP"):
+        raise ConfigError(
+            f"--signal: {text!r} is not a signal and a time.", fix="Write them as USR1@300 or USR1@5m."
+        )
+    return name, seconds
 
 
 def _evidence_text(found: object) -> str:

@@ -13,6 +13,7 @@ from holdfast_controller.core.lifecycle.exits import cordon_faulty, faulty_hosts
 from holdfast_controller.core.lifecycle.failure_policy import Reached, may_try_elsewhere
 from holdfast_controller.core.lifecycle.other_hosts import could_move
 from holdfast_controller.core.lifecycle.stop import end
+from holdfast_controller.core.lifecycle.time_left import why_too_late
 from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.hang import Hang, HangOutcome
@@ -40,10 +41,11 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str,
     reached = highest_step(runtime)
     progress = Reached(reached, _saved(step, job, runtime)).progressed(job)
     restarts = 1 if _progressed(step, job, runtime, reached) else job.budgets.hang_restarts + 1
-    spent = job.gang.retries.disabled or restarts > job.gang.max_hang_restarts
+    late = why_too_late(step, job)
+    spent = job.gang.retries.disabled or restarts > job.gang.max_hang_restarts or bool(late)
     away = frozenset(hosts) or frozenset(place.host for place in job.places)
-    if spent and not _tries_elsewhere(step, job, away, progressed=progress):
-        if repeats and repeats >= job.gang.max_hang_restarts > 0 and not job.gang.retries.disabled:
+    if late or (spent and not _tries_elsewhere(step, job, away, progressed=progress)):
+        if not late and repeats and repeats >= job.gang.max_hang_restarts > 0 and not job.gang.retries.disabled:
             return (
                 f"{_times(job)} led back to the same wait, so it is left as it is: end it with `holdfast job cancel"
                 f" {job.id}`, or fix what it waits for"
@@ -52,12 +54,13 @@ def act(step: Step, job: Job, runtime: Runtime, finding: Finding, sentence: str,
             job_id=job.id,
             at=step.now.wall,
             outcome=HangOutcome.BUDGET_SPENT,
-            note=again,
+            note=f"{late}, so it is not restarted" if late else again,
             suspects=suspects,
             hosts=hosts,
         )
         step.emit(revised(step, job, judged, finding))
-        error = JobError(ABORTED, _spent(job, sentence), (hang.stacks,) if hang.stacks else ())
+        what = f"The job hangs: {sentence}. {late}; it is not restarted." if late else _spent(job, sentence)
+        error = JobError(ABORTED, what, (hang.stacks,) if hang.stacks else ())
         end(step, job, JobState.FAILED, error, stop_reason=ExitReason.HANG_KILLED)
         return ""
     if spent:

@@ -17,6 +17,7 @@ from holdfast_controller.core.lifecycle.missing_exits import as_known_here, clos
 from holdfast_controller.core.lifecycle.other_hosts import could_move
 from holdfast_controller.core.lifecycle.root_cause import SETTLE_S, first_failure, is_settled, member_of, name_cause
 from holdfast_controller.core.lifecycle.stop import end
+from holdfast_controller.core.lifecycle.time_left import in_time
 from holdfast_controller.core.lifecycle.warning_signal import leaves_by_itself
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import ExitReported
@@ -209,7 +210,8 @@ def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: failure_polic
             place.host for place in job.places
         )  # those that gave up waiting tell nothing of the guilty
     elsewhere = cause is failure_policy.Cause.HANG and could_move(step.cluster, job, away)
-    match failure_policy.decide(job, member, exit_, cause, reached(step, job), could_move=elsewhere):
+    decided = failure_policy.decide(job, member, exit_, cause, reached(step, job), could_move=elsewhere)
+    match in_time(step, job, member, exit_, decided):
         case failure_policy.Fail(error):
             end(step, job, JobState.FAILED, error)
         case failure_policy.Restart(cause, failure, charged):
