@@ -129,9 +129,7 @@ def command_line(cluster: DevCluster, runs: int, table: Table) -> None:
 async def main() -> None:
     """One worker, a gang of eight, the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--runs", type=int, default=30, help="(%(default)s; torchrun has every fifth turn)"
-    )
+    parser.add_argument("--runs", type=int, default=30, help="(%(default)s; torchrun has every fifth turn)")
     options = parser.parse_args()
     table = Table("From submission to the first instruction", "ms")
     whole = Table("The command line, from its start to its end", "ms")

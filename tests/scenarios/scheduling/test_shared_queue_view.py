@@ -87,6 +87,17 @@ def test_projected_starts_outlast_what_happens_behind_the_jobs_that_have_one(
     assert len(projections) == 1
 
 
+def test_a_job_behind_those_that_have_a_projected_start_asks_for_none(
+    world: World, projections: list[float]
+) -> None:
+    world.submit("last", lasting(1))
+    assert why(world, "last").startswith(f"behind {MOST_FORECAST} jobs in the queue")
+    assert projections == []
+    world.cancel("w0")
+    assert "expected to start" in why(world, "last")
+    assert len(projections) == 1
+
+
 def test_what_changes_without_an_event_is_seen_within_a_second(world: World, projections: list[float]) -> None:
     why(world, "w0")
     world.mono, waited = world.mono + 0.6, len(world.log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +21,7 @@ from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.guarantees import claims
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
-from holdfast_controller.core.scheduling.projections.projection import Start, forecast
+from holdfast_controller.core.scheduling.projections.projection import Start, forecast, most_forecast
 from holdfast_controller.core.scheduling.projections.start_words import (
     expected_start,
     is_given_up_before,
@@ -74,14 +75,27 @@ class QueueView:
         """The projected starts of the first jobs that wait for free capacity."""
         if self.now is None:
             return {}
-        hosts = [host for host in self.open_hosts.no_spares if host.name not in self.open_hosts.drains]
-        return forecast(self.cluster, self._waiting(), hosts, self.now, self.loan_s)
+        first = [self.cluster.jobs.whole[name] for name in self._projected]
+        return forecast(self.cluster, first, self._hosts_for_starts, self.now, self.loan_s)
+
+    @cached_property
+    def _hosts_for_starts(self) -> list[Host]:
+        return [host for host in self.open_hosts.no_spares if host.name not in self.open_hosts.drains]
+
+    @cached_property
+    def _projected(self) -> dict[str, None]:
+        """The jobs whose starts are projected, in their order. Who asks about others has nothing projected."""
+        first = itertools.islice(self._waiting(), most_forecast(self._hosts_for_starts))
+        return dict.fromkeys(job.id for job in first)
+
+    def _start(self, job: Job) -> Start | None:
+        return self.starts.get(job.id) if job.id in self._projected else None
 
     def start_in_words(self, job: Job) -> str:
         """When a waiting job is expected to start, and what would start it now, after semicolons; else empty."""
         if self.now is None:
             return ""
-        start = self.starts.get(job.id)
+        start = self._start(job)
         words = [expected_start(start, job, self.now) if start is not None else ""]
         if job.gang.shape in self.cluster.too_long and self._is_first_alike(job) and not self.lack_of_room(job):
             words.append(shorter_run(self.cluster, job, self.now))
@@ -89,7 +103,7 @@ class QueueView:
 
     def is_given_up_first(self, job: Job) -> bool:
         """Whether a waiting job is given up before it is expected to start."""
-        start = self.starts.get(job.id)
+        start = self._start(job)
         return start is not None and is_given_up_before(start, job)
 
     def _is_first_alike(self, job: Job) -> bool:

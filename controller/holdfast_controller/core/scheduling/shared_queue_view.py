@@ -9,7 +9,7 @@ from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.clock import Mono, Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.scheduling.pending_reason import QueueView
-from holdfast_controller.core.scheduling.projections.projection import MOST_FORECAST
+from holdfast_controller.core.scheduling.projections.projection import most_forecast
 from holdfast_controller.core.scheduling.turns import in_turn
 from holdfast_controller.core.step.step import Policies
 
@@ -47,7 +47,7 @@ class SharedQueueView:
         hosts = schedulable_hosts(cluster)
         backfill = policies.backfill
         view = QueueView(cluster, hosts, policies.quotas, now=now, loan_s=policies.loan_s, backfill=backfill)
-        first, until = tuple(itertools.islice(in_turn(cluster), MOST_FORECAST)), now.mono_in(RENEWED_S)
+        first, until = tuple(itertools.islice(in_turn(cluster), most_forecast(hosts))), now.mono_in(RENEWED_S)
         if before is not None and before.first == first and "starts" in vars(before.view):
             # Behind these jobs others come and go all the time.
             view.starts, until = before.view.starts, before.until

@@ -8,9 +8,8 @@ of, such as a host that is given back by hand, never comes free in a projection.
 from __future__ import annotations
 
 import bisect
-import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -313,14 +312,18 @@ _PLANS = 1_000
 """Hosts that are looked at for them at most, each once for a job."""
 
 
+def most_forecast(hosts: list[Host]) -> int:
+    """How many waiting jobs have their start projected for a view; fewer the more hosts there are to look at."""
+    return min(MOST_FORECAST, max(_PLANS // max(len(hosts), 1), 1))
+
+
 def forecast(
-    cluster: Cluster, queue: Iterable[Job], hosts: list[Host], now: Now, loan_s: float
+    cluster: Cluster, first: Sequence[Job], hosts: list[Host], now: Now, loan_s: float
 ) -> dict[str, Start]:
     """The projected starts of the first jobs of a queue, none of which delays one ahead of it: for views alone.
 
     They rest on what may be shown of how long jobs run, as ``RunTimes.supported`` has it.
     """
-    first = list(itertools.islice(queue, min(MOST_FORECAST, max(_PLANS // max(len(hosts), 1), 1))))
     found: dict[str, Start] = {}
     if not first:
         return found
