@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import subprocess
 
@@ -9,6 +10,8 @@ from holdfast.errors import ConfigError
 from holdfast.guard.allocation import Allocation
 
 TOOL_S = 10.0
+_NOWHERE = ("192.0.2.1", 9)
+"""An address for documentation."""
 
 
 def of_first(place: Allocation) -> list[str]:
@@ -26,6 +29,23 @@ def of_first(place: Allocation) -> list[str]:
             fix="Have the hosts of a job resolve each other's names.",
         ) from error
     return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+def of_this_host() -> list[str]:
+    """Addresses under which other hosts may reach this one, the likeliest first."""
+    found: dict[str, None] = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_NOWHERE)  # which sends nothing, and chooses the address of the route that it would take
+            found[probe.getsockname()[0]] = None
+        except OSError:
+            pass
+    try:
+        names = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    except OSError:
+        names = []
+    found |= dict.fromkeys(str(each[4][0]) for each in names)
+    return [each for each in found if not ipaddress.ip_address(each.partition("%")[0]).is_loopback] or ["127.0.0.1"]
 
 
 def own(addresses: list[str]) -> str:

@@ -18,11 +18,15 @@ MOST_HOSTS = 65_536
 _OMPI = "OMPI_COMM_WORLD_"
 _NUMBERED = (
     (f"{_OMPI}RANK", f"{_OMPI}SIZE", f"{_OMPI}LOCAL_RANK", f"{_OMPI}LOCAL_SIZE"),
+    ("FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", ""),
+    ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     ("JOB_COMPLETION_INDEX", "HOLDFAST_GUARD_TASKS", "", ""),
     ("HOLDFAST_GUARD_TASK", "HOLDFAST_GUARD_TASKS", "", ""),
 )
 """Variables of a launcher: number of the task and how many there are, of all and of those on this machine."""
+_JOBS = ("FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PMIX_NAMESPACE")
+"""Variables that are the same in all processes of one launch, and in no others that run at the time."""
 _NAMED_FIX = "See docs/users/guard.md: Other schedulers."
 _FIX = "The scheduler sets it: under Slurm srun, elsewhere see docs/users/guard.md."
 _REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
@@ -33,7 +37,8 @@ class Allocation:
     """One task of a job, counted from 0; alone it is task 0 of 1."""
 
     kind: str
-    """``slurm``; ``ssh``; ``named`` where the user's own variables say where task 0 is; or ``alone``."""
+    """``slurm``; ``ssh``; ``named`` where the user's own variables say where task 0 is; ``shared`` where a file in the
+    current folder will; or ``alone``."""
     job: str
     """Name of the job, step and restart, the same in all of its tasks and in no others; empty when alone."""
     task: int
@@ -71,6 +76,9 @@ def read(environ: Mapping[str, str], hostname: str) -> Allocation:
         return _slurm(environ)
     if "HOLDFAST_GUARD_HOST" in environ:
         return _named(environ, hostname)
+    launched = _launched(environ)
+    if launched is not None and _number(environ, launched[1]) > 1:
+        return _shared(environ, hostname, launched)
     return Allocation("alone", "", 0, 1, 0, 1, hostname or "localhost", ("localhost",))
 
 
@@ -103,33 +111,67 @@ def _slurm(environ: Mapping[str, str]) -> Allocation:
     )
 
 
+def _launched(environ: Mapping[str, str]) -> tuple[str, str, str, str] | None:
+    """The variables of a launcher that says which task this is, and of how many."""
+    return next((each for each in _NUMBERED if each[0] in environ and each[1] in environ), None)
+
+
 def _named(environ: Mapping[str, str], hostname: str) -> Allocation:
     """A task of a Kubernetes Indexed Job, of MPI, or of anything else that numbers its processes."""
-    found = next((each for each in _NUMBERED if each[0] in environ), None)
+    found = _launched(environ) or next((each for each in _NUMBERED if each[0] in environ), None)
     if found is None:
         known = ", ".join(each[0] for each in _NUMBERED)
         raise ConfigError(f"HOLDFAST_GUARD_HOST is set, but no number of this task: {known}.", fix=_NAMED_FIX)
-    task, tasks, local, locals_ = found
     if not environ.get(SEED_VARIABLE):
         raise ConfigError(f"{SEED_VARIABLE} is not set, by which the tasks know each other.", fix=_NAMED_FIX)
+    # The secret is the same in all tasks of a job and in no others, and so is a number that follows from it.
+    job = _job_name(environ[SEED_VARIABLE])
+    return _of_launcher("named", job, environ, hostname, found, environ["HOLDFAST_GUARD_HOST"])
+
+
+def _shared(environ: Mapping[str, str], hostname: str, found: tuple[str, str, str, str]) -> Allocation:
+    """A task of a launcher that carries no secret of ours: a file in the folder of all tasks does."""
+    number = next((environ[name] for name in _JOBS if environ.get(name)), "")
+    if not number:
+        raise ConfigError(
+            f"One of {environ[found[1]]} tasks by {found[1]}, but none of {', '.join(_JOBS)} says of which job.",
+            fix=f"Set HOLDFAST_GUARD_HOST and {SEED_VARIABLE}: see docs/users/guard.md.",
+        )
+    return _of_launcher("shared", _job_name(number), environ, hostname, found, hostname or "localhost")
+
+
+def _job_name(mark: str) -> str:
+    return f"guard-{hashlib.sha256(mark.encode(errors='surrogateescape')).hexdigest()[:8]}"
+
+
+def _of_launcher(
+    kind: str, job: str, environ: Mapping[str, str], hostname: str, found: tuple[str, str, str, str], first: str
+) -> Allocation:
+    task, tasks, local, locals_ = found
     number, count = _number(environ, task), _number(environ, tasks)
     if number >= count:
         raise ConfigError(f"{task} is {number}, and {tasks} {count}: tasks count from 0.", fix=_NAMED_FIX)
     per_host = _number(environ, locals_) if locals_ in environ else 1
+    if task == "FLUX_TASK_RANK":
+        nodes = max(_number(environ, "FLUX_JOB_NNODES"), 1)
+        if count % nodes:
+            raise ConfigError(
+                f"FLUX_JOB_SIZE is {count} and FLUX_JOB_NNODES {nodes}: how many tasks does this node have?",
+                fix="Ask for as many on each: flux run -N2 --tasks-per-node=4 …",
+            )
+        per_host = count // nodes
     at = _number(environ, local) if local in environ else 0
     host = hostname or f"task-{number}"
-    # The secret is the same in all tasks of a job and in no others, and so is a number that follows from it.
-    job = f"guard-{hashlib.sha256(environ[SEED_VARIABLE].encode()).hexdigest()[:8]}"
-    # Machines of one name would be one host to the controller.
     return Allocation(
-        "named",
+        kind,
         job,
         number,
         count,
         at,
         per_host,
+        # Machines of one name would be one host to the controller.
         f"{host}-{number}",
-        (environ["HOLDFAST_GUARD_HOST"],),
+        (first,),
         numbers=(task,),
         counts=() if tasks.startswith("HOLDFAST_") else (tasks,),
     )

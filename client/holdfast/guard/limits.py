@@ -1,4 +1,4 @@
-"""The time limit of the scheduler: the job is told of it, warned ahead of it, and its end is called by its name. Pure.
+"""The time limit of the scheduler: the job gets it as its timeout, is warned ahead of it, and ends by its name. Pure.
 
 The job's own timeout is what is left of the scheduler's time, so nothing is launched that could not begin its work
 before, and the ranks are stopped in order. The scheduler ends the guard itself, so that its accounting says why.

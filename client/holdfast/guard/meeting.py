@@ -51,7 +51,10 @@ class Host:
     ``present`` are tasks that have come, ``lost`` those of them that are gone again, ``signals`` what they have got.
     """
 
-    def __init__(self, place: Allocation, seed: bytes, controller: str, seal: Seal | None) -> None:
+    def __init__(
+        self, place: Allocation, seed: bytes, controller: str, seal: Seal | None, command: Sequence[str] = ()
+    ) -> None:
+        self._command = list(command)
         self._place, self._seed, self._controller = place, seed, controller
         self._seal = seal
         self._writers: dict[int, asyncio.StreamWriter] = {}
@@ -134,6 +137,12 @@ class Host:
                 f"{__version__}: install one release on all hosts."
             )
             self.changed.set()
+        if said.get("command") != self._command:
+            self.problem = self.problem or (
+                f"Task {task} on {name} guards another command than task 0 on {self._place.name}: have one script do "
+                "what each rank is to do, by its RANK."
+            )
+            self.changed.set()
         _send(writer, {"controller": self._controller, "proof": self._answer(str(said["nonce"]))})
         if self._job:
             _send(writer, {"job": self._job})
@@ -196,7 +205,12 @@ class Guest:
 
 
 async def join(
-    place: Allocation, hosts: Sequence[str], seed: bytes, unseal: Unseal | None, timeout_s: float
+    place: Allocation,
+    hosts: Sequence[str],
+    seed: bytes,
+    unseal: Unseal | None,
+    timeout_s: float,
+    command: Sequence[str] = (),
 ) -> Guest:
     """Find task 0 at one of the addresses ``hosts``. Raises ``Unavailable`` after ``timeout_s``."""
     why = "nothing listens there"
@@ -205,7 +219,7 @@ async def join(
             while True:
                 for host in hosts:
                     for port in ports(place.job):
-                        found = await _try(place, host, port, seed, unseal)
+                        found = await _try(place, host, port, seed, unseal, command)
                         if isinstance(found, Guest):
                             return found
                         why = found or why
@@ -220,7 +234,9 @@ async def join(
         ) from None
 
 
-async def _try(place: Allocation, host: str, port: int, seed: bytes, unseal: Unseal | None) -> Guest | str:
+async def _try(
+    place: Allocation, host: str, port: int, seed: bytes, unseal: Unseal | None, command: Sequence[str]
+) -> Guest | str:
     try:
         async with asyncio.timeout(ANSWER_S):
             reader, writer = await asyncio.open_connection(host, port, limit=LINE_BYTES)
@@ -230,7 +246,7 @@ async def _try(place: Allocation, host: str, port: int, seed: bytes, unseal: Uns
         return str(error) or "no answer"
     try:
         async with asyncio.timeout(ANSWER_S):
-            return await _introduce(place, reader, writer, seed, unseal)
+            return await _introduce(place, reader, writer, seed, unseal, command)
     except Unauthenticated as error:
         why = error.message
     except (OSError, ValueError, KeyError, TypeError, TimeoutError, asyncio.IncompleteReadError):
@@ -245,6 +261,7 @@ async def _introduce(
     writer: asyncio.StreamWriter,
     seed: bytes,
     unseal: Unseal | None,
+    command: Sequence[str],
 ) -> Guest:
     said = await _line(reader)
     if said["job"] != place.job:
@@ -254,6 +271,7 @@ async def _introduce(
     nonce = secrets.token_hex(16)
     words = ("task", str(said["nonce"]), str(place.task), place.name, __version__, nonce)
     introduction = {"task": place.task, "name": place.name, "version": __version__, "nonce": nonce}
+    introduction["command"] = list(command)
     _send(writer, introduction | {"proof": trust.proof(seed, *words)})
     said = await _line(reader)
     controller = str(said["controller"])

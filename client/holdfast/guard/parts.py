@@ -14,6 +14,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ from holdfast.guard.certificates import CLUSTER, USER
 from holdfast.settings import ClientSettings
 
 LOOK_S = 0.02
+DISK_FREE_MB, LOG_LIMIT_MB = 16, 256
+"""Room that scratch must have, and the most that a stream of a rank takes of it; the launcher has a copy."""
 AGAIN_S = 0.2
 EARLY_S, EARLY_DEATHS = 10.0, 3
 """A daemon that dies so often within so short a time never works here."""
@@ -89,6 +92,9 @@ class Folder:
             "scopes": False,
             "private_shm": False,
             "self_check": 0,
+            # A pod's scratch may be a small memory; a disk that fills costs output, not the work.
+            "checks.disk_free_mb": DISK_FREE_MB,
+            "log_limit_mb": max(1, min(LOG_LIMIT_MB, (shutil.disk_usage(self.path).free >> 20) // 8)),
             "allow_root_workers": os.geteuid() == 0,
             "guard.pid": leash,
             "guard.first_local_rank": 0,

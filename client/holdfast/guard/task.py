@@ -23,6 +23,7 @@ from holdfast.guard.allocation import SEED_VARIABLE, Allocation
 from holdfast.guard.forward import Forwarder
 from holdfast.guard.parts import ControllerPort, Daemon, Folder, Leash
 from holdfast.guard.run import ALL_SIGNALS, ENDING_SIGNALS, OUR_FAILURE, NotStarted, Request, in_words
+from holdfast.guard.shared_file import SharedFile
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -59,6 +60,7 @@ class Task:
         self._record: Record | None = None
         self._forwarder = Forwarder(folder.path / "logs", several=request.ranks_per_task > 1)
         self._client: Client | None = None
+        self._shared = SharedFile(Path.cwd(), place.job)
         self._address = ""
         self._job = ""
         self._ended = False
@@ -154,13 +156,17 @@ class Task:
     async def _meet(self, tasks: anyio.abc.TaskGroup) -> str:
         """Have a controller, and files that let this task talk to it; returns its address."""
         place = self._place
+        command = self._request.command
         given = os.environ.get(SEED_VARIABLE, "")
         seed = trust.given_seed(given) if given else trust.new_seed()
-        munge = trust.Munge() if place.tasks > 1 and not given else None
-        where = await asyncio.to_thread(addresses.of_first, place)
+        munge = trust.Munge() if place.tasks > 1 and not given and place.kind != "shared" else None
+        if place.kind == "shared":
+            seed, where = await self._shared.exchange(place, seed, self._request.start_timeout_s)
+        else:
+            where = await asyncio.to_thread(addresses.of_first, place)
         if place.task:
             unseal = _opener(munge, place.job) if munge else None
-            self._guest = await meeting.join(place, where, seed, unseal, self._request.start_timeout_s)
+            self._guest = await meeting.join(place, where, seed, unseal, self._request.start_timeout_s, command)
             self._address = self._guest.address
             await certificates.write(self._guest.seed, self._folder.path, place.name, controller=False)
             return self._guest.controller
@@ -168,7 +174,7 @@ class Task:
         controller = addresses.joined(self._address, self._port.take())
         if place.tasks > 1:
             seal = _sealer(munge, seed, place.job) if munge else None
-            self._host = meeting.Host(place, seed, controller, seal)
+            self._host = meeting.Host(place, seed, controller, seal, command)
             await self._host.listen(self._address)
         await certificates.write(seed, self._folder.path, place.name, controller=True)
         settings = self._folder.controller(controller, with_spares=self._request.spares > 0)
@@ -197,6 +203,7 @@ class Task:
             left_s = await asyncio.to_thread(slurm.time_left_s, place)
         self._limit = None if left_s is None else anyio.current_time() + left_s
         await self._gather(client, workers)
+        self._shared.remove()
         job = self._request.job(workers, grace_s)
         job.labels.update(place.labels)
         if self._limit is not None:
@@ -337,6 +344,8 @@ class Task:
         return f"{self._place.host}:{there.absolute()}" if self._place.kind == "ssh" else str(there)
 
     async def _clean_up(self) -> None:
+        if not self._place.task:
+            self._shared.remove()
         if not self._ended:
             await self._record_as_it_is()
             await self._leash.let_go()

@@ -127,6 +127,27 @@ def test_tasks_that_the_environment_numbers_make_one_job(tmp_path: Path) -> None
         assert os.listdir(folder / "scratch") == []
 
 
+def test_tasks_of_a_launcher_without_a_secret_meet_by_a_file_of_their_folder(tmp_path: Path) -> None:
+    started = []
+    flux = {"FLUX_JOB_ID": f"f{os.urandom(4).hex()}", "FLUX_JOB_SIZE": "2", "FLUX_JOB_NNODES": "1"}
+    for task in range(2):
+        (tmp_path / str(task)).mkdir()
+        numbers = {"FLUX_TASK_RANK": str(task), "FLUX_TASK_LOCAL_ID": str(task)}
+        env = environment(tmp_path / str(task), **flux, **numbers, FAILS="3,0", GUILTY="1")
+        command = [*GUARD, "--record", "rec", "--", sys.executable, "-c", RANKS]
+        started.append(
+            subprocess.Popen(
+                command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+            )
+        )
+
+    said = [process.communicate(timeout=PATIENCE_S)[0].splitlines()[-1] for process in started]
+
+    assert said == [f"rank {task} of 2 local {task} generation 2" for task in range(2)]
+    assert [process.returncode for process in started] == [0, 0]
+    assert not list(tmp_path.glob(".holdfast-*")), "the secret is gone"
+
+
 def test_a_spare_takes_the_place_of_a_task_that_is_gone(tmp_path: Path) -> None:
     named = {"HOLDFAST_GUARD_HOST": "127.0.0.1", "HOLDFAST_GUARD_SEED": os.urandom(32).hex()}
     named["NUMBERS"] = "PMI_RANK PMI_SIZE"

@@ -87,6 +87,20 @@ async def test_a_task_whose_launcher_is_dead_counts_as_gone_before_it_has_left(p
         two.leave()
 
 
+async def test_a_task_with_another_command_is_told_apart(place: Allocation) -> None:
+    host = Host(place, SEED, "10.0.0.1:7000", None, ("python", "a.py"))
+    await host.listen(HERE)
+    try:
+        same = await meeting.join(replace(place, task=1, host="n2"), [HERE], SEED, None, 20, ("python", "a.py"))
+        assert host.problem == ""
+        other = await meeting.join(replace(place, task=2, host="n3"), [HERE], SEED, None, 20, ("python", "b.py"))
+        assert host.problem.startswith("Task 2 on n3 guards another command than task 0 on n1")
+        same.leave()
+        other.leave()
+    finally:
+        await host.close()
+
+
 async def test_task_0_learns_of_the_signals_and_problems_of_others(place: Allocation) -> None:
     async with listening(place) as host:
         one, two = await joined(place, 1), await joined(place, 2)

@@ -168,3 +168,55 @@ def test_a_task_knows_which_of_its_variables_are_numbers_of_tasks() -> None:
     assert step.numbers == ("SLURM_PROCID",)
     assert step.counts == ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS")
     assert (pod.numbers, pod.counts) == (("JOB_COMPLETION_INDEX",), ())
+
+
+# As their own documents have them; none of these schedulers runs here.
+FLUX = {
+    "FLUX_JOB_ID": "f2zxM6Qy",
+    "FLUX_JOB_SIZE": "4",
+    "FLUX_JOB_NNODES": "2",
+    "FLUX_URI": "local:///run/flux/local",
+}
+JSRUN = {"LSB_JOBID": "1021", "JSM_NAMESPACE_SIZE": "4", "JSM_NAMESPACE_LOCAL_SIZE": "2", "LSB_QUEUE": "batch"}
+OPEN_MPI_IN_PBS = {"PBS_JOBID": "77.head", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+HYDRA_IN_LSF = {"LSB_JOBID": "1022", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "2"}
+THIRD_OF_FOUR = [
+    FLUX | {"FLUX_TASK_RANK": "2", "FLUX_TASK_LOCAL_ID": "0"},
+    JSRUN | {"JSM_NAMESPACE_RANK": "2", "JSM_NAMESPACE_LOCAL_RANK": "0"},
+    OPEN_MPI_IN_PBS | {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
+    HYDRA_IN_LSF | {"PMI_RANK": "2", "MPI_LOCALRANKID": "0"},
+]
+
+
+@pytest.mark.parametrize("environ", THIRD_OF_FOUR, ids=["flux", "jsrun", "mpirun in PBS", "mpiexec in LSF"])
+def test_tasks_of_other_launchers_meet_by_a_file(environ: dict[str, str]) -> None:
+    place = read(environ, "n2")
+
+    assert (place.kind, place.task, place.tasks, place.local_task, place.local_tasks) == ("shared", 2, 4, 0, 2)
+    assert place.name == "n2-2.0" and place.job.startswith("guard-")
+    first = next(name for name in environ if name.endswith(("TASK_RANK", "_RANK")) and "LOCAL" not in name)
+    assert read(environ | {first: "0"}, "n1").job == place.job
+
+
+@pytest.mark.parametrize("environ", THIRD_OF_FOUR, ids=["flux", "jsrun", "mpirun in PBS", "mpiexec in LSF"])
+def test_a_launch_of_one_task_is_alone(environ: dict[str, str]) -> None:
+    one = {name: "1" if "SIZE" in name or "NRANKS" in name else value for name, value in environ.items()}
+
+    assert read(one, "n2").kind == "alone"
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        (FLUX | {"FLUX_TASK_RANK": "2", "FLUX_JOB_SIZE": "5"}, "FLUX_JOB_SIZE is 5 and FLUX_JOB_NNODES 2"),
+        (FLUX | {"FLUX_TASK_RANK": "two"}, "FLUX_TASK_RANK is 'two', which is no number"),
+        (FLUX | {"FLUX_TASK_RANK": "4"}, "FLUX_TASK_RANK is 4, and FLUX_JOB_SIZE 4: tasks count from 0"),
+        (FLUX | {"FLUX_TASK_RANK": "1", "FLUX_JOB_NNODES": ""}, "FLUX_JOB_NNODES is not set"),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, "One of 2 tasks by PMI_SIZE, but none of FLUX_JOB_ID, PBS_JOBID"),
+    ],
+)
+def test_a_launch_that_makes_no_sense_is_refused_by_the_name_of_its_variable(
+    environ: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read(environ, "box")

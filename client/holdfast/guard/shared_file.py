@@ -1,0 +1,78 @@
+"""Tells the other tasks of a launch who task 0 is, by a file in the folder in which all of them run.
+
+For launchers that have no credentials, such as those of Flux, PBS, LSF and MPI. The file is the user's alone, holds the
+seed and the addresses of task 0's host, and is removed once all tasks have come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import stat
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.errors import ConfigError, Unavailable
+from holdfast.guard import addresses
+from holdfast.guard.allocation import SEED_VARIABLE, Allocation
+from holdfast.guard.trust import given_seed
+
+LOOK_S = 0.2
+MOST_BYTES = 1 << 16
+
+
+class SharedFile:
+    """The file of one job in ``folder``."""
+
+    def __init__(self, folder: Path, job: str) -> None:
+        self.path = folder / f".holdfast-{job}"
+
+    async def exchange(self, place: Allocation, seed: bytes, timeout_s: float) -> tuple[bytes, list[str]]:
+        """The seed and addresses of task 0, which writes its own. Raises ``Unavailable`` where none come in time."""
+        if place.task == 0:
+            where = await asyncio.to_thread(addresses.of_this_host)
+            await asyncio.to_thread(self.write, seed, where)
+            return seed, where
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until:
+            if (found := await asyncio.to_thread(self.read)) is not None:
+                return found
+            await asyncio.sleep(LOOK_S)
+        raise Unavailable(
+            f"Task {place.task} on {place.name} has not seen {self.path}, which task 0 writes.",
+            fix=f"Start it from a folder that all hosts share, or set HOLDFAST_GUARD_HOST and {SEED_VARIABLE}.",
+        )
+
+    def write(self, seed: bytes, addresses: Sequence[str]) -> None:
+        """Put it there, in place of one that an earlier job of that name has left. Raises ``OSError``."""
+        text = json.dumps({"seed": seed.hex(), "addresses": list(addresses)})
+        new = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(new, flags, 0o600), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self.path)
+
+    def read(self) -> tuple[bytes, list[str]] | None:
+        """The seed and addresses of task 0; None where it is not there, or is not this user's own."""
+        try:
+            # NFS shows a new file in a listing of its folder long before it lets a name that was missing be opened.
+            if self.path.name not in os.listdir(self.path.parent):
+                return None
+            with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as file:
+                found = os.fstat(file.fileno())
+                if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+                    return None
+                said = json.loads(file.read(MOST_BYTES))
+            return given_seed(said["seed"]), [str(each) for each in said["addresses"]]
+        except (OSError, ValueError, KeyError, TypeError, ConfigError):
+            return None
+
+    def remove(self) -> None:
+        """It has done its work."""
+        with contextlib.suppress(OSError):
+            self.path.unlink()

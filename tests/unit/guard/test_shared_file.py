@@ -1,0 +1,69 @@
+"""A file brings the tasks of a launch together, and no one else's file does."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import Unavailable
+from holdfast.guard import addresses
+from holdfast.guard.allocation import read
+from holdfast.guard.shared_file import SharedFile
+
+SEED = b"s" * 32
+FIRST = replace(read({}, "n1"), kind="shared", tasks=2, job="guard-1")
+
+
+async def test_others_read_what_task_0_has_written(tmp_path: Path) -> None:
+    file = SharedFile(tmp_path, "guard-1")
+
+    wrote = await file.exchange(FIRST, SEED, 9)
+
+    assert await file.exchange(replace(FIRST, task=1), b"x" * 32, 9) == wrote
+    assert wrote[0] == SEED and addresses.own(wrote[1])
+    assert os.stat(file.path).st_mode & 0o777 == 0o600
+    file.remove()
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_folder_that_is_not_shared_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"Task 1 on n1 has not seen .*guard-1, which task 0 writes") as raised:
+        await SharedFile(tmp_path, "guard-1").exchange(replace(FIRST, task=1), SEED, 0.3)
+    assert "a folder that all hosts share" in raised.value.fix
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"seed": "00", "addresses": []}', '{"seed": 1}'])
+def test_what_is_no_such_file_is_none(tmp_path: Path, text: str) -> None:
+    file = SharedFile(tmp_path, "guard-1")
+    file.path.write_text(text)
+    file.path.chmod(0o600)
+
+    assert file.read() is None
+
+
+def test_a_file_that_others_could_have_written_is_not_believed(tmp_path: Path) -> None:
+    file = SharedFile(tmp_path, "guard-1")
+    file.write(SEED, ["10.0.0.1"])
+    file.path.chmod(0o640)
+    assert file.read() is None
+
+    real = tmp_path / "elsewhere"
+    file.path.chmod(0o600)
+    file.path.rename(real)
+    os.symlink(real, file.path)
+    assert file.read() is None
+
+
+def test_a_host_without_any_name_or_route_has_its_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addresses, "_NOWHERE", ("not an address", 9))
+
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "unknown")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+
+    assert addresses.of_this_host() == ["127.0.0.1"]
