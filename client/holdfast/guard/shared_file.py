@@ -1,4 +1,4 @@
-"""Tells the other tasks of a launch who task 0 is, by a file in the folder in which all of them run.
+"""Brings the tasks of a launch to task 0, by a file in the folder in which all of them run.
 
 For launchers that have no credentials, such as those of Flux, PBS, LSF and MPI. The file is the user's alone, holds the
 seed and the addresses of task 0's host, and is removed once all tasks have come.
@@ -73,6 +73,6 @@ class SharedFile:
             return None
 
     def remove(self) -> None:
-        """It has done its work."""
+        """Remove it, if it is there."""
         with contextlib.suppress(OSError):
             self.path.unlink()
