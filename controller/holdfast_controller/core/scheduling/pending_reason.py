@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from holdfast_controller.core.lifecycle.arrays import wait_for_turn
@@ -14,11 +14,12 @@ from holdfast_controller.core.model.accounts.shares import ShareState
 from holdfast_controller.core.model.clock import Now, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import Host, Liveness
-from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
+from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import Recover
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.guarantees import claims
+from holdfast_controller.core.scheduling.host_waits import Pending, lost_before, out_of_sight, silence, unreconciled
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 from holdfast_controller.core.scheduling.projections.projection import Start, forecast, most_forecast
@@ -30,22 +31,6 @@ from holdfast_controller.core.scheduling.projections.start_words import (
 from holdfast_controller.core.scheduling.shares import project_shares
 from holdfast_controller.core.scheduling.turn_words import what_it_claims, when_it_claims, when_lent
 from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
-
-
-@dataclass(frozen=True)
-class Pending:
-    """Why a job isn't running. ``command`` changes that now; without ``by_itself`` nothing else is certain to."""
-
-    why: str
-    command: str = ""
-    by_itself: bool = True
-
-    def __str__(self) -> str:
-        return f"{self.why}: {self.command}" if self.command else self.why
-
-    def after(self, doing: str) -> Pending:
-        """The same, behind the words for what the job was about to do."""
-        return replace(self, why=f"{doing}; {self.why}")
 
 
 class QueueView:
@@ -188,7 +173,7 @@ class QueueView:
         """Why a queued job isn't running."""
         found = self._reasons.get(job.id)
         if found is None:
-            found = self._reasons[job.id] = _lost_before(self.cluster, job, _queued(job, self))
+            found = self._reasons[job.id] = lost_before(self.cluster, job, _queued(job, self))
         return found
 
     def lack_of_room(self, job: Job) -> str:
@@ -229,7 +214,7 @@ def pending(cluster: Cluster, job: Job, queue_view: QueueView) -> Pending | None
     if job.terminal:
         return None
     if job.unreconciled is not None:
-        return _unreconciled(cluster, job)
+        return unreconciled(cluster, job)
     if job.state is JobState.PAUSED:
         since = f"paused, since {job.missed}; go on all the same with" if job.missed else "paused; go on with"
         return Pending(since, f"holdfast job resume {job.id}", by_itself=False)
@@ -258,23 +243,7 @@ def pending(cluster: Cluster, job: Job, queue_view: QueueView) -> Pending | None
         return _unfinished(cluster, job, verb, set(cluster.runtime_of(job.id).prepared))
     if not job.started:
         return _unfinished(cluster, job, "starting on", set(cluster.runtime_of(job.id).started))
-    return _out_of_sight(cluster, job) or _leaving(job) or _worker_alone(job)
-
-
-def _unreconciled(cluster: Cluster, job: Job) -> Pending:
-    """The reason of a job that is not reconciled after a restore."""
-    if job.unreconciled is Unreconciled.CLEARING:
-        hosts = [h.name for h in cluster.hosts.values() if any(s.job == job.id for s in h.orphans.values())]
-        where = ", ".join(sorted(hosts)) or "its hosts"
-        return Pending(f"waits for what it ran before the restore to be gone from {where}")
-    silent = sorted(
-        h.name for h in cluster.hosts.values() if h.unreconciled and h.name not in cluster.reported_hosts
-    )
-    if not silent:
-        return Pending("restored from a backup; where it stands is being found out")
-    shown = ", ".join(silent[:3]) + (f" and {len(silent) - 3} more" if len(silent) > 3 else "")
-    fence, lost = f"holdfast host fence {silent[0]}", cluster.hosts[silent[0]].lost
-    return Pending(f"restored from a backup; waits for word from {shown}, or for", fence, by_itself=not lost)
+    return out_of_sight(cluster, job) or _leaving(job) or _worker_alone(job)
 
 
 def _busy(job: Job, busy: dict[int, str]) -> str:
@@ -283,56 +252,6 @@ def _busy(job: Job, busy: dict[int, str]) -> str:
     names = list(dict.fromkeys(job.places[index].host for index in sorted(busy) if busy[index] == first))
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{first} on {', '.join(names[:3])}{more}"
-
-
-def _out_of_sight(cluster: Cluster, job: Job) -> Pending | None:
-    """The reason of a job with hosts that are not heard from; None where there are none."""
-    silent = silent_hosts(cluster, job)
-    return _silence(cluster, job, silent) if silent else None
-
-
-def silent_hosts(cluster: Cluster, job: Job) -> list[str]:
-    """Hosts of the job's workers, those that are over left out, that are not heard from."""
-    hosts = dict.fromkeys(job.places[index].host for index in job.awaited)
-    return [name for name in hosts if cluster.presence_of(name).liveness is not Liveness.READY]
-
-
-def _lost_before(cluster: Cluster, job: Job, reason: str) -> Pending:
-    """``reason``, and the lost host that the job's last attempt was on, where there is one."""
-    known = (cluster.hosts.get(place.host) for place in job.places)
-    lost = next((host.name for host in known if host is not None and host.lost), None)
-    if lost is None:
-        return Pending(reason)
-    since = f" since {time_of_day(seen)}" if (seen := cluster.presence_of(lost).last_seen_wall) else ""
-    why = f"{reason}; {lost} is lost{since}, and what it held is free once it returns, or by"
-    return Pending(why, f"holdfast host fence {lost}")
-
-
-def _silence(cluster: Cluster, job: Job, silent: list[str]) -> Pending:
-    """The next step of a job with silent hosts, its time, and the command that takes it now."""
-    first = silent[0]
-    presence, lost = cluster.presence_of(first), cluster.hosts[first].lost
-    shown = ", ".join(silent[:3]) + (f" and {len(silent) - 3} more" if len(silent) > 3 else "")
-    since = f" since {time_of_day(presence.last_seen_wall)}" if presence.last_seen_wall else ""
-    heard, fence = f"nothing is heard from {shown}{since}", f"holdfast host fence {first}"
-    if job.outcome is not None:
-        return Pending(f"{heard}; the job ends without it at {time_of_day(presence.lost_at)}; now by", fence)
-    done = "paused" if job.vacating is Leaving.PAUSE else "moved"
-    moves = job.gang.replace_when_lost or job.gang.replace_if_isolated
-    elsewhere = [place.host for place in job.places if place.host not in silent]
-    if moves and not lost and (elsewhere or job.gang.replace_when_lost):
-        unless = "it returns" if job.gang.replace_when_lost else "it returns or its peers still reach it"
-        return Pending(
-            f"{heard}; the job is {done} at {time_of_day(presence.lost_at)} unless {unless}; now by", fence
-        )
-    if not job.gang.replace_if_isolated:
-        why = "its ranks may run on there, so the job waits for it, or for"
-    elif not elsewhere:
-        why = "no other host of the job can tell whether its ranks run on; waits for it, or for"
-    else:
-        why = "but its peers may still reach it, and its ranks run on"
-        return Pending(f"{heard}, {why}; the job is {done} once a peer misses it; now by", fence)
-    return Pending(f"{heard}; {why}", fence, by_itself=not lost)
 
 
 def _leaving(job: Job) -> Pending | None:
@@ -408,6 +327,6 @@ def _unfinished(cluster: Cluster, job: Job, doing: str, done: set[int]) -> Pendi
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     unheard = [name for name in silent if cluster.presence_of(name).liveness is not Liveness.READY]
     if unheard:
-        return _silence(cluster, job, unheard).after(f"{doing} {shown}")
+        return silence(cluster, job, unheard).after(f"{doing} {shown}")
     note = f" ({', '.join(silent[:3])} not connected)" if silent else ""
     return Pending(f"{doing} {shown}{note}")

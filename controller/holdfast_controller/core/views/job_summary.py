@@ -25,7 +25,8 @@ from holdfast_controller.core.model.slowness import Slowdown
 from holdfast_controller.core.model.underuse import Underuse, UnderuseAction, UnderusePolicy, UnderuseShare
 from holdfast_controller.core.scheduling.guarantees import borrows
 from holdfast_controller.core.scheduling.holders import fewer_gpus, held_by, own_to_end
-from holdfast_controller.core.scheduling.pending_reason import Pending, QueueView, pending, silent_hosts
+from holdfast_controller.core.scheduling.host_waits import Pending, silent_hosts
+from holdfast_controller.core.scheduling.pending_reason import QueueView, pending
 from holdfast_controller.core.slowness.pace import recent_ms
 from holdfast_controller.core.slowness.thresholds import TUNING
 from holdfast_controller.core.views.interruptions import what_happened, what_was_done
