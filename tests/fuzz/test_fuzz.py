@@ -50,7 +50,7 @@ def test_no_request_over_http_fails_the_controller(name: str, served: server.Ser
 
 
 def _spin(data: bytes) -> None:
-    until = time.thread_time() + (0.3 if len(data) > 100 else 0)
+    until = time.thread_time() + (0.03 if len(data) > 100 else 0)
     while time.thread_time() < until:
         pass
 
@@ -63,7 +63,7 @@ def test_a_crash_is_found_and_refusals_are_not() -> None:
 
 def test_a_stall_is_found() -> None:
     with pytest.raises(Stall):
-        run(Target("stalls", _spin, (b"a" * 90,), 1000), 50, 0)
+        run(Target("stalls", _spin, (b"a" * 90,), 1000, stall_s=0.01), 50, 0)
 
 
 def test_growth_is_found() -> None:
