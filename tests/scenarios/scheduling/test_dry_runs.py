@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.scenarios.invariants import durable
 from tests.scenarios.queue_stories import cpu, job_of, policies, why
-from tests.scenarios.world import World, durable, gang
+from tests.scenarios.world import World, gang
 
 from holdfast.errors import AccountDenied, HoldfastError, NeverFits, TooMany
 from holdfast_controller.core.model.accounts.quota import Quota

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from bench.fleet.reactor import QUIET as NEVER_SILENT
+from tests.scenarios.invariants import durable
 from tests.scenarios.queue_stories import finish, job_of, placed, why
-from tests.scenarios.world import World, durable, gang
+from tests.scenarios.world import World, gang
 
 from holdfast.errors import InvalidInput
 from holdfast_controller.core.fold.allocation import recount

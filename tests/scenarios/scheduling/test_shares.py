@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from bench.fleet.reactor import QUIET
+from tests.scenarios.invariants import durable
 from tests.scenarios.queue_stories import finish, job_of, placed, why
 from tests.scenarios.scheduling.endless_work import Play
-from tests.scenarios.world import World, durable, gang
+from tests.scenarios.world import World, gang
 
 from holdfast.errors import InvalidInput
 from holdfast_controller.core import events as ev

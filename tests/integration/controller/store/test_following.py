@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from tests.integration.controller.store.places import InPostgres
 from tests.integration.controller.store.test_store import commit, folded, record, records
 from tests.integration.controller.store.test_sweep import deleted, life
-from tests.scenarios.world import durable
+from tests.scenarios.invariants import durable
 from tests.sim import generator
 from tests.sim.run import attempt
 from tests.support.postgres import Server
