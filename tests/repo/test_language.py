@@ -164,9 +164,10 @@ def files(*folders: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", files(*CHECKED))
-def test_words_are_the_fields(name: str) -> None:
-    assert faults(name, (ROOT / name).read_text()) == []
+def test_words_are_the_fields() -> None:
+    names = files(*CHECKED)
+    assert len(names) > 1000
+    assert {name: found for name in names if (found := faults(name, (ROOT / name).read_text()))} == {}
 
 
 def test_each_exception_is_needed() -> None:

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from tests.support.seeds import seeds
 from tests.unit.controller.examples import host
 from tests.unit.controller.topology_oracle import Fleet
 
@@ -56,7 +57,7 @@ def is_sound(found: Plan, hosts: list[Host], kept: dict[int, Place] | None = Non
     assert set(used) <= free
 
 
-@pytest.mark.parametrize("seed", range(150))
+@seeds(150)
 def test_a_required_domain_is_found_wherever_there_is_one_and_never_left(seed: int) -> None:
     dice = random.Random(seed)
     hosts, oracle = fleet(dice)
@@ -78,7 +79,7 @@ def test_a_required_domain_is_found_wherever_there_is_one_and_never_left(seed: i
         assert within in found.reason or "needs" in found.reason
 
 
-@pytest.mark.parametrize("seed", range(150))
+@seeds(150)
 def test_what_is_preferred_is_had_wherever_it_can_be_and_stops_nothing(seed: int) -> None:
     dice = random.Random(seed)
     hosts, oracle = fleet(dice)
@@ -91,7 +92,7 @@ def test_what_is_preferred_is_had_wherever_it_can_be_and_stops_nothing(seed: int
         assert oracle.holds(hosts_of(found), nearest)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@seeds(150)
 def test_segments_are_whole_wherever_they_can_be(seed: int) -> None:
     dice = random.Random(seed)
     hosts, oracle = fleet(dice)
@@ -106,7 +107,7 @@ def test_segments_are_whole_wherever_they_can_be(seed: int) -> None:
         assert oracle.holds(hosts_of(found), within, size, "rack")
 
 
-@pytest.mark.parametrize("seed", range(200))
+@seeds(200)
 def test_one_worker_s_new_host_is_where_the_others_are(seed: int) -> None:
     dice = random.Random(seed)
     hosts, oracle = fleet(dice)
@@ -138,7 +139,7 @@ def test_one_worker_s_new_host_is_where_the_others_are(seed: int) -> None:
         assert oracle.holds(hosts_of(found), near.within, *sizes)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@seeds(60)
 def test_workers_that_differ_never_leave_a_required_domain_either(seed: int) -> None:
     dice = random.Random(seed)
     hosts, oracle = fleet(dice, 9)
@@ -215,7 +216,7 @@ def domain_for(need: int, all_need: int, left: dict[Any, int], bound: set[Any] |
     return min(for_all or open_, key=lambda domain: (open_[domain] * (1 if for_all else -1), domain), default=None)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@seeds(200)
 def test_segments_are_dealt_out_by_the_rule_whatever_was_dealt_out_before(seed: int) -> None:
     dice = random.Random(seed)
     domains = [(f"p{number % 3}", f"r{number}") for number in range(dice.randint(0, 6))]

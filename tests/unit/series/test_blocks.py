@@ -7,6 +7,7 @@ import random
 import zlib
 
 import pytest
+from tests.support.seeds import seeds
 
 from holdfast._series.block import _HEAD, Block, Track, pack, unpack
 from holdfast._series.figures import MOST, Figure, Join, stored, throttle_words, values_of
@@ -93,7 +94,7 @@ def test_bytes_that_are_no_block_are_refused(data: bytes) -> None:
         unpack(data)
 
 
-@pytest.mark.parametrize("seed", range(300))
+@seeds(300)
 def test_damaged_bytes_are_refused_or_give_plain_values(seed: int) -> None:
     rng = random.Random(seed)
     data = bytearray(pack(minute(START, gpu_util=(50, 10, 90), step=(4, 4, 4))))
