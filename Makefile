@@ -61,9 +61,10 @@ QUICK := tests/repo tests/unit tests/contract tests/scenarios tests/sim
 quick: setup
 	$(PY) -m pytest -q -n $(CORES) $(QUICK)
 
-# Two more at a time than there are cores: tests with real processes mostly wait. In the order of their folders: what
-# takes long comes first, and the many short ones last, so that none waits for another's end.
-JOBS ?= $(shell expr $(CORES) + 2)
+# Four more at a time than twice the cores: a test with real processes has a third of a core on average, and else waits.
+# In the order of their folders: what takes long comes first, and the many short ones last, so that none waits for
+# another's end.
+JOBS ?= $(shell expr $(CORES) \* 2 + 4)
 test: compiled
 	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
