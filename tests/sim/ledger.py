@@ -97,11 +97,15 @@ class Ledger:
     """Projects that have a guarantee."""
     reclaimed: list[tuple[str, str]] = field(default_factory=list)
     """(job, the one that it gives way to), where only a guarantee allows that: see ``shares``."""
+    restored: bool = False
+    """Whether the log was ever taken for one that may lack its end: then generations may be left out."""
 
     def take(self, record: Record, check: Check) -> None:
         """One event; what the log may not say by itself is checked here."""
         event = record.event
         match event:
+            case ev.ClusterRestored():
+                self.restored = True
             case ev.HostLost(host=host):
                 self.lost.add(host)
             case ev.HostReturned(host=host):
@@ -250,6 +254,6 @@ class Ledger:
         check(behind or other.failed, "17 loans", f"{name} gives way to {to}, which is behind it")
 
     def _next(self, name: str, job: JobAccount, generation: int, check: Check) -> None:
-        follows = generation == job.generation + 1
+        follows = generation == job.generation + 1 or (self.restored and generation > job.generation)
         check(follows, "3 no overlap", f"{name} goes from generation {job.generation} to {generation}")
         job.generation = generation

@@ -1,29 +1,41 @@
 """``make sim``: seeds, one after the other; what fails is shrunk and told as a story, with how to repeat it.
 
 python -m tests.sim.run --seeds 1000 --from 0      that many seeds
+python -m tests.sim.run --site --seeds 100         of sites with several controllers on a database
 python -m tests.sim.run --pairs                    every pair of crashes of every story: some minutes
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 
 from tests.sim import enumeration, generator
 from tests.sim import report as prose
+from tests.sim.bugs import Bugs
 from tests.sim.cluster.world import World
 from tests.sim.coverage import FAULTS, TRANSITIONS
 from tests.sim.engine import Violation
 from tests.sim.plan import Plan
+from tests.sim.several import plan as site_plan
+from tests.sim.several.plan import SitePlan
+from tests.sim.several.world import Site
 from tests.sim.shrink import shrink
 from tests.sim.stories import STORIES
 
 
+def world_of(plan: Plan, bugs: Bugs | None = None) -> World:
+    """The world that a plan is for."""
+    return Site(plan, bugs) if isinstance(plan, SitePlan) else World(plan, bugs)
+
+
 def attempt(plan: Plan) -> tuple[World, Exception | None]:
     """Carry a plan out. What a core raises is a failure as well."""
-    world = World(plan)
+    world = world_of(plan)
     try:
         world.run()
     except Violation as violation:
@@ -43,7 +55,7 @@ def report(plan: Plan, problem: Exception) -> str:
     smaller = shrink(plan, lambda other: kind(attempt(other)[1]) == kind(problem))
     world, again = attempt(smaller)
     story = prose.tell(world, again or problem)
-    again_by = f"make sim SEEDS=1 FROM={plan.seed}"
+    again_by = f"make {'sim-site' if isinstance(plan, SitePlan) else 'sim'} SEEDS=1 FROM={plan.seed}"
     return f"seed {plan.seed} fails: {problem}\n\n{story}\n\nrepeat it with: {again_by}\n"
 
 
@@ -59,14 +71,14 @@ def _coverage(pairs: Counter[tuple[str, str]], reached: Counter[str]) -> str:
     )
 
 
-def seeds(first: int, count: int, *, keep_going: bool) -> int:
+def seeds(first: int, count: int, *, keep_going: bool, draw: Callable[[int], Plan] = generator.draw) -> int:
     """Returns how many failed."""
     events = failed = 0
     began = time.process_time()
     pairs: Counter[tuple[str, str]] = Counter()
     reached: Counter[str] = Counter()
     for seed in range(first, first + count):
-        plan = generator.draw(seed)
+        plan = draw(seed)
         world, problem = attempt(plan)
         events += world.engine.events
         pairs += world.coverage.pairs
@@ -104,8 +116,11 @@ def main() -> int:
     parser.add_argument("--from", type=int, default=0, dest="first")
     parser.add_argument("--keep-going", action="store_true", help="one line for each failure, and on to the next")
     parser.add_argument("--pairs", action="store_true")
+    parser.add_argument("--site", action="store_true", help="several controllers on a database")
     args = parser.parse_args()
-    failed = all_pairs() if args.pairs else seeds(args.first, args.seeds, keep_going=args.keep_going)
+    logging.disable()  # controllers of a site write their own
+    draw = site_plan.draw if args.site else generator.draw
+    failed = all_pairs() if args.pairs else seeds(args.first, args.seeds, keep_going=args.keep_going, draw=draw)
     return 1 if failed else 0
 
 

@@ -28,12 +28,13 @@ def shrink(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
 
 
 def _smaller(plan: Plan) -> Iterator[Plan]:
-    size = len(plan.moves)
-    step = size
-    while step > 0:
-        for start in range(0, size, step):
-            yield replace(plan, moves=plan.moves[:start] + plan.moves[start + step :])
-        step //= 2
+    for name in ("moves", "faults"):  # the second are those of a site with several controllers
+        done = getattr(plan, name, ())
+        step = len(done)
+        while step > 0:
+            for start in range(0, len(done), step):
+                yield replace(plan, **{name: done[:start] + done[start + step :]})  # type: ignore[arg-type]
+            step //= 2
     for field in fields(Weights):
         if not field.name.endswith("_s") and getattr(plan.weights, field.name):
             yield replace(plan, weights=replace(plan.weights, **{field.name: 0.0}))

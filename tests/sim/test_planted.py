@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.sim import generator, planted
+from tests.sim import planted
 from tests.sim.planted import PLANTED
 
 KNOWN = json.loads(planted.SEEDS.read_text())
@@ -19,7 +19,7 @@ def test_every_bug_has_a_seed() -> None:
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_bug_is_found(name: str) -> None:
     seed, oracle = KNOWN[name]
-    plan = generator.draw(seed)
+    plan = PLANTED[name].draw(seed)
     found = planted.run(PLANTED[name], plan)
     assert found is not None and found.oracle == oracle
     assert planted.run(planted.Planted("none"), plan) is None, "the same world without the bug"

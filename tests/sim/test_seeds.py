@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from tests.sim import generator, run
+from tests.sim.plan import Plan
+from tests.sim.several import plan as site_plan
 
 FOUND = {
     12: "messages that lay in a frozen controller's sockets",
@@ -30,6 +34,8 @@ FOUND = {
     1328402498: "a job ended while, on a host that was back, a rank outlived the KILL of its own shim",
 }
 """What these seeds have shown, of the cores or of the simulation itself, as worlds were drawn then."""
+SITES = (5, 9, 13, 15, 18, 20)
+"""Of sites with several controllers: promotions with and without all commits, pauses, cuts, restarts."""
 FRESH_SEEDS = 12
 FRESH_S = 30.0
 """Fresh seeds are tried for so long at most; a loaded machine tries fewer."""
@@ -38,6 +44,14 @@ FRESH_S = 30.0
 @pytest.mark.parametrize("seed", [*range(20), *(seed for seed in FOUND if seed >= 20)])
 def test_seed_keeps_every_invariant(seed: int) -> None:
     plan = generator.draw(seed)
+    _, problem = run.attempt(plan)
+    if problem is not None:
+        pytest.fail(run.report(plan, problem), pytrace=False)
+
+
+@pytest.mark.parametrize("seed", SITES)
+def test_seed_of_several_controllers_keeps_every_invariant(seed: int) -> None:
+    plan = site_plan.draw(seed)
     _, problem = run.attempt(plan)
     if problem is not None:
         pytest.fail(run.report(plan, problem), pytrace=False)
@@ -57,8 +71,9 @@ def test_fresh_seeds_keep_every_invariant(capsys: pytest.CaptureFixture[str]) ->
     assert tried > 0
 
 
-def test_same_seed_gives_the_same_world() -> None:
-    stories = [run.attempt(generator.draw(7))[0] for _ in range(2)]
+@pytest.mark.parametrize("draw", [partial(generator.draw, 7), partial(site_plan.draw, 13)], ids=["world", "site"])
+def test_same_seed_gives_the_same_world(draw: Callable[[], Plan]) -> None:
+    stories = [run.attempt(draw())[0] for _ in range(2)]
     assert stories[0].story == stories[1].story
     assert stories[0].oracles.logged == stories[1].oracles.logged
     assert stories[0].engine.events == stories[1].engine.events
@@ -67,3 +82,4 @@ def test_same_seed_gives_the_same_world() -> None:
 @pytest.mark.slow
 def test_many_seeds_keep_every_invariant() -> None:
     assert run.seeds(100_000, 1000, keep_going=True) == 0
+    assert run.seeds(100_000, 100, keep_going=True, draw=site_plan.draw) == 0

@@ -157,8 +157,8 @@ class Agent:
                 self.later(PREPARE_S * (0.5 + self.host.world.dice.random()), lambda: self._prepare(action))
             case act.FreePorts(key):
                 self.ports.pop(key, None)
-            case act.SendHello(_, reports):
-                self.link.hello(reports)
+            case act.SendHello(epoch, reports):
+                self.link.hello(epoch, reports)
             case act.CloseSession():
                 self.link.refuse()
             case act.PersistEpoch(epoch):

@@ -25,6 +25,8 @@ class Hello:
     boot_id: str
     inventory: Inventory
     reports: tuple[WorkerReport, ...]
+    epoch: int = 0
+    """The newest that the agent has noted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,11 +56,11 @@ class Link:
         self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
         self.agent.later(clock.true_s(wait_s), self.dial)
 
-    def hello(self, reports: tuple[WorkerReport, ...]) -> None:
+    def hello(self, epoch: int, reports: tuple[WorkerReport, ...]) -> None:
         """The reactor introduces itself."""
         host = self.agent.host
         assert self.stream is not None
-        self.stream.to_controller(framing.Hello(host.address, host.boot_id, host.inventory, reports))
+        self.stream.to_controller(framing.Hello(host.address, host.boot_id, host.inventory, reports, epoch))
 
     def send(self, message: Any) -> None:
         """Lost where there is no session: a new one says everything anew."""

@@ -56,7 +56,7 @@ class Users:
                 world.engine.after(world.latency_s(), hear)
 
         def arrive() -> None:
-            controller = world.controller
+            controller = world.answers()
             if controller is None or not controller.life.alive:
                 return
             world.engine.after(0.0, lambda: controller.call(make, answered), controller.life, controller.die)

@@ -65,12 +65,17 @@ class World:
         self.replaced: list[Controller] = []
         """Controllers of the past that don't know it yet."""
         self.controller_clock = Clock(self.engine, plan.controller_rate, origin=50.0)
-        self.controller: Controller | None = Controller(self)
+        self.controller: Controller | None = None
+        self.begin_control()
         self.hosts: dict[str, Host] = {}
         for index, rate in enumerate(plan.rates):
             name = f"host-{index}"
             self.hosts[name] = Host(self, name, Clock(self.engine, rate, origin=1000.0 * (index + 1)), plan.gpus)
         self.users = Users(self)
+
+    def begin_control(self) -> None:
+        """Start whoever is the controller."""
+        self.controller = Controller(self)
 
     # --- what the parts ask of their world ----------------------------------------------------------------------
 
@@ -178,6 +183,10 @@ class World:
         old = [controller for controller in self.replaced if controller.life.alive]
         if old and self.dice.random() < 0.3:
             return self.dice.choice(old)
+        return self.controller
+
+    def answers(self) -> Controller | None:
+        """At the address that clients call."""
         return self.controller
 
     def hold_off(self, host: str) -> None:
