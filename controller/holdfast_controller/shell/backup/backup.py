@@ -27,6 +27,7 @@ from holdfast.bundles import is_digest
 from holdfast.errors import ConfigError, HoldfastError, StoreError, WrongState
 from holdfast_controller.shell.backup import manifest as mf
 from holdfast_controller.shell.backup.admin_socket import ask_for_copy
+from holdfast_controller.shell.backup.places import replacing
 from holdfast_controller.shell.backup.sealed_stream import Sealer, new_salt
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.store.high_water import quick_check
@@ -42,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         prog="holdfast-controller backup",
         description="Back the controller up, while it runs or not: its log, its settings, its CA, packaged code.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="is replaced once the backup is complete")
+    parser.add_argument("file", metavar="FILE", help="or s3://BUCKET/FILE; is replaced once the backup is complete")
     parser.add_argument("--config", type=Path, default=USUAL, metavar="FILE", help=f"[default: {USUAL}]")
     secret = parser.add_mutually_exclusive_group()
     secret.add_argument("--passphrase-file", type=Path, metavar="FILE", help="instead of asking for one")
@@ -51,13 +52,12 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     try:
         passphrase = None if options.without_keys else new_passphrase(options.passphrase_file)
-        made = back_up(options.config, options.file, passphrase, bundles=not options.without_bundles)
+        made, size = back_up(options.config, options.file, passphrase, bundles=not options.without_bundles)
     except HoldfastError as error:
         print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    size = options.file.stat().st_size / (1 << 20)
     what = "with its keys, under the passphrase" if made.keys else "without the CA's key, not encrypted"
-    print(f"{options.file}: the cluster {made.cluster}, {size:.1f} MiB, {what}.")  # noqa: T201
+    print(f"{options.file}: the cluster {made.cluster}, {size / (1 << 20):.1f} MiB, {what}.")  # noqa: T201
     return 0
 
 
@@ -95,13 +95,15 @@ class _Source:
     path: Path
 
 
-def back_up(settings_file: Path, target: Path, passphrase: str | None, *, bundles: bool = True) -> mf.Manifest:
+def back_up(
+    settings_file: Path, target: Path | str, passphrase: str | None, *, bundles: bool = True
+) -> tuple[mf.Manifest, int]:
     """Write the backup, complete or not at all; without a passphrase no key is in it. Blocks.
 
-    Raises ``HoldfastError``.
+    Returns what is in it, and its size in bytes. Raises ``HoldfastError``.
     """
     settings = config.load(ControllerConfig, settings_file)
-    with _copied(settings) as (copy, epoch, sequence), _replacing(target) as file:
+    with _copied(settings) as (copy, epoch, sequence), replacing(target, settings.state_dir) as file:
         with contextlib.closing(sqlite3.connect(copy)) as database:
             quick_check(database, settings.database)
         if passphrase is None:
@@ -128,9 +130,10 @@ def back_up(settings_file: Path, target: Path, passphrase: str | None, *, bundle
             members=tuple(source.member for source in sources),
         )
         _write(file, made, sources, passphrase)
+        size = file.tell()
     with contextlib.suppress(OSError):  # the backup is complete all the same
         (settings.state_dir / _NEWEST).touch()
-    return made
+    return made, size
 
 
 def newest_backup(state_dir: Path) -> float:
@@ -254,28 +257,3 @@ def _schema(copy: Path) -> str:
     with contextlib.closing(sqlite3.connect(copy)) as database:
         found: tuple[str] = database.execute("SELECT version_num FROM alembic_version").fetchone()
         return found[0]
-
-
-@contextlib.contextmanager
-def _replacing(target: Path) -> Iterator[IO[bytes]]:
-    """A file that has its name, and is on disk, only once it is complete; readable by its owner only.
-
-    Its folder is made where it isn't there, for its owner only; those above it aren't.
-    """
-    fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
-    try:
-        target.absolute().parent.mkdir(0o700, exist_ok=True)
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(target)
-            folder = os.open(target.absolute().parent, os.O_RDONLY)
-            os.fsync(folder)
-            os.close(folder)
-        finally:
-            fresh.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(f"Cannot write {target}: {error.strerror}.", fix="Name another place.") from error

@@ -29,7 +29,6 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument(
         "file",
-        type=Path,
         metavar="BACKUP",
         help="that holdfast-controller backup has made, with the keys, of another",
     )
@@ -58,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def join(
-    file: Path, advertise: str, to: Path | None = None, passphrase_file: Path | None = None
+    file: Path | str, advertise: str, to: Path | None = None, passphrase_file: Path | None = None
 ) -> tuple[mf.Manifest, Targets, str]:
     """Put everything in its place. Returns of what it was made, where it is, and the name of the other controller's
     machine, if that is known. Raises ``HoldfastError``."""

@@ -32,7 +32,9 @@ def main(argv: Sequence[str]) -> int:
         prog="holdfast-controller restore",
         description="Make a controller from a backup, on a machine where there is none. The lost one must be off.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="that holdfast-controller backup has made")
+    parser.add_argument(
+        "file", metavar="FILE", help="that holdfast-controller backup has made, or s3://BUCKET/FILE"
+    )
     parser.add_argument("--to", type=Path, metavar="DIR", help="for everything [default: where it was]")
     parser.add_argument("--passphrase-file", type=Path, metavar="FILE", help="instead of asking for it")
     parser.add_argument("--ca-key", type=Path, metavar="FILE", help="for a backup without keys: the CA's key")
@@ -70,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def restore(
-    file: Path,
+    file: Path | str,
     to: Path | None = None,
     passphrase_file: Path | None = None,
     ca_key: Path | None = None,

@@ -26,6 +26,7 @@ from holdfast._security.enrolment import files
 from holdfast.errors import ConfigError, StoreError, WrongState
 from holdfast_controller.shell.backup import manifest as mf
 from holdfast_controller.shell.backup.backup import MAGIC, read_passphrase
+from holdfast_controller.shell.backup.places import reading
 from holdfast_controller.shell.backup.restore_places import Targets, settings_for, targets_of
 from holdfast_controller.shell.backup.sealed_stream import Opener
 from holdfast_controller.shell.base.config import CertificateConfig
@@ -54,7 +55,12 @@ class Unpacked:
 
 @contextlib.contextmanager
 def unpacked(
-    file: Path, to: Path | None, passphrase_file: Path | None, advertise: str | None, *, bundles_may_be_there: bool
+    file: Path | str,
+    to: Path | None,
+    passphrase_file: Path | None,
+    advertise: str | None,
+    *,
+    bundles_may_be_there: bool,
 ) -> Iterator[Unpacked]:
     """Unpack a backup for the places that it names, or for those below ``to``, which have to be free.
 
@@ -89,13 +95,9 @@ def unpacked(
 
 
 @contextlib.contextmanager
-def _opened(file: Path, passphrase_file: Path | None) -> Iterator[tuple[tarfile.TarFile, gzip.GzipFile]]:
+def _opened(file: Path | str, passphrase_file: Path | None) -> Iterator[tuple[tarfile.TarFile, gzip.GzipFile]]:
     """The members, and what they are read from: only at its end is it known that no byte was changed."""
-    try:
-        raw = file.open("rb")
-    except OSError as error:
-        raise ConfigError(f"Cannot read {file}: {error.strerror}.") from error
-    with raw:
+    with reading(file) as raw:
         if raw.read(len(MAGIC)) != MAGIC:
             raise StoreError(f"{file} is no backup of a controller.", fix="Name another file.")
         try:

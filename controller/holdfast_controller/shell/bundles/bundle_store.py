@@ -61,7 +61,9 @@ class BundleStore:
     def __init__(self, directory: Path, config: BundleConfig, clock: Callable[[], float] = time.time) -> None:
         self._directory, self._incoming, self._owners = directory, directory / "incoming", directory / "owners"
         self._config, self._clock = config, clock
-        self._shared = SharedPlace(config.shared) if config.shared else None
+        self._shared = SharedPlace(config.shared, directory / "shared-place") if config.shared else None
+        self._elsewhere: set[str] = set()
+        """Bundles that are known to be in the shared place."""
         self._lock = threading.Lock()
         self._turns: dict[Path, Upload] = {}
         """By part: the upload that may write to it. A newer one takes over from one whose link has broken."""
@@ -89,10 +91,24 @@ class BundleStore:
             if not right:
                 log.warning("bundles.shared_corrupt", digest=digest)
                 return False
-            part.replace(self._directory / digest)
+            with self._lock:
+                self._elsewhere.add(digest)
+                self._leave_room(part)
+                part.replace(self._directory / digest)
         finally:
             part.unlink(missing_ok=True)
         return True
+
+    def _leave_room(self, part: Path) -> None:
+        """Make it for what was fetched: of what is in the shared place too the longest unused goes from here."""
+        stored = sorted(self._stored(), key=lambda entry: entry[1])
+        total, count = sum(held for _, _, held in stored) + part.stat().st_size, len(stored) + 1
+        for path, last_use, held in stored:
+            if total <= self._config.store_mb * MIB and count <= self._config.store_count:
+                return
+            if path.name in self._elsewhere and last_use < self._clock() - UNUSED_GRACE_S:
+                path.unlink(missing_ok=True)
+                total, count = total - held, count - 1
 
     def use(self, digest: str, owner: str) -> None:
         """Note that a bundle is asked for now. Raises ``NotFound``, also where ``owner`` has not sent it.
@@ -161,6 +177,7 @@ class BundleStore:
         for digest in here.keys() - there.keys():
             with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
                 self._shared.put(here[digest], digest, [mark.name for mark in self._owners.glob(f"{digest}.*")])
+        self._elsewhere = here.keys() | there.keys()
         old = self._clock() - max(self._config.keep, UNUSED_GRACE_S)
         for digest, put_at in there.items():
             if put_at < old and digest not in here and digest not in in_use:
@@ -265,6 +282,7 @@ class Upload:
             )
         if self._store._shared is not None:
             self._store._shared.put(self._part, self._final.name, [self._mark.name])
+            self._store._elsewhere.add(self._final.name)
         with self._store._lock:
             if self._store._turns.get(self._part) is not self:
                 raise Unavailable("Another upload of the same bundle has taken over from this one.")

@@ -12,14 +12,20 @@ import threading
 from collections.abc import Collection, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast._base import extras
 from holdfast._daemon import log
 from holdfast.bundles import is_digest
 from holdfast.errors import ConfigError, Unavailable
 
+if TYPE_CHECKING:
+    from obstore.store import LocalStore, S3Store
+
 _FIX = 'Write shared = "s3://BUCKET/FOLDER", or "file:///FOLDER" for one that all controllers mount.'
 _READ_BYTES = 4 << 20
+_MARK = "holdfast-place"
+"""A file in a shared folder, by whose content it is known again."""
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
 
 
@@ -34,31 +40,30 @@ def checked(url: str) -> str:
 class SharedPlace:
     """One such place. Every method blocks, may be called from any thread, and raises ``Unavailable``."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, note: Path | None = None) -> None:
         """Take what ``checked`` has passed; nothing is asked for yet. Raises ``ConfigError``, ``MissingPackages``.
 
         Where a bucket is, and whose keys are used, is in the AWS_ variables, as for every program that uses S3.
+        ``note`` is a file here that tells a folder which was used before from what is there while its mount is missing.
         """
         extras.require("[bundles] shared in controller.toml", "s3")
-        from obstore.exceptions import BaseError
-        from obstore.store import LocalStore, S3Store
-
-        self._url = url
+        self._url, self._note = url, note
         self._folder = Path(url.removeprefix("file://")) if url.startswith("file://") else None
         self._failed = False
         self._one_at_a_time = threading.Lock()
-        try:
-            if self._folder is not None:
-                self._store: LocalStore | S3Store = LocalStore(self._folder, mkdir=True)
-            else:
-                insecure = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
-                self._store = S3Store.from_url(
-                    url,
-                    client_options={"timeout": "30s", "connect_timeout": "5s", "allow_http": insecure},
-                    retry_config=_RETRIES,  # type: ignore[arg-type]
-                )
-        except (BaseError, OSError, ValueError) as error:
-            raise ConfigError(f"bundles.shared: {url} can't be used: {_line(error)}.", fix=_FIX) from error
+        self._store: LocalStore | S3Store
+        if self._folder is None:
+            self._store = bucket(url, "bundles.shared")
+
+    def check(self) -> None:
+        """Write to it, and read that again. Raises ``Unavailable``."""
+        import obstore
+
+        name = f"checked/{os.urandom(8).hex()}"
+        with self._asked():
+            obstore.put(self._store, name, b"")
+            obstore.head(self._store, name)
+            obstore.delete(self._store, name)
 
     def put(self, bundle: Path, digest: str, marks: Collection[str]) -> None:
         """Keep a complete bundle, and then who has sent it; done when this returns. ``bundle`` is its file here."""
@@ -125,18 +130,60 @@ class SharedPlace:
     def _asked(self) -> Iterator[None]:
         """Around what asks the place: its failures are ours to tell, and noted once until it answers again."""
         from obstore.exceptions import BaseError
+        from obstore.store import LocalStore
 
         try:
+            if self._folder is not None:
+                self._check_mount(self._folder)
+                self._store = LocalStore(self._folder)
             yield
         except (BaseError, OSError) as error:
             if not self._failed:
-                log.warning("bundles.shared_unreachable", shared=self._url, error=_line(error))
+                log.warning("bundles.shared_unreachable", shared=self._url, error=first_line(error))
             self._failed = True
             raise Unavailable(
-                f"{self._url}, where packaged code is kept, can't be used: {_line(error)}.",
+                f"{self._url}, where packaged code is kept, can't be used: {first_line(error)}.",
                 fix="Try again; the controller's admin sees whether it runs and lets the controller in.",
             ) from error
         self._failed = False
+
+    def _check_mount(self, folder: Path) -> None:
+        """Raises ``OSError`` where it isn't what was there before: code would be put on this machine's own disk."""
+        if not folder.is_dir():
+            raise OSError(f"{folder} is not there: make it, or mount what belongs there")
+        if self._note is None:
+            return
+        noted, mark = _read(self._note), folder / _MARK
+        if noted and _read(mark) != noted:
+            raise OSError(f"{folder} is not what was used before: its mount is missing (else remove {self._note})")
+        if not noted:
+            fresh = folder / f".{os.urandom(8).hex()}"
+            fresh.write_text(os.urandom(16).hex())
+            with contextlib.suppress(FileExistsError):
+                os.link(fresh, mark)  # whichever controller comes first
+            fresh.unlink()
+            self._note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._note.write_text(_read(mark))
+
+
+def bucket(url: str, key: str) -> S3Store:
+    """The bucket and folder that a URL leads to; nothing is asked for yet. Raises ``ConfigError`` naming ``key``."""
+    from obstore.exceptions import BaseError
+    from obstore.store import S3Store
+
+    insecure = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+    try:
+        return S3Store.from_url(
+            url,
+            client_options={"timeout": "30s", "connect_timeout": "5s", "allow_http": insecure},
+            retry_config=_RETRIES,  # type: ignore[arg-type]
+        )
+    except (BaseError, ValueError) as error:
+        raise ConfigError(f"{key}: {url} can't be used: {first_line(error)}.", fix=_FIX) from error
+
+
+def _read(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
 
 
 def _sync(file: Path) -> None:
@@ -148,5 +195,6 @@ def _sync(file: Path) -> None:
             os.close(handle)
 
 
-def _line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The complaint of such a place, in short."""
     return str(error).strip().partition("\n")[0].rstrip(".")[:300]

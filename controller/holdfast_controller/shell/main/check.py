@@ -15,6 +15,7 @@ from holdfast._security.server_tls import server_context
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.bundles.shared_place import SharedPlace
 from holdfast_controller.shell.enrolment.port import names_of
 from holdfast_controller.shell.notify.channels import Channels
 from holdfast_controller.shell.secrets.secret_keys import load as read_keys
@@ -47,6 +48,7 @@ def problems(file: Path) -> list[str]:
         _check_secrets_key,
         _check_fence,
         _check_database,
+        _check_shared_place,
     )
     found = []
     for check in checks:
@@ -125,3 +127,8 @@ def _check_database(settings: ControllerConfig) -> None:
         )  # the driver is a package of its own
 
         postgresql_address.dial(settings.database_url)
+
+
+def _check_shared_place(settings: ControllerConfig) -> None:
+    if settings.bundles.shared:
+        SharedPlace(settings.bundles.shared).check()

@@ -17,6 +17,7 @@ from holdfast.dev import plan, ports
 from holdfast.errors import ConfigError, MissingPackages, NotFound, Unavailable
 from holdfast_controller.shell.bundles import shared_place
 from holdfast_controller.shell.bundles.bundle_store import BundleConfig, BundleStore
+from holdfast_controller.shell.bundles.shared_place import SharedPlace
 
 A_WEEK_S = 7 * 86_400
 
@@ -34,6 +35,7 @@ def server() -> Iterator[S3]:
 def shared(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where both controllers keep bundles."""
     if request.param == "folder":
+        (tmp_path / "shared").mkdir()
         return f"file://{tmp_path}/shared"
     for name, value in request.getfixturevalue("server").env.items():
         monkeypatch.setenv(name, value)
@@ -153,3 +155,74 @@ def test_without_the_package_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingPackages, match="obstore"):
         BundleStore(tmp_path, BundleConfig(shared="s3://b/c"))
+
+
+def test_what_was_fetched_counts_at_once_and_the_longest_unused_goes_for_it(tmp_path: Path, shared: str) -> None:
+    one, _ = controllers(tmp_path, shared)
+    digests = [put(one, os.urandom(MIB)) for _ in range(3)]
+    small = BundleStore(tmp_path / "two/bundles", BundleConfig(store_mb=2, shared=shared))
+    for age_s, digest in enumerate(digests[:2]):
+        small.use(digest, "ann")
+        os.utime(small.path(digest), (time.time() - 5000 + age_s,) * 2)
+    small.use(digests[2], "ann")
+    here = tmp_path / "two/bundles"
+    assert {each for each in digests if (here / each).exists()} == set(digests[1:])
+    small.use(digests[0], "ann")
+    assert small.path(digests[0]).stat().st_size == MIB, "it is in the shared place"
+
+
+def test_what_only_this_machine_has_never_goes_for_what_was_fetched(tmp_path: Path, shared: str) -> None:
+    alone = BundleStore(tmp_path / "two/bundles", BundleConfig())
+    mine = put(alone, os.urandom(2 * MIB))
+    os.utime(alone.path(mine), (time.time() - 5000,) * 2)
+    one, _ = controllers(tmp_path, shared)
+    digest = put(one, os.urandom(MIB))
+    BundleStore(tmp_path / "two/bundles", BundleConfig(store_mb=2, shared=shared)).use(digest, "ann")
+    assert alone.path(mine).exists()
+
+
+def test_a_folder_that_is_not_there_is_never_made(tmp_path: Path) -> None:
+    one, _ = controllers(tmp_path, f"file://{tmp_path}/shared")
+    with pytest.raises(Unavailable, match="is not there: make it, or mount what belongs there"):
+        put(one, b"code")
+    assert not (tmp_path / "shared").exists()
+
+
+def test_an_empty_mount_point_is_not_taken_for_the_folder_that_was_used_before(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    one, two = controllers(tmp_path, f"file://{shared}")
+    digest = put(one, b"code")
+    two.use(digest, "ann")
+    shared.rename(tmp_path / "elsewhere")
+    shared.mkdir()
+    for store in (one, *controllers(tmp_path, f"file://{shared}")):
+        with pytest.raises(Unavailable, match="its mount is missing"):
+            put(store, b"more code")
+    assert list(shared.iterdir()) == []
+    shared.rmdir()
+    (tmp_path / "elsewhere").rename(shared)
+    two.use(put(one, b"more code"), "ann")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_check_of_settings_tries_the_place(tmp_path: Path, *, there: bool) -> None:
+    place = SharedPlace(f"file://{tmp_path}/shared")
+    if there:
+        (tmp_path / "shared").mkdir()
+        place.check()
+        assert [each for each in (tmp_path / "shared").rglob("*") if each.is_file()] == []
+    else:
+        with pytest.raises(Unavailable, match="is not there"):
+            place.check()
+
+
+@pytest.mark.require("s3")
+def test_the_check_of_settings_names_a_bucket_that_is_not_there(
+    tmp_path: Path, server: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in server.env.items():
+        monkeypatch.setenv(name, value)
+    SharedPlace(f"s3://holdfast/{tmp_path.name}").check()
+    with pytest.raises(Unavailable, match="s3://nowhere/x, where packaged code is kept, can't be used"):
+        SharedPlace("s3://nowhere/x").check()

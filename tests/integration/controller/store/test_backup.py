@@ -11,23 +11,28 @@ import sqlite3
 import stat
 import tarfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support import s3
+from tests.support.s3 import S3
 
 from holdfast._base import config
 from holdfast._daemon.instance_lock import only_one
 from holdfast._security import server_names
-from holdfast.errors import ConfigError, Denied, HoldfastError, StoreError, WrongState, WrongVersion
+from holdfast.dev import plan, ports
+from holdfast.errors import ConfigError, Denied, HoldfastError, StoreError, Unavailable, WrongState, WrongVersion
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
+from holdfast_controller.shell.backup import backup, restore
 from holdfast_controller.shell.backup import manifest as mf
-from holdfast_controller.shell.backup import restore
 from holdfast_controller.shell.backup.backup import back_up
 from holdfast_controller.shell.backup.sealed_stream import CHUNK_BYTES
 from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.bundles import shared_place
 from holdfast_controller.shell.main import init
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
@@ -212,3 +217,54 @@ def test_a_target_that_cannot_be_written_is_named(cluster: Path) -> None:
     with pytest.raises(StoreError, match="Cannot write"):
         back_up(cluster / "etc/controller.toml", cluster / "no/such/folder/backup", None)
     assert not list((cluster / "state").glob(".copy*"))
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    with ports.Reserved() as reserved:
+        free = plan.controller_ports(ports.ephemeral_range())
+        port = next(port for port in free if reserved.take([port]))
+        with s3.running(port) as made:
+            for name, value in made.env.items():
+                monkeypatch.setenv(name, value)
+            yield made
+
+
+@pytest.mark.require("s3")
+def test_a_backup_in_a_bucket_brings_the_controller_back(
+    cluster: Path, server: S3, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, passphrase = "s3://holdfast/nightly/holdfast.hf", ["--passphrase-file", str(cluster / "pass")]
+    settings = ["--config", str(cluster / "etc/controller.toml")]
+    for _ in range(2):  # the second replaces the first
+        assert backup.main([place, *settings, *passphrase]) == 0
+    assert f"{place}: the cluster" in capsys.readouterr().out
+    assert not list((cluster / "state").glob(".backup*"))
+    assert restore.main([place, "--to", str(cluster / "new"), *passphrase]) == 0
+    bundle = f"bundles/{'a' * 64}"
+    assert (cluster / "new/state" / bundle).read_bytes() == (cluster / "state" / bundle).read_bytes()
+    assert backup.newest_backup(cluster / "state") > 0
+
+
+@pytest.mark.require("s3")
+def test_a_bucket_that_can_not_be_reached_has_no_part_of_a_backup(
+    cluster: Path, server: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_place, "_RETRIES", {"max_retries": 0})
+    settings = cluster / "etc/controller.toml"
+    with pytest.raises(Unavailable, match="Cannot write s3://nowhere/b: "):
+        back_up(settings, "s3://nowhere/b", SECRET)
+    server.stop()
+    with pytest.raises(Unavailable, match="Cannot write s3://holdfast/b: "):
+        back_up(settings, "s3://holdfast/b", SECRET)
+    assert not list((cluster / "state").glob(".backup*")) and backup.newest_backup(cluster / "state") == 0
+    server.start()
+    with pytest.raises(ConfigError, match="Cannot read s3://holdfast/b: "):
+        restore.restore("s3://holdfast/b", cluster / "new", cluster / "pass")
+    assert not (cluster / "new").exists()
+
+
+@pytest.mark.parametrize("place", ["s3://", "s3://bucket", "s3://bucket/", "s3:///backup"])
+def test_a_place_that_names_no_object_is_refused(cluster: Path, place: str) -> None:
+    with pytest.raises(ConfigError, match="names no object in a bucket"):
+        back_up(cluster / "etc/controller.toml", place, SECRET)

@@ -173,7 +173,7 @@ def test_a_backup_of_a_database_is_restored_to_a_file_and_moved_from_there(
     assert moved(settings, "--to", address(database)) == 0
     say(settings, address(database))
     (tmp_path / "pass").write_text("a long passphrase\n")
-    made = backup.back_up(settings, tmp_path / "backup", "a long passphrase")
+    made, _ = backup.back_up(settings, tmp_path / "backup", "a long passphrase")
     assert made.sequence == len(EVENTS)
     options = [str(tmp_path / "backup"), "--to", str(tmp_path / "new"), "--passphrase-file", str(tmp_path / "pass")]
     assert restore.main(options) == 0
