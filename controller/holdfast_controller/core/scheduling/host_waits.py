@@ -1,4 +1,4 @@
-"""Why a job waits for hosts: they are silent, lost, or have not yet told what they ran before a restore."""
+"""Why a job waits for hosts: they are silent, lost, or have yet to report what they ran before a restore."""
 
 from __future__ import annotations
 
