@@ -175,3 +175,13 @@ def test_no_line_of_the_changelog_has_two_merged_into_it() -> None:
     assert not long, (
         f"CHANGELOG.md: lines {long} are longer than 132 characters: wrap them, or see what a merge did"
     )
+
+
+def test_each_file_that_a_change_goes_to_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = text[text.index("## Where a change goes") : text.index("## Laws")]
+    named = {name for name in re.findall(r"`([\w./-]+)`", table) if "/" in name or name.endswith(".py")}
+    assert len(named) > 100
+    folders = [ROOT, *(ROOT / name for name in ("agent", "client", "controller", "deploy", "tests"))]
+    below = [path for folder in folders[1:] for path in folder.rglob("*") if path.is_dir()]
+    assert [name for name in named if not any((folder / name).exists() for folder in (*folders, *below))] == []
