@@ -20,9 +20,12 @@ _NOT_POSTGRES = "-"
 _AWAY = ("08", "57P")
 """Codes of a connection that is broken, and of a server that is being stopped or started."""
 _UNREACHABLE = "See whether the server runs and can be reached from here; what was acknowledged is kept."
+_CONNECTIONS = "Raise the server's max_connections, or the limit of the database: a controller needs one, or two."
 _POSTGRES = (
     ("53100", "No space left on device", "Make room on the server's disk; what was acknowledged is kept."),
-    ("53300", "too many clients", "Raise the server's max_connections: a controller needs one connection, or two."),
+    ("53300", "too many clients", _CONNECTIONS),
+    ("53300", "too many connections", _CONNECTIONS),  # for the database, or its user
+    ("53300", "connection slots are reserved", _CONNECTIONS),
     (
         "25006",
         "read-only",

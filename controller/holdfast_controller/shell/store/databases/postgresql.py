@@ -191,8 +191,13 @@ class PostgresDatabase:
         claim = (value, checksum("beat", value), f"{epoch}.{self._beat}")
 
         def begin() -> bool:
-            self.connection.begin()
-            return bool(self.connection.exec_driver_sql(_CLAIM, claim).rowcount)
+            transaction = self.connection.begin()
+            try:
+                return bool(self.connection.exec_driver_sql(_CLAIM, claim).rowcount)
+            except sa.exc.DBAPIError as error:
+                if not error.connection_invalidated:
+                    transaction.rollback()  # the server refuses, as one that is read-only
+                raise
 
         leads = self._on_whole_connection(begin)
         try:
