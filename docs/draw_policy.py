@@ -113,7 +113,7 @@ needs its program |
 | code that is not installed as a package | it may have changed; `preload` names what is imported all the same |
 | commands other than `python …`, such as `torchrun` and scripts; `-I`, `-E`, `-S`, `-i` | they start Python \
 in their own way: use one process for each rank instead of a launcher |
-| containers, ranks with a terminal, and `holdfast guard` | not supported yet |
+| containers, and ranks with a terminal | not supported yet |
 | `PYTHONHASHSEED`, `OMP_NUM_THREADS` and others that are read before any import, where they differ between the \
 ranks of a worker | they can't be changed later |
 | the command, a variable, the account, the Python, a limit, the processors or an imported file has changed since\

@@ -11,9 +11,10 @@ import os
 import threading
 from pathlib import Path
 
-LOOK_S = 0.05
-NEW_FILES_EVERY = 5
-"""Looks: files come with a launch alone, and to list folders costs more than to ask known files for their size."""
+LOOK_S, QUIET_S = 0.05, 0.25
+"""Between looks while there is output, and while there is none."""
+NEW_FILES_S = 0.25
+"""Files come with a launch alone, and to list folders costs more than to ask known files for their size."""
 CHUNK = 1 << 16
 
 
@@ -41,12 +42,13 @@ class Forwarder:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        looks = 0
-        while not self._stop.wait(LOOK_S):
-            if looks % NEW_FILES_EVERY == 0:
+        wait_s, found_s = LOOK_S, NEW_FILES_S
+        while not self._stop.wait(wait_s):
+            found_s += wait_s
+            if found_s >= NEW_FILES_S:
                 self._find()
-            looks += 1
-            self._pass_on(whole=False)
+                found_s = 0.0
+            wait_s = LOOK_S if self._pass_on(whole=False) else min(QUIET_S, wait_s + LOOK_S)
         self._find()
         self._pass_on(whole=True)
 
@@ -54,13 +56,16 @@ class Forwarder:
         found = [path for suffix in self._targets for path in self._logs.glob(f"*/g*/*{suffix}")]
         self._seen = {str(path): self._seen.get(str(path), -1) for path in sorted(found, key=_age)}
 
-    def _pass_on(self, *, whole: bool) -> None:
+    def _pass_on(self, *, whole: bool) -> bool:
+        """Whether anything was new."""
+        news = False
         for path, seen in self._seen.items():
             with contextlib.suppress(FileNotFoundError):
                 size = os.stat(path, follow_symlinks=False).st_size
                 if size != seen or whole:
                     self._copy(path, self._targets[path[-4:]], whole=whole)
-                    self._seen[path] = size
+                    self._seen[path], news = size, True
+        return news
 
     def _copy(self, path: str, target: int, *, whole: bool) -> None:
         at = self._read.get(path, 0)

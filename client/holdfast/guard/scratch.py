@@ -1,8 +1,7 @@
 """A guard's folder in node-local scratch, and the process that removes it should the guard not live to do so.
 
-Run as a program, ``python -I -S scratch.py FOLDER``, it waits until its stdin is closed, then until no shim is left of
-the workers in the folder, and removes it. Stdlib only, and nothing of ours; what it does not need to wait is imported
-by the functions that need it.
+A shell, a tenth of a Python's memory, waits until its stdin is closed, and becomes ``python -I -S scratch.py FOLDER``,
+which waits until no shim is left of the workers in the folder, and removes it. Stdlib only, and nothing of ours.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from __future__ import annotations
 import glob
 import json
 import os
-import signal
 import sys
 import time
 
 PREFIX = "holdfast-guard-"
 SHIMS_S = 30.0
+_WAITS = 'trap "" HUP INT TERM USR1 USR2; read -r end; exec "$0" -I -S "$@"'
 
 
 def make() -> str:
@@ -32,7 +31,7 @@ def watch(folder: str) -> int:
     reading, writing = os.pipe2(os.O_CLOEXEC)
     with open(os.devnull, "wb") as null:
         subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, folder],
+            ["/bin/sh", "-c", _WAITS, sys.executable, __file__, folder],
             stdin=reading,
             stdout=null,
             stderr=null,
@@ -69,11 +68,7 @@ def remove(folder: str) -> None:
 
 
 def main() -> None:
-    """Wait for the guard's end, whatever it is, and clean up after it."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_IGN)
-    while os.read(0, 4096):
-        pass
+    """Clean up after a guard that has ended, whatever has ended it."""
     remove(sys.argv[1])
 
 

@@ -8,10 +8,20 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
-from tests.e2e.guard.guarding import GOES_ON, PATIENCE_S, RANKS, WAITS, environment, nothing_is_left, wait_for
+from tests.e2e.guard.guarding import (
+    GOES_ON,
+    PATIENCE_S,
+    RANKS,
+    WAITS,
+    environment,
+    nothing_is_left,
+    processes,
+    wait_for,
+)
 from tests.support.fake_nvml.library import SPINNING, TRAINING, FakeNvml
 
 GUARD = (sys.executable, "-m", "holdfast", "guard")
@@ -232,4 +242,85 @@ def test_a_broken_gpu_of_the_scheduler_is_told_and_ends_the_job_as_there_is_no_o
     assert process.returncode == 125, said
     assert "its GPU reported Xid 79" in said
     assert "no host takes work at present" in said.lower()
+    nothing_is_left(env)
+
+
+LOADS = """
+import json, os, pathlib, sys, time
+generation = os.environ["HOLDFAST_GENERATION"]
+pathlib.Path("up-" + generation).write_text(str(os.getpid()))
+step = 0
+while not os.path.exists("over-" + generation):
+    step += 1
+    print("step", step, flush=True)
+    time.sleep(0.2)
+sys.exit(3 if generation == "1" else 0)
+"""
+
+
+def parked(env: dict[str, str]) -> list[int]:
+    """Pids of what waits for a warm start."""
+    names = {pid: Path(f"/proc/{pid}/comm") for pid in processes(env)}
+    return [pid for pid, name in names.items() if name.exists() and name.read_text() == "holdfast-warm\n"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_restart_is_warm_and_what_is_warm_ends_with_the_guard(tmp_path: Path, *, killed: bool) -> None:
+    env = environment(tmp_path)
+    (tmp_path / "train.py").write_text(LOADS)
+    command = [*GUARD, "--warm", "--record", "rec", "--", sys.executable, "train.py"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=env)
+    try:
+        wait_for(lambda: parked(env), "the next start is prepared")
+        (tmp_path / "over-1").touch()
+        wait_for((tmp_path / "up-2").exists, "it runs again")
+        if killed:
+            process.kill()
+        else:
+            (tmp_path / "over-2").touch()
+        assert process.wait(PATIENCE_S) == (-signal.SIGKILL if killed else 0)
+    finally:
+        process.kill()
+        process.wait()
+
+    nothing_is_left(env)
+    if not killed:
+        job = json.loads((tmp_path / "rec/job.json").read_text())
+        assert [each["warm"] for each in job["recoveries"]] == [True], job
+
+
+def test_what_is_prepared_for_a_warm_start_ends_with_the_guard(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    (tmp_path / "train.py").write_text(LOADS)
+    process = subprocess.Popen([*GUARD, "--warm", "--", sys.executable, "train.py"], cwd=tmp_path, env=env)
+    try:
+        wait_for(lambda: parked(env), "the next start is prepared")
+    finally:
+        process.kill()
+        process.wait()
+
+    nothing_is_left(env)
+
+
+def test_the_page_of_a_guarded_job_is_served_where_it_is_asked_for(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    guarding = subprocess.Popen(
+        [*GUARD, "--record", "rec", "--", sys.executable, "-c", WAITS], cwd=tmp_path, env=env
+    )
+    web = (sys.executable, "-m", "holdfast", "web", "--local", "--no-browser")
+    page: subprocess.Popen[str] | None = None
+    try:
+        wait_for((tmp_path / "up-0").exists, "the rank runs")
+        config = env | {"HOLDFAST_CONFIG": str(tmp_path / "rec/client.toml")}
+        page = subprocess.Popen(web, cwd=tmp_path, env=config, stdout=subprocess.PIPE, text=True)
+        assert page.stdout is not None
+        address = page.stdout.readline().strip()
+        with urllib.request.urlopen(address.partition("/login")[0], timeout=PATIENCE_S) as answer:
+            assert answer.status == 200 and b"<title>" in answer.read()
+    finally:
+        for each in (page, guarding):
+            if each is not None:
+                each.kill()
+                each.communicate()
+
     nothing_is_left(env)

@@ -16,6 +16,7 @@ import struct
 import time
 
 from holdfast_agent.shim.processes import Process, descendants, now_s
+from holdfast_agent.shim.rehearsal.hang import Held, is_held
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -174,12 +175,33 @@ class Net(Fault):
             os.close(link)
 
 
-FAULTS = {"kill": Kill, "stop": Stop, "slow": Slow, "disk": Disk, "net": Net}
+class Hang(Fault):
+    """The main threads of its processes wait in a system call that doesn't return."""
+
+    held: tuple[Held, ...] = ()
+
+    def begin(self) -> None:
+        for process in tree(self.pid):
+            try:
+                self.held += (Held(process.pid),)
+            except ProcessLookupError:
+                pass  # it has ended
+        if not self.held:
+            raise OSError(errno.ESRCH, "it has ended")
+
+    def undo(self) -> None:
+        for thread in self.held:
+            thread.let_go()
+
+
+FAULTS = {"kill": Kill, "stop": Stop, "slow": Slow, "disk": Disk, "net": Net, "hang": Hang}
 
 
 def undo(pid: int) -> None:
     """Undo what may be left in a rank by a keeper that was killed; the kernel has undone the rest."""
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)  # what the shim has, ranks have inherited
     for process in tree(pid):
+        if is_held(process.pid):
+            process.send(signal.SIGKILL)  # where it was, only its keeper knew
         process.send(signal.SIGCONT)
         _limit_again(process.pid, unlimited)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast_agent.shim.generation import Generation
     from holdfast_agent.shim.journal import Record
 
-FAULTS = ("kill", "stop", "slow", "disk", "net")
+FAULTS = ("kill", "stop", "slow", "disk", "net", "hang")
 LONGEST_S = 3600.0
 
 

@@ -63,8 +63,6 @@ def obstacle(plans: Sequence[Plan], order: Record) -> str:
             next(words, b"")  # what -X or -W is given
     if order.get("container"):
         return "it runs in a container"
-    if any(plan.guarded_by for plan in plans):
-        return "it runs under `holdfast guard`"
     if any(plan.wants_terminal for plan in plans):
         return "it has a terminal"
     for name, value in plans[0].env.items():

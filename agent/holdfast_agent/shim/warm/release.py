@@ -221,7 +221,7 @@ class Release:
             self.cgroup.lift()
         for _, parked in sorted(self.parked.items()):
             try:
-                parked.link.send(b"g")
+                parked.link.send(b"e" if parked.plan.guarded_by else b"g")
             except OSError:
                 pass  # it has ended: its exit will say how
             parked.link.close()

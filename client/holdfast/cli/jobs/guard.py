@@ -42,6 +42,7 @@ NO_OTHER_HOST_S = 30
     "--max-restarts", type=click.IntRange(0), help="In-place restarts for each task's failures.  [default: 5]"
 )
 @click.option("--restart-on-hang", is_flag=True, help="Relaunch in place when it hangs, instead of only telling.")
+@click.option("--warm", is_flag=True, help="Have the program's imports done before a restart in place needs them.")
 @click.option(
     "--hang-timeout",
     type=duration,
@@ -117,6 +118,7 @@ def _request(options: Mapping[str, Any]) -> Request:
     # What is slow to import is so only once it is needed: the daemons load meanwhile.
     def job(tasks: int, grace_s: float | None) -> job_pb2.CustomJob:
         from holdfast.cli.submission.run_spec import RunRequest, job_of
+        from holdfast.v1 import spec_pb2
 
         request = RunRequest(
             command=command,
@@ -130,6 +132,8 @@ def _request(options: Mapping[str, Any]) -> Request:
         # Each rank has the environment of its own task.
         made = job_of(request, {}, os.getcwd())
         made.job_spec.scheduling.max_wait_duration.seconds = NO_OTHER_HOST_S
+        if options["warm"]:
+            made.job_spec.fault_tolerance.warm.mode = spec_pb2.WARM_MODE_AUTO
         return made
 
     def news(event: job_pb2.WatchJobResponse) -> str:

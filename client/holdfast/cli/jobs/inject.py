@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FAULTS = {
     "kill": "is killed",
     "stop": "stands still",
+    "hang": "hangs",
     "slow": "is slowed down",
     "disk": "can't write to files any more",
     "net": "has no network, nor has any rank of its worker",
@@ -43,9 +44,9 @@ DEFAULT_S, DEFAULT_SPEED = 30.0, 50
 def inject(word: str, fault: str, rank: int, length: float | None, speed: int | None) -> None:
     """Inject a fault into a rank of a running job, as a rehearsal.
 
-    kill ends its processes; stop holds them, so that the job hangs; slow lets them run for a part of the time; disk
-    lets no file of theirs grow; net cuts their worker off. It is undone by itself; what follows from it is real. An
-    admin allows it by project: injection_projects.
+    kill ends its processes; stop holds them; hang has only their main threads wait for ever; slow lets them run for a
+    part of the time; disk lets no file of theirs grow; net cuts their worker off. It is undone by itself; what follows
+    from it is real. An admin allows it by project: injection_projects.
     """
     if fault == "kill" and length is not None:
         raise click.UsageError("kill is not undone: leave out --for.")

@@ -10,6 +10,7 @@ _WHAT = {
     Fault.STOP: "{rank} stands still",
     Fault.SLOW: "{rank} runs {speed} % of the time",
     Fault.DISK: "no file of {rank} can grow",
+    Fault.HANG: "{rank} hangs",
     Fault.NET: "the network of {rank} is cut, with that of its worker",
 }
 

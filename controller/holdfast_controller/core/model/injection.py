@@ -19,6 +19,7 @@ class Fault(enum.Enum):
     SLOW = "SLOW"
     DISK = "DISK"
     NET = "NET"
+    HANG = "HANG"
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ PARKED = b"holdfast-warm"  # what `ps -e` and `top` call a process until it is r
 SPACE = "HOLDFAST_WARM_SPACE"  # of the environment at the start, for the variables that come at the release
 HEADER = 32  # of the shared memory: the pid and the length of the names, each in 16 bytes
 FAILED = 70
+PR_SET_PDEATHSIG = 1
 WHOLE = "the whole environment"
 ABC: str = os._Environ.get.__code__.co_filename  # of the mappings in the standard library
 SUSPECT = ("socket:", "pipe:", "anon_inode:", "/dev/nvidia", "/dev/kfd", "/dev/dri")
@@ -478,9 +479,17 @@ def _take_order(
 
 def _await_word(link: Any, printed: Sequence[bytes]) -> None:
     """Say that all is taken, and return once the program may begin; print what its imports have printed."""
+    parent = os.getppid()  # the shim: what was parked with it has ended
     link.send(b"1")
-    if link.recv(1) != b"g":
+    word = link.recv(1)
+    if word not in (b"g", b"e"):
         os._exit(FAILED)  # it has not begun, and must not
+    if word == b"e":  # it must not outlive the shim
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 9)
+        if os.getppid() != parent:
+            os._exit(FAILED)
     link.close()
     for target, words in enumerate(printed, 1):
         while words:
