@@ -1,8 +1,6 @@
 """A controller for tests: real gRPC over real mutual TLS, and a history that the test writes by hand.
 
 Longer than 400 lines because it answers every call of every service, a few lines each, from one state.
-
-Longer than 400 lines because it answers each call of the API.
 """
 
 from __future__ import annotations

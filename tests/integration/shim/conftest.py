@@ -20,7 +20,7 @@ from tests.integration.shim.warm_jobs import HASTY
 from holdfast_agent.shell.shims.shim_files import Record, read_journal
 from holdfast_agent.shim import shim as shim_program
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 Message = dict[str, Any]
 
 

@@ -1,7 +1,4 @@
-"""A program can't tell a warm start from a cold one, and what is parked for one is never taken for work.
-
-Longer than 400 lines because programs, dangers and deaths are tables for the same few moves.
-"""
+"""A program can't tell a warm start from a cold one, and what is parked for one is never taken for work."""
 
 from __future__ import annotations
 
