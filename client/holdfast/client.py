@@ -7,7 +7,7 @@ themselves again where they stood, and say so through ``on_link``. Leave one ear
 
 Calls about jobs are here, those about hosts and hangs in the classes that ``Client`` is made of. Those about users,
 admission and the audit log are in ``client.access``, about secrets in ``client.secrets``, about the web page in
-``client.web``, about schedules and templates in ``client.schedules``.
+``client.web``, about schedules and templates in ``client.schedules``, about reserved hosts in ``client.reservations``.
 
 ``pack`` makes the ``Bundle`` that ``upload_bundle`` sends; ``Secret`` wraps the value that ``secrets.set`` keeps.
 """
@@ -33,6 +33,7 @@ from holdfast._sdk.host_calls import HostCalls
 from holdfast._sdk.list_calls import ListCalls
 from holdfast._sdk.log_position import LogPosition
 from holdfast._sdk.reconnect import LinkCallback, Outage
+from holdfast._sdk.reservation_calls import ReservationCalls
 from holdfast._sdk.schedule_calls import ScheduleCalls
 from holdfast._sdk.shell_calls import ShellCalls
 from holdfast._sdk.transport import ended_early, fresh_id, options
@@ -118,6 +119,7 @@ class Client(HostCalls, HangCalls, ListCalls, ShellCalls, FaultCalls):
         self.access = AccessCalls(self._channel, self.settings)
         self.secrets = SecretCalls(self._channel, self.settings)
         self.schedules = ScheduleCalls(self._channel, self.settings)
+        self.reservations = ReservationCalls(self._channel, self.settings)
         self.web = WebCalls(self._channel, self.settings)
         self._hangs = cast("hang_pb2_grpc.HangServiceAsyncStub", hang_pb2_grpc.HangServiceStub(self._channel))
         self._cluster = cast(

@@ -13,7 +13,7 @@ DOCS = Path(__file__).parents[2] / "docs/admins"
 PAGE = (DOCS / "operations.md").read_text()
 SECTIONS = """
 Install, join | Users and accounts | Watch | Diagnose a host | Upgrade | Maintenance
-Fair share | Message of the day | Why a host was down
+Fair share | Reservations | Message of the day | Why a host was down
 Faulty GPUs | Hosts that fail too often | Back up | Restore
 The controller's database is damaged | Move the controller | The controller's disk is lost | The CA's key is lost
 Rotate the CA

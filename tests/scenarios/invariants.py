@@ -61,5 +61,6 @@ def durable(cluster: Cluster, jobs: Mapping[str, Job] | None = None) -> tuple[An
         cluster.requests,
         cluster.holdings,
         cluster.shares,
+        cluster.reservations,
         *deleted,
     )

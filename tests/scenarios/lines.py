@@ -6,6 +6,7 @@ from typing import assert_never
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.access import access_message
+from holdfast_controller.core.messages.reservations import reservation_message
 from holdfast_controller.core.messages.schedules import schedule_message
 from holdfast_controller.core.messages.shares import share_message
 from holdfast_controller.core.model.cluster import Cluster
@@ -76,6 +77,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return schedule_message(event)
         case ev.ShareSet() | ev.GuaranteeSet() | ev.HalfLifeSet():
             return share_message(event)
+        case ev.ReservationMade() | ev.ReservationEnded():
+            return reservation_message(event)
         case ev.JobSubmitted():
             return f"{event.job_id} submitted"
         case ev.JobQueued():

@@ -180,6 +180,16 @@ def shares(message: cluster_pb2.ListSharesResponse) -> Json:
     return _printed(message)
 
 
+def reservation(message: cluster_pb2.Reservation) -> Json:
+    """Hosts that are reserved for a project."""
+    return _printed(message)
+
+
+def reservations(message: cluster_pb2.ListReservationsResponse) -> Json:
+    """All that are reserved."""
+    return {"reservations": [reservation(each) for each in message.reservations]}
+
+
 def schedule(message: schedule_pb2.Schedule) -> Json:
     """A schedule, with its job where the message has it."""
     return _printed(message, job=job_file(message.job) if message.HasField("job") else None)

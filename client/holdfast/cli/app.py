@@ -24,6 +24,7 @@ from holdfast.cli.hangs.hang import hang
 from holdfast.cli.hosts.host_admission import remove, token
 from holdfast.cli.hosts.hosts import host
 from holdfast.cli.hosts.maintenance import dismiss, maintenance, stop_orphans
+from holdfast.cli.hosts.reservations import reservation
 from holdfast.cli.jobs.cancelling import cancel
 from holdfast.cli.jobs.goodput import goodput
 from holdfast.cli.jobs.guard import guard
@@ -119,6 +120,7 @@ for _command in (
     goodput,
     shares,
     share,
+    reservation,
     job,
     host,
     hang,

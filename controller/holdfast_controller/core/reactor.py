@@ -37,6 +37,7 @@ from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.restore import reconcile
+from holdfast_controller.core.scheduling import host_reservations
 from holdfast_controller.core.scheduling.expiry import on_expired
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.place import on_waited
@@ -51,6 +52,7 @@ from holdfast_controller.core.step import schedule_commands as recurring
 from holdfast_controller.core.step.commands import Input
 from holdfast_controller.core.step.host_commands import ControllerChecked, HostsJudged
 from holdfast_controller.core.step.idempotency import on_once
+from holdfast_controller.core.step.reservation_commands import ReservationAsked, ReservationDeletionAsked
 from holdfast_controller.core.step.share_commands import GuaranteeAsked, ShareAsked
 from holdfast_controller.core.step.step import Decision, Policies, Step
 from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer, Timers, UserTimer
@@ -161,6 +163,8 @@ class Reactor:
                 motd.on_motd(step, incoming)
             case ShareAsked() | GuaranteeAsked():
                 on_share_command(step, incoming)
+            case ReservationAsked() | ReservationDeletionAsked():
+                host_reservations.on_reservation(step, incoming)
             case recurring.ScheduleAsked() | recurring.SchedulePauseAsked() | recurring.ScheduleRemovalAsked():
                 on_schedule(step, incoming)
             case recurring.TemplateAsked() | recurring.TemplateRemovalAsked():
@@ -275,6 +279,8 @@ class Reactor:
                     deletion.on_retention(step)
                 case ClusterTimer.SCHEDULES:
                     on_due(step, durable)
+                case ClusterTimer.RESERVATIONS:
+                    host_reservations.on_time(step)
                 case ClusterTimer.RETURNS:
                     step.capacity_freed = True
                 case _:

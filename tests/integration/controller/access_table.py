@@ -64,6 +64,9 @@ ClusterService/SumGoodput               -    -        D       U    +      +     
 ClusterService/ListShares               -    -        D       U    +      +         +     +     D    D      +
 ClusterService/SetShare                 -    -        D       U    D      D         D     D     D    D      +
 ClusterService/SetGuarantee             -    -        D       U    D      D         D     D     D    D      +
+ClusterService/ListReservations         -    -        D       U    +      +         +     +     D    D      +
+ClusterService/CreateReservation        -    -        D       U    D      D         D     D     D    D      +
+ClusterService/DeleteReservation        -    -        D       U    D      D         D     D     D    D      +
 ClusterService/WatchChanges             -    -        D       U    +      +         +     +     D    D      +
 ClusterService/GetMetrics               -    -        D       U    D      D         D     D     D    D      +
 BundleService/GetBundle                 -    -        D       U    D      D         +     +     D    D      +

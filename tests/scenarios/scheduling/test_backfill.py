@@ -151,7 +151,7 @@ def test_stories_hold_many_that_overtake() -> None:
 def test_first_in_the_queue_starts_when_it_would_if_nobody_ever_overtook(monkeypatch: pytest.MonkeyPatch) -> None:
     plays = {seed: Play(Story.of(seed)) for seed in range(60)}
 
-    def close_all(self: Reservations, gang: Gang, hosts: object) -> bool:
+    def close_all(self: Reservations, gang: Gang, hosts: object, closed: object) -> bool:
         self.by_host = {f"host-{number}": Reserved(closed=True) for number in range(9)}
         return True
 

@@ -11,7 +11,7 @@ from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Task
 from holdfast_controller.core.model.hosts.host import (
     CheckStatus,
     Gpu,
@@ -22,6 +22,7 @@ from holdfast_controller.core.model.hosts.host import (
     Place,
     Waiver,
 )
+from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Started
@@ -120,6 +121,22 @@ PEOPLE_EVENTS: list[ev.PeopleEvent] = [
     ev.MotdSet(at=Wall(0.992), text="no work on Friday", by="ann"),
 ]
 SHARE_EVENTS: list[ev.ClusterEvent] = [
+    ev.ReservationMade(
+        at=Wall(0.991),
+        reservation=Reservation(
+            name="conference",
+            project="vision",
+            start=Wall(1.0),
+            end=Wall(2.0),
+            selector=HostSelector(labels=(("rack", "a"),)),
+            gpus=8,
+            gpu_type="H200",
+            reason="deadline",
+            by="ann",
+            made_at=Wall(0.991),
+        ),
+    ),
+    ev.ReservationEnded(at=Wall(0.992), name="conference", by="bob"),
     ev.ShareSet(at=Wall(0.993), project="vision", weight=2.0, by="ann"),
     ev.ShareSet(at=Wall(0.994), project="speech", weight=0.5, by="ann"),
     ev.ShareSet(at=Wall(0.995), project="speech", weight=None, by="ann"),

@@ -22,7 +22,7 @@ MIB = 1 << 20
 @click.command()
 @page_option
 def usage(output: str) -> None:
-    """Show what jobs take of the controller's disk, and what they may.
+    """Show what jobs take of the controller's disk, and may.
 
     By user, project and job, the largest first: history, and evidence of hangs. You see your own, and the jobs of
     your projects; admins see all. `holdfast job delete` frees it.

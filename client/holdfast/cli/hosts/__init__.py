@@ -1,1 +1,1 @@
-"""Commands about hosts: listing, admission, drain and maintenance."""
+"""Commands about hosts: listing, admission, drain, maintenance and reservations."""

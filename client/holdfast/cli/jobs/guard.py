@@ -75,7 +75,7 @@ NO_OTHER_HOST_S = 30
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def guard(hosts: str | None, **options: Any) -> None:
-    """Run COMMAND and keep it running, with no cluster of Holdfast's.
+    """Run COMMAND and keep it running, with no cluster of ours.
 
     Write -- before COMMAND. Alone it is one task on this machine; with --hosts one on each of them; under `srun` it is
     one of the step's tasks, and rank N of the job runs in task N. A rank that fails is restarted with all others in

@@ -110,6 +110,9 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.ClusterService/ListShares": _LOOK_AROUND,
     "holdfast.v1.ClusterService/SetShare": _ADMIN,
     "holdfast.v1.ClusterService/SetGuarantee": _ADMIN,
+    "holdfast.v1.ClusterService/ListReservations": _LOOK_AROUND,
+    "holdfast.v1.ClusterService/CreateReservation": _ADMIN,
+    "holdfast.v1.ClusterService/DeleteReservation": _ADMIN,
     "holdfast.v1.ClusterService/WatchChanges": _LOOK_AROUND,
     # It counts over all projects.
     "holdfast.v1.ClusterService/GetMetrics": _user(Role.VIEWER, Where.CLUSTER),

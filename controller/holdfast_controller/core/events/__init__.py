@@ -92,6 +92,8 @@ from holdfast_controller.core.events.recovery import Failure as Failure
 from holdfast_controller.core.events.recovery import LateExitFound as LateExitFound
 from holdfast_controller.core.events.recovery import RankExited as RankExited
 from holdfast_controller.core.events.recovery import RestartDecided as RestartDecided
+from holdfast_controller.core.events.reservations import ReservationEnded as ReservationEnded
+from holdfast_controller.core.events.reservations import ReservationMade as ReservationMade
 from holdfast_controller.core.events.restore import ClusterReconciliation as ClusterReconciliation
 from holdfast_controller.core.events.restore import ClusterRestored as ClusterRestored
 from holdfast_controller.core.events.restore import JobCleared as JobCleared
@@ -184,5 +186,7 @@ ClusterEvent = (
     | ShareSet
     | GuaranteeSet
     | HalfLifeSet
+    | ReservationMade
+    | ReservationEnded
 )
 Event = JobEvent | HostEvent | OrphanEvent | PeopleEvent | ClusterEvent | ScheduleEvent | TemplateEvent

@@ -24,6 +24,7 @@ from holdfast_controller.core.fold.dependency import enter_queue, fold_dependenc
 from holdfast_controller.core.fold.hang import close_hang, fold_hang
 from holdfast_controller.core.fold.host import fold_controller_check, fold_host
 from holdfast_controller.core.fold.injection import fold_injection
+from holdfast_controller.core.fold.reservations import fold_reservations
 from holdfast_controller.core.fold.restore import (
     fold_cluster_reconciliation,
     fold_job_reconciliation,
@@ -96,6 +97,8 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             _submitted(cluster, event)
         case ev.ShareSet() | ev.GuaranteeSet() | ev.HalfLifeSet():
             fold_shares(cluster, event)
+        case ev.ReservationMade() | ev.ReservationEnded():
+            fold_reservations(cluster, event)
         case ev.CommonCauseNoticed() | ev.CertificateEnding() | ev.MostHostsSilent():
             pass
         case ev.ControllerCheckFailed() | ev.ControllerCheckPassed():

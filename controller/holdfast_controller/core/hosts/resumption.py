@@ -25,6 +25,8 @@ def resume(cluster: Cluster, policies: Policies, timers: Timers, now: Now, kept:
     look_s = deletion.first_look_s(policies)
     if look_s is not None:
         timers.set((ClusterTimer.RETENTION, ""), now.mono_in(look_s))
+    if cluster.reservations.by_name:
+        timers.set((ClusterTimer.RESERVATIONS, ""), now.mono)
     if cluster.schedules:
         timers.set((ClusterTimer.SCHEDULES, ""), now.mono)
     if (

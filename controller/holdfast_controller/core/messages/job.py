@@ -13,6 +13,7 @@ from holdfast_controller.core.messages.hang import hang_message
 from holdfast_controller.core.messages.host import host_message
 from holdfast_controller.core.messages.injection import injection_message
 from holdfast_controller.core.messages.maintenance import maintenance_ahead, span
+from holdfast_controller.core.messages.reservations import reservation_message
 from holdfast_controller.core.messages.restore import (
     cluster_reconciliation_message,
     job_reconciliation_message,
@@ -78,6 +79,8 @@ def message_of(event: ev.Event, job: Job | None) -> str:
             return orphan_message(event)
         case ev.ShareSet() | ev.GuaranteeSet() | ev.HalfLifeSet():
             return share_message(event)
+        case ev.ReservationMade() | ev.ReservationEnded():
+            return reservation_message(event)
         case ev.CommonCauseNoticed():
             where = f" (shared hosts: {_listing(list(event.hosts))})" if event.hosts and not event.mount else ""
             return f"common cause of {_listing(list(event.jobs))}{where}: {event.sentence}"

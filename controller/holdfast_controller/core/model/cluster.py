@@ -20,6 +20,7 @@ from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import KeptWatch, SharedCause
 from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
 from holdfast_controller.core.model.hosts.host import FailedCheck, Host, Presence
+from holdfast_controller.core.model.hosts.reservations import HostReservations
 from holdfast_controller.core.model.jobs import Jobs, PurgedJobs
 from holdfast_controller.core.model.queue import Queue
 from holdfast_controller.core.model.run_times import RunTimes
@@ -63,6 +64,7 @@ class Cluster:
     """By host that is kept back for jobs that lose one: the rule that says so, as of the last pass over the queue."""
     run_times: RunTimes = field(default_factory=RunTimes)
     shares: Shares = field(default_factory=Shares)
+    reservations: HostReservations = field(default_factory=HostReservations)
     schedules: dict[str, Schedule] = field(default_factory=dict)
     """By PROJECT/NAME."""
     templates: dict[str, Template] = field(default_factory=dict)

@@ -16,6 +16,7 @@ and the choice among hosts isn't changed either: it looks at the GPUs of hosts f
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,27 +40,32 @@ class Reserved:
 class Reservations:
     """Reservations of all hosts for the waiting jobs that one pass over the queue has met so far.
 
-    Kept for each kind of hosts, since most jobs may have any host; for single hosts where a job has a selector.
+    Kept for each kind of hosts, since most jobs may have any host; for single hosts where a job has a selector. Hosts
+    that not all jobs may have stand ``apart``: those with equal words are open to the same jobs.
     """
 
     by_kind: dict[str, Reserved] = field(default_factory=dict)
     by_host: dict[str, Reserved] = field(default_factory=dict)
 
+    apart: Mapping[str, str] = field(default_factory=dict)
     _kinds: dict[str, Host] = field(default_factory=dict)
     """A host of each kind; copies share it."""
 
-    def reserve(self, gang: Gang, hosts: list[Host]) -> bool:
+    def reserve(self, gang: Gang, hosts: list[Host], closed: Collection[str] = ()) -> bool:
         """Reserve whatever a waiting gang, and any number of others like it, could use of ``hosts``.
 
-        ``hosts`` are all there are, the same each time. True if less is left to others now.
+        ``hosts`` are all there are, the same each time; of those that stand apart it may not have the ``closed`` ones.
+        True if less is left to others now.
         """
         anywhere = gang.anywhere
         if anywhere and not self._kinds:
-            self._kinds.update({host.inventory.kind: host for host in hosts})
+            self._kinds.update({self._kind(host): host for host in hosts})
         places: dict[Any, Host] = self._kinds if anywhere else {h.name: h for h in may_have(gang, hosts)}
         known: dict[Any, Reserved] = self.by_kind if anywhere else self.by_host
         before = {place: known.get(place) for place in places}
         for place, host in places.items():
+            if host.name in closed:
+                continue
             whole = capacity_of(host, empty=True)
             for pool in gang.pools:
                 if whole.fits(pool):
@@ -68,17 +74,21 @@ class Reservations:
 
     def copy(self) -> Reservations:
         """The same, to be changed apart."""
-        return Reservations(self.by_kind.copy(), self.by_host.copy(), self._kinds)
+        return Reservations(self.by_kind.copy(), self.by_host.copy(), self.apart, self._kinds)
 
     def holds(self, host: Host) -> bool:
         """Whether anything of a host is reserved: its GPUs are then."""
-        return host.inventory.kind in self.by_kind or host.name in self.by_host
+        return self._kind(host) in self.by_kind or host.name in self.by_host
+
+    def _kind(self, host: Host) -> str:
+        kind = host.inventory.kind
+        return f"{kind} {apart}" if self.apart and (apart := self.apart.get(host.name)) else kind
 
     def limit(self, left: HostCapacity, host: Host) -> HostCapacity:
         """The part of a host's free capacity ``left`` that a job further back may have."""
         if not self.by_kind and not self.by_host:
             return left
-        for reserved in (self.by_kind.get(host.inventory.kind), self.by_host.get(host.name)):
+        for reserved in (self.by_kind.get(self._kind(host)), self.by_host.get(host.name)):
             if reserved is not None:
                 left = left.beside_gpus(
                     left.cpus - reserved.cpus,

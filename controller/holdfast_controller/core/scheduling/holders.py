@@ -26,7 +26,7 @@ MOST_TRIED = 8
 
 def holders(job: Job, queue_view: QueueView) -> tuple[str, ...]:
     """The jobs that hold what a job lacks on hosts that it may have, those with most GPUs first; empty for no lack."""
-    known, shape = queue_view.holders, job.gang.shape
+    known, shape = queue_view.holders, queue_view.open_hosts.shape(job)
     if job.places or shape not in known:
         found: tuple[str, ...] = ()
         if len(known) < MOST_SHAPES and queue_view.lack_of_room(job):

@@ -2,7 +2,8 @@
 
 A drain that is planned to begin within a day keeps off its host all jobs that are expected to run into it, by the
 estimates of ``model.run_times``: what they have declared or learned, at most their timeout. SPOT jobs may have the host
-until then, and jobs that hold places there keep them.
+until then, and jobs that hold places there keep them. Hosts that are reserved for a project are kept from the jobs of
+all others alike, however far ahead that is: the project counts on them.
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cached_property
 
-from holdfast_controller.core.model.clock import NEVER, Now, Wall, time_of_day
+from holdfast_controller.core.lifecycle.other_hosts import takes_work
+from holdfast_controller.core.model.clock import NEVER, Now, Wall, moment, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.hosts.host import Host
+from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.model.hosts.spares import closed_to, spares_kept
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.scheduling.backfill import Reservations
+from holdfast_controller.core.scheduling.host_reservations import chosen_hosts
+from holdfast_controller.core.scheduling.placement import Plan
 
 AHEAD_S = 86_400.0
 """Drains that begin later keep nothing off: a job that starts so long before has had its use of the host."""
@@ -39,12 +45,25 @@ class OpenHosts:
                 continue
             if plan.start <= now.wall_in(AHEAD_S):
                 self.drains[host.name] = plan.start
+        self.owners = cluster.reservations.projects() if cluster.reservations.by_name else frozenset()
+        """Projects that have a reservation: they may have hosts that others may not."""
+        self.reserved: dict[str, list[Reservation]] = {}
+        """By host: the reservations that it is in, the next one first."""
+        chosen = chosen_hosts(cluster, hosts, now) if self.owners and now is not None else {}
+        for each in sorted(map(cluster.reservations.by_name.__getitem__, chosen), key=lambda each: each.start):
+            for host in chosen[each.name]:
+                self.reserved.setdefault(host.name, []).append(each)
 
     @cached_property
     def no_spares(self) -> list[Host]:
         """The hosts that are no spares."""
         spares = self.cluster.spares
         return [host for host in self.hosts if host.name not in spares] if spares else self.hosts
+
+    @cached_property
+    def open_to_all(self) -> list[Host]:
+        """The hosts that are no spares, and about to be neither drained nor reserved."""
+        return [host for host in self.no_spares if host.name not in self.drains and host.name not in self.reserved]
 
     def of(self, job: Job, hosts: list[Host] | None = None) -> list[Host]:
         """The part of ``hosts``, or of all, that is open to a job."""
@@ -54,7 +73,10 @@ class OpenHosts:
     def closed_to(self, job: Job) -> Collection[str]:
         """The hosts that a job may have nothing new of."""
         spares = closed_to(self.cluster.spares, job)
-        return self.drained_before(job).keys() | spares if self.drains else spares
+        if not self.drains and not self.reserved:
+            return spares
+        spares = [name for name in spares if name not in self.reserved or not self._is_its_own(name, job)]
+        return {*self.drained_before(job), *self.reserved_before(job), *spares}
 
     def drained_before(self, job: Job) -> dict[str, Wall]:
         """By host: when a drain begins before a job that starts now is expected to end."""
@@ -63,9 +85,61 @@ class OpenHosts:
         until, own = ends_at(self.cluster, job, self.now), {job.places[index].host for index in job.reserved}
         return {name: at for name, at in self.drains.items() if at < until and name not in own}
 
-    def last_drain(self, job: Job) -> Wall:
+    def reserved_before(self, job: Job) -> dict[str, Reservation]:
+        """By host: the reservation for another project that begins before a job that starts now is expected to end."""
+        if not self.reserved or self.now is None or job.gang.strategy is Strategy.SPOT:
+            return {}
+        until, own = ends_at(self.cluster, job, self.now), {job.places[index].host for index in job.reserved}
+        found = {}
+        for name, reservations in self.reserved.items():
+            first = next((each for each in reservations if each.project != job.gang.project), None)
+            if first is not None and first.start < until and name not in own:
+                found[name] = first
+        return found
+
+    def _is_its_own(self, name: str, job: Job) -> bool:
+        return any(self._has_begun_for(job, each) for each in self.reserved[name])
+
+    def own(self, job: Job) -> list[Host]:
+        """The hosts that are reserved for a job's project now, and open to it: another may begin too soon."""
+        if self.now is None or job.gang.project not in self.owners:
+            return []
+        names = {name for name in self.reserved if self._is_its_own(name, job)}
+        return self.of(job, [host for host in self.hosts if host.name in names]) if names else []
+
+    def _has_begun_for(self, job: Job, reservation: Reservation) -> bool:
+        begun = self.now is not None and reservation.start <= self.now.wall
+        return begun and reservation.project == job.gang.project
+
+    def first_free(self, job: Job, closed: set[str]) -> Plan | None:
+        """The placement of a job that ``is_alone``, on none of the ``closed`` hosts; None where it doesn't fit."""
+        cluster, pool = self.cluster, job.gang.pools[0]
+        closed = closed.union(self.closed_to(job))
+        may_take = lambda host: host.name not in closed and takes_work(cluster, host)  # noqa: E731
+        found = cluster.free_capacity.first(pool, cluster.hosts, may_take)
+        return Plan((found.copy().take(pool),)) if found is not None else None
+
+    def last_end(self, job: Job) -> Wall:
         """The last time before which a job would have to end to have one more of the hosts; ``NEVER`` for none."""
-        return max(self.drained_before(job).values(), default=NEVER)
+        ahead = [*self.drained_before(job).values(), *(each.start for each in self.reserved_before(job).values())]
+        return max((at for at in ahead if self.now is not None and at > self.now.wall), default=NEVER)
+
+    def shape(self, job: Job) -> str:
+        """Equal for jobs that ask the same of the same hosts; see ``Gang.shape``."""
+        return shape_of(job, self.owners)
+
+    def may_have_more(self, job: Job) -> bool:
+        """Whether a job may have hosts that others like it may not."""
+        return job.gang.project in self.owners
+
+    def kind(self, job: Job) -> str:
+        """Equal for jobs that are treated alike while they wait; see ``Gang.kind``."""
+        return f"{job.gang.kind} of {job.gang.project}" if job.gang.project in self.owners else job.gang.kind
+
+    def reservations(self) -> Reservations:
+        """Nothing kept for waiting jobs yet; of hosts that are reserved only what those could have is kept for them."""
+        apart = {name: ",".join(each.name for each in first) for name, first in self.reserved.items()}
+        return Reservations(apart=apart)
 
     def why_closed(self, job: Job) -> str:
         """Which hosts a job may not have, after a semicolon; empty where all are open to it."""
@@ -76,4 +150,20 @@ class OpenHosts:
             at, first = min((at, name) for name, at in drained.items())
             more = f" and {len(drained) - 1} more" if len(drained) > 1 else ""
             words.append(f"{first}{more} is drained from {time_of_day(at)} on, before the job is expected to end")
+        if reserved := self.reserved_before(job):
+            words.append(self._reserved_in_words(reserved))
         return "".join(f"; {each}" for each in words)
+
+    def _reserved_in_words(self, reserved: dict[str, Reservation]) -> str:
+        assert self.now is not None
+        first, each = min(reserved.items(), key=lambda item: (item[1].start, item[0]))
+        more = f" and {len(reserved) - 1} more" if len(reserved) > 1 else ""
+        if each.start <= self.now.wall:
+            return f"{first}{more} is reserved until {moment(each.end, self.now)} (reservation {each.name})"
+        at = f"{moment(each.start, self.now)} on (reservation {each.name})"
+        return f"{first}{more} is reserved from {at}, before the job is expected to end"
+
+
+def shape_of(job: Job, owners: Collection[str]) -> str:
+    """Equal for jobs that ask the same of the same hosts: those of ``owners`` may have other hosts than others."""
+    return f"{job.gang.shape} of {job.gang.project}" if job.gang.project in owners else job.gang.shape

@@ -61,16 +61,12 @@ class QueueView:
         if self.now is None:
             return {}
         first = [self.cluster.jobs.whole[name] for name in self._projected]
-        return forecast(self.cluster, first, self._hosts_for_starts, self.now, self.loan_s)
-
-    @cached_property
-    def _hosts_for_starts(self) -> list[Host]:
-        return [host for host in self.open_hosts.no_spares if host.name not in self.open_hosts.drains]
+        return forecast(self.cluster, first, self.open_hosts.open_to_all, self.now, self.loan_s)
 
     @cached_property
     def _projected(self) -> dict[str, None]:
         """The jobs whose starts are projected, in their order. Who asks about others has nothing projected."""
-        first = itertools.islice(self._waiting(), most_forecast(self._hosts_for_starts))
+        first = itertools.islice(self._waiting(), most_forecast(self.open_hosts.open_to_all))
         return dict.fromkeys(job.id for job in first)
 
     def _start(self, job: Job) -> Start | None:
@@ -82,7 +78,8 @@ class QueueView:
             return ""
         start = self._start(job)
         words = [expected_start(start, job, self.now) if start is not None else ""]
-        if job.gang.shape in self.cluster.too_long and self._is_first_alike(job) and not self.lack_of_room(job):
+        is_long = self.open_hosts.shape(job) in self.cluster.too_long
+        if is_long and self._is_first_alike(job) and not self.lack_of_room(job):
             words.append(shorter_run(self.cluster, job, self.now))
         return "".join(f"; {each}" for each in words if each)
 
@@ -92,8 +89,8 @@ class QueueView:
         return start is not None and is_given_up_before(start, job)
 
     def _is_first_alike(self, job: Job) -> bool:
-        if (shape := job.gang.shape) not in self._firsts:
-            self._firsts[shape] = next((each.id for each in self._waiting() if each.gang.shape == shape), "")
+        if (shape := (shape_of := self.open_hosts.shape)(job)) not in self._firsts:
+            self._firsts[shape] = next((each.id for each in self._waiting() if shape_of(each) == shape), "")
         return self._firsts[shape] == job.id
 
     def ahead_of(self, job: Job) -> int:

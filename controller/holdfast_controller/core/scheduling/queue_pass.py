@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
-from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts, takes_work
+from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.accounts import quota
 from holdfast_controller.core.model.accounts.quota import Waiting
 from holdfast_controller.core.model.clock import NEVER, Wall
@@ -54,7 +54,7 @@ def place_queue(step: Step) -> None:
     """Place all queued jobs that fit now."""
     look = _Look(step)
     if step.policies.spares or step.cluster.spares:
-        choose_spares(step, look.hosts)
+        choose_spares(step, look.hosts, reserved=look.open_hosts.reserved)
     if not len(step.cluster.queue):
         step.cluster.unplaceable, step.cluster.unlendable, step.cluster.too_long = set(), set(), {}
         return
@@ -64,10 +64,9 @@ def place_queue(step: Step) -> None:
     if booked.jobs:
         look.leave_to(booked)
     jobs, lines, passed = step.cluster.jobs.whole, step.cluster.queue.lines, look.passed
-    for name in in_turn(step.cluster):
-        if lines.get(name) in passed or name in look.booked.jobs:
+    for job in map(jobs.__getitem__, in_turn(step.cluster)):
+        if job.id in look.booked.jobs or (lines.get(job.id) in passed and not look.open_hosts.may_have_more(job)):
             continue
-        job = jobs[name]
         if not look.passes_over(job) and may_be_placed(step.cluster, job, step.now.wall):
             look.serve(job)
     step.cluster.unplaceable = look.unplaceable & look.reserved
@@ -80,7 +79,7 @@ class _Look:
 
     def __init__(self, step: Step) -> None:
         self.step, self.free = step, step.cluster.free_capacity
-        self.reservations, self.booked = Reservations(), Booked()
+        self.booked = Booked()
         self.unplaceable, self.reserved = set[str](), set[str]()
         """Shapes of jobs that fit nowhere, and of those for which something is kept."""
         self.waiting = Waiting()
@@ -121,6 +120,10 @@ class _Look:
         return ProjectedStarts(self.step, self.open_hosts)
 
     @cached_property
+    def reservations(self) -> Reservations:
+        return self.open_hosts.reservations()
+
+    @cached_property
     def open_hosts(self) -> OpenHosts:
         return OpenHosts(self.step.cluster, self.hosts, self.step.now)
 
@@ -133,18 +136,18 @@ class _Look:
         """Whether a job needn't be served: it is bound to wait, as one like it ahead of it does."""
         if self.step.policies.quotas or not self._is_settled(job):
             return False
-        line = self.step.cluster.queue.lines[job.id]
-        if line and job.gang.kind in self.settled and not (self.by_time and self.kept.counts(job)):
+        line = "" if self.open_hosts.may_have_more(job) else self.step.cluster.queue.lines[job.id]
+        if line and self.open_hosts.kind(job) in self.settled and not (self.by_time and self.kept.counts(job)):
             self.passed.add(line)
         return True
 
     def _is_settled(self, job: Job) -> bool:
         if job.places or job.over_quota or not may_be_placed(self.step.cluster, job, self.step.now.wall):
             return False
-        if job.gang.kind not in self.settled:
-            if job.gang.kind not in self.settled_if_long:
+        if (kind := self.open_hosts.kind(job)) not in self.settled:
+            if kind not in self.settled_if_long:
                 return False
-            if ends_at(self.step.cluster, job, self.step.now) <= self.too_long[job.gang.shape]:
+            if ends_at(self.step.cluster, job, self.step.now) <= self.too_long[self.open_hosts.shape(job)]:
                 return False
         if self.by_time:
             self.kept.waits(job)
@@ -175,7 +178,7 @@ class _Look:
 
         All that is asked here stays as it is until the end of the pass.
         """
-        shape, kind = job.gang.shape, job.gang.kind
+        shape, kind = self.open_hosts.shape(job), self.open_hosts.kind(job)
         no_plans = self.in_vain >= PLANS_IN_VAIN
         if not (no_plans or (shape in self.unplaceable and shape in self.reserved)):
             return
@@ -199,13 +202,13 @@ class _Look:
         return quota.lack(self.step.policies.quotas, holdings, job.id, job.owner, job.gang, self.waiting)
 
     def _place_if_it_fits(self, job: Job) -> bool:
-        if job.gang.shape in self.unplaceable or self.in_vain >= PLANS_IN_VAIN:
+        if self.open_hosts.shape(job) in self.unplaceable or self.in_vain >= PLANS_IN_VAIN:
             return False
         found = self._plan(job)
         if isinstance(found, Wait):
             # A job that has been placed before may be placed otherwise than others of its shape: see plan_job.
             if not job.places:
-                self.unplaceable.add(job.gang.shape)
+                self.unplaceable.add(self.open_hosts.shape(job))
             return False
         self.in_vain -= 1
         self._placed(job, found)
@@ -219,7 +222,11 @@ class _Look:
 
     def _plan(self, job: Job) -> Plan | Wait:
         waits = self.reservations.by_kind or self.reservations.by_host or self.booked.places
-        if not waits and is_alone(job) and (alone := self._first_free(job, set())) is not None:
+        own = self.open_hosts.own(job)
+        if own and not job.places and isinstance(found := plan_job(job, own, self._capacity_of), Plan):
+            self.in_vain += 1
+            return found
+        if not waits and is_alone(job) and (alone := self.open_hosts.first_free(job, set())) is not None:
             self.in_vain += 1
             return alone
         if job.id in self.step.cluster.holdings.gpus_by_job:
@@ -235,28 +242,20 @@ class _Look:
         fitting = [host for host in self.open_hosts.of(job) if any(map(capacities[host.name].fits, pools))]
         return plan_job(job, fitting, self._capacity_of)
 
-    def _first_free(self, job: Job, closed: set[str]) -> Plan | None:
-        """The placement of a job that ``is_alone``; None where it doesn't fit."""
-        cluster, pool = self.step.cluster, job.gang.pools[0]
-        closed = closed.union(self.open_hosts.closed_to(job))
-        may_take = lambda host: host.name not in closed and takes_work(cluster, host)  # noqa: E731
-        found = cluster.free_capacity.first(pool, cluster.hosts, may_take)
-        return Plan((found.copy().take(pool),)) if found is not None else None
-
     def _capacity_of(self, host: Host, without: frozenset[str] = frozenset()) -> HostCapacity:
         """The free capacity of a host for the job being served."""
         return self.reservations.limit(self.booked.limit(self.free.without(host, without), host), host)
 
     def _reserve(self, job: Job) -> None:
         self._make_room(job)
-        if not self.first and self.by_time and not job.places and (drain := self.open_hosts.last_drain(job)):
-            self.too_long[job.gang.shape] = drain
+        if not self.first and self.by_time and not job.places and (end := self.open_hosts.last_end(job)):
+            self.too_long[self.open_hosts.shape(job)] = end
         self.first = self.first or job.id
         if self.by_time:
             self.kept.waits(job)
-        if job.gang.shape not in self.reserved and self.in_vain < PLANS_IN_VAIN:
-            self.reserved.add(job.gang.shape)
-            if self.reservations.reserve(job.gang, self.hosts):
+        if self.open_hosts.shape(job) not in self.reserved and self.in_vain < PLANS_IN_VAIN:
+            self.reserved.add(self.open_hosts.shape(job))
+            if self.reservations.reserve(job.gang, self.hosts, self.open_hosts.reserved_before(job)):
                 self.narrower, self.open = True, None
 
     def _backfill(self, job: Job) -> bool:
@@ -265,7 +264,7 @@ class _Look:
             return False
         if self.in_vain >= PLANS_IN_VAIN or self.backfills_in_vain >= BACKFILLS_IN_VAIN or self.kept.spent:
             return False
-        shape = job.gang.shape
+        shape = self.open_hosts.shape(job)
         longest = self.too_long.get(shape, math.inf)
         # Most jobs of a long queue end here; an estimate for each would take longer than all the rest.
         if longest == NEVER or (until := ends_at(self.step.cluster, job, self.step.now)) > longest:
@@ -281,7 +280,7 @@ class _Look:
                 return True
             late = delayed
             self.backfills_in_vain += 1
-        late = max(late, self._await_room(job, until), self.open_hosts.last_drain(job))
+        late = max(late, self._await_room(job, until), self.open_hosts.last_end(job))
         if not job.places:
             self.too_long[shape] = late
         return False
@@ -328,21 +327,21 @@ class _Look:
     def _lend(self, job: Job) -> bool:
         """Start a job on what is kept for those ahead of it, as a loan."""
         may_be_lent = self.step.policies.lends_to(job.gang) and may_claim(self.step.cluster, job)
-        if not self.first or not may_be_lent or self._finds_no_loan(job.gang.kind):
+        if not self.first or not may_be_lent or self._finds_no_loan(self.open_hosts.kind(job)):
             return False
         if self.step.policies.backfill is Backfill.LOAN:
             self.closed |= self.kept.project()
         found = self._plan_loan(job)
         if isinstance(found, Wait):
             if not job.places:
-                self.unlendable.add(job.gang.kind)
+                self.unlendable.add(self.open_hosts.kind(job))
             return False
         self._placed(job, found, loan_of=self.first)
         return True
 
     def _plan_loan(self, job: Job) -> Plan | Wait:
         if is_alone(job):
-            alone = self._first_free(job, self.closed)
+            alone = self.open_hosts.first_free(job, self.closed)
             self.loans_in_vain += alone is None
             return alone or _NO_CAPACITY
         if self.lendable is None:
@@ -368,13 +367,13 @@ class _Look:
             room = self.preemption.find_room(job, hosts)
         else:
             # What those of its shape ahead of it could use is closed to it.
-            own = [] if job.gang.shape in self.reserved else self.open_hosts.of(job, self._left_to(job))
+            own = [] if self.open_hosts.shape(job) in self.reserved else self.open_hosts.of(job, self._left_to(job))
             hosts = [host for host in own if host.name not in self.booked.places]
             room = self.preemption.find_room(job, hosts, self.reservations.limit) if hosts else None
         if room is None:
             self.trials_in_vain += bool(hosts)
             if spot and not job.places:
-                self.no_room[job.gang.shape] = job.turn
+                self.no_room[self.open_hosts.shape(job)] = job.turn
             return
         self.closed |= room.hosts
         self.with_gpus = None
@@ -385,7 +384,7 @@ class _Look:
         spot = job.gang.strategy is Strategy.SPOT
         if not self.preemption.may_find_any or self.trials_in_vain >= (TRIALS_IN_VAIN if spot else PLANS_IN_VAIN):
             return True
-        since = self.no_room.get(job.gang.shape)
+        since = self.no_room.get(self.open_hosts.shape(job))
         return spot and (not self.preemption.serves_spot or (since is not None and job.turn >= since))
 
     def _left_to(self, job: Job) -> list[Host]:

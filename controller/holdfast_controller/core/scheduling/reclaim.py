@@ -93,7 +93,7 @@ class _Look:
         return waits_of(self.preemption, self.step.policies.loan_s)
 
     def serve(self, job: Job) -> None:
-        if job.gang.shape in self.unplaceable and not job.places:
+        if self.hosts.shape(job) in self.unplaceable and not job.places:
             return
         free, limit = self.step.cluster.free_capacity, self.booked.limit
         hosts = self.hosts.of(job)
@@ -108,7 +108,7 @@ class _Look:
     def _make_room(self, job: Job, hosts: list[Host]) -> None:
         found = room_for(job, self.preemption, hosts, self.waits, self.booked.limit)
         if found is None:
-            self.unplaceable.add(job.gang.shape)
+            self.unplaceable.add(self.hosts.shape(job))
             self.in_vain += 1
             return
         if job.over_quota:

@@ -7,7 +7,7 @@ in its turn, for them and for all other hosts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from holdfast_controller.core.model.accounts.quota import Waiting, lack
 from holdfast_controller.core.model.hosts.host import Host
@@ -20,10 +20,12 @@ from holdfast_controller.core.scheduling.reclaim import Booked
 from holdfast_controller.core.step.step import Step
 
 
-def choose_spares(step: Step, hosts: list[Host], booked: Booked | None = None) -> None:
-    """Choose the spares among the hosts that take work; what is ``booked`` there counts as work."""
+def choose_spares(
+    step: Step, hosts: list[Host], booked: Booked | None = None, *, reserved: Collection[str] = ()
+) -> None:
+    """Choose the spares among the hosts that take work; what is ``booked`` there, or ``reserved``, counts as work."""
     if step.policies.spares or step.cluster.spares:
-        taken = booked.places if booked is not None else ()
+        taken = {*(booked.places if booked is not None else ()), *reserved}
         step.cluster.spares = spares_of(step.policies.spares, hosts, taken)
 
 

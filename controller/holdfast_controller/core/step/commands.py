@@ -14,7 +14,7 @@ from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.exits import ExitReported as ExitReported
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.hosts.host import Inventory
-from holdfast_controller.core.step import schedule_commands, share_commands
+from holdfast_controller.core.step import reservation_commands, schedule_commands, share_commands
 from holdfast_controller.core.step.access_commands import AccessCommand as AccessCommand
 from holdfast_controller.core.step.access_commands import AccountsAsked as AccountsAsked
 from holdfast_controller.core.step.access_commands import EnrolAsked as EnrolAsked
@@ -383,6 +383,7 @@ Input = (
     | CertificateEnds
     | AccessCommand
     | share_commands.ShareCommand
+    | reservation_commands.ReservationCommand
     | schedule_commands.ScheduleCommand
     | TimePassed
     | StoodStill

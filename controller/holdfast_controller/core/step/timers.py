@@ -73,6 +73,8 @@ class ClusterTimer(enum.StrEnum):
     """Jobs that were kept for long enough are looked for."""
     SCHEDULES = "schedules"
     """A run of a schedule may be due."""
+    RESERVATIONS = "reservations"
+    """A reservation of hosts is over."""
     RETURNS = "returns"
     """Hosts have returned, and a long queue is yet to be looked at for them."""
 

@@ -65,6 +65,8 @@ def detail(method: str, request: Any) -> str:
         return one_line(f"{request.cron} in {request.time_zone or 'UTC'}"[:COMMAND_MOST])
     if method.endswith("ClusterService/SetGuarantee"):
         return f"guarantee of {request.gpus} GPUs" if request.gpus else "no guarantee"
+    if method.endswith("ClusterService/CreateReservation"):
+        return one_line(_reserved(request.reservation)[:COMMAND_MOST])
     if not method.endswith("JobService/InjectFault"):
         return ""
     known = request.fault in job_pb2.FaultKind.values()  # any number may be sent
@@ -72,6 +74,14 @@ def detail(method: str, request: Any) -> str:
     fault = fault.removeprefix("FAULT_KIND_").lower()
     span = f" for {seconds(request.duration):g} s" if request.HasField("duration") else ""
     return f"{fault} of rank {request.rank}{span}"
+
+
+def _reserved(wanted: Any) -> str:
+    what = f"{wanted.gpus} GPUs" if wanted.gpus else f"{wanted.count} hosts" if wanted.count else "hosts"
+    which = [*wanted.hosts, *(f"{key}={value}" for key, value in sorted(wanted.labels.items()))]
+    until = f" until {wanted.end.ToJsonString()}" if wanted.HasField("end") else ""
+    since = f" from {wanted.start.ToJsonString()}" if wanted.HasField("start") else ""
+    return f"{what} {' '.join(which)} for {wanted.project}{since}{until}"
 
 
 def _shell_words(request: Any) -> str:
@@ -112,6 +122,8 @@ def subject_of(method: str, request: Any) -> str:
     named = getattr(request, "id", "") or getattr(request, "name", "")
     if call in ("SetShare", "SetGuarantee"):
         return f"project/{request.project}"
+    if call.endswith("Reservation"):
+        return f"reservation/{request.reservation.name if call == 'CreateReservation' else named}"
     if service.endswith(".ScheduleService"):
         of = request.job if hasattr(request, "job") else request
         return f"{call_kind(call)}/{of.project or DEFAULT_PROJECT}/{named}"

@@ -97,6 +97,8 @@ TABLE: dict[str, Bound] = {
     "WriteShellRequest.columns": Bound(high=10_000),
     "WatchJobRequest.cursor": Bound(low=-(2**63)),
     "GetHangEvidenceRequest.number": Bound(low=-(2**31)),
+    "Reservation.hosts": Bound(253, 10_000),
+    "Reservation.labels": Bound(63, 64),
     "UncordonRequest.gpus": Bound(253, 256),
     "AddUserRequest.accounts": Bound(253, 16),
     "MapUserRequest.accounts": Bound(253, 16),

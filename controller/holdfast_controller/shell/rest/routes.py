@@ -71,6 +71,7 @@ def routes(calls: Calls) -> list[Route]:
         Route("/metrics", bounded(gate.metrics), methods=["GET"]),
         Route("/v1/goodput", bounded(gate.goodput), methods=["GET"]),
         Route("/v1/shares", bounded(gate.shares), methods=["GET"]),
+        Route("/v1/reservations", bounded(gate.reservations), methods=["GET"]),
         Route("/v1/status", bounded(gate.status), methods=["GET"]),
         Route("/v1/hosts", bounded(gate.list_hosts), methods=["GET"]),
         Route("/v1/hosts/{name}", bounded(gate.get_host), methods=["GET"]),
@@ -254,20 +255,22 @@ class Gate:
         return Response(found.text, headers={"Content-Type": found.content_type, "Cache-Control": "no-store"})
 
     async def status(self, request: Request) -> Response:
-        body.parameters(request, ())
+        return await self._whole(request, f"{CLUSTER}GetStatus", cluster_pb2.GetStatusRequest(), json_view.status)
 
-        async def show(found: cluster_pb2.GetStatusResponse) -> Response:
-            return Json(json_view.status(found))
-
-        return await self._shown(request, f"{CLUSTER}GetStatus", cluster_pb2.GetStatusRequest(), show)
+    async def reservations(self, request: Request) -> Response:
+        asked = cluster_pb2.ListReservationsRequest()
+        return await self._whole(request, f"{CLUSTER}ListReservations", asked, json_view.reservations)
 
     async def shares(self, request: Request) -> Response:
+        return await self._whole(request, f"{CLUSTER}ListShares", cluster_pb2.ListSharesRequest(), json_view.shares)
+
+    async def _whole(self, request: Request, call: str, message: Message, view: Callable[[Any], Any]) -> Response:
         body.parameters(request, ())
 
-        async def show(found: cluster_pb2.ListSharesResponse) -> Response:
-            return await _json(found, lambda: json_view.shares(found))
+        async def show(found: Any) -> Response:
+            return await _json(found, lambda: view(found))
 
-        return await self._shown(request, f"{CLUSTER}ListShares", cluster_pb2.ListSharesRequest(), show)
+        return await self._shown(request, call, message, show)
 
     async def list_hosts(self, request: Request) -> Response:
         given = body.parameters(request, ("pageSize", "pageToken"))

@@ -28,6 +28,7 @@ from holdfast_controller.shell.convert.job_to_proto import motd_to_proto, timest
 from holdfast_controller.shell.convert.share_to_proto import share_to_proto
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
+from holdfast_controller.shell.services import reservations
 from holdfast_controller.shell.services.goodput import sum_goodput
 from holdfast_controller.shell.services.metrics import Metrics
 from holdfast_controller.shell.store.databases.engine import Standby
@@ -186,6 +187,26 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         quota = quota_of(self._driver.reactor.policies.quotas, name)
         share = share_to_proto(found, quota) if found is not None else None
         return cluster_pb2.SetGuaranteeResponse(share=share, warning=warning(cluster))
+
+    @unary
+    async def ListReservations(
+        self, request: cluster_pb2.ListReservationsRequest, context: Context
+    ) -> cluster_pb2.ListReservationsResponse:
+        people, admins = self._driver.cluster.people, self._driver.reactor.policies.admins
+        sees = Registry(self._name, people, admins).sees(caller_name(context))
+        return await reservations.list_reservations(self._driver, sees)
+
+    @unary
+    async def CreateReservation(
+        self, request: cluster_pb2.CreateReservationRequest, context: Context
+    ) -> cluster_pb2.CreateReservationResponse:
+        return await reservations.create_reservation(self._driver, caller_name(context), request)
+
+    @unary
+    async def DeleteReservation(
+        self, request: cluster_pb2.DeleteReservationRequest, context: Context
+    ) -> cluster_pb2.DeleteReservationResponse:
+        return await reservations.delete_reservation(self._driver, caller_name(context), request.name)
 
     @streaming
     async def WatchChanges(

@@ -20,6 +20,7 @@ from holdfast_controller.core.model.accounts.shares import Shares
 from holdfast_controller.core.model.accounts.users import People
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.hosts.host import Host
+from holdfast_controller.core.model.hosts.reservations import HostReservations
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.schedules import Schedule, Template, key_of
 from holdfast_controller.shell.store.release_0_1 import NEWER, as_released
@@ -45,12 +46,13 @@ Payload = dict[str, Any]
 UPCASTS: dict[tuple[str, int], Callable[[Payload], Payload]] = {(name, 1): newer for name, newer in NEWER.items()}
 """By (type, old version): the payload of the next version."""
 
-Entity = Job | Host | People | Shares | Schedule | Template
+Entity = Job | Host | People | Shares | HostReservations | Schedule | Template
 _ENTITIES: dict[str, TypeAdapter[Any]] = {
     "job": TypeAdapter(Job),
     "host": TypeAdapter(Host),
     "people": TypeAdapter(People),
     "shares": TypeAdapter(Shares),
+    "hostreservations": TypeAdapter(HostReservations),
     "schedule": TypeAdapter(Schedule),
     "template": TypeAdapter(Template),
 }
@@ -121,6 +123,8 @@ def name_of(entity: Entity) -> str:
             return "people"
         case Shares():
             return "shares"
+        case HostReservations():
+            return "hostreservations"
         case Schedule():
             return f"schedule/{key_of(entity.project, entity.name)}"
         case Template():

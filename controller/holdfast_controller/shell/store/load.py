@@ -56,6 +56,8 @@ def load(database: sa.Connection, name: str, *, whole: bool = False) -> tuple[Cl
     cluster.jobs = Jobs(((job.id, job) for job in known), lambda names: ended_jobs.read(database, names))
     cluster.people = next((e for kind, e in entities if kind == "people"), cluster.people)
     cluster.shares = next((e for kind, e in entities if kind == "shares"), cluster.shares)
+    reserved = (e for kind, e in entities if kind == "hostreservations")
+    cluster.reservations = next(reserved, cluster.reservations)
     cluster.schedules = {f"{e.project}/{e.name}": e for kind, e in entities if kind == "schedule"}
     cluster.templates = {f"{e.project}/{e.name}": e for kind, e in entities if kind == "template"}
     cluster.draining = {host.name for host in cluster.hosts.values() if host.draining}

@@ -24,7 +24,8 @@ def changed_entities(cluster: Cluster, dirty: Collection[str]) -> list[tuple[str
         kind, _, key = name.partition("/")
         plan = (cluster.schedules if kind == "schedule" else cluster.templates).get(key)
         entities.append((name, "" if plan is None else codec.dump_entity(plan)))
-    entities += [(codec.name_of(each), codec.dump_entity(each)) for each in (cluster.people, cluster.shares)]
+    single = (cluster.people, cluster.shares, cluster.reservations)
+    entities += [(codec.name_of(each), codec.dump_entity(each)) for each in single]
     cluster.dirty_hosts.clear()
     cluster.dirty_plans.clear()
     return entities

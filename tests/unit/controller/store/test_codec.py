@@ -337,6 +337,8 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "CANCELLED",
         "deleted: it ended more than 90 days ago",
         "nothing is left of it",
+        "reservation conference of 8 H200 GPUs of rack=a for project vision made by ann",
+        "reservation conference deleted by bob",
         "weight of project vision set to 2 by ann",
         "weight of project speech set to 0.5 by ann",
         "weight of project speech cleared by ann",

@@ -21,7 +21,6 @@ from holdfast_controller.core.model.hosts.host import Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.guarantees import has_claim
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.place import may_be_placed
@@ -60,18 +59,19 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
     if unmet:
         return DryRun(account, wait_reason=wait_for_ends(cluster, unmet))
     job = _job_of(asked, cluster, now)
-    hosts = OpenHosts(cluster, schedulable_hosts(cluster), now).of(job)
+    open_hosts = OpenHosts(cluster, schedulable_hosts(cluster), now)
+    hosts = open_hosts.of(job)
     before = [cluster.jobs.whole[name] for name in islice(in_turn(cluster), ahead_of(cluster, job))]
-    reservations, waiting, quotas = Reservations(), Waiting(), policies.quotas
+    reservations, waiting, quotas = open_hosts.reservations(), Waiting(), policies.quotas
     reserved: set[str] = set()
     for other in before:
         if not may_be_placed(cluster, other, now.wall):
             continue
         over = lack(quotas, cluster.holdings, other.id, other.owner, other.gang, waiting)
         waiting.charge(other.owner, other.gang, cluster.holdings.gpus_by_job.get(other.id))
-        if not over and other.gang.shape not in reserved and len(reserved) < PLANS_IN_VAIN:
-            reserved.add(other.gang.shape)
-            reservations.reserve(other.gang, hosts)
+        if not over and open_hosts.shape(other) not in reserved and len(reserved) < PLANS_IN_VAIN:
+            reserved.add(open_hosts.shape(other))
+            reservations.reserve(other.gang, hosts, open_hosts.reserved_before(other))
     made = DryRun(account, ahead=len(before))
     if over := lack(quotas, cluster.holdings, job.id, job.owner, job.gang, waiting):
         return replace(made, wait_reason=over)
@@ -80,7 +80,7 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
 
     claims = has_claim(cluster, job, quotas, now.wall)
     if claims:
-        reservations, reserved = Reservations(), set()
+        reservations, reserved = open_hosts.reservations(), set()
 
     def left(host: Host, without: frozenset[str]) -> HostCapacity:
         return reservations.limit(capacity_of(host, without), host)
@@ -100,7 +100,7 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
     if isinstance(behind, Plan) and policies.lends_to(job.gang):
         return replace(made, places=behind.places)
     if isinstance(behind, Plan):
-        first = next(other.id for other in before if other.gang.shape in reserved)
+        first = next(other.id for other in before if open_hosts.shape(other) in reserved)
         unless = ", and it starts ahead of that if it isn't expected to delay it"
         passes = unless if policies.backfill is Backfill.PROJECTED else ""
         kept = f"what it needs is kept for {first}, which is ahead of it in the queue{passes}"

@@ -42,7 +42,7 @@ class ProjectedStarts:
 
     step: Step
     open_hosts: OpenHosts
-    whole: Reservations = field(default_factory=Reservations)
+    whole: Reservations = field(init=False)
     """What is kept for jobs without a projected start."""
     _outlooks: list[Outlook] = field(default_factory=list)
     _waiting: list[Job] = field(default_factory=list)
@@ -50,10 +50,13 @@ class ProjectedStarts:
     _kept: list[_Kept] = field(default_factory=list)
     _imminent: list[tuple[Job, Start]] = field(default_factory=list)
     """Jobs that start once others are gone that are stopping."""
-    _headed: Reservations = field(default_factory=Reservations)
+    _headed: Reservations = field(init=False)
     """What those could use that have a projected start, or ``whole`` hosts."""
     _covered: set[str] = field(default_factory=set)
     """Shapes of jobs that could use nothing else."""
+
+    def __post_init__(self) -> None:
+        self.whole, self._headed = self.open_hosts.reservations(), self.open_hosts.reservations()
 
     @property
     def all_hosts(self) -> list[Host]:
@@ -67,7 +70,7 @@ class ProjectedStarts:
 
     def counts(self, job: Job) -> bool:
         """Whether a start may yet be projected for a job of that shape."""
-        return job.gang.shape not in self._covered
+        return self.open_hosts.shape(job) not in self._covered
 
     @property
     def spent(self) -> bool:
@@ -86,10 +89,11 @@ class ProjectedStarts:
         """
         imminent: set[str] = set()
         for job in self._waiting:
-            if job.gang.shape in self._covered:
+            if self.open_hosts.shape(job) in self._covered:
                 continue
-            if not self._headed.copy().reserve(job.gang, self.all_hosts):
-                self._covered.add(job.gang.shape)
+            closed = self.open_hosts.reserved_before(job)
+            if not self._headed.copy().reserve(job.gang, self.all_hosts, closed):
+                self._covered.add(self.open_hosts.shape(job))
                 continue
             outlook = self._outlook(job)
             may_be_kept = len(self._kept) < MOST_STARTS and not self.spent
@@ -98,10 +102,10 @@ class ProjectedStarts:
                 self._imminent.append((job, start))
                 imminent |= {place.host for place in start.places}
                 continue
-            self._covered.add(job.gang.shape)
-            self._headed.reserve(job.gang, self.all_hosts)
+            self._covered.add(self.open_hosts.shape(job))
+            self._headed.reserve(job.gang, self.all_hosts, closed)
             if start is None or self._is_overdue(job, start):
-                self.whole.reserve(job.gang, self.all_hosts)
+                self.whole.reserve(job.gang, self.all_hosts, closed)
             else:
                 self._kept.append(_Kept(job, start.at, start.places, outlook))
         self._waiting = []

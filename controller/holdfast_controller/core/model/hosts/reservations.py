@@ -1,0 +1,114 @@
+"""Reservations: hosts that are for the jobs of one project from one time until another.
+
+Jobs of others aren't started where they are expected to run into that time; SPOT jobs are, since they give way. No
+host is reserved for good unless it is named: as many as a reservation asks for are chosen again at each look, of those
+that take work. First come those where no other project's job is expected to run beyond the beginning, then those with
+least work of others: so a host that leaves is replaced, and one that comes free early takes the place of a busy one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast_controller.core.model.clock import NEVER, Wall
+from holdfast_controller.core.model.gang import HostSelector
+from holdfast_controller.core.model.hosts.capacity import model_matches
+from holdfast_controller.core.model.hosts.caution import caution
+from holdfast_controller.core.model.hosts.host import Host
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Hosts for a project from ``start`` until ``end``, on the wall clock.
+
+    All that the ``selector`` admits; with ``count`` so many of them, with ``gpus`` as many as have so many GPUs.
+    """
+
+    name: str
+    project: str
+    start: Wall
+    end: Wall
+    selector: HostSelector
+    count: int = 0
+    gpus: int = 0
+    gpu_type: str = ""
+    """A model as jobs name it: only hosts with such GPUs, and only these count; empty: any."""
+    reason: str = ""
+    by: str = ""
+    made_at: Wall = NEVER
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it is for some of the hosts that suit it, whichever those are."""
+        return bool(self.count or self.gpus)
+
+    def suits(self, host: Host) -> bool:
+        """Whether a host may be one of them."""
+        return self.selector.admits(host.name, host.labels) and (not self.gpu_type or self.gpus_of(host) > 0)
+
+    def gpus_of(self, host: Host) -> int:
+        """GPUs of a host that count."""
+        return sum(not self.gpu_type or model_matches(self.gpu_type, gpu.model) for gpu in host.inventory.gpus)
+
+    def overlaps(self, other: Reservation) -> bool:
+        """Whether there is a moment that is in both."""
+        return self.start < other.end and other.start < self.end
+
+    def lack(self, hosts: Iterable[Host]) -> str:
+        """The part of what it asks for that these hosts aren't, such as ``2 of 4 hosts``; empty where they suffice."""
+        chosen = list(hosts)
+        if self.gpus:
+            found = sum(map(self.gpus_of, chosen))
+            return f"{self.gpus - found} of {self.gpus} GPUs" if found < self.gpus else ""
+        wanted = self.count or len(self.selector.hosts)
+        return f"{wanted - len(chosen)} of {wanted} hosts" if len(chosen) < wanted else ""
+
+
+@dataclass
+class HostReservations:
+    """Reservations that aren't over, part of the durable state."""
+
+    by_name: dict[str, Reservation] = field(default_factory=dict)
+
+    def projects(self) -> frozenset[str]:
+        """Projects that have one."""
+        return frozenset(each.project for each in self.by_name.values())
+
+
+def choose(
+    reservations: Iterable[Reservation], hosts: Iterable[Host], busy: Mapping[str, Mapping[str, Wall]]
+) -> dict[str, list[Host]]:
+    """The hosts of each reservation, by its name; each is in one at a time.
+
+    ``busy``: by host the projects whose work is there that can't be taken back, and until when.
+    """
+    known, found = list(hosts), dict[str, list[Host]]()
+    # Those that can have only these hosts choose first.
+    turns = sorted(reservations, key=lambda each: (each.chooses, each.start, each.made_at, each.name))
+    for reservation in turns:
+        taken = {
+            host.name
+            for other in turns
+            if other.name in found and other.overlaps(reservation)
+            for host in found[other.name]
+        }
+        suitable = [host for host in known if host.name not in taken and reservation.suits(host)]
+        if reservation.chooses:
+            suitable.sort(key=lambda host: (*_work_of_others(reservation, busy.get(host.name, {})), *_last(host)))
+        chosen: list[Host] = []
+        for host in suitable:
+            if reservation.chooses and not reservation.lack(chosen):
+                break
+            chosen.append(host)
+        found[reservation.name] = chosen
+    return found
+
+
+def _work_of_others(reservation: Reservation, busy: Mapping[str, Wall]) -> tuple[bool, int]:
+    until = [at for project, at in busy.items() if project != reservation.project]
+    return any(at > reservation.start for at in until), len(until)
+
+
+def _last(host: Host) -> tuple[int, str]:
+    return caution(host), host.name
