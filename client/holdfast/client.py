@@ -2,14 +2,12 @@
 
 Every call raises ``HoldfastError`` and nothing of gRPC's. Cancelling a call cancels it on the controller too.
 Streams (``watch_job``, ``stream_logs``, ``watch_hosts``) outlive a controller that goes away: they wait, open
-themselves again where they stood, and say so through ``on_link``. Leave one early with
-``contextlib.aclosing``, or simply drop it: the call behind it is cancelled either way.
+themselves again where they stood, and say so through ``on_link``. Leave one early with ``contextlib.aclosing``, or
+drop it: the call behind it is cancelled either way.
 
-Calls about jobs are here, those about hosts and hangs in the classes that ``Client`` is made of. Those about users,
-admission and the audit log are in ``client.access``, about secrets in ``client.secrets``, about the web page in
-``client.web``, about schedules and templates in ``client.schedules``, about reserved hosts in ``client.reservations``.
-
-``pack`` makes the ``Bundle`` that ``upload_bundle`` sends; ``Secret`` wraps the value that ``secrets.set`` keeps.
+Calls about jobs are here, those about hosts and hangs in the classes that ``Client`` is made of. Others are in
+``client.access`` (users, admission, the audit log), ``secrets``, ``web``, ``schedules`` (templates too), ``quotas`` and
+``reservations``. ``pack`` makes the ``Bundle`` for ``upload_bundle``; ``Secret`` wraps the value for ``secrets.set``.
 """
 
 from __future__ import annotations
@@ -32,6 +30,7 @@ from holdfast._sdk.hang_calls import HangCalls
 from holdfast._sdk.host_calls import HostCalls
 from holdfast._sdk.list_calls import ListCalls
 from holdfast._sdk.log_position import LogPosition
+from holdfast._sdk.quota_calls import QuotaCalls
 from holdfast._sdk.reconnect import LinkCallback, Outage
 from holdfast._sdk.reservation_calls import ReservationCalls
 from holdfast._sdk.schedule_calls import ScheduleCalls
@@ -119,6 +118,7 @@ class Client(HostCalls, HangCalls, ListCalls, ShellCalls, FaultCalls):
         self.access = AccessCalls(self._channel, self.settings)
         self.secrets = SecretCalls(self._channel, self.settings)
         self.schedules = ScheduleCalls(self._channel, self.settings)
+        self.quotas = QuotaCalls(self._channel, self.settings)
         self.reservations = ReservationCalls(self._channel, self.settings)
         self.web = WebCalls(self._channel, self.settings)
         self._hangs = cast("hang_pb2_grpc.HangServiceAsyncStub", hang_pb2_grpc.HangServiceStub(self._channel))

@@ -75,7 +75,7 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             | ev.TemplateRemoved()
         ):
             return schedule_message(event)
-        case ev.ShareSet() | ev.GuaranteeSet() | ev.HalfLifeSet():
+        case ev.ShareSet() | ev.GuaranteeSet() | ev.QuotaSet() | ev.HalfLifeSet():
             return share_message(event)
         case ev.ReservationMade() | ev.ReservationEnded():
             return reservation_message(event)

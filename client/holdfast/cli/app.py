@@ -14,6 +14,7 @@ from holdfast.cli.cluster.audit import audit
 from holdfast.cli.cluster.dev import dev
 from holdfast.cli.cluster.doctor import doctor
 from holdfast.cli.cluster.motd import motd
+from holdfast.cli.cluster.quotas import quota
 from holdfast.cli.cluster.secrets import secret
 from holdfast.cli.cluster.shares import share, shares
 from holdfast.cli.cluster.status import status
@@ -120,6 +121,7 @@ for _command in (
     goodput,
     shares,
     share,
+    quota,
     reservation,
     job,
     host,

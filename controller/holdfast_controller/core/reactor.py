@@ -31,6 +31,7 @@ from holdfast_controller.core.lifecycle.launch import launch
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.lifecycle.restart_request import on_restart_asked
 from holdfast_controller.core.lifecycle.stop import on_cancel, on_timeout
+from holdfast_controller.core.model.accounts.quota import merged
 from holdfast_controller.core.model.clock import BOOT, Mono, Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
@@ -42,6 +43,7 @@ from holdfast_controller.core.scheduling.expiry import on_expired
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.place import on_waited
 from holdfast_controller.core.scheduling.queue_pass import place_queue
+from holdfast_controller.core.scheduling.quotas import on_quota
 from holdfast_controller.core.scheduling.recurring import on_due, on_schedule
 from holdfast_controller.core.scheduling.shared_queue_view import SharedQueueView
 from holdfast_controller.core.scheduling.shares import note_half_life, on_share_command
@@ -53,7 +55,7 @@ from holdfast_controller.core.step.commands import Input
 from holdfast_controller.core.step.host_commands import ControllerChecked, HostsJudged
 from holdfast_controller.core.step.idempotency import on_once
 from holdfast_controller.core.step.reservation_commands import ReservationAsked, ReservationDeletionAsked
-from holdfast_controller.core.step.share_commands import GuaranteeAsked, ShareAsked
+from holdfast_controller.core.step.share_commands import GuaranteeAsked, QuotaAsked, ShareAsked
 from holdfast_controller.core.step.step import Decision, Policies, Step
 from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer, Timers, UserTimer
 
@@ -66,7 +68,8 @@ class Reactor:
 
     def __init__(self, cluster: Cluster, policies: Policies) -> None:
         self.cluster = cluster
-        self.policies = policies
+        self.settings = self.policies = policies
+        self._merge_quotas()
         self.timers = Timers()
         self._queue_view = SharedQueueView()
         self._reordered_at = BOOT
@@ -102,6 +105,11 @@ class Reactor:
         step.send_orders()
         deletion.purge(step)
         return step.decision()
+
+    def _merge_quotas(self) -> None:
+        """Have quotas count that were set by command, over those of the settings."""
+        quotas = merged(self.settings.quotas, self.cluster.shares.quotas)
+        self.policies = replace(self.settings, quotas=quotas)
 
     def _reorder(self, step: Step) -> None:
         """Look again at a queue in which another job may be first by now, though nothing has happened."""
@@ -163,6 +171,10 @@ class Reactor:
                 motd.on_motd(step, incoming)
             case ShareAsked() | GuaranteeAsked():
                 on_share_command(step, incoming)
+            case QuotaAsked():
+                on_quota(step, incoming)
+                self._merge_quotas()
+                step.policies = self.policies
             case ReservationAsked() | ReservationDeletionAsked():
                 host_reservations.on_reservation(step, incoming)
             case recurring.ScheduleAsked() | recurring.SchedulePauseAsked() | recurring.ScheduleRemovalAsked():
@@ -186,7 +198,9 @@ class Reactor:
             case commands.StoodStill():
                 sessions.on_stood_still(step)
             case commands.PoliciesChanged(policies):
-                self.policies = step.policies = replace(policies, leases=self.policies.leases)
+                self.settings = replace(policies, leases=self.policies.leases)
+                self._merge_quotas()
+                step.policies = self.policies
                 self.cluster.can_fit.clear()
                 # A quota that was raised lets jobs start, and one that was lowered is what others wait for now.
                 step.capacity_freed = True

@@ -64,6 +64,8 @@ ClusterService/SumGoodput               -    -        D       U    +      +     
 ClusterService/ListShares               -    -        D       U    +      +         +     +     D    D      +
 ClusterService/SetShare                 -    -        D       U    D      D         D     D     D    D      +
 ClusterService/SetGuarantee             -    -        D       U    D      D         D     D     D    D      +
+ClusterService/ListQuotas               -    -        D       U    +      +         +     +     D    D      +
+ClusterService/SetQuota                 -    -        D       U    D      D         D     D     D    D      +
 ClusterService/ListReservations         -    -        D       U    +      +         +     +     D    D      +
 ClusterService/CreateReservation        -    -        D       U    D      D         D     D     D    D      +
 ClusterService/DeleteReservation        -    -        D       U    D      D         D     D     D    D      +

@@ -92,7 +92,8 @@ def test_a_guarantee_of_what_can_be_no_project_is_refused() -> None:
 def test_a_guarantee_above_the_projects_own_quota_is_refused() -> None:
     world = World(hosts=2, policies=dataclasses.replace(POLICIES, quotas={"vision": Quota(gpus=4)}))
     assert guarantee(world, "vision", 5) == [
-        "gpus: is 5, and the quota of vision is 4 GPUs; raise its quota in controller.toml, or guarantee less"
+        "gpus: is 5, and the quota of vision is 4 GPUs;"
+        " raise its quota first: holdfast quota set --project vision --gpus 5"
     ]
     assert guarantee(world, "vision", 4)[-1] == "> reply vision"
 

@@ -9,6 +9,7 @@ from holdfast._base.identity import Kind
 from holdfast._base.xids import Repair
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Task
@@ -137,6 +138,9 @@ SHARE_EVENTS: list[ev.ClusterEvent] = [
         ),
     ),
     ev.ReservationEnded(at=Wall(0.992), name="conference", by="bob"),
+    ev.QuotaSet(at=Wall(0.9921), holder="user/ann", quota=Quota(gpus=32, max_priority=-1), by="root"),
+    ev.QuotaSet(at=Wall(0.9922), holder="*", quota=Quota(running_jobs=-1, waiting_jobs=5), by="root"),
+    ev.QuotaSet(at=Wall(0.9923), holder="user/ann", quota=None, by="root"),
     ev.ShareSet(at=Wall(0.993), project="vision", weight=2.0, by="ann"),
     ev.ShareSet(at=Wall(0.994), project="speech", weight=0.5, by="ann"),
     ev.ShareSet(at=Wall(0.995), project="speech", weight=None, by="ann"),

@@ -110,6 +110,8 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.ClusterService/ListShares": _LOOK_AROUND,
     "holdfast.v1.ClusterService/SetShare": _ADMIN,
     "holdfast.v1.ClusterService/SetGuarantee": _ADMIN,
+    "holdfast.v1.ClusterService/ListQuotas": _LOOK_AROUND,
+    "holdfast.v1.ClusterService/SetQuota": _ADMIN,
     "holdfast.v1.ClusterService/ListReservations": _LOOK_AROUND,
     "holdfast.v1.ClusterService/CreateReservation": _ADMIN,
     "holdfast.v1.ClusterService/DeleteReservation": _ADMIN,

@@ -117,6 +117,7 @@ from holdfast_controller.core.events.schedules import TemplateEvent as TemplateE
 from holdfast_controller.core.events.schedules import TemplateRemoved as TemplateRemoved
 from holdfast_controller.core.events.shares import GuaranteeSet as GuaranteeSet
 from holdfast_controller.core.events.shares import HalfLifeSet as HalfLifeSet
+from holdfast_controller.core.events.shares import QuotaSet as QuotaSet
 from holdfast_controller.core.events.shares import ShareSet as ShareSet
 from holdfast_controller.core.events.slowness import SlowdownNoticed as SlowdownNoticed
 from holdfast_controller.core.events.slowness import SlowdownOver as SlowdownOver
@@ -185,6 +186,7 @@ ClusterEvent = (
     | ControllerCheckPassed
     | ShareSet
     | GuaranteeSet
+    | QuotaSet
     | HalfLifeSet
     | ReservationMade
     | ReservationEnded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Wall
 
 
@@ -28,6 +29,17 @@ class GuaranteeSet:
 
 
 @dataclass(frozen=True, kw_only=True)
+class QuotaSet:
+    """A project or user got limits, in place of all that were set by command before; None: there are none any more."""
+
+    at: Wall
+    holder: str
+    """As in ``Quotas``."""
+    quota: Quota | None
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class HalfLifeSet:
     """From now on what projects have used counts half after so many seconds."""
 
@@ -35,4 +47,4 @@ class HalfLifeSet:
     half_life_s: float
 
 
-ShareEvent = ShareSet | GuaranteeSet | HalfLifeSet
+ShareEvent = ShareSet | GuaranteeSet | QuotaSet | HalfLifeSet

@@ -95,7 +95,7 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             fold_people(cluster.people, event)
         case ev.JobSubmitted():
             _submitted(cluster, event)
-        case ev.ShareSet() | ev.GuaranteeSet() | ev.HalfLifeSet():
+        case ev.ShareSet() | ev.GuaranteeSet() | ev.QuotaSet() | ev.HalfLifeSet():
             fold_shares(cluster, event)
         case ev.ReservationMade() | ev.ReservationEnded():
             fold_reservations(cluster, event)

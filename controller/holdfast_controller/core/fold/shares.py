@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast_controller.core.events.shares import GuaranteeSet, HalfLifeSet, ShareEvent, ShareSet
+from holdfast_controller.core.events.shares import GuaranteeSet, HalfLifeSet, QuotaSet, ShareEvent, ShareSet
 from holdfast_controller.core.model.accounts.shares import FORGOTTEN_GPU_S
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
@@ -25,6 +25,10 @@ def fold_shares(cluster: Cluster, event: ShareEvent) -> None:
             shares.guarantees.pop(event.project, None)
             if event.gpus:
                 shares.guarantees[event.project] = event.gpus
+        case QuotaSet():
+            shares.quotas.pop(event.holder, None)
+            if event.quota is not None:
+                shares.quotas[event.holder] = event.quota
         case HalfLifeSet():
             for project in shares.used:
                 charge(cluster, project, event.at)

@@ -77,7 +77,7 @@ def message_of(event: ev.Event, job: Job | None) -> str:
             return cluster_reconciliation_message(event)
         case ev.OrphanFound() | ev.OrphanExited() | ev.OrphanStopRequested() | ev.OrphanGone():
             return orphan_message(event)
-        case ev.ShareSet() | ev.GuaranteeSet() | ev.HalfLifeSet():
+        case ev.ShareSet() | ev.GuaranteeSet() | ev.QuotaSet() | ev.HalfLifeSet():
             return share_message(event)
         case ev.ReservationMade() | ev.ReservationEnded():
             return reservation_message(event)

@@ -92,7 +92,7 @@ def _wrong_guarantee(asked: GuaranteeAsked, guarantees: dict[str, int], quotas: 
         return Violation("gpus", f"is {asked.gpus}", f"use 1 to {MOST_GPUS:,}, or 0 for no guarantee")
     quota = quota_of(quotas, asked.project)
     if quota is not None and quota.gpus is not None and asked.gpus > quota.gpus:
-        fix = "raise its quota in controller.toml, or guarantee less"
+        fix = f"raise its quota first: holdfast quota set --project {asked.project} --gpus {asked.gpus}"
         return Violation("gpus", f"is {asked.gpus}, and the quota of {asked.project} is {quota.gpus} GPUs", fix)
     if asked.project not in guarantees and len(guarantees) >= MOST_WEIGHTS:
         return Violation("project", f"{MOST_WEIGHTS:,} projects have a guarantee already", "clear some")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast_controller.core.model.accounts.quota import Quota
+
 
 @dataclass(frozen=True)
 class ShareAsked:
@@ -25,4 +27,15 @@ class GuaranteeAsked:
     gpus: int
 
 
-ShareCommand = ShareAsked | GuaranteeAsked
+@dataclass(frozen=True)
+class QuotaAsked:
+    """An admin sets limits of a project or a user; None leaves one as it is, and ``clear`` takes back the others."""
+
+    token: int
+    by: str
+    holder: str
+    limits: Quota
+    clear: bool = False
+
+
+ShareCommand = ShareAsked | GuaranteeAsked | QuotaAsked

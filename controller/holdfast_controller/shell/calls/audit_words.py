@@ -65,6 +65,9 @@ def detail(method: str, request: Any) -> str:
         return one_line(f"{request.cron} in {request.time_zone or 'UTC'}"[:COMMAND_MOST])
     if method.endswith("ClusterService/SetGuarantee"):
         return f"guarantee of {request.gpus} GPUs" if request.gpus else "no guarantee"
+    if method.endswith("ClusterService/SetQuota"):
+        limits = ", ".join(f"{field.name} {value}" for field, value in request.limits.ListFields())
+        return "; ".join(filter(None, ("all cleared" if request.clear else "", limits)))
     if method.endswith("ClusterService/CreateReservation"):
         return one_line(_reserved(request.reservation)[:COMMAND_MOST])
     if not method.endswith("JobService/InjectFault"):
@@ -122,6 +125,8 @@ def subject_of(method: str, request: Any) -> str:
     named = getattr(request, "id", "") or getattr(request, "name", "")
     if call in ("SetShare", "SetGuarantee"):
         return f"project/{request.project}"
+    if call == "SetQuota":
+        return f"user/{request.user}" if request.HasField("user") else f"project/{request.project}"
     if call.endswith("Reservation"):
         return f"reservation/{request.reservation.name if call == 'CreateReservation' else named}"
     if service.endswith(".ScheduleService"):

@@ -97,6 +97,7 @@ TABLE: dict[str, Bound] = {
     "WriteShellRequest.columns": Bound(high=10_000),
     "WatchJobRequest.cursor": Bound(low=-(2**63)),
     "GetHangEvidenceRequest.number": Bound(low=-(2**31)),
+    **{f"QuotaLimits.{name}": Bound(low=-1) for name in ("gpus", "running_jobs", "waiting_jobs", "max_priority")},
     "Reservation.hosts": Bound(253, 10_000),
     "Reservation.labels": Bound(63, 64),
     "UncordonRequest.gpus": Bound(253, 256),

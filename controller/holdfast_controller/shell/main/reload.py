@@ -169,7 +169,7 @@ def change_policies(driver: Driver, guard: Guard) -> Change:
         new = policies_of(config, driver.reactor.policies.secret_key)
 
         def count() -> None:
-            before, kept = driver.reactor.policies, config.retention
+            before, kept = driver.reactor.settings, config.retention
             driver.store.engine.settings = digests(config)
             driver.stored.user_most, driver.stored.project_most = kept.user_mb * MIB, kept.project_mb * MIB
             if new != before:

@@ -71,6 +71,7 @@ def routes(calls: Calls) -> list[Route]:
         Route("/metrics", bounded(gate.metrics), methods=["GET"]),
         Route("/v1/goodput", bounded(gate.goodput), methods=["GET"]),
         Route("/v1/shares", bounded(gate.shares), methods=["GET"]),
+        Route("/v1/quotas", bounded(gate.quotas), methods=["GET"]),
         Route("/v1/reservations", bounded(gate.reservations), methods=["GET"]),
         Route("/v1/status", bounded(gate.status), methods=["GET"]),
         Route("/v1/hosts", bounded(gate.list_hosts), methods=["GET"]),
@@ -99,10 +100,8 @@ class Gate:
             job.project = project
         only = body.truth(given, "validateOnly")
         if only:
-            found = await self._one(
-                request, f"{JOBS}DryRunJob", job_pb2.DryRunJobRequest(job=job, template=template, patch=patch)
-            )
-            return Json(json_view.dry_run(found))
+            asked = job_pb2.DryRunJobRequest(job=job, template=template, patch=patch)
+            return Json(json_view.dry_run(await self._one(request, f"{JOBS}DryRunJob", asked)))
         message = job_pb2.CreateJobRequest(
             request_id=body.single(given, "requestId"), job=job, template=template, patch=patch
         )
@@ -117,9 +116,8 @@ class Gate:
             job = _of_project(request, found.job)
             return await _json(job, lambda: masked(_printed(request, job), mask))
 
-        return await self._shown(
-            request, f"{JOBS}GetJob", job_pb2.GetJobRequest(id=request.path_params["id"]), show
-        )
+        asked = job_pb2.GetJobRequest(id=request.path_params["id"])
+        return await self._shown(request, f"{JOBS}GetJob", asked, show)
 
     async def job_goodput(self, request: Request) -> Response:
         body.parameters(request, ())
@@ -255,22 +253,25 @@ class Gate:
         return Response(found.text, headers={"Content-Type": found.content_type, "Cache-Control": "no-store"})
 
     async def status(self, request: Request) -> Response:
-        return await self._whole(request, f"{CLUSTER}GetStatus", cluster_pb2.GetStatusRequest(), json_view.status)
+        return await self._whole(request, "GetStatus", json_view.status)
+
+    async def quotas(self, request: Request) -> Response:
+        return await self._whole(request, "ListQuotas", json_view.quotas)
 
     async def reservations(self, request: Request) -> Response:
-        asked = cluster_pb2.ListReservationsRequest()
-        return await self._whole(request, f"{CLUSTER}ListReservations", asked, json_view.reservations)
+        return await self._whole(request, "ListReservations", json_view.reservations)
 
     async def shares(self, request: Request) -> Response:
-        return await self._whole(request, f"{CLUSTER}ListShares", cluster_pb2.ListSharesRequest(), json_view.shares)
+        return await self._whole(request, "ListShares", json_view.shares)
 
-    async def _whole(self, request: Request, call: str, message: Message, view: Callable[[Any], Any]) -> Response:
+    async def _whole(self, request: Request, call: str, view: Callable[[Any], Any]) -> Response:
         body.parameters(request, ())
+        asked: Message = getattr(cluster_pb2, f"{call}Request")()
 
         async def show(found: Any) -> Response:
             return await _json(found, lambda: view(found))
 
-        return await self._shown(request, call, message, show)
+        return await self._shown(request, CLUSTER + call, asked, show)
 
     async def list_hosts(self, request: Request) -> Response:
         given = body.parameters(request, ("pageSize", "pageToken"))

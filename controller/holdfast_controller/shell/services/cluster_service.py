@@ -28,7 +28,7 @@ from holdfast_controller.shell.convert.job_to_proto import motd_to_proto, timest
 from holdfast_controller.shell.convert.share_to_proto import share_to_proto
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
-from holdfast_controller.shell.services import reservations
+from holdfast_controller.shell.services import quotas, reservations
 from holdfast_controller.shell.services.goodput import sum_goodput
 from holdfast_controller.shell.services.metrics import Metrics
 from holdfast_controller.shell.store.databases.engine import Standby
@@ -187,6 +187,19 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         quota = quota_of(self._driver.reactor.policies.quotas, name)
         share = share_to_proto(found, quota) if found is not None else None
         return cluster_pb2.SetGuaranteeResponse(share=share, warning=warning(cluster))
+
+    @unary
+    async def ListQuotas(
+        self, request: cluster_pb2.ListQuotasRequest, context: Context
+    ) -> cluster_pb2.ListQuotasResponse:
+        registry = Registry(self._name, self._driver.cluster.people, self._driver.reactor.policies.admins)
+        return await quotas.list_quotas(self._driver, registry, caller_name(context))
+
+    @unary
+    async def SetQuota(
+        self, request: cluster_pb2.SetQuotaRequest, context: Context
+    ) -> cluster_pb2.SetQuotaResponse:
+        return await quotas.set_quota(self._driver, caller_name(context), request)
 
     @unary
     async def ListReservations(

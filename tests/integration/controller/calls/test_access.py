@@ -109,6 +109,8 @@ def fields(call: str, job_id: str, queued: str) -> dict[str, Any]:
             return {"text": "hello"}
         case _, "SetShare":
             return {"project": "vision", "weight": 2.0}
+        case _, "SetQuota":
+            return {"user": "tom", "limits": {"gpus": 64}}
         case _, "CreateReservation":
             return {"reservation": {"name": "No name", "project": "vision"}}
         case _, "SetGuarantee":

@@ -47,6 +47,7 @@ CALLS = {
     "GET /v1/status": "ClusterService/GetStatus",
     "GET /v1/usage": "ClusterService/GetStatus",
     "GET /v1/shares": "ClusterService/ListShares",
+    "GET /v1/quotas": "ClusterService/ListQuotas",
     "GET /v1/reservations": "ClusterService/ListReservations",
     "GET /v1/changes": "ClusterService/WatchChanges",
     "GET /v1/hosts": "HostService/ListHosts",

@@ -32,6 +32,31 @@ class Quota:
     max_priority: int | None = None
 
 
+UNLIMITED = -1
+"""Of a limit that was set by command: none, whatever the settings say."""
+
+
+def merged(settings: Quotas, set_: Mapping[str, Quota]) -> Quotas:
+    """The quotas that count: those of the settings, with what was set by command in place of it, limit by limit.
+
+    Who has some set by command and no table in the settings has else the limits of everybody.
+    """
+    if not set_:
+        return settings
+    found = dict(settings)
+    for holder, own in set_.items():
+        found[holder] = _over(quota_of(settings, holder) or Quota(), own)
+    return found
+
+
+def _over(before: Quota, own: Quota) -> Quota:
+    limits = {}
+    for name in ("gpus", "running_jobs", "waiting_jobs", "max_priority"):
+        limit = getattr(own, name)
+        limits[name] = getattr(before, name) if limit is None else None if limit == UNLIMITED else limit
+    return Quota(**limits)
+
+
 Quotas = Mapping[str, Quota]
 """By holder: a project's name, or ``user/NAME``."""
 

@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import NEVER, Wall
 
 HALF_LIFE_S = 7 * 86_400.0
@@ -43,6 +44,8 @@ class Shares:
     weights: dict[str, float] = field(default_factory=dict)
     guarantees: dict[str, int] = field(default_factory=dict)
     """GPUs of each project that has a guarantee; see ``scheduling.guarantees``."""
+    quotas: dict[str, Quota] = field(default_factory=dict)
+    """Limits that were set by command, by holder as in ``Quotas``; None in them: as the settings have it."""
     half_life_s: float = HALF_LIFE_S
     used: dict[str, Used] = field(default_factory=dict)
     at: Wall = field(default=NEVER, compare=False)
