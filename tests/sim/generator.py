@@ -8,15 +8,19 @@ from dataclasses import replace
 from tests.sim import faults
 from tests.sim.cluster.framing import LEVELS
 from tests.sim.moves import (
+    PROJECTS,
+    RESERVATIONS,
     ClockSet,
     Cut,
     Dies,
     Frozen,
     Guarantee,
+    Limit,
     Move,
     OfHost,
     OfJob,
     PowerLoss,
+    Reserve,
     Submit,
     SwitchedOff,
     Weigh,
@@ -30,7 +34,6 @@ from holdfast_controller.core.model.hosts.locality import Locality
 
 LENGTHS_S = (100.0, 300.0, 600.0)
 DAY_S = 86400.0
-PROJECTS = ("default", "speech", "vision")
 
 
 def draw(seed: int) -> Plan:
@@ -65,6 +68,7 @@ def draw(seed: int) -> Plan:
     moves.sort(key=lambda move: move.at_s)
     moves = _shared(moves, random.Random(f"projects of {seed}"), lasts_s)
     moves = _near(moves, random.Random(f"near {seed}"))
+    moves = _limited(moves, random.Random(f"limits of {seed}"), names, lasts_s)
     return Plan(
         seed,
         dice.getrandbits(64),
@@ -164,6 +168,22 @@ def _shared(moves: list[Move], dice: random.Random, lasts_s: float) -> list[Move
             gpus = dice.choice([0, 1, 2, 4, 6])
             found.append(Guarantee(dice.random() * lasts_s * 0.6, dice.choice(PROJECTS), gpus))
     return sorted(found, key=lambda move: move.at_s)
+
+
+def _limited(moves: list[Move], dice: random.Random, names: list[str], lasts_s: float) -> list[Move]:
+    """In a sixth of the worlds hosts are reserved for projects, and these get quotas."""
+    if dice.random() > 0.17:
+        return moves
+    found: list[Move] = []
+    for name in RESERVATIONS[: dice.choice([1, 2])]:
+        at_s, in_s = dice.random() * lasts_s * 0.5, dice.choice([0.0, 0.0, 30.0, 200.0])
+        some = tuple(dice.sample(names, dice.choice([1, 1, 2]))) if dice.random() < 0.6 else ()
+        for_s, count = dice.uniform(20.0, 300.0), 0 if some else dice.choice([1, 2])
+        found.append(Reserve(at_s, name, dice.choice(PROJECTS), in_s, for_s, some, count))
+    for _ in range(dice.choice([0, 1, 3])):
+        gpus = dice.choice([None, 1, 2, 4])
+        found.append(Limit(dice.random() * lasts_s * 0.6, dice.choice(PROJECTS), gpus))
+    return sorted([*moves, *found], key=lambda move: move.at_s)
 
 
 def _near(moves: list[Move], dice: random.Random) -> list[Move]:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
 
+PROJECTS = ("default", "speech", "vision")
+RESERVATIONS = ("exam", "race")
+
+
 @dataclass(frozen=True)
 class Submit:
     """A user hands a job in."""
@@ -63,6 +67,28 @@ class Guarantee:
     at_s: float
     project: str
     gpus: int
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """An admin reserves hosts for a project: the named ones, or so many of all."""
+
+    at_s: float
+    name: str
+    project: str
+    in_s: float
+    for_s: float
+    hosts: tuple[str, ...] = ()
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Limit:
+    """An admin sets how many GPUs a project may hold, or takes that back."""
+
+    at_s: float
+    project: str
+    gpus: int | None
 
 
 @dataclass(frozen=True)
@@ -126,7 +152,21 @@ class ClockSet:
     by_s: float
 
 
-Move = Submit | OfJob | OfHost | Weigh | Guarantee | Cut | Dies | PowerLoss | SwitchedOff | Frozen | ClockSet
+Move = (
+    Submit
+    | OfJob
+    | OfHost
+    | Weigh
+    | Guarantee
+    | Reserve
+    | Limit
+    | Cut
+    | Dies
+    | PowerLoss
+    | SwitchedOff
+    | Frozen
+    | ClockSet
+)
 
 
 def make(world: World, move: Move) -> None:
@@ -142,6 +182,10 @@ def make(world: World, move: Move) -> None:
             world.users.weigh(project, weight)
         case Guarantee(_, project, gpus):
             world.users.guarantee(project, gpus)
+        case Reserve(_, name, project, in_s, for_s, hosts, count):
+            world.users.reserve(name, project, in_s, for_s, hosts, count)
+        case Limit(_, project, gpus):
+            world.users.limit(project, gpus)
         case Cut(_, hosts, up, down, for_s, peers):
             _cut(world, hosts, (up, down), peers=peers)
             world.engine.after(for_s, lambda: _cut(world, hosts, (False, False), peers=peers))
@@ -225,6 +269,11 @@ def words(move: Move) -> str:
             return f"an admin gives {project} {'no weight' if weight is None else f'the weight {weight:g}'}"
         case Guarantee(_, project, gpus):
             return f"an admin guarantees {project} {gpus} GPUs"
+        case Reserve(_, name, project, in_s, for_s, hosts, count):
+            which = ", ".join(hosts) or f"{count} hosts"
+            return f"an admin reserves {which} for {project}, in {in_s:.0f} s and for {for_s:.0f} s, as {name}"
+        case Limit(_, project, gpus):
+            return f"an admin lets {project} hold {'what it can' if gpus is None else f'{gpus} GPUs'}"
         case Cut(_, hosts, up, down, for_s, peers):
             way = "both ways" if up and down else "towards the controller" if up else "from the controller"
             others = ", and the other hosts" if peers else ""

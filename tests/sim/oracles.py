@@ -14,7 +14,7 @@ from tests.sim.cluster.processes import Process
 from tests.sim.engine import Violation
 from tests.sim.goodput import GoodputOracle
 from tests.sim.ledger import JobAccount, Ledger
-from tests.sim.shares import SharesOracle
+from tests.sim.shares import LimitsOracle, SharesOracle
 
 from holdfast._session.reports import Exit, ExitReason, WorkerId, WorkerReport
 from holdfast_agent.core.worker import actions as agent_act
@@ -73,7 +73,9 @@ class Oracles:
         for record in records:
             self.logged.append((self.world.engine.now, record.words))
             self.ledger.take(record, check)
+            limits = LimitsOracle(check, record.event, self.goodput.cluster)
             self.goodput.take(record.event)
+            limits.judge(self.goodput.cluster)
             self.shares.take(record.event, self.goodput.cluster, self.goodput.restarted)
             while self.ledger.reclaimed:
                 self.shares.judge(*self.ledger.reclaimed.pop(), self.goodput.cluster)

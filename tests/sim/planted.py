@@ -47,6 +47,7 @@ from holdfast_controller.core.model.hosts import lease
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Prepared
 from holdfast_controller.core.scheduling import placement, preempt, reclaim
+from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.step import assignment, idempotency
 from holdfast_controller.core.step import step as steps
 from holdfast_controller.core.step.actions import AckExit
@@ -363,6 +364,10 @@ PLANTED: dict[str, Planted] = {
         plant=lambda: patch.object(
             reclaim, "borrowers", lambda cluster, _: dict.fromkeys(cluster.holdings.gpus_by_job, 1)
         ),
+    ),
+    "reserves nothing": Planted(
+        "keep no job off hosts that are reserved for others",
+        plant=lambda: patch.object(OpenHosts, "reserved_before", lambda hosts, job: {}),
     ),
     "replaces anywhere": Planted(
         "replace a worker outside of the domain that its job has to be in", plant=_replaces_anywhere

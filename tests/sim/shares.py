@@ -13,7 +13,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 
 Check = Callable[[bool, str, str], None]
-NAME, GUARANTEES = "22 shares", "23 guarantees"
+NAME, GUARANTEES, LIMITS = "22 shares", "23 guarantees", "24 limits"
 
 
 @dataclass
@@ -70,3 +70,30 @@ class SharesOracle:
         if loser.gang.strategy is not Strategy.SPOT:
             has, own = of(loser.gang.project, leaving=False), guarantees.get(loser.gang.project, 0)
             self.check(has > own, GUARANTEES, f"{victim} gives way to {to}, and its project has {has} of {own}")
+
+
+class LimitsOracle:
+    """The oracle of one event: nobody gets a host that is another project's, or more than a quota allows."""
+
+    def __init__(self, check: Check, event: ev.Event, before: Cluster) -> None:
+        self.check, self.event = check, event
+        self.had: set[str] = set()
+        if isinstance(event, ev.JobPlaced):
+            self.had = {place.host for place in before.jobs[event.job_id].places}
+
+    def judge(self, after: Cluster) -> None:
+        """Look at what the event has changed."""
+        event = self.event
+        if not isinstance(event, ev.JobPlaced):
+            return
+        job = after.jobs[event.job_id]
+        project, new = job.gang.project, {place.host for place in event.places} - self.had
+        for each in after.reservations.by_name.values():
+            begun = each.start <= event.at < each.end
+            if begun and each.project != project and job.gang.strategy is not Strategy.SPOT:
+                taken = sorted(new & each.selector.hosts)
+                self.check(not taken, LIMITS, f"{job.id} of {project} gets {taken}, which {each.name} has")
+        quota = after.shares.quotas.get(project)
+        if quota is not None and quota.gpus is not None and job.gang.gpus:
+            held = after.holdings.gpus_of(project)
+            self.check(held <= quota.gpus, LIMITS, f"{project} holds {held} GPUs of {quota.gpus} with {job.id}")

@@ -180,26 +180,9 @@ def shares(message: cluster_pb2.ListSharesResponse) -> Json:
     return _printed(message)
 
 
-def quota(message: cluster_pb2.Quota) -> Json:
-    """A project's or a user's quota. A limit that is null is none, and one by command -1."""
-    view = _printed(message)
-    del view["user" if message.HasField("project") else "project"]
-    return view
-
-
-def quotas(message: cluster_pb2.ListQuotasResponse) -> Json:
-    """All that have limits."""
-    return {"quotas": [quota(each) for each in message.quotas]}
-
-
-def reservation(message: cluster_pb2.Reservation) -> Json:
-    """Hosts that are reserved for a project."""
+def plain(message: Message) -> Json:
+    """A message of which all is shown: a reservation, a quota, or a list of them."""
     return _printed(message)
-
-
-def reservations(message: cluster_pb2.ListReservationsResponse) -> Json:
-    """All that are reserved."""
-    return {"reservations": [reservation(each) for each in message.reservations]}
 
 
 def schedule(message: schedule_pb2.Schedule) -> Json:

@@ -19,7 +19,7 @@ class QuotaCalls(Calling):
         self._stub = cast("cluster_pb2_grpc.ClusterServiceAsyncStub", cluster_pb2_grpc.ClusterServiceStub(channel))
 
     async def all(self) -> list[cluster_pb2.Quota]:
-        """What projects and users may hold: those that the caller may see, projects first."""
+        """The quotas of projects, then of users, as far as the caller may see them."""
         return list((await self._unary(self._stub.ListQuotas, cluster_pb2.ListQuotasRequest())).quotas)
 
     async def set(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from tests.scenarios.queue_stories import placed, policies
@@ -101,7 +102,7 @@ def test_it_outlives_a_restart_of_the_controller() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_with_its_field(
-    holder: str, limits: dict[str, int], path: str, problem: str
+    holder: str, limits: dict[str, Any], path: str, problem: str
 ) -> None:
     world = World(hosts=1)
     world.step(GuaranteeAsked(1, "root", "llm", 8))
@@ -121,7 +122,7 @@ def test_no_user_ever_starts_a_job_above_what_counts_then(seed: int) -> None:
         owner = dice.choice(["ann", "bob"])
         if dice.random() < 0.4:
             limits = {"gpus": dice.choice([UNLIMITED, 0, 4, 8, 12]), "running_jobs": dice.choice([UNLIMITED, 1, 2])}
-            give(world, f"user/{owner}", clear=dice.random() < 0.3, **limits)
+            world.step(QuotaAsked(1, "root", f"user/{owner}", Quota(**limits), clear=dice.random() < 0.3))
         before = {name: use.gpus for name, use in world.cluster.holdings.by_holder.items()}
         world.submit(f"j-{number}", gang(1, gpus=dice.choice([1, 4])), owner=owner)
         for name, use in world.cluster.holdings.by_holder.items():

@@ -7,12 +7,18 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tests.sim.cluster.clock import WALL
+from tests.sim.moves import PROJECTS, RESERVATIONS
+
 from holdfast.errors import HoldfastError
 from holdfast.hang.thresholds import Action
+from holdfast_controller.core.model.accounts.quota import Quota
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.dependencies import Dependency
-from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Task
 from holdfast_controller.core.step import commands as st
-from holdfast_controller.core.step.share_commands import GuaranteeAsked, ShareAsked
+from holdfast_controller.core.step.reservation_commands import ReservationAsked, ReservationDeletionAsked
+from holdfast_controller.core.step.share_commands import GuaranteeAsked, QuotaAsked, ShareAsked
 
 if TYPE_CHECKING:
     from tests.sim.cluster.controller import Controller
@@ -29,6 +35,10 @@ def _resume(job_id: str, token: int) -> st.ResumeAsked:
 
 def _cancel(job_id: str, token: int) -> st.CancelAsked:
     return st.CancelAsked(token, "ann", job_id)
+
+
+def _end_of(reservation: str, token: int) -> st.Input:
+    return ReservationDeletionAsked(token, "bob", reservation)
 
 
 class Users:
@@ -146,6 +156,23 @@ class Users:
         make = lambda token: GuaranteeAsked(token, "bob", project, gpus)  # noqa: E731
         self.ask(f"guarantee of {project}", make)
 
+    def reserve(
+        self, name: str, project: str, in_s: float, for_s: float, hosts: tuple[str, ...], count: int
+    ) -> None:
+        """Reserve hosts for a project, by the clock of the admin, which is right."""
+        start = Wall(WALL + self.world.engine.now + in_s)
+        self.ask(
+            f"reservation {name}",
+            lambda token: ReservationAsked(
+                token, "bob", name, project, start, Wall(start + for_s), HostSelector(frozenset(hosts)), count
+            ),
+        )
+
+    def limit(self, project: str, gpus: int | None) -> None:
+        """Let a project hold so many GPUs, or what it can."""
+        limits = Quota(gpus=gpus)
+        self.ask(f"quota of {project}", lambda token: QuotaAsked(token, "bob", project, limits, clear=gpus is None))
+
     def fence_now(self, host: str, controller: Controller) -> None:
         """The admin stands beside the machine and calls once: it is off while this is answered."""
         make = lambda token: st.FenceAsked(token, "bob", host, "switched off")  # noqa: E731
@@ -158,6 +185,10 @@ class Users:
         """Give hosts back, resume what is paused; what hangs for ever is cancelled after a while."""
         for host in self.world.hosts:
             self.of_host("uncordon", host)
+        for name in RESERVATIONS:
+            self.ask(f"end of {name}", partial(_end_of, name))
+        for project in PROJECTS:
+            self.limit(project, None)
         for job_id, job in self.world.oracles.ledger.jobs.items():
             if job.ended:
                 continue

@@ -108,7 +108,7 @@ def list_(output: str) -> None:
     show_list(
         with_client(work),
         output,
-        view=json_view.quota,
+        view=json_view.plain,
         name=_name,
         table=lambda found, _: _write(found),
     )

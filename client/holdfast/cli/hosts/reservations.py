@@ -109,7 +109,7 @@ def list_(output: str) -> None:
     show_list(
         with_client(work),
         output,
-        view=json_view.reservation,
+        view=json_view.plain,
         name=lambda each: each.name,
         table=lambda each, _: _write(each),
     )
@@ -132,7 +132,7 @@ def show(name: str, output: str) -> None:
     show_one(
         with_client(work),
         output,
-        view=json_view.reservation,
+        view=json_view.plain,
         name=lambda each: each.name,
         page=lambda each, _: _page(each),
     )

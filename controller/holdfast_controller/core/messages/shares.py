@@ -38,7 +38,7 @@ def in_words(holder: str) -> str:
 
 
 def limits_in_words(quota: Quota) -> str:
-    """What was set, such as ``32 GPUs, any number of running jobs``."""
+    """Such as ``32 GPUs, any number of running jobs``."""
     limits = ((quota.gpus, "GPUs"), (quota.running_jobs, "running jobs"), (quota.waiting_jobs, "waiting jobs"))
     words = [
         f"{'any number of' if limit == UNLIMITED else limit} {what}" for limit, what in limits if limit is not None

@@ -256,10 +256,10 @@ class Gate:
         return await self._whole(request, "GetStatus", json_view.status)
 
     async def quotas(self, request: Request) -> Response:
-        return await self._whole(request, "ListQuotas", json_view.quotas)
+        return await self._whole(request, "ListQuotas", json_view.plain)
 
     async def reservations(self, request: Request) -> Response:
-        return await self._whole(request, "ListReservations", json_view.reservations)
+        return await self._whole(request, "ListReservations", json_view.plain)
 
     async def shares(self, request: Request) -> Response:
         return await self._whole(request, "ListShares", json_view.shares)
