@@ -21,7 +21,7 @@ BESIDE = Path(sys.executable).with_name("ansible-playbook")
 PLAYBOOK = str(BESIDE) if BESIDE.exists() else shutil.which("ansible-playbook")
 KEYWORDS = frozenset(
     {"name", "when", "loop", "loop_control", "vars", "register", "changed_when", "no_log"}
-    | {"delegate_to", "environment", "block", "failed_when", "notify"}
+    | {"delegate_to", "environment", "block", "failed_when", "notify", "become"}
 )
 
 
@@ -75,6 +75,15 @@ def test_every_variable_has_a_default_or_is_made_by_a_task() -> None:
     known |= set(re.findall(r"(?:register|loop_var): (holdfast_\w+)", text))
     known |= set(re.findall(r"^ +(holdfast_\w+):", text, re.MULTILINE))
     assert set(re.findall(r"holdfast_\w+", text)) <= known | {"holdfast_controller"}, "a group, or known"
+
+
+def test_a_passphrase_is_not_logged_and_nothing_of_the_backup_stays() -> None:
+    found = list(tasks(ROLE / "tasks/further_controller.yml"))
+    for task in found:
+        if module(task) != "block" and "holdfast_passphrase" in str(task[module(task)]):
+            assert task.get("no_log") is True, task["name"]
+    left = " ".join(str(task) for task in found if task.get("ansible.builtin.file", {}).get("state") == "absent")
+    assert all(name in left for name in ("holdfast_backup_file", "holdfast-join.pass", "holdfast_on_the_way"))
 
 
 def test_the_playbook_uses_the_role_for_both_parts() -> None:
