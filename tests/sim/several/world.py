@@ -31,6 +31,7 @@ from tests.sim.several.virtual import Machine, PausedClock, Time
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.gang import Scope
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.shell import driver as driver_module
 from holdfast_controller.shell.store import codec
@@ -63,10 +64,13 @@ class SiteOracles(Oracles):
         rank = process.key.job, process.generation, process.rank
         check(rank not in self.spawned, "2 one launch", f"{rank} is launched a second time")
         self.spawned.add(rank)
+        gang = self.world.jobs.get(process.key.job)
+        alone = gang is not None and gang.retries.scope is Scope.WORKER
         for other in self._of_job(process.key.job):
-            if other.generation < process.generation:
-                what = f"{other.key} generation {other.generation} still runs on {other.host}"
-                check(self._is_fenced(other), "3 no overlap", f"{process.generation} is launched while {what}")
+            if other.generation >= process.generation or (alone and other.key != process.key):
+                continue
+            what = f"{process.key} {process.generation} is launched while {other.key} {other.generation} still runs"
+            check(self._is_fenced(other), "3 no overlap", what)
 
     def __getattribute__(self, name: str) -> Any:
         if name in _OF_THE_LOG and object.__getattribute__(self, "world").set_back:
