@@ -122,6 +122,7 @@ class Process:
             return
         self.life.alive = False
         self.strand.end()
+        self.loop.end()
         for session in [each for each in self.site.server.sessions if each.process is self]:
             if self.site.ways(self.machine)[0]:
                 session.close()

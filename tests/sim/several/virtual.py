@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -178,6 +178,7 @@ class Loop(asyncio.AbstractEventLoop):
 
     def __init__(self, engine: Engine, clock: Clock, life: Life, died: Callable[[], None]) -> None:
         self._engine, self._clock, self._life, self._died = engine, clock, life, died
+        self._coroutines: list[Any] = []
         self.broken: BaseException | None = None
         """What no task has caught: it goes to whoever runs the world."""
 
@@ -234,7 +235,16 @@ class Loop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> asyncio.Task[Any]:
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        self._coroutines.append(coro)
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        task.add_done_callback(lambda _: self._coroutines.remove(coro))
+        return task
+
+    def end(self) -> None:
+        """The process is dead: what waits goes on no more."""
+        for coroutine in list(self._coroutines):
+            with suppress(RuntimeError, ValueError):  # it is what runs now
+                coroutine.close()
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         done = self.create_future()

@@ -371,6 +371,7 @@ class Site(World):
         for process in list(self.processes.values()):
             process.life.alive = False
             process.strand.end()
+            process.loop.end()
         for session in list(self.server.sessions):
             session.end()
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -5,8 +5,10 @@ Each is reported in a sentence that says what to do, and what was committed is t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +17,7 @@ from pathlib import Path
 import pytest
 from tests.integration.controller.store.places import InPostgres
 from tests.integration.controller.store.test_postgresql import opened
-from tests.integration.controller.store.test_store import commit, folded, records, same
+from tests.integration.controller.store.test_store import commit, folded, record, records, same
 from tests.support.postgres import Server, running
 from tests.unit.controller.examples import EVENTS
 
@@ -44,6 +46,12 @@ def commit_until_refused(store: Store) -> None:
     """A changed setting arrives when the server's process looks at it."""
     while True:
         commit(store, [])
+
+
+def commit_more(store: Store) -> None:
+    """Each is a page of the server's, and more."""
+    while True:
+        commit(store, [record(store.sequence + 1, EVENTS[0], "long " * 4000)])
 
 
 def test_a_server_without_a_free_connection_is_named_with_its_setting(made: InPostgres) -> None:
@@ -87,6 +95,42 @@ def test_a_controller_whose_server_turns_read_only_ends_and_nothing_is_lost_or_t
     assert same(cluster, folded(EVENTS[:5]))
     commit(again, records()[5:])
     again.close()
+
+
+@pytest.mark.require("loop")
+def test_a_controller_whose_server_has_no_room_ends_and_goes_on_where_it_was_once_there_is(
+    made: InPostgres,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="holdfast-full-", dir="/tmp") as folder:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", folder], check=True)
+        owner = (made.server.folder / "data").stat()
+        os.chown(folder, owner.st_uid, owner.st_gid)
+        try:
+            made.server.sql(f"CREATE TABLESPACE small LOCATION '{folder}'")
+            made.server.sql("DROP DATABASE holdfast")
+            made.server.sql("CREATE DATABASE holdfast TABLESPACE small")
+            store, _ = opened(made)
+            commit(store, records())
+            filler = Path(folder) / "filler"
+            with contextlib.suppress(OSError), filler.open("wb") as file:
+                while True:
+                    file.write(bytes(4096))
+                    file.flush()
+            with pytest.raises(StoreError, match=r"No space left on device.*Make room on the server's disk"):
+                commit_more(store)
+            acknowledged = store.sequence
+            store.close()
+            filler.unlink()
+            again, cluster = opened(made)
+            assert cluster.sequence == acknowledged, (
+                "nothing that was acknowledged is missing, and nothing else is there"
+            )
+            again.close()
+        finally:
+            made.server.sql("DROP DATABASE holdfast WITH (FORCE)")
+            made.server.sql("DROP TABLESPACE small")
+            subprocess.run(["umount", folder], check=True)
+            made.server.sql("CREATE DATABASE holdfast")
 
 
 def test_the_database_of_another_cluster_is_refused_and_left_as_it_was(made: InPostgres) -> None:
