@@ -82,6 +82,12 @@ RULES: dict[str, Rule] = {
         "Without it no CUDA program that uses several GPUs starts here.",
         "systemctl status nvidia-fabricmanager",
     ),
+    "gpu.driver_stuck": Rule(
+        Level(for_s=300.0),
+        Health.CORDON,
+        "NVIDIA's driver waits for something that doesn't come: programs that use a GPU hang, and can't be killed.",
+        "dmesg | grep -i -e NVRM -e 'blocked for more'; then reboot the host",
+    ),
     "nvswitch.fatal": Rule(
         Growth(1.0, DAY_S),
         Health.FAIL,

@@ -21,17 +21,18 @@ from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell.base.abandonable import Late, Threads
 from holdfast_agent.shell.gpus.inventory import GpuWatch
 from holdfast_agent.shell.health import sysfs
+from holdfast_agent.shell.health.driver_threads import DriverThreads
 from holdfast_agent.shell.health.kmsg import MOST_TOLD, KernelLog
 from holdfast_agent.shell.health.site_checks import SiteChecks
 from holdfast_agent.shell.shims import shim_files
 
 WITHIN_S = 20.0
 _KEPT = Format(skip_unknown=True)
-_SYSFS = Path("/sys")
+_SYSFS, _PROC = Path("/sys"), Path("/proc")
 
 
 class HealthWatch:
-    """The health of one host. ``path`` is where open findings are kept; ``root`` is the kernel's /sys."""
+    """The health of one host. ``path`` is where open findings are kept; ``root`` and ``proc`` are the kernel's."""
 
     def __init__(
         self,
@@ -41,7 +42,9 @@ class HealthWatch:
         root: Path = _SYSFS,
         kernel_log: KernelLog | None = None,
         site: Mapping[str, HealthRule] | None = None,
+        proc: Path = _PROC,
     ) -> None:
+        self._driver_threads = DriverThreads(proc)
         self._source = source
         self._gpus = gpus
         self._path = path
@@ -96,7 +99,7 @@ class HealthWatch:
         new = self._kernel_log.caught_up
         said = self._kernel_log.news()
         self._heard.append((said, new, self._kernel_log.caught_up))
-        return sysfs.look(self._root)
+        return [*sysfs.look(self._root), *self._driver_threads.look()]
 
     def _count(self, said: Iterable[Said], *, old: bool) -> Iterator[Reading]:
         """Errors of switches; the ``old`` ones are where counting begins."""
