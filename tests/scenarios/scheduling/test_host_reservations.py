@@ -104,6 +104,7 @@ def test_while_it_lasts_only_its_project_has_the_hosts_and_after_it_all_have_the
     assert "host-0 is reserved until " in why(world, "short") and "(reservation conf)" in why(world, "short")
     world.submit("own", runs(0.1, project="vision"))
     assert hosts_of(world, "own") == ["host-0"]
+    assert "placed on host-0, on hosts of its project's reservation conf" in world.sentences
     finish(world, "own")
     told = beat_all(world, 4 * HOUR + 60)
     assert "reservation conf is over" in told and "short placed g1 on host-0" in told

@@ -57,6 +57,7 @@ def test_reason_says_who_is_ahead_and_what_that_one_lacks() -> None:
     assert why(world, "c") == "behind b in the queue, which needs 4 GPUs on one host (0 free on the best)"
     world.submit("d", gang(1, priority=2))
     assert why(world, "c").startswith("behind 2 jobs in the queue, first d, which needs 4 GPUs")
+    assert why(world, "c").endswith("; its priority is 1, that of d 2")
 
 
 # --- Backfill -----------------------------------------------------------------------------------------------------

@@ -84,3 +84,5 @@ class JobPlaced:
     """It started out of turn: the first job that waits ahead of it, and may take the GPUs back."""
     ahead_of: str = ""
     """It started out of turn for good: the first job that waits ahead of it, and is not expected to start later."""
+    why: str = ""
+    """The rule that gave it these hosts before others, in words; empty where it had its turn on all it may have."""

@@ -112,7 +112,8 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
         case ev.JobPlaced():
             counts = Counter(place.host for place in event.places)
             where = "placed on " + _listing([f"{h} ({n} workers)" if n > 1 else h for h, n in counts.items()])
-            return f"{where}{_loan(event.loan_of)}{_ahead(event.ahead_of)}"
+            why = f", {event.why}" if event.why else ""
+            return f"{where}{why}{_loan(event.loan_of)}{_ahead(event.ahead_of)}"
         case ev.PreparationNoted():
             return f"{event.doing} on {event.host}"
         case ev.GangLaunched():

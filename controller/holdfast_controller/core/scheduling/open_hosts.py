@@ -8,7 +8,7 @@ all others alike, however far ahead that is: the project counts on them.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cached_property
 
 from holdfast_controller.core.lifecycle.other_hosts import takes_work
@@ -107,6 +107,15 @@ class OpenHosts:
         names = {name for name in self.reserved if self._is_its_own(name, job)}
         return self.of(job, [host for host in self.hosts if host.name in names]) if names else []
 
+    def why_there(self, job: Job, hosts: Collection[str]) -> str:
+        """The reservations of its project that gave a job some of these hosts, in words; empty for none."""
+        if not self.may_have_more(job):
+            return ""
+        names = {
+            each.name for name in hosts for each in self.reserved.get(name, ()) if self._has_begun_for(job, each)
+        }
+        return f"on hosts of its project's reservation {', '.join(sorted(names))}" if names else ""
+
     def _has_begun_for(self, job: Job, reservation: Reservation) -> bool:
         begun = self.now is not None and reservation.start <= self.now.wall
         return begun and reservation.project == job.gang.project
@@ -131,6 +140,13 @@ class OpenHosts:
     def may_have_more(self, job: Job) -> bool:
         """Whether a job may have hosts that others like it may not."""
         return job.gang.project in self.owners
+
+    def lines(self) -> Mapping[str, str]:
+        """By job that waits: its line in the queue, if others in that may have the same hosts as it."""
+        lines, jobs = self.cluster.queue.lines, self.cluster.jobs.whole
+        if not self.owners:
+            return lines
+        return {name: line for name, line in lines.items() if not self.may_have_more(jobs[name])}
 
     def kind(self, job: Job) -> str:
         """Equal for jobs that are treated alike while they wait; see ``Gang.kind``."""

@@ -29,7 +29,7 @@ from holdfast_controller.core.scheduling.projections.start_words import (
     shorter_run,
 )
 from holdfast_controller.core.scheduling.shares import project_shares
-from holdfast_controller.core.scheduling.turn_words import what_it_claims, when_it_claims, when_lent
+from holdfast_controller.core.scheduling.turn_words import what_it_claims, when_it_claims, when_lent, why_later
 from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
 
 
@@ -109,12 +109,14 @@ class QueueView:
         return {each.project: each.state for each in project_shares(self.cluster, self.cluster.shares.at)}
 
     def factors_in_words(self, job: Job, first: Job) -> str:
-        """Why a job's project comes after that of another job, with a semicolon; empty where shares don't say.
+        """Why a job comes after another one that was submitted later, or by shares; with a semicolon, else empty.
 
         The other project goes unnamed: not all who read this may see it.
         """
         mine, other = job.gang.project, first.gang.project
-        if not self.cluster.shares.weights or mine == other or job.turn[:3] != first.turn[:3]:
+        if job.turn[:3] != first.turn[:3]:
+            return why_later(job, first)
+        if not self.cluster.shares.weights or mine == other:
             return ""
         factor, better = self._share_states[mine].factor, self._share_states[other].factor
         return f"; the share factor of {mine} is {factor:.2f}, that of the project of {first.id} {better:.2f}"

@@ -39,8 +39,8 @@ def on_waited(step: Step, kind: JobTimer, job: Job) -> None:
     step.capacity_freed = True
 
 
-def place(step: Step, job: Job, found: Plan, loan_of: str, ahead_of: str) -> None:
-    """Place a job as planned; hosts that it has left are sent to forget it."""
+def place(step: Step, job: Job, found: Plan, *, loan_of: str = "", ahead_of: str = "", why: str = "") -> None:
+    """Place a job as planned, with the words for ``JobPlaced.why``; hosts that it has left are sent to forget it."""
     before = job.places
     step.timers.clear((JobTimer.LOAN, job.id))
     if loan_of:
@@ -56,6 +56,7 @@ def place(step: Step, job: Job, found: Plan, loan_of: str, ahead_of: str) -> Non
             places=found.places,
             loan_of=loan_of,
             ahead_of=ahead_of,
+            why=why,
         )
     )
     step.touch(job)

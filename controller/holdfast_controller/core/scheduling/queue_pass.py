@@ -63,10 +63,11 @@ def place_queue(step: Step) -> None:
         serve_claims(step, look.open_hosts, look.preemption, booked)
     if booked.jobs:
         look.leave_to(booked)
-    jobs, lines, passed = step.cluster.jobs.whole, step.cluster.queue.lines, look.passed
-    for job in map(jobs.__getitem__, in_turn(step.cluster)):
-        if job.id in look.booked.jobs or (lines.get(job.id) in passed and not look.open_hosts.may_have_more(job)):
+    jobs, lines, passed = step.cluster.jobs.whole, look.open_hosts.lines(), look.passed
+    for name in in_turn(step.cluster):
+        if lines.get(name) in passed or name in look.booked.jobs:
             continue
+        job = jobs[name]
         if not look.passes_over(job) and may_be_placed(step.cluster, job, step.now.wall):
             look.serve(job)
     step.cluster.unplaceable = look.unplaceable & look.reserved
@@ -216,7 +217,7 @@ class _Look:
 
     def _placed(self, job: Job, found: Plan, *, loan_of: str = "", ahead_of: str = "") -> None:
         hosts = {place.host for place in (*job.places, *found.places)}
-        place(self.step, job, found, loan_of, ahead_of)
+        place(self.step, job, found, loan_of=loan_of, ahead_of=ahead_of, why=self.open_hosts.why_there(job, hosts))
         self.preemption.placed(frozenset(hosts))
         self.narrower = True
 

@@ -100,7 +100,7 @@ class _Look:
         found = plan_job(job, hosts, lambda host, own: limit(free.without(host, own), host))
         if isinstance(found, Plan):
             places = (*job.places, *found.places)
-            place(self.step, job, found, loan_of="", ahead_of="")
+            place(self.step, job, found, why=f"within the guarantee of {job.gang.project}")
             self.preemption.placed(frozenset(each.host for each in places))
         elif job.gang.waits and may_claim(self.step.cluster, job):
             self._make_room(job, hosts)

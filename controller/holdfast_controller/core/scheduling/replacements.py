@@ -60,7 +60,7 @@ def _serve(step: Step, job: Job, hosts: list[Host], preemption: Preemption, book
     found = plan_job(job, suitable, lambda host, shares: booked.limit(free.without(host, shares), host))
     if isinstance(found, Plan) and may_be_placed(cluster, job, step.now.wall):
         places = (*job.places, *found.places)
-        place(step, job, found, loan_of="", ahead_of="")
+        place(step, job, found, why="with a spare in place of a host that it had to leave")
         preemption.placed(frozenset(each.host for each in places))
         choose_spares(step, hosts, booked)
         return

@@ -25,6 +25,15 @@ def when_lent(job: Job, queue_view: QueueView) -> str:
     return f"; {why}it starts ahead of its turn, on loan, as soon as enough is free for it"
 
 
+def why_later(job: Job, first: Job) -> str:
+    """Why a job is served after another one of another class, whichever was submitted first; see ``Job.turn``."""
+    if job.turn[0] != first.turn[0]:
+        return f"; {first.id} ran before it failed, and is placed again first"
+    if job.gang.priority != first.gang.priority:
+        return f"; its priority is {job.gang.priority}, that of {first.id} {first.gang.priority}"
+    return ""  # it is SPOT, and ``when_lent`` says what that means for it
+
+
 def when_it_claims(job: Job, queue_view: QueueView) -> str:
     """Until when it has to do with what is free in its turn; empty where it has more."""
     if job.no_claim_before is None or queue_view.cluster.elapsed_loans.get(job.id) == job.attempt:
