@@ -45,12 +45,17 @@ from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placem
 from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.model.runtime import Runtime
 
+PLANNED = ev.ScheduleEvent | ev.TemplateEvent
+
 
 def fold(cluster: Cluster, event: ev.Event) -> None:
     """Apply ``event`` and count it."""
     cluster.sequence += 1
     cluster.shares.at = event.at
-    if isinstance(event, ev.ScheduleEvent | ev.TemplateEvent):
+    if isinstance(event, ev.RankExited):  # most events are, so they come first
+        _fold_of_job(cluster, event)
+        return
+    if isinstance(event, PLANNED):
         fold_planned(cluster, event)
         return
     match event:
@@ -109,15 +114,19 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             cluster.dirty_hosts.add(event.host)
             fold_orphan(cluster, event)
         case _:
-            job = cluster.jobs[event.job_id]
-            job.cursor = cluster.sequence
-            job.updated_at = event.at
-            _fold_job(cluster, job, event)
-            if not isinstance(event, ev.JobPurged):
-                cluster.arrays.note(job)
-            goodput.take(cluster, job, event)
-            if isinstance(event, ev.RestartDecided | ev.AttemptEnded):
-                on_rank_loss(cluster, event)
+            _fold_of_job(cluster, event)
+
+
+def _fold_of_job(cluster: Cluster, event: ev.JobEvent) -> None:
+    job = cluster.jobs[event.job_id]
+    job.cursor = cluster.sequence
+    job.updated_at = event.at
+    _fold_job(cluster, job, event)
+    if not isinstance(event, ev.JobPurged):
+        cluster.arrays.note(job)
+    goodput.take(cluster, job, event)
+    if isinstance(event, (ev.RestartDecided, ev.AttemptEnded)):
+        on_rank_loss(cluster, event)
 
 
 def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:

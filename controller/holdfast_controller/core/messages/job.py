@@ -28,10 +28,14 @@ from holdfast_controller.core.model.recovery import Budget, EndReason, Related, 
 from holdfast_controller.core.model.slowness import Slowdown
 from holdfast_controller.core.model.underuse import Underuse, UnderuseAction
 
+PLANNED = ev.ScheduleEvent | ev.TemplateEvent
+
 
 def message_of(event: ev.Event, job: Job | None) -> str:
     """The sentence for ``event``; ``job`` is in the state right after it."""
-    if isinstance(event, ev.ScheduleEvent | ev.TemplateEvent):
+    if isinstance(event, ev.RankExited):  # most events are, so they come first
+        return _job_sentence(event, job)
+    if isinstance(event, PLANNED):
         return schedule_message(event)
     match event:
         case (

@@ -73,6 +73,8 @@ def layout() -> str:
 
 def entity_of(event: ev.Event) -> str:
     """The entity that an event is about: ``job/ID``, ``host/NAME``, ``people``, ``cluster`` and such."""
+    if isinstance(event, ev.RankExited):  # most events are
+        return f"job/{event.job_id}"
     if isinstance(event, ev.ClusterEvent):
         return "cluster"
     if isinstance(event, ev.PeopleEvent):
