@@ -16,7 +16,6 @@ from holdfast_controller.core.fold.attempt import (
     close_recoveries,
     fold_attempt,
     leave_queue,
-    note_failure,
     release,
     release_reserved,
 )
@@ -25,6 +24,7 @@ from holdfast_controller.core.fold.hang import close_hang, fold_hang
 from holdfast_controller.core.fold.host import fold_controller_check, fold_host
 from holdfast_controller.core.fold.injection import fold_injection
 from holdfast_controller.core.fold.reservations import fold_reservations
+from holdfast_controller.core.fold.restart import cause_found, restart
 from holdfast_controller.core.fold.restore import (
     fold_cluster_reconciliation,
     fold_job_reconciliation,
@@ -35,14 +35,12 @@ from holdfast_controller.core.fold.shares import fold_shares
 from holdfast_controller.core.fold.underuse import close_underuse, fold_underuse
 from holdfast_controller.core.goodput import fold as goodput
 from holdfast_controller.core.goodput.host_record import on_rank_loss
-from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import Allocation, place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState, checked
 from holdfast_controller.core.model.phase import Ended, Ending, Held, Loan, Placed, Queued
 from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placement
-from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.model.runtime import Runtime
 
 PLANNED = ev.ScheduleEvent | ev.TemplateEvent
@@ -119,8 +117,7 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
 
 def _fold_of_job(cluster: Cluster, event: ev.JobEvent) -> None:
     job = cluster.jobs[event.job_id]
-    job.cursor = cluster.sequence
-    job.updated_at = event.at
+    job.cursor, job.updated_at = cluster.sequence, event.at
     _fold_job(cluster, job, event)
     if not isinstance(event, ev.JobPurged):
         cluster.arrays.note(job)
@@ -184,7 +181,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
         case ev.LateExitFound():
             job.late_exits.append(event.exit)
         case ev.RestartDecided():
-            _restart(cluster, job, event)
+            restart(cluster, job, event)
         case ev.WorkerLaunched():
             job.launch.deferred.discard(job.gang.index_by_name[event.worker])
         case ev.WorkerStarted():
@@ -199,7 +196,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
         case ev.JobDeleted() | ev.OutputDeleted() | ev.JobPurged():
             _fold_deletion(cluster, job, event)
         case ev.CauseFound():
-            _cause_found(job, event)
+            cause_found(job, event)
         case (
             ev.HangNoticed() | ev.HangDiagnosed() | ev.HangJudged() | ev.HangStuck() | ev.HangOver() | ev.JobHeld()
         ):
@@ -323,87 +320,3 @@ def _started(cluster: Cluster, job: Job, event: ev.GangStarted) -> None:
         job.recoveries[-1].ended_at = event.at
         job.recoveries[-1].warm = all(each.warm for each in event.started.values()) if job.gang.warm else None
         job.recoveries[-1].warm_ranks = sum(each.warm_ranks for each in event.started.values())
-
-
-def _restart(cluster: Cluster, job: Job, event: ev.RestartDecided) -> None:
-    failed = job.generation
-    rehearsed = event.failure is not None and job.is_rehearsed(
-        failed if event.worker is None else job.generation_of(event.worker), event.failed_at
-    )
-    is_failure = event.hang_restarts is None and event.failure is not None and event.worker is None
-    cause = f"{related_in_words(event.related, event.end_reason)} ({event.end_reason.value})"
-    close_hang(job, event.at, f"the gang was relaunched before: {cause}")
-    close_recoveries(job, event.at, None if event.worker is None else job.generation_of(event.worker))
-    job.generation = event.generation
-    if event.worker is None:
-        close_underuse(job, event.at)
-        job.launch = GangLaunch(event.generation, not_before=event.not_before)
-        cluster.runtime[job.id] = Runtime(slow=cluster.runtime_of(job.id).slow)
-    else:
-        _relaunch_one(cluster, job, event.worker, event)
-    job.stop_reason = event.stop_reason
-    job.last_end = event.end_reason
-    if event.failure is not None:
-        note_failure(job, event.failure)
-    if event.charged is not None:
-        job.budgets.spent.worker_restarts[event.charged] = (
-            job.budgets.spent.worker_restarts.get(event.charged, 0) + 1
-        )
-    if event.hang_restarts is not None:
-        job.budgets.hang_restarts, job.budgets.hang_step = event.hang_restarts, event.hang_step
-        if event.hang_restarts == 1:
-            job.budgets.hang_moves = 0
-    job.budgets.port_retries = job.budgets.port_retries + 1 if event.port_retry else 0
-    job.recoveries.append(
-        Recovery(
-            job.attempt,
-            event.generation,
-            event.at,
-            event.end_reason,
-            event.related,
-            failed_at=event.failed_at,
-            charged=event.charged,
-            failed_generation=failed if is_failure else None,
-            detect_s=event.detect_s,
-            diagnose_s=event.diagnose_s,
-            step=_highest(job.budgets.best_step, event.hang_step),
-            injected=rehearsed,
-        )
-    )
-
-
-def _highest(*steps: float | None) -> float | None:
-    return max((step for step in steps if step is not None), default=None)
-
-
-def _relaunch_one(cluster: Cluster, job: Job, worker: int, event: ev.RestartDecided) -> None:
-    """One worker goes on in a generation of its own; the others are not touched."""
-    job.launch.relaunched[worker] = event.generation
-    job.launch.not_before = event.not_before
-    job.single_launches[event.generation] = worker
-    job.started.pop(worker, None)
-    if event.not_before is not None:
-        job.launch.deferred.add(worker)
-    runtime = cluster.runtime.get(job.id)
-    if runtime is not None:
-        runtime.forget(worker)
-
-
-def _cause_found(job: Job, event: ev.CauseFound) -> None:
-    """The recovery names the true cause, and the budget of that worker pays instead."""
-    recovery = job.recoveries[-1]
-    if recovery.charged is not None and event.charged is not None:
-        job.budgets.spent.worker_restarts[recovery.charged] = max(
-            job.budgets.spent.worker_restarts.get(recovery.charged, 0) - 1, 0
-        )
-        job.budgets.spent.worker_restarts[event.charged] = (
-            job.budgets.spent.worker_restarts.get(event.charged, 0) + 1
-        )
-        recovery.charged = event.charged
-    if event.key and job.budgets.spent.failures:
-        job.budgets.spent.repeats(event.key)
-        if job.budgets.spent.early:
-            job.budgets.spent.early = event.key
-    recovery.related, recovery.end_reason = event.related, event.end_reason
-    recovery.failed_at = event.failed_at
-    job.last_end = event.end_reason
