@@ -25,6 +25,8 @@ NEVER_REPEATED = {
     "ScheduleService/CreateSchedule",
     "ScheduleService/RemoveSchedule",
     "ScheduleService/RemoveTemplate",
+    "ClusterService/CreateReservation",
+    "ClusterService/DeleteReservation",
     "WebService/CreateLogin",
     "WebService/EndSession",
     "WebService/Relay",

@@ -135,7 +135,9 @@ def test_a_list_is_held_to_its_entries(of: Descriptor, hosts: bool, path: Path) 
 def test_numbers_of_users_are_within_their_range() -> None:
     exempt = {each for each, bound in bounds.TABLE.items() if bound.low < 0}
     # Their handlers answer CURSOR_EXPIRED and NOT_FOUND, as to any number that there is not.
-    assert exempt == {"WatchJobRequest.cursor", "GetHangEvidenceRequest.number"}
+    # In quotas -1 is no limit, and the core says what else is none.
+    quotas = {f"QuotaLimits.{name}" for name in ("gpus", "running_jobs", "waiting_jobs", "max_priority")}
+    assert exempt == {"WatchJobRequest.cursor", "GetHangEvidenceRequest.number", *quotas}
     assert len(NUMBERS) > 6
     for of, path in NUMBERS:
         if name(path) in exempt:

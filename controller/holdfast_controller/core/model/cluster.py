@@ -20,7 +20,7 @@ from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import KeptWatch, SharedCause
 from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
 from holdfast_controller.core.model.hosts.host import FailedCheck, Host, Presence
-from holdfast_controller.core.model.hosts.reservations import HostReservations
+from holdfast_controller.core.model.hosts.reservations import Choice, HostReservations
 from holdfast_controller.core.model.jobs import Jobs, PurgedJobs
 from holdfast_controller.core.model.queue import Queue
 from holdfast_controller.core.model.run_times import RunTimes
@@ -65,6 +65,8 @@ class Cluster:
     run_times: RunTimes = field(default_factory=RunTimes)
     shares: Shares = field(default_factory=Shares)
     reservations: HostReservations = field(default_factory=HostReservations)
+    chosen: Choice | None = None
+    """The hosts that reservations had at the last look. Not in the log: a controller that starts chooses again."""
     schedules: dict[str, Schedule] = field(default_factory=dict)
     """By PROJECT/NAME."""
     templates: dict[str, Template] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from holdfast_controller.core.messages.reservations import what_is_reserved
 from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import Host
-from holdfast_controller.core.model.hosts.reservations import Reservation, choose
+from holdfast_controller.core.model.hosts.reservations import Choice, Reservation, choose
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import ran_so_far
 from holdfast_controller.core.step.actions import Refuse, Reply
@@ -25,6 +25,8 @@ from holdfast_controller.core.step.timers import ClusterTimer
 
 LOOK_S = 60.0
 """The longest time until the wall clock is looked at again."""
+CHOSEN_S = 30.0
+"""Hosts that were chosen are kept for so long, if all of them take work."""
 LATE_S = 60.0
 """A start that is so little past was meant to be now."""
 MOST = 100
@@ -155,10 +157,19 @@ def _some(names: list[str]) -> str:
 
 def chosen_hosts(cluster: Cluster, hosts: Iterable[Host], now: Now) -> dict[str, list[Host]]:
     """By reservation that isn't over: which of ``hosts`` it has at present."""
-    known = [each for each in cluster.reservations.by_name.values() if each.end > now.wall]
-    if not known:
-        return {}
-    return choose(known, hosts, _busy(cluster, now) if any(each.chooses for each in known) else {})
+    known = tuple(each for each in cluster.reservations.by_name.values() if each.end > now.wall)
+    if not any(each.chooses for each in known):
+        return choose(known, hosts, {})
+    by_name, kept = {host.name: host for host in hosts}, cluster.chosen
+    if kept is not None and now.mono < kept.until and kept.holds_for(known, by_name):
+        return {each: [by_name[name] for name in names] for each, names in kept.chosen.items()}
+    found = choose(known, by_name.values(), _busy(cluster, now))
+    # To choose is to look at all that runs. Others keep off what was chosen, so it stays as good as it was.
+    lacks = any(each.lack(found[each.name]) for each in known)
+    until = now.mono if lacks else now.mono_in(CHOSEN_S)
+    names = {each: tuple(host.name for host in chosen) for each, chosen in found.items()}
+    cluster.chosen = Choice(known, len(by_name), until, names)
+    return found
 
 
 def _busy(cluster: Cluster, now: Now) -> dict[str, dict[str, Wall]]:

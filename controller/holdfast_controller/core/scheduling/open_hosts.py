@@ -90,12 +90,22 @@ class OpenHosts:
         if not self.reserved or self.now is None or job.gang.strategy is Strategy.SPOT:
             return {}
         until, own = ends_at(self.cluster, job, self.now), {job.places[index].host for index in job.reserved}
-        found = {}
-        for name, reservations in self.reserved.items():
+        found: dict[str, Reservation] = {}
+        for reservations, names in self._reserved_alike:
             first = next((each for each in reservations if each.project != job.gang.project), None)
-            if first is not None and first.start < until and name not in own:
-                found[name] = first
+            if first is not None and first.start < until:
+                found |= dict.fromkeys(names, first)
+        for name in own:
+            found.pop(name, None)
         return found
+
+    @cached_property
+    def _reserved_alike(self) -> list[tuple[list[Reservation], list[str]]]:
+        """The hosts that are in the same reservations, with these."""
+        alike: dict[str, tuple[list[Reservation], list[str]]] = {}
+        for name, each in self.reserved.items():
+            alike.setdefault(",".join(one.name for one in each), (each, []))[1].append(name)
+        return list(alike.values())
 
     def _is_its_own(self, name: str, job: Job) -> bool:
         return any(self._has_begun_for(job, each) for each in self.reserved[name])

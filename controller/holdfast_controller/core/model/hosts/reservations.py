@@ -8,10 +8,10 @@ least work of others: so a host that leaves is replaced, and one that comes free
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast_controller.core.model.clock import NEVER, Wall
+from holdfast_controller.core.model.clock import NEVER, Mono, Wall
 from holdfast_controller.core.model.gang import HostSelector
 from holdfast_controller.core.model.hosts.capacity import model_matches
 from holdfast_controller.core.model.hosts.caution import caution
@@ -74,6 +74,22 @@ class HostReservations:
     def projects(self) -> frozenset[str]:
         """Projects that have one."""
         return frozenset(each.project for each in self.by_name.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which hosts were chosen, by reservation, and what it went by: it is kept ``until`` then where that stays so."""
+
+    reservations: tuple[Reservation, ...]
+    hosts: int
+    """That took work."""
+    until: Mono
+    chosen: Mapping[str, tuple[str, ...]]
+
+    def holds_for(self, reservations: tuple[Reservation, ...], hosts: Collection[str]) -> bool:
+        """Whether these are the reservations, and so many hosts, of which those chosen are some."""
+        same = self.reservations == reservations and self.hosts == len(hosts)
+        return same and all(name in hosts for names in self.chosen.values() for name in names)
 
 
 def choose(
