@@ -246,6 +246,9 @@ class World:
             self.engine.run(self.engine.now + LOOK_EVERY_S)
         if not self.plan.probe:
             return
+        # Where nothing ever ran, nothing was cleared up so far: no quota and no reservation is to be in its way.
+        self.users.clear_up(first=False)
+        self.engine.run(self.engine.now + LOOK_EVERY_S)
         self.tell("a job for all GPUs is submitted")
         self.users.probe()
         began = self.engine.now
