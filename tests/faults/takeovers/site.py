@@ -132,6 +132,7 @@ def _write(path: Path, values: Mapping[str, object]) -> None:
 def _settle(directory: Path, network: Network, address: str) -> None:
     """Certificates and settings of all."""
     directory.mkdir(mode=0o700)
+    (directory / "bundles").mkdir()
     pki.create_ca("takeovers", directory)
     pki.issue(directory, Identity("takeovers", Kind.USER, "admin"), directory, USER)
     values: dict[str, object]

@@ -24,9 +24,9 @@ def python(request: pytest.FixtureRequest) -> str:
     try:
         found = subprocess.run([name, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True)
     except FileNotFoundError:
-        pytest.skip(f"there is no {name} on PATH")
+        pytest.skip(f"there is no {name} that runs")
     if found.returncode:  # a version manager's stand-in for one that isn't installed or chosen
-        pytest.skip(f"{name} does not run: {found.stderr.strip()}")
+        pytest.skip(f"there is no {name} that runs")
     return found.stdout.strip()
 
 

@@ -25,6 +25,8 @@ async def test_a_quota_outlives_a_kill_of_the_controller_and_is_audited(daemon: 
     done = await ann.types("quota", "set", "--user", "bob", "--gpus", "0", "--max-priority", "2")
     assert done.status == 0 and "user bob: 0 GPUs, priority 2 at most" in done.err
     assert (await ann.types("quota", "set", "--project", "default", "--gpus", "none")).status == 0
+    # What is read of the audit log is on disk: the rest is so within a second.
+    await access_stub(controller.channel("user/ann")).ReadAudit(access_pb2.ReadAuditRequest(), timeout=WITHIN_S)
     process.kill()
     await ended(process)
 
