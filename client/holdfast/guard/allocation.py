@@ -26,7 +26,8 @@ _NUMBERED = (
 )
 """Variables of a launcher: number of the task and how many there are, of all and of those on this machine."""
 _JOBS = ("FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PMIX_NAMESPACE")
-"""Variables that are the same in all processes of one launch, and in no others that run at the time."""
+"""Variables that are the same in all processes of one launch. All that are set, together, are those of no other launch
+of the time: PBS and LSF name a job, which may have several."""
 _NAMED_FIX = "See docs/users/guard.md: Other schedulers."
 _FIX = "The scheduler sets it: under Slurm srun, elsewhere see docs/users/guard.md."
 _REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
@@ -131,7 +132,7 @@ def _named(environ: Mapping[str, str], hostname: str) -> Allocation:
 
 def _shared(environ: Mapping[str, str], hostname: str, found: tuple[str, str, str, str]) -> Allocation:
     """A task of a launcher that carries no secret of ours: a file in the folder of all tasks does."""
-    number = next((environ[name] for name in _JOBS if environ.get(name)), "")
+    number = " ".join(environ[name] for name in _JOBS if environ.get(name))
     if not number:
         raise ConfigError(
             f"One of {environ[found[1]]} tasks by {found[1]}, but none of {', '.join(_JOBS)} says of which job.",

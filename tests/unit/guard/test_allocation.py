@@ -188,6 +188,12 @@ THIRD_OF_FOUR = [
 ]
 
 
+def test_two_launches_in_one_job_of_pbs_are_told_apart() -> None:
+    task = OPEN_MPI_IN_PBS | {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+    jobs = [read(task | {"PMIX_NAMESPACE": f"prterun-n1-{number}@1"}, "n1").job for number in (7, 7, 8)]
+    assert jobs[0] == jobs[1] != jobs[2]
+
+
 @pytest.mark.parametrize("environ", THIRD_OF_FOUR, ids=["flux", "jsrun", "mpirun in PBS", "mpiexec in LSF"])
 def test_tasks_of_other_launchers_meet_by_a_file(environ: dict[str, str]) -> None:
     place = read(environ, "n2")
