@@ -39,7 +39,7 @@ async def wait_until_empty(client: Client, host: host_pb2.Host, console: Console
     It asks again and again, because a watch of hosts tells of them and not of the jobs that come and go there.
     """
     said = left_in_words(host)
-    outage = Outage(console.on_link("Waiting"))
+    outage = Outage(console.on_link("Waiting for the controller to come back"))
     while True:
         await anyio.sleep(_LOOK_EVERY_S)
         try:

@@ -261,7 +261,7 @@ def watch(output: str) -> None:
 
         console = Console()
         await client.list_hosts()
-        changes = client.watch_hosts(on_link=console.on_link("Waiting"))
+        changes = client.watch_hosts(on_link=console.on_link("Waiting for the controller to come back"))
         async with contextlib.aclosing(changes):
             async for host in changes:
                 if output == "json":

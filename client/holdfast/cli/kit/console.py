@@ -156,12 +156,14 @@ class Console:
         for line in [*more, *([found.fix] if found.fix else [])]:
             self._line(" ", "", line.lstrip())
 
-    def on_link(self, unaffected: str = "The job is not affected; waiting") -> LinkCallback:
+    def on_link(
+        self, meanwhile: str = "The job is not affected; waiting for the controller to come back"
+    ) -> LinkCallback:
         """Says once that the controller is away, and once that it is back, however many streams notice."""
 
         def on_link(problem: HoldfastError | None) -> None:
             if problem is not None and not self._away:
-                self.note(f"{problem.message} {unaffected} for the controller to come back …")
+                self.note(f"{problem.message} {meanwhile} …")
             elif problem is None and self._away:
                 self.note("the controller is back.")
             self._away = problem is not None

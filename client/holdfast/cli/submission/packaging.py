@@ -141,6 +141,8 @@ class Packed:
 
     async def upload(self, client: Client, console: Console) -> None:
         """Have the cluster hold all of them."""
+        from holdfast._sdk.bundle_calls import GIVE_UP_AFTER_S
+
         for bundle in self.bundles:
             quarters = 0
 
@@ -152,7 +154,7 @@ class Packed:
 
             files = "1 file" if bundle.files == 1 else f"{bundle.files:,} files"
             about = f"packed {files}, {_amount(bundle.unpacked_bytes)}, into {_amount(bundle.size)}"
-            link = console.on_link("The upload waits")
+            link = console.on_link(f"The upload is tried again for {GIVE_UP_AFTER_S / 60:.0f} minutes")
             sent = await client.upload_bundle(bundle, on_progress=progress, on_link=link)
             console.note(f"{about}; {'uploaded' if sent else 'the cluster has it already'}")
         self.remove()

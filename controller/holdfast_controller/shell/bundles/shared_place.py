@@ -158,10 +158,12 @@ class SharedPlace:
             raise OSError(f"{folder} is not what was used before: its mount is missing (else remove {self._note})")
         if not noted:
             fresh = folder / f".{os.urandom(8).hex()}"
-            fresh.write_text(os.urandom(16).hex())
-            with contextlib.suppress(FileExistsError):
-                os.link(fresh, mark)  # whichever controller comes first
-            fresh.unlink()
+            try:
+                fresh.write_text(os.urandom(16).hex())
+                with contextlib.suppress(FileExistsError):
+                    os.link(fresh, mark)  # whichever controller comes first
+            finally:
+                fresh.unlink(missing_ok=True)
             self._note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._note.write_text(_read(mark))
 

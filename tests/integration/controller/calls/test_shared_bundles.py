@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import time
@@ -186,6 +187,18 @@ def test_a_folder_that_is_not_there_is_never_made(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="is not there: make it, or mount what belongs there"):
         put(one, b"code")
     assert not (tmp_path / "shared").exists()
+
+
+def test_a_folder_that_can_have_no_mark_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    monkeypatch.setattr(os, "link", refuses)
+    (tmp_path / "shared").mkdir()
+    one, _ = controllers(tmp_path, f"file://{tmp_path}/shared")
+    with pytest.raises(Unavailable, match="Operation not supported"):
+        put(one, b"code")
+    assert list((tmp_path / "shared").iterdir()) == []
 
 
 def test_an_empty_mount_point_is_not_taken_for_the_folder_that_was_used_before(tmp_path: Path) -> None:
