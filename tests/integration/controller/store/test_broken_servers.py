@@ -10,7 +10,6 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import pytest
 from tests.integration.controller.store.places import InPostgres
 from tests.integration.controller.store.test_postgresql import opened
 from tests.integration.controller.store.test_store import commit, folded, record, records, same
-from tests.support.postgres import Server, running
+from tests.support.postgres import running
 from tests.unit.controller.examples import EVENTS
 
 from holdfast.errors import ConfigError, StoreError
@@ -26,20 +25,6 @@ from holdfast_controller.shell.store.faults import Away, Damaged
 from holdfast_controller.shell.store.store import Store
 
 pytestmark = pytest.mark.require("postgres")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """A server of this module's own: its settings are changed."""
-    with running() as made:
-        yield made
-
-
-@pytest.fixture
-def made(server: Server, tmp_path: Path) -> Iterator[InPostgres]:
-    server.sql("CREATE DATABASE holdfast")
-    yield InPostgres(tmp_path / "state/postgresql", server, "holdfast")
-    server.sql("DROP DATABASE holdfast WITH (FORCE)")
 
 
 def commit_until_refused(store: Store) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,6 @@ import pytest
 import sqlalchemy as sa
 from tests.integration.controller.store.places import InFile, InPostgres, Place
 from tests.integration.controller.store.test_store import commit, folded, record, records, same
-from tests.support.postgres import Server, running
 from tests.unit.controller.examples import EVENTS
 
 from holdfast._base.rpc_status import code_name
@@ -32,20 +31,6 @@ from holdfast_controller.shell.store.databases.engine import Deposed
 from holdfast_controller.shell.store.store import Store
 
 pytestmark = pytest.mark.require("postgres")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """A server of this module's own: it is stopped in the middle of things."""
-    with running() as made:
-        yield made
-
-
-@pytest.fixture
-def made(server: Server, tmp_path: Path) -> Iterator[InPostgres]:
-    server.sql("CREATE DATABASE holdfast")
-    yield InPostgres(tmp_path / "state/postgresql", server, "holdfast")
-    server.sql("DROP DATABASE holdfast WITH (FORCE)")
 
 
 def on_another_machine(made: InPostgres, tmp_path: Path, name: str = "other") -> InPostgres:

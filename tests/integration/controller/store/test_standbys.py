@@ -6,25 +6,18 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.integration.controller.store.places import InPostgres
 from tests.integration.controller.store.test_store import commit, records
-from tests.support.postgres import Server, running
+from tests.support.postgres import Server
 
 from holdfast.errors import StoreError
 from holdfast_controller.shell.store.databases.engine import Standby
 from holdfast_controller.shell.store.store import Store
 
 pytestmark = pytest.mark.require("postgres")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running() as made:
-        yield made
 
 
 def test_who_leads_knows_how_far_each_standby_is_and_that_its_settings_differ(
