@@ -23,6 +23,7 @@ from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts, takes_work
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Success, Task
@@ -490,6 +491,8 @@ class World:
             check_history(job, histories[job.id], self.ready, restored=self.restored)
 
     def _check_actions(self, actions: tuple[act.Action, ...]) -> None:
+        hosts = [host for host in self.cluster.hosts.values() if takes_work(self.cluster, host)]
+        assert schedulable_hosts(self.cluster) == hosts, "one rule for who takes work"
         watched = self.cluster.watches.keys() | self.cluster.suspects.keys() | self.kept.keys()
         assert all(self.cluster.jobs[name].outcome is None for name in watched), "a job that ends is still watched"
         for action in actions:

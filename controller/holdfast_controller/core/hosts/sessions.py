@@ -328,7 +328,7 @@ def on_fence(step: Step, asked: FenceAsked) -> None:
     if host is None:
         return
     presence = step.cluster.presence_of(host.name)
-    if presence.session is not None and presence.liveness is Liveness.READY:
+    if presence.is_connected:
         problem = f"The host {host.name} is connected; fencing is for hosts that can't answer."
         step.do(Refuse(asked.token, WrongState(problem, fix="Drain it, or switch it off first.")))
         return

@@ -6,27 +6,22 @@ from collections.abc import Collection
 
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.capacity import capacity_of
-from holdfast_controller.core.model.hosts.host import Host, Liveness
+from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 
 
 def takes_work(cluster: Cluster, host: Host) -> bool:
     """Whether a host may get new work now: connected, heard from, not cordoned and not shutting down."""
-    presence = cluster.presence_of(host.name)
-    return host.takes_work and presence.session is not None and presence.liveness is Liveness.READY
+    return cluster.presence_of(host.name).is_connected and host.takes_work
 
 
 def schedulable_hosts(cluster: Cluster) -> list[Host]:
-    """Hosts that may get new work now: connected, heard from, not cordoned and not shutting down."""
-    presences, ready = cluster.presence, Liveness.READY
-    # As takes_work, without a call for each host: every submission asks.
+    """The hosts for which ``takes_work`` is true; written out, since every submission asks."""
+    presence = cluster.presence.get
     return [
         host
         for name, host in cluster.hosts.items()
-        if (there := presences.get(name)) is not None
-        and there.session is not None
-        and there.liveness is ready
-        and host.takes_work
+        if (there := presence(name)) is not None and there.is_connected and host.takes_work
     ]
 
 

@@ -295,6 +295,11 @@ class Presence:
     silent_peers: dict[str, frozenset[tuple[int, int]]] = field(default_factory=dict)
     """By share: (worker index, generation) of the job's workers that the worker here hears nothing more of."""
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether it has a session, and is heard from."""
+        return self.session is not None and self.liveness is Liveness.READY
+
 
 def place_key(job_id: str, worker: int) -> str:
     """Key of one worker's allocation on its host."""
