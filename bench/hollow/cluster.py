@@ -24,8 +24,8 @@ from holdfast.dev import ports
 from holdfast.settings import ClientSettings
 
 CLUSTER = "hollow"
-USERS = ("ann", "tv", "wall")
-"""The admin, and two who only look."""
+USERS = ("ann", "tv", "wall", "otto")
+"""The admin, two who only look, and one with a job."""
 READY_S = 120.0
 
 

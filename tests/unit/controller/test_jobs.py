@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
@@ -123,6 +124,26 @@ def test_nothing_is_read_to_count_to_look_up_and_to_list(jobs: Jobs, shelf: Shel
     assert list(jobs) == [each.id for each in jobs.heads()] == ["1", "2", "3", "4", "5"]
     assert jobs.head("2") is not None and jobs.head("9") is None
     assert shelf.asked == []
+
+
+def test_heads_are_counted_as_they_come_and_go(jobs: Jobs, shelf: Shelf) -> None:
+    def counted() -> Counter[tuple[str, JobState]]:
+        heads = [each for each in jobs.heads() if isinstance(each, JobHead) and not each.deleted]
+        return Counter((each.project, each.state) for each in heads)
+
+    project = jobs["3"].project
+    assert +jobs.heads_by_state == counted() == {(project, JobState.SUCCEEDED): 4}
+    jobs["2"].deleted = True
+    jobs["2"].cursor = 6
+    assert +jobs.heads_by_state == counted() == {(project, JobState.SUCCEEDED): 3}
+    shelf.put(jobs["2"])
+    jobs.let_go(6, keep=0)
+    assert set(jobs.whole) == {"3"}
+    assert +jobs.heads_by_state == counted() == {(project, JobState.SUCCEEDED): 3}
+    del jobs["1"], jobs["2"]
+    assert +jobs.heads_by_state == counted() == {(project, JobState.SUCCEEDED): 2}
+    again = Jobs({each.id: each for each in jobs.heads()}.items(), shelf.read)
+    assert again.heads_by_state == counted()
 
 
 def test_the_order_is_that_of_creation_whatever_was_read_meanwhile(jobs: Jobs) -> None:

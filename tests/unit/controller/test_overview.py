@@ -11,14 +11,16 @@ from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory, Liveness, Place
+from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.runtime import Started
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.views import metric_families as fam
+from holdfast_controller.core.views import overview as overview_module
 from holdfast_controller.core.views.alerts import MOST_OF_A_KIND, Alert, ControllerStatus, Kind, alerts
 from holdfast_controller.core.views.gauges import gauges
 from holdfast_controller.core.views.job_summary import summary_of
-from holdfast_controller.core.views.overview import GpuState, HostState, host_state, overview
+from holdfast_controller.core.views.overview import GpuState, HostState, counting, host_state, overview
 
 NOW = Now(Mono(1000.0), Wall(50_000.0))
 VERSION = "1.2.0"
@@ -104,6 +106,32 @@ def test_each_gpu_counts_once(cluster: Cluster) -> None:
     found = overview(cluster, NOW)
     assert found.gpus == {"used": 2, "free": 3, "unavailable": 4, "unhealthy": 1, "withheld": 0}
     assert found.hosts[HostState.CORDONED] == 1 and found.hosts[HostState.READY] == 2
+
+
+def test_a_cluster_that_changes_between_two_pieces_is_counted_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview_module, "HOSTS_AT_ONCE", 1)
+    monkeypatch.setattr(overview_module, "JOBS_AT_ONCE", 1)
+    for job_id in ("a", "b"):
+        submit(cluster, job_id)
+    pieces = counting(cluster, NOW)
+    next(pieces)  # one job of two is counted
+    submit(cluster, "c")
+    fold(cluster, ev.JobEnding(job_id="b", at=Wall(49_992.0), outcome=JobState.EXPIRED))
+    fold(cluster, ev.JobEnded(job_id="b", at=Wall(49_992.0), state=JobState.EXPIRED))
+    next(pieces)
+    next(pieces)  # h1
+    fold(cluster, ev.HostRemoved(host="h2", at=Wall(2.0), by="ann"))
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as done:
+            found = done.value
+            break
+    assert {state: count for state, count in found.jobs.items() if count} == {"QUEUED": 1, "EXPIRED": 1}
+    assert sum(found.hosts.values()) == 2 and found.gpus[GpuState.FREE] == 8
+    assert found.waiting == 2  # the queue as it is by then
 
 
 def test_gpus_that_nobody_can_read_are_unhealthy_unless_they_are_held(cluster: Cluster) -> None:

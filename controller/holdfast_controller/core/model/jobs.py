@@ -4,7 +4,8 @@ The rest of an ended job is in the store, as its snapshot. The caller that asks 
 and stays in memory until it is let go again. That is done between two steps only, and only with what the snapshots hold
 as it is, so a step always has one object of each job, the one that its events change.
 
-``whole`` holds every job that has not ended, ``heads`` gives something of every job and reads nothing.
+``whole`` holds every job that has not ended, ``heads`` gives something of every job and reads nothing. Heads don't
+change, so they are counted as they come and go.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import functools
 import hashlib
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -131,6 +133,9 @@ class Jobs(MutableMapping[str, Job]):
         """Every job that has not ended, and some that have."""
         self._ended = {name: None for name, job in self.whole.items() if job.terminal}
         """Ended jobs in ``whole``; what was asked for last comes last."""
+        heads = (job for job in self._known.values() if isinstance(job, JobHead) and not job.deleted)
+        self.heads_by_state = Counter((head.project, head.state) for head in heads)
+        """Jobs that only have a head, and are not deleted: how many, by project and state."""
 
     def __getitem__(self, name: str) -> Job:
         """The whole job; one that has ended is read from the store, unless it is in memory. Raises ``StoreError``."""
@@ -146,11 +151,12 @@ class Jobs(MutableMapping[str, Job]):
         return self.whole[name]
 
     def __setitem__(self, name: str, job: Job) -> None:
+        self._count(self._known.get(name), -1)
         self._known[name] = self.whole[name] = job
         self.note_end(job)
 
     def __delitem__(self, name: str) -> None:
-        del self._known[name]
+        self._count(self._known.pop(name), -1)
         self.whole.pop(name, None)
         self._ended.pop(name, None)
 
@@ -165,6 +171,11 @@ class Jobs(MutableMapping[str, Job]):
 
     def __repr__(self) -> str:
         return f"Jobs({self._known!r})"
+
+    def _count(self, known: Known | None, change: int) -> None:
+        """Count a head that comes, or goes."""
+        if isinstance(known, JobHead) and not known.deleted:
+            self.heads_by_state[known.project, known.state] += change
 
     def heads(self) -> Iterable[Known]:
         """Every job, whole or its head, in the order of creation."""
@@ -214,6 +225,7 @@ class Jobs(MutableMapping[str, Job]):
             del self._ended[name]
             if job.cursor <= upto and job.unreconciled is None and name not in needed:
                 self._known[name] = head_of(job)
+                self._count(self._known[name], 1)
                 del self.whole[name]
             else:
                 self._ended[name] = None

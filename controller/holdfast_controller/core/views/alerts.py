@@ -102,8 +102,10 @@ def _common_cause(cluster: Cluster) -> Iterator[Alert]:
 
 
 def _hosts(cluster: Cluster, found: Overview, now: Now) -> Iterator[Alert]:
-    for name in sorted(cluster.hosts):
-        host = cluster.hosts[name]
+    for name in sorted(found.noted):
+        host = cluster.hosts.get(name)
+        if host is None:
+            continue  # it was removed since
         subject, state = f"host/{name}", host_state(cluster, host)
         silent_s = found.silent_s.get(name)
         since = now.wall_in(-silent_s) if silent_s is not None else None

@@ -36,13 +36,13 @@ async def committed_job(driver: Driver, job_id: str, viewer: str) -> job_pb2.Cus
     queue = driver.reactor.queue_view(at) if job.state is JobState.QUEUED else QueueView(cluster, [], {})
     picture = seen_by(viewer, job_to_proto(cluster, job, wanted, queue, at))
     members = job.gang.members if job.places else ()
-    for first in range(0, len(members), MEMBERS_AT_ONCE):
-        await slices.rest()
+    for member in members:
+        await slices.rest()  # of a gang that was restarted often one has thousands of exits
         if not job.places:
             # It was stopped meanwhile, and has no workers any more.
             picture.ClearField("workers")
             break
-        picture.workers.extend(workers_to_proto(cluster, job, members[first : first + MEMBERS_AT_ONCE]))
+        picture.workers.extend(workers_to_proto(cluster, job, (member,)))
     await driver.settled()
     return picture
 
@@ -54,7 +54,6 @@ def seen_by(viewer: str, picture: job_pb2.CustomJob) -> job_pb2.CustomJob:
     return picture
 
 
-MEMBERS_AT_ONCE = 16
 KNOWN_BYTES = 64 << 20
 """Of specs as text, whose messages take about as much again."""
 _specs: OrderedDict[str, spec_pb2.CustomJobSpec] = OrderedDict()

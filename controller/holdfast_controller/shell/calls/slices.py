@@ -135,6 +135,23 @@ class Slices:
     def __init__(self, one: asyncio.Lock, short: Buckets, asked_by: str) -> None:
         self._one, self._short, self._asked_by = one, short, asked_by
         self._began, self._since = time.thread_time(), time.monotonic()
+        self._before_s = 0.0
+        """Of the processor's time, in the slices that are over."""
+
+    @property
+    def worked_s(self) -> float:
+        """The processor's time that it has taken so far. Ask for it before the next pause."""
+        return self._before_s + time.thread_time() - self._began
+
+    async def through(self, pieces: Generator[None, None, R]) -> R:
+        """The result of work that is done in pieces, none of which takes long."""
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as done:
+                result: R = done.value
+                return result
+            await self.rest()
 
     async def rest(self) -> None:
         """Let others go on, if the slice is over, and return when there is another."""
@@ -148,6 +165,7 @@ class Slices:
             await asyncio.sleep(0)
         else:
             await self._make_way(held_s)
+        self._before_s += worked_s
         self._began, self._since = time.thread_time(), time.monotonic()
 
     async def end(self, size: int) -> None:

@@ -11,12 +11,11 @@ from google.protobuf import json_format
 from google.rpc import code_pb2, status_pb2
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
 
 from holdfast._base import rpc_status
-from holdfast._base.printable import json_text
 from holdfast.errors import HoldfastError
 from holdfast_controller.shell.rest.calls import Aborted
+from holdfast_controller.shell.rest.printed import Json
 
 log = logging.getLogger(__name__)
 
@@ -38,19 +37,6 @@ _HTTP = {
     "DEADLINE_EXCEEDED": 504,
 }
 """HTTP status by gRPC code, as ``google/rpc/code.proto`` gives it; 500 for the rest."""
-
-
-class Json(JSONResponse):
-    """An answer in JSON; ``curl`` prints it on terminals."""
-
-    def render(self, content: Any) -> bytes:
-        """Encode the body of the answer."""
-        return text_of(content).encode()
-
-
-def text_of(content: Any) -> str:
-    """JSON on one line, as answers have it."""
-    return json_text(content, separators=(",", ":"), allow_nan=False)
 
 
 class Refusal(Exception):

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.errors import Unavailable
-from holdfast_controller.shell.rest.errors import Json, answer
+from holdfast_controller.shell.rest.errors import answer
 from holdfast_controller.shell.rest.guards import patient_send
+from holdfast_controller.shell.rest.printed import Json
 
 PATH = "/health"
 CONFIRM_S = 1.0

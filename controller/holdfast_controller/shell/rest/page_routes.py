@@ -20,7 +20,7 @@ from holdfast.v1 import access_pb2, cluster_pb2, hang_pb2, host_pb2, job_pb2, we
 from holdfast_controller.shell.rest import body, streams
 from holdfast_controller.shell.rest.calls import Calls
 from holdfast_controller.shell.rest.context import context_of
-from holdfast_controller.shell.rest.errors import Json
+from holdfast_controller.shell.rest.printed import Json
 from holdfast_controller.shell.rest.routes import CLUSTER, HOSTS, JOBS, bounded
 
 ACCESS = "/holdfast.v1.AccessService/"
@@ -47,6 +47,7 @@ def page_routes(calls: Calls) -> list[Route]:
         Route("/v1/audit", bounded(pages.audit), methods=["GET"]),
         Route("/v1/sessions", bounded(pages.sessions), methods=["GET"]),
         Route("/v1/sessions/{id}", bounded(pages.end_session), methods=["DELETE"]),
+        Route("/v1/reservations/{name}", bounded(pages.delete_reservation), methods=["DELETE"]),
         Route("/v1/changes", pages.changes, methods=["GET"]),
         Route("/v1/jobs/{id}:hold", bounded(pages.hold), methods=["POST"]),
         Route("/v1/jobs/{id}:stacks", pages.stacks, methods=["POST"]),
@@ -106,6 +107,13 @@ class Pages:
         await body.no_body(request)
         message = web_pb2.EndSessionRequest(id=request.path_params["id"], user=body.single(given, "user"))
         await self._one(request, f"{WEB}EndSession", message)
+        return Json({})
+
+    async def delete_reservation(self, request: Request) -> Response:
+        body.parameters(request, ())
+        await body.no_body(request)
+        message = cluster_pb2.DeleteReservationRequest(name=request.path_params["name"])
+        await self._one(request, f"{CLUSTER}DeleteReservation", message)
         return Json({})
 
     async def hold(self, request: Request) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -17,14 +17,14 @@ from holdfast._base import projects
 from holdfast._sdk import json_view
 from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
 from holdfast.v1 import cluster_pb2, host_pb2, job_pb2
-from holdfast_controller.shell.calls.slices import TURNS, apart_if_large
 from holdfast_controller.shell.rest import body, streams
 from holdfast_controller.shell.rest.calls import Aborted, Asked, Calls
 from holdfast_controller.shell.rest.context import Endpoint as Endpoint
 from holdfast_controller.shell.rest.context import bounded as bounded
 from holdfast_controller.shell.rest.context import context_of
-from holdfast_controller.shell.rest.errors import Json, Refusal, on_error, text_of
+from holdfast_controller.shell.rest.errors import Refusal, on_error
 from holdfast_controller.shell.rest.guards import Bounds, Guards
+from holdfast_controller.shell.rest.printed import Json, answered, listed
 from holdfast_controller.shell.rest.read_mask import masked, parse_mask
 from holdfast_controller.shell.rest.schedule_routes import ScheduleGate
 
@@ -114,7 +114,7 @@ class Gate:
 
         async def show(found: job_pb2.GetJobResponse) -> Response:
             job = _of_project(request, found.job)
-            return await _json(job, lambda: masked(_printed(request, job), mask))
+            return await answered(job, lambda: masked(_printed(request, job), mask))
 
         asked = job_pb2.GetJobRequest(id=request.path_params["id"])
         return await self._shown(request, f"{JOBS}GetJob", asked, show)
@@ -139,7 +139,7 @@ class Gate:
             body.set_time(message, given, name)
 
         async def show(found: cluster_pb2.SumGoodputResponse) -> Response:
-            return await _json(found, lambda: json_view.goodput_sums(by, found))
+            return await answered(found, lambda: json_view.goodput_sums(by, found))
 
         return await self._shown(request, f"{CLUSTER}SumGoodput", message, show)
 
@@ -160,7 +160,7 @@ class Gate:
         printed = json_view.job_row if row else lambda job: masked(_printed(request, job, workers=False), mask)
 
         async def show(found: job_pb2.ListJobsResponse) -> Response:
-            return await _list(key, found.jobs, printed, found.next_page_token)
+            return await listed(key, found.jobs, printed, found.next_page_token)
 
         if row:
             return await self._shown(request, f"{JOBS}ListJobs", message, show)
@@ -220,7 +220,7 @@ class Gate:
         await self._check_project(request)
 
         async def show(found: job_pb2.GetSeriesResponse) -> Response:
-            return await _json(found, lambda: json_view.series(found))
+            return await answered(found, lambda: json_view.series(found))
 
         return await self._shown(request, f"{JOBS}GetSeries", message, show)
 
@@ -269,7 +269,7 @@ class Gate:
         asked: Message = getattr(cluster_pb2, f"{call}Request")()
 
         async def show(found: Any) -> Response:
-            return await _json(found, lambda: view(found))
+            return await answered(found, lambda: view(found))
 
         return await self._shown(request, CLUSTER + call, asked, show)
 
@@ -279,7 +279,7 @@ class Gate:
         message = host_pb2.ListHostsRequest(page_size=size, page_token=token)
 
         async def show(found: host_pb2.ListHostsResponse) -> Response:
-            return await _list("hosts", found.hosts, json_view.host, found.next_page_token)
+            return await listed("hosts", found.hosts, json_view.host, found.next_page_token)
 
         return await self._shown(request, f"{HOSTS}ListHosts", message, show)
 
@@ -303,7 +303,7 @@ class Gate:
         body.set_time(message, given)
 
         async def show(found: host_pb2.ListHostEventsResponse) -> Response:
-            return await _list("events", found.events, json_view.host_event, found.next_page_token)
+            return await listed("events", found.events, json_view.host_event, found.next_page_token)
 
         return await self._shown(request, f"{HOSTS}ListHostEvents", message, show)
 
@@ -341,23 +341,6 @@ def _is_row(given: dict[str, list[str]]) -> bool:
     if view not in ("", "ROW"):
         raise InvalidInput([Violation("view", "must be ROW, or be left out")])
     return view == "ROW"
-
-
-async def _list(key: str, messages: Iterable[M], printed: Callable[[M], object], token: str) -> Response:
-    """The answer for a page of a list. Each entry becomes text in a slice: one text of all would hold the loop up,
-    wherever it was made.
-    """
-    slices, texts = TURNS.begin(), []
-    for message in messages:
-        texts.append(await apart_if_large(message.ByteSize(), lambda each: text_of(printed(each)), message))
-        await slices.rest()
-    body = f'{{{text_of(key)}:[{",".join(texts)}],"nextPageToken":{text_of(token)}}}'
-    return Response(body.encode(), media_type=Json.media_type)
-
-
-async def _json(message: Message, content: Callable[[], object]) -> Response:
-    """The answer for a message; a large one is written beside the event loop."""
-    return await apart_if_large(message.ByteSize(), lambda: Json(content()))
 
 
 def _project(request: Request) -> str:

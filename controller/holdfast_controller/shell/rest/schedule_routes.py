@@ -15,7 +15,7 @@ from holdfast.v1 import job_pb2, schedule_pb2
 from holdfast_controller.shell.rest import body
 from holdfast_controller.shell.rest.calls import Calls
 from holdfast_controller.shell.rest.context import bounded, context_of
-from holdfast_controller.shell.rest.errors import Json
+from holdfast_controller.shell.rest.printed import Json
 
 SERVICE = "/holdfast.v1.ScheduleService/"
 _OVERLAPS = ("ALLOW", "FORBID", "REPLACE")

@@ -17,13 +17,14 @@ from holdfast.doctor.reach import TIME_KEY
 from holdfast.v1 import cluster_pb2, cluster_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.model.accounts.quota import quota_of
-from holdfast_controller.core.model.clock import Mono, Now
+from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.scheduling.guarantees import warning
 from holdfast_controller.core.scheduling.shares import project_shares
 from holdfast_controller.core.step.share_commands import GuaranteeAsked, ShareAsked
 from holdfast_controller.core.views.alerts import Alert, ControllerStatus, alerts
-from holdfast_controller.core.views.overview import Overview, overview
+from holdfast_controller.core.views.overview import Overview, counting
 from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
+from holdfast_controller.shell.calls.slices import TURNS
 from holdfast_controller.shell.convert.job_to_proto import motd_to_proto, timestamp
 from holdfast_controller.shell.convert.share_to_proto import share_to_proto
 from holdfast_controller.shell.driver import Driver, now
@@ -64,6 +65,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         self._topology = topology
         self._started = time.time()
         self._counted: tuple[Mono, Overview] | None = None
+        self._counting = asyncio.Lock()
 
     @unary
     async def GetStatus(
@@ -72,8 +74,8 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         caller = caller_name(context)
         cluster, policies = self._driver.cluster, self._driver.reactor.policies
         sees = Registry(self._name, cluster.people, policies.admins).sees(caller)
+        found = await self._overview()
         at = now()
-        found = self._overview(at)
         controller = ControllerStatus(
             __version__, self._metrics.certificate_ends(), self._dispatcher.waiting, self._dispatcher.failing
         )
@@ -113,16 +115,18 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             ],
         )
 
-    def _overview(self, at: Now) -> Overview:
+    async def _overview(self) -> Overview:
         """The cluster as it is now; a count that took long serves calls that come soon after."""
-        known = self._counted
-        if known is not None and at.mono < known[0]:
-            return known[1]
-        began = time.thread_time()
-        found = overview(self._driver.cluster, at)
-        took_s = time.thread_time() - began
-        self._counted = (at.mono_in(min(COUNTED_FOR * took_s, KEPT_S)), found) if took_s > COUNT_S else None
-        return found
+        async with self._counting:
+            at, known = now(), self._counted
+            if known is not None and at.mono < known[0]:
+                return known[1]
+            slices = TURNS.begin()
+            found = await slices.through(counting(self._driver.cluster, at))
+            took_s = slices.worked_s
+            kept = at.mono_in(min(COUNTED_FOR * took_s, KEPT_S))
+            self._counted = (kept, found) if took_s > COUNT_S else None
+            return found
 
     async def _leadership(self) -> cluster_pb2.Leadership | None:
         store = self._driver.store
@@ -257,7 +261,8 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             elif kind == "host":
                 hosts.append(name)
             plans |= kind in ("schedule", "template") and sees(name.rpartition("/")[0])
-            gone |= kind == "people"  # the message of the day, or what a user may see
+            # The message of the day, or what a user may see; quotas, reservations, what is wrong with the cluster.
+            gone |= kind in ("people", "cluster")
         if gone or len(jobs) + len(hosts) > CHANGES_MOST:
             return cluster_pb2.WatchChangesResponse(cursor=cursor, all=True)
         return cluster_pb2.WatchChangesResponse(cursor=cursor, jobs=jobs, hosts=hosts, plans=plans)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from holdfast_controller.shell.rest import health
-from holdfast_controller.shell.rest.errors import Json
+from holdfast_controller.shell.rest.printed import Json
 
 
 async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
