@@ -3,10 +3,11 @@ import { useState } from "preact/hooks";
 import { ApiError, send } from "../core/api.ts";
 import type { Me, Status } from "../core/types.ts";
 import { count, epoch, moment, span } from "../core/words.ts";
-import { Ago, Command, Empty, Loading, Problem, Table, Text } from "../ui/bits.tsx";
+import { Ago, Command, Empty, Loading, Problem, Table, Text, Used } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
 import { Controllers } from "./controllers.tsx";
+import { Quotas } from "./reserved.tsx";
 import { signOut } from "../ui/shell.tsx";
 
 interface Session {
@@ -81,6 +82,7 @@ export function Admin({ query }: { query: URLSearchParams }): JSX.Element {
       <Sessions query={query} />
       <Users />
       <Shares />
+      <Quotas />
       <Controllers />
       <Controller certificateEnd={me.data?.certificateEnd ?? null} />
       <Disk />
@@ -206,12 +208,6 @@ function Shares(): JSX.Element {
       )}
     </section>
   );
-}
-
-/** A number, of at most so many where there is a limit; one that is reached has a word beside its colour. */
-function Used({ of, most }: { of: number; most: number | null }): JSX.Element {
-  if (most === null) return <>{of.toLocaleString("en")}</>;
-  return <span class={of >= most ? "bad" : ""}>{of.toLocaleString("en")} of {most.toLocaleString("en")}{of >= most && " (full)"}</span>;
 }
 
 /** What jobs take of the controller's disk, as `holdfast usage` prints it. */

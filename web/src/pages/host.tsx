@@ -12,6 +12,8 @@ import { Health } from "./health.tsx";
 import { Silent } from "./silent.tsx";
 import { Needed } from "./overview.tsx";
 import type { JobList } from "./overview.tsx";
+import { useReservations } from "./reserved.tsx";
+import { ofHost } from "../core/reserved.ts";
 
 const REASON = { key: "reason", title: "Why, for others to read" };
 const reason = (given: Record<string, string>): string => (given["reason"] ? ` --reason ${shellWord(given["reason"])}` : "");
@@ -49,6 +51,7 @@ export function HostPage({ name }: { name: string }): JSX.Element {
   const { data: host, error, again } = useData<Host>(path, mine);
   const { data: history } = useData<{ events: HostEvent[] }>(`${path}/events?newest=true&pageSize=100`, mine);
   const { data: status } = useData<Status>("/v1/status", mine);
+  const reserved = useReservations();
   const now = useNow(5);
   if (!host) return <Unready title={name} error={error} again={again} />;
   const needs = status?.attention.filter((each) => each.subject === `host/${name}`) ?? [];
@@ -61,6 +64,7 @@ export function HostPage({ name }: { name: string }): JSX.Element {
     ["Memory", `${gib(host.memoryBytes)}, ${gib(host.memoryReservedBytes)} reserved by jobs`],
     ["Workers", `${host.workers} of at most ${host.maxWorkers}`],
     ["Labels", Object.entries(host.labels).map(([key, value]) => `${key}=${value}`).join(", ")],
+    ["Reserved", ofHost(reserved.data?.reservations ?? [], name, now).join("; ")],
     ["Cordoned", host.cordoned ? `by ${host.cordonedBy || "the controller"}${host.cordonedSince ? ` since ${moment(epoch(host.cordonedSince) ?? 0)}` : ""}` : ""],
   ];
   return (

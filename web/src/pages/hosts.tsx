@@ -9,6 +9,7 @@ import { Ago, Empty, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
 import { Network } from "./network.tsx";
+import { Reservations, useReservations } from "./reserved.tsx";
 import type { HostList } from "./overview.tsx";
 
 /** Every host with what of it is free. */
@@ -18,6 +19,7 @@ export function Hosts({ query }: { query: URLSearchParams }): JSX.Element {
   const status = useData<Status>("/v1/status", () => false);
   const levels = status.data?.topology ?? [];
   const rest = useRest(data);
+  const reserved = useReservations();
   const now = useNow(5);
   if (!data) return <Unready title="Hosts" error={error} again={again} />;
   const find = (query.get("q") ?? "").toLowerCase();
@@ -48,6 +50,7 @@ export function Hosts({ query }: { query: URLSearchParams }): JSX.Element {
             />
           </div>
           {levels.length > 0 && <Network hosts={all} levels={levels} />}
+          <Reservations of={reserved} now={now} />
         </>
       )}
     </div>

@@ -8,6 +8,7 @@ import { age, commandAtEnd, count, epoch, oneLine, shellWord, span } from "../co
 import { Ago, Command, Empty, Problem, State, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery, useRoute } from "../ui/router.ts";
+import { Reservations, useReservations } from "./reserved.tsx";
 
 export interface HostList {
   hosts: Host[];
@@ -32,6 +33,7 @@ export function Overview(): JSX.Element {
   const running = useData<JobList>(list("RUNNING|PENDING|CANCELLING"), (changes) => changes.jobs.length > 0);
   const waiting = useData<JobList>(list("QUEUED"), (changes) => changes.jobs.length > 0);
   const hosts = useData<HostList>("/v1/hosts?pageSize=1000", anything);
+  const reserved = useReservations();
   const now = useNow(5);
   if (!status.data) return <Unready title="Overview" error={status.error} again={status.again} />;
   const found = status.data;
@@ -56,6 +58,7 @@ export function Overview(): JSX.Element {
         <JobsOf title="Running" loaded={running} state="RUNNING" none="Nothing runs." now={now} />
         <JobsOf title="Waiting" loaded={waiting} state="QUEUED" none="Nothing waits." now={now} />
       </div>
+      <Reservations of={reserved} now={now} quiet />
       {hosts.data && <Board hosts={hosts.data.hosts} more={hosts.data.nextPageToken !== ""} />}
     </div>
   );

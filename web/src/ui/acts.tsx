@@ -22,7 +22,7 @@ export interface Act {
 }
 
 interface Subject {
-  of: "job" | "host" | "schedule";
+  of: "job" | "host" | "schedule" | "reservation";
   name: string;
   title: string;
   path: string;

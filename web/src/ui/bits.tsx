@@ -177,6 +177,12 @@ export function Table<R>(props: { caption: string; columns: Column<R>[]; rows: R
   );
 }
 
+/** A number, of at most so many where there is a limit; one that is reached has a word beside its colour. */
+export function Used({ of, most }: { of: number; most: number | null }): JSX.Element {
+  if (most === null) return <>{of.toLocaleString("en")}</>;
+  return <span class={of >= most ? "bad" : ""}>{of.toLocaleString("en")} of {most.toLocaleString("en")}{of >= most && " (full)"}</span>;
+}
+
 /** Rows of one height of which only those in sight are drawn. The element scrolls by itself. */
 export function Windowed(props: {
   count: number;

@@ -17,9 +17,10 @@ from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
 from holdfast_controller.core.model.accounts.web_sessions import LONGEST_S
 from holdfast_controller.shell.rest import body
 from holdfast_controller.shell.rest.calls import Aborted, Calls
-from holdfast_controller.shell.rest.errors import Json, Refusal, on_error
+from holdfast_controller.shell.rest.errors import Refusal, on_error
 from holdfast_controller.shell.rest.guards import Bounds
 from holdfast_controller.shell.rest.page_routes import page_routes
+from holdfast_controller.shell.rest.printed import Json
 from holdfast_controller.shell.rest.routes import routes
 from holdfast_controller.shell.web.browsers import CALLS, COOKIE, Browsers, WithHeaders, cookies
 from holdfast_controller.shell.web.page_files import PageFiles

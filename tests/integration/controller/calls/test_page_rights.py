@@ -49,6 +49,7 @@ CALLS = {
     "GET /v1/shares": "ClusterService/ListShares",
     "GET /v1/quotas": "ClusterService/ListQuotas",
     "GET /v1/reservations": "ClusterService/ListReservations",
+    "DELETE /v1/reservations/{name}": "ClusterService/DeleteReservation",
     "GET /v1/changes": "ClusterService/WatchChanges",
     "GET /v1/hosts": "HostService/ListHosts",
     "GET /v1/hosts/{name}": "HostService/GetHost",
