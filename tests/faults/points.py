@@ -93,7 +93,7 @@ POINTS = (
     Point("shim.term.before"),
     Point("shim.term.after"),
     Point("shim.quit.before"),
-    # Of jobs with warm starts alone: tests/integration/shim/test_warm_release.py.
+    # Of jobs with warm starts alone: tests/integration/shim/warm/test_warm_release.py.
     Point("shim.standby.after", in_story=False),
     Point("shim.park.before", in_story=False),
     Point("shim.keeper.before", in_story=False),

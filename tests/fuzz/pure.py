@@ -22,7 +22,7 @@ from tests.fuzz.engine import Target, text
 from tests.fuzz.workers import of_workers
 from tests.scenarios.world import World
 from tests.security.hostile_controller import Hostile
-from tests.unit.hang.test_evidence import full
+from tests.unit.hang.evidence.test_evidence import full
 
 from holdfast import spec
 from holdfast._base.identity import Identity, Kind

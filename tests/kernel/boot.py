@@ -31,7 +31,7 @@ TOOLS = {
 """Programs, and the packages that have them."""
 MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
 TESTS = (
-    "tests/security/test_cgroup_walls.py",
+    "tests/security/hosts/test_cgroup_walls.py",
     "tests/integration/shim/test_cgroup.py",
     "tests/integration/agent/launch/test_cgroups.py",
 )

@@ -29,8 +29,9 @@ NOT_TYPED = {
         r"^cd deploy/ansible|^ansible-playbook": "test_ansible.py runs the playbook on machines",
     },
     "joining": {
-        r"^iptables ": "the machines have no iptables; tests/security/test_firewall.py types it",
-        r"^holdfast login .*--oidc": "needs an identity provider; tests/integration/controller/daemon/test_oidc.py",
+        r"^iptables ": "the machines have no iptables; tests/security/floods/test_firewall.py types it",
+        r"^holdfast login .*--oidc": "needs an identity provider, as in"
+        " tests/integration/controller/daemon/enrolment/test_oidc.py",
     },
 }
 """Lines of each page that these tests don't type, by a regular expression, and why.

@@ -57,5 +57,5 @@ def test_every_test_that_the_page_names_exists(file: str, name: str) -> None:
 
 def test_every_file_of_abuses_is_on_the_page() -> None:
     named = {file for file, _ in NAMED.findall(PAGE)}
-    files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests/security").glob("test_*.py")}
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests/security").rglob("test_*.py")}
     assert files - named == set()

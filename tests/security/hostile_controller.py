@@ -16,7 +16,7 @@ from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor, MethodDe
 from google.protobuf.message import Message
 from grpc_status import rpc_status
 from tests.integration.client.fake_controller import Pki
-from tests.unit.hang.test_evidence import full
+from tests.unit.hang.evidence.test_evidence import full
 
 from holdfast._base.rpc_status import to_status
 from holdfast._security import tls

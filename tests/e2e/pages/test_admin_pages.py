@@ -17,8 +17,8 @@ ELSEWHERE = {
     r"^holdfast-controller --config|^holdfast-agent --config": "what systemctl starts here",
     r"accept-loss|^systemctl st(art|op) holdfast-controller|job resume|stop-orphans|user remove eve|HOST --yes": "e2e",
     r"^holdfast-controller backup s3://": "tests/integration/controller/store/test_backup.py",
-    r"^holdfast reservation ": "tests/integration/controller/daemon/test_reservations.py",
-    r"^holdfast login .*--oidc": "tests/integration/controller/daemon/test_oidc.py",
+    r"^holdfast reservation ": "tests/integration/controller/daemon/commands/test_reservations.py",
+    r"^holdfast login .*--oidc": "tests/integration/controller/daemon/enrolment/test_oidc.py",
     r"ca rotate --f|^systemctl disable": "tests/e2e/cluster/test_ca_rotation.py",
     r"^cp /root/old|^chown holdfast|^(admins  |  anchor) ": "an account of the packages'; output",
 }

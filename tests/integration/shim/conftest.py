@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.shim.warm_jobs import HASTY
+from tests.integration.shim.warm.warm_jobs import HASTY
 
 from holdfast_agent.shell.shims.shim_files import Record, read_journal
 from holdfast_agent.shim import shim as shim_program

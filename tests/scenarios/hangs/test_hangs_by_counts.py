@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.scenarios.training import Training, training
-from tests.unit.hang.test_flight_recorder import group, record, waits
-from tests.unit.hang.test_nccl_ras import ALONE
+from tests.unit.hang.evidence.test_flight_recorder import group, record, waits
+from tests.unit.hang.pipeline.test_nccl_ras import ALONE
 
 from holdfast.hang.evidence.flight_recorder import FlightRecord
 from holdfast_controller.core.model.job import Job

@@ -9,8 +9,8 @@ import random
 import pytest
 from bench.fleet.reactor import Play
 from tests.scenarios.queue_stories import finish, job_of, placed
+from tests.scenarios.scheduling.loans.test_spot_loans import QUIET as STRICT
 from tests.scenarios.scheduling.test_fleet_bench import drawn
-from tests.scenarios.scheduling.test_spot_loans import QUIET as STRICT
 from tests.scenarios.world import World, gang, inventory
 
 from holdfast_controller.core import events as ev

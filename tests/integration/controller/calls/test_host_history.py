@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-from tests.integration.controller.calls.test_http import Web, fields, web
+from tests.integration.controller.calls.web.test_http import Web, fields, web
 from tests.integration.controller.cluster import WITHIN_S, Controller, refusal
 from tests.support.stubs import host_stub
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, Certificates, Controller
-from tests.integration.controller.daemon.test_notifications import serving
+from tests.integration.controller.daemon.notifications.test_notifications import serving
 from tests.integration.controller.endpoint import endpoint
 from tests.support.stubs import cluster_stub
 

@@ -1,0 +1,70 @@
+"""Reservations by the command line: what is refused and audited, and that a killed controller has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.integration.controller.cluster import WITHIN_S
+from tests.integration.controller.daemon.commands.test_motd import User
+from tests.integration.controller.process import Process, ended
+from tests.support.stubs import access_stub
+
+from holdfast.v1 import access_pb2
+
+pytestmark = pytest.mark.anyio
+CREATE = ("reservation", "create", "conf", "--project", "vision", "--for", "2h")
+
+
+async def test_a_reservation_outlives_a_kill_of_the_controller_and_is_audited(
+    daemon: Process, tmp_path: Path
+) -> None:
+    process = daemon.start()
+    controller = await daemon.ready(process)
+    ann = User("ann", controller, tmp_path / "ann")
+    nothing = await ann.types("reservation", "list")
+    assert nothing.status == 0 and "No host is reserved." in nothing.err
+    refused = await ann.types(*CREATE, "--count", "4")
+    assert refused.status == 2 and "count: asks for 4 hosts, and there are none" in refused.err
+    async with controller.agent("host-0"):
+        made = await ann.types(*CREATE, "--count", "1", "--from", "+1h", "--reason", "a deadline")
+    assert (made.status, made.out.split()) == (0, ["conf"]) and "it has host-0 from " in made.err
+    again = await ann.types(*CREATE, "--count", "1", "--from", "+1h")
+    assert again.status == 2 and "name: there is a reservation 'conf'" in again.err
+
+    people = access_stub(controller.channel("user/ann"))
+    found = await people.ReadAudit(access_pb2.ReadAuditRequest(who="user/ann"), timeout=WITHIN_S)
+    entries = [each for each in found.entries if each.call == "ClusterService/CreateReservation"]
+    assert {(each.target, each.outcome) for each in entries} == {
+        ("reservation/conf", "OK"),
+        ("reservation/conf", "INVALID_ARGUMENT"),
+    }
+    await controller.close()
+    process.kill()
+    await ended(process)
+
+    controller = ann.controller = await daemon.ready(daemon.start())
+    (kept,) = json.loads((await ann.types("reservation", "list", "-o", "json")).out)
+    assert (kept["project"], kept["count"], kept["createdBy"]) == ("vision", 1, "ann")
+    assert (kept["chosenHosts"], kept["lack"]) == ([], "1 of 1 hosts"), "the host has not connected again"
+    shown = (await ann.types("reservation", "show", "conf")).out
+    assert "Reason      a deadline" in shown and "Lacks       1 of 1 hosts" in shown
+    deleted = await ann.types("reservation", "delete", "conf")
+    assert deleted.status == 0 and "its hosts are open to all" in deleted.err
+    for words in (("reservation", "delete", "conf"), ("reservation", "show", "conf")):
+        gone = await ann.types(*words)
+        assert gone.status != 0 and "There is no reservation 'conf'" in gone.err
+    await controller.close()
+
+
+async def test_an_end_has_to_be_named(daemon: Process, tmp_path: Path) -> None:
+    controller = await daemon.ready(daemon.start())
+    ann = User("ann", controller, tmp_path / "ann")
+    endless = await ann.types("reservation", "create", "conf", "--project", "vision", "--count", "1")
+    assert endless.status == 2 and "Say when it ends: --until TIME, or --for DURATION." in endless.err
+    both = await ann.types(*CREATE, "--count", "1", "--until", "+3h")
+    assert both.status == 2 and "Write --for or --until, not both." in both.err
+    past = await ann.types(*CREATE, "--hosts", "host-9", "--from", "2020-01-01 10:00")
+    assert past.status == 2 and "start: lies " in past.err and "leave it out to begin now" in past.err
+    await controller.close()

@@ -1,0 +1,86 @@
+"""Ranks that keep a gang waiting: who waits for whom in words, and listeners at the ranks' meeting point."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.hang.judge.test_verdict import Job, started
+
+from holdfast.hang.judge.finding import Rule
+from holdfast.hang.judge.snapshot import Seen
+from holdfast.hang.judge.verdict import Act, Notify
+from holdfast.hang.judge.waiting import Blocker, Patience, blocker_words
+from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast.hang.pipeline.waits import Wait, WaitKind
+
+LEFT = {"motion": Motion.EXITED, "exit_code": 0, "wait": None}
+MEETS = Wait(WaitKind.MEETING, "0.0.0.0:29500", place="net.py:7 `meet`")
+
+
+def test_a_rank_that_ended_before_the_rendezvous_is_missed_as_at_any_barrier() -> None:
+    job = Job(wait=MEETS)
+    job.stands_still(120, **LEFT)
+    assert job.kinds() == ["Diagnose", "Notify", "Act"]
+    found = [order.finding for order in job.orders if isinstance(order, Notify | Act)]
+    assert {(one.rule, one.suspects) for one in found} == {(Rule.STUCK_RANK, ("workerpool0-0 rank 0",))}
+
+
+@pytest.mark.parametrize(
+    "listens", [Wait(WaitKind.REQUEST, "0.0.0.0:8080"), MEETS], ids=["a port", "meeting point"]
+)
+def test_a_server_that_has_served_is_none_that_waits_for_a_peer(listens: Wait) -> None:
+    """A parameter server whose clients are done, or one for clients outside, at the ranks' meeting point too."""
+    job = started(wait=listens)
+    job.stands_still(1700, **LEFT)
+    assert "Act" not in job.kinds()
+
+
+def test_a_server_at_a_port_of_its_own_is_none_even_before_any_progress() -> None:
+    job = Job(wait=Wait(WaitKind.REQUEST, "0.0.0.0:8080"))
+    job.stands_still(1700, **LEFT)
+    assert "Act" not in job.kinds()
+
+
+def test_a_rank_that_left_long_ago_is_missed_from_when_its_peers_stand_still() -> None:
+    job = started()
+    for _ in range(300):
+        job.at_s += 2.0
+        job.output = OutputFeatures(last_progress_s=job.at_s)
+        left = RankFeatures(0, Motion.EXITED, 300.0, exit_code=0)
+        ranks = (left, RankFeatures(1, Motion.WORKING, job.at_s))
+        job.looks_at(WorkerFeatures("workerpool0-0", "host-0", job.at_s, ranks, job.output))
+    job.stands_still(20, **LEFT, still_since_s=300.0)
+    assert job.kinds() == ["Diagnose", "Notify"]
+    notice = job.orders[1]
+    assert isinstance(notice, Notify)
+    assert notice.finding.since_s == pytest.approx(900, abs=4)
+
+
+def blocker(rank: int, wait: Wait, motion: Motion = Motion.BLOCKED) -> Blocker:
+    return Blocker(Seen("w-0", "h", RankFeatures(rank, motion, 0.0)), wait, Patience.SHORT)
+
+
+def test_of_a_few_that_wait_for_each_other_it_is_told_who_waits_for_whom() -> None:
+    ring = [blocker(n, Wait(WaitKind.PEER, f"rank {(n + 1) % 3}", place="ring.py:9 `recv`")) for n in range(3)]
+    assert blocker_words(ring, 0.0) == (
+        "w-0 rank 0 waits for a peer (rank 1) in ring.py:9 `recv`;"
+        " w-0 rank 1 waits for a peer (rank 2) in ring.py:9 `recv`;"
+        " w-0 rank 2 waits for a peer (rank 0) in ring.py:9 `recv`"
+    )
+
+
+def test_of_many_each_kind_of_wait_is_told_once() -> None:
+    many = [blocker(n, Wait(WaitKind.PEER, f"h:{n}", place="all_reduce")) for n in range(6)]
+    many += [blocker(n, Wait(WaitKind.PEER, "h:9", place="barrier")) for n in (6, 7)]
+    assert blocker_words(many, 0.0) == (
+        "w-0 rank 0 and 5 more wait for a peer in all_reduce;"
+        " w-0 rank 6 and w-0 rank 7 wait for a peer (h:9) in barrier"
+    )
+    locked = [blocker(n, Wait(WaitKind.LOCK, place="a.py:1 `f`")) for n in range(4)]
+    assert blocker_words(locked, 0.0) == "w-0 rank 0 and 3 more wait for locks of their own in a.py:1 `f`"
+    asleep = blocker(8, Wait(WaitKind.SLEEP, until_s=600.0)), blocker(9, Wait(WaitKind.UNKNOWN))
+    stopped = blocker(10, Wait(WaitKind.UNKNOWN), Motion.STOPPED)
+    assert blocker_words([*asleep, stopped], 0.0) == (
+        "w-0 rank 8 sleeps for 10 min more; w-0 rank 9 waits for something that can't be seen;"
+        " w-0 rank 10 is stopped by a signal"
+    )
+    assert blocker_words([*many, *asleep, stopped], 0.0).endswith("; 2 more ranks wait for something else")
