@@ -1,4 +1,4 @@
-"""Answers in JSON, written so that nobody waits for it: long lists in slices, large messages beside the loop."""
+"""Answers in JSON, written so that no other call waits for it: long lists in slices, large messages beside the loop."""
 
 from __future__ import annotations
 
