@@ -156,6 +156,7 @@ def test_every_metric_that_can_go_wrong_is_seen_by_somebody() -> None:
         "holdfast_gpu_temperature_celsius",
         "holdfast_hang_common_causes_total",
         "holdfast_hang_suspects",
+        "holdfast_host_checks_total",
         "holdfast_host_health_findings",
         "holdfast_host_refusals_total",
         "holdfast_hosts_lost_total",

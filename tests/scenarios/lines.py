@@ -21,6 +21,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"{event.host} freed {event.place}"
         case ev.GpuCondemned():
             return f"{event.host} {event.gpu} condemned: {event.fault.cause}"
+        case ev.HostMeasured():
+            return f"{event.host} {event.result.outcome.name.lower()}"
         case ev.HostCheckFailed():
             return f"{event.host} {event.check} fails ({event.status.name})"
         case ev.HostCheckPassed():
@@ -48,6 +50,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             | ev.MaintenancePlanned()
             | ev.MaintenanceBegan()
             | ev.MaintenanceEnded()
+            | ev.HostMeasurementDue()
+            | ev.HostMeasurementBegan()
         ):
             return f"{event.host} {type(event).__name__.removeprefix('Host').lower()}"
         case (

@@ -108,6 +108,14 @@ class HostCalls(Calling):
         request = host_pb2.FenceHostRequest(name=name, reason=reason, request_id=fresh_id())
         return (await self._unary(self._hosts.FenceHost, request)).host
 
+    async def check_host(self, name: str, *, at_once: bool = False) -> host_pb2.Host:
+        """Have an active check measure the host as soon as it is idle, or with ``at_once`` now.
+
+        Raises ``WrongState`` where it can't begin at once.
+        """
+        request = host_pb2.CheckHostRequest(name=name, at_once=at_once, request_id=fresh_id())
+        return (await self._unary(self._hosts.CheckHost, request)).host
+
     async def cancel_maintenance(self, name: str) -> host_pb2.Host:
         """The host's planned maintenance does not take place, or ends now. Raises ``WrongState`` without any."""
         request = host_pb2.CancelMaintenanceRequest(name=name, request_id=fresh_id())

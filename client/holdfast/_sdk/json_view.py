@@ -44,7 +44,7 @@ _ORDER = {
     " draining drained goingDown goingDownSince agentStoppedAt silentSince lostAt drainDeadline labels address"
     " agentVersion refused bootId lastSeen cpuCount cpuReserved memoryBytes memoryReservedBytes workers maxWorkers"
     " gpuProblem spare accounts accountsProblem containers"
-    " containersProblem gpus jobIds reliability",
+    " containersProblem gpus jobIds reliability measurements",
     "Gpu": "uuid index model memoryBytes problem jobId faults",
 }
 """By message: its keys, where not all are printed or in another order than declared."""
@@ -165,8 +165,9 @@ def host_event(message: host_pb2.ListedHostEvent) -> Json:
 def host(message: host_pb2.Host) -> Json:
     """A host with what it has and what of it is taken."""
     view = _printed(message, **_printed(message.inventory))
-    if not message.HasField("reliability"):
-        del view["reliability"]  # in lists, and by a controller of an older release
+    for name in ("reliability", "measurements"):
+        if not message.HasField(name):
+            del view[name]  # in lists, and by a controller of an older release
     return view
 
 

@@ -12,7 +12,15 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.access import accounts, motd, secrets, sign_in, users
 from holdfast_controller.core.hangs import hangs
 from holdfast_controller.core.hangs.watch_cache import forget_ended
-from holdfast_controller.core.hosts import checks, fence_command, maintenance, resumption, sessions, worker_reports
+from holdfast_controller.core.hosts import (
+    checks,
+    fence_command,
+    maintenance,
+    measuring,
+    resumption,
+    sessions,
+    worker_reports,
+)
 from holdfast_controller.core.hosts.removal import on_host_removal
 from holdfast_controller.core.hosts.shutdown import on_going_down
 from holdfast_controller.core.lifecycle import (
@@ -52,7 +60,7 @@ from holdfast_controller.core.scheduling.templates import on_template
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step import schedule_commands as recurring
 from holdfast_controller.core.step.commands import Input
-from holdfast_controller.core.step.host_commands import ControllerChecked, HostsJudged
+from holdfast_controller.core.step.host_commands import ControllerChecked, HostCheckAsked, HostsJudged
 from holdfast_controller.core.step.idempotency import on_once
 from holdfast_controller.core.step.reservation_commands import ReservationAsked, ReservationDeletionAsked
 from holdfast_controller.core.step.share_commands import GuaranteeAsked, QuotaAsked, ShareAsked
@@ -101,6 +109,7 @@ class Reactor:
         while freed:
             place_queue(step)
             freed = let_in(step)
+        measuring.attend(step)
         forget_ended(step)
         step.send_orders()
         deletion.purge(step)
@@ -202,6 +211,7 @@ class Reactor:
                 self._merge_quotas()
                 step.policies = self.policies
                 self.cluster.can_fit.clear()
+                measuring.arm(step)
                 # A quota that was raised lets jobs start, and one that was lowered is what others wait for now.
                 step.capacity_freed = True
             case commands.HoldAsked():
@@ -212,6 +222,8 @@ class Reactor:
                 if job_id in self.cluster.jobs:
                     at, kind = step.now.wall, Notice(notice)
                     step.emit(ev.NotificationGivenUp(job_id=job_id, at=at, notice=kind, to=to, reason=reason))
+            case HostCheckAsked():
+                measuring.on_asked(step, incoming)
             case ControllerChecked() | HostsJudged():
                 checks.on_judged(step, incoming)
             case commands.FenceFailed():
@@ -295,6 +307,8 @@ class Reactor:
                     on_due(step, durable)
                 case ClusterTimer.RESERVATIONS:
                     host_reservations.on_time(step)
+                case ClusterTimer.MEASUREMENTS:
+                    measuring.look(step)
                 case ClusterTimer.RETURNS:
                     step.capacity_freed = True
                 case _:

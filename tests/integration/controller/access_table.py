@@ -59,6 +59,7 @@ HostService/Drain                       -    -        D       U    D      D     
 HostService/FenceHost                   -    -        D       U    D      D         D     D     D    D      +
 HostService/DismissWork                 -    -        D       U    D      D         D     D     D    D      +
 HostService/CancelMaintenance           -    -        D       U    D      D         D     D     D    D      +
+HostService/CheckHost                   -    -        D       U    D      D         D     D     D    D      +
 ClusterService/GetStatus                -    -        D       U    +      +         +     +     D    D      +
 ClusterService/SumGoodput               -    -        D       U    +      +         +     +     D    D      +
 ClusterService/ListShares               -    -        D       U    +      +         +     +     D    D      +

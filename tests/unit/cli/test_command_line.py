@@ -207,7 +207,7 @@ def test_no_list_of_commands_breaks_off_in_a_sentence(path: tuple[str, ...]) -> 
 
 
 def test_every_command_says_what_it_does() -> None:
-    assert markdown().count("## `holdfast") == 92
+    assert markdown().count("## `holdfast") == 93
     assert "\n\n\n" not in markdown()
 
 

@@ -23,6 +23,8 @@ from holdfast_controller.core.model.hosts.host import (
     Place,
     Waiver,
 )
+from holdfast_controller.core.model.hosts.measurements import Kind as MeasuredKind
+from holdfast_controller.core.model.hosts.measurements import Measurement, Outcome, Why
 from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
@@ -76,6 +78,26 @@ HOST_EVENTS: list[ev.HostEvent] = [
         waived=Waiver.BRAKE,
     ),
     ev.HostCheckPassed(host="h2", at=Wall(0.65), check="gpu.nvlink/GPU-1", health=Health.CORDON),
+    ev.HostMeasurementDue(host="h2", at=Wall(0.66), kind=MeasuredKind.ALONE, why=Why.ASKED, by="ann"),
+    ev.HostMeasurementBegan(
+        host="h2", at=Wall(0.67), job="host-check-9", kind=MeasuredKind.PAIR, why=Why.REPEAT, partner="h3"
+    ),
+    ev.HostMeasured(
+        host="h2",
+        at=Wall(0.68),
+        result=Measurement(
+            at=Wall(0.68),
+            job="host-check-9",
+            kind=MeasuredKind.PAIR,
+            why=Why.REPEAT,
+            outcome=Outcome.MEASURED,
+            partner="h3",
+            hardware="8 × H100, driver 570, 96 cores",
+            software="check 1, Python 3.11",
+            figures={"net.tcp": 9.5},
+            problem="GPUs: ImportError",
+        ),
+    ),
     ev.HostDraining(host="h2", at=Wall(0.7), reason="upgrade", by="ann", deadline=Wall(600.0), at_checkpoint=True),
     ev.HostDrained(host="h2", at=Wall(0.72)),
     ev.HostUncordoned(host="h2", at=Wall(0.75), by="ann"),

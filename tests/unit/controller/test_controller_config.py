@@ -191,14 +191,14 @@ def test_grants_of_a_provider_are_read_from_tables(tmp_path: Path) -> None:
     file.write_text(keys + listen + table + grant.format("admin"))
     read = config.load(ControllerConfig, file)
     assert read.oidc.grants == (OidcGrantConfig("ml", "admin", "vision"),)
-    assert read.sign_in == SignInPolicy((GroupGrant("ml", "vision", Role.ADMIN),), 8 * 3600.0)
+    assert read.oidc.policy == SignInPolicy((GroupGrant("ml", "vision", Role.ADMIN),), 8 * 3600.0)
     file.write_text(keys + listen + table + grant.format("boss"))
     with pytest.raises(ConfigError, match=r"oidc\.grants: the role 'boss' is none"):
         config.load(ControllerConfig, file)
     file.write_text(keys + table + grant.format("user"))
     with pytest.raises(ConfigError, match=r"oidc\.issuer is set, and enrolment_listen is not"):
         config.load(ControllerConfig, file)
-    assert made().sign_in == SignInPolicy()
+    assert made().oidc.policy == SignInPolicy()
 
 
 def test_a_database_without_its_driver_is_a_problem_of_the_settings_that_names_the_package(

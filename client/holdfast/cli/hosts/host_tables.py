@@ -8,6 +8,7 @@ from holdfast._base.printable import one_line
 from holdfast._sdk.json_view import state_name
 from holdfast.cli.hosts.host_history import recent_events
 from holdfast.cli.hosts.maintenance_table import in_words
+from holdfast.cli.hosts.measurements import measured
 from holdfast.cli.kit import reliability
 from holdfast.cli.kit.console import OUT, coloured, say, styled
 from holdfast.cli.kit.durations import age, clock
@@ -74,6 +75,7 @@ def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colo
         *(("check", line) for line in failed_checks(host)),
         ("unknown", _strange(host)),
         *(("fails", line) for line in reliability.sentences(host.name, host.reliability, now)),
+        *(("measured", line) for line in measured(host.measurements, now)),
         ("labels", _labels(host)),
         *([("boot", host.boot_id)] if wide else []),
     ]

@@ -221,6 +221,25 @@ def planned(host: host_pb2.Host) -> str:
 
 
 @host.command()
+@click.argument("name", nargs=-1, required=True)
+@click.option("--now", is_flag=True, help="Begin at once, or say why that can't be.")
+def check(name: tuple[str, ...], now: bool) -> None:
+    """Measure what idle hosts can do.
+
+    Their processors, memory, disks, GPUs and network. It takes some seconds once a host is idle, gives way to every
+    job, and is compared with other hosts: `holdfast host show` has the result. Several hosts may be named at once, as
+    in gpu-[01-16].
+    """
+
+    async def call(client: Client, each: str) -> str:
+        await client.check_host(each, at_once=now)
+        when = "is being checked" if now else "is checked once it is idle"
+        return f"host {each} {when}; see: holdfast host show {each}"
+
+    for_each(name, call)
+
+
+@host.command()
 @click.argument("name")
 @click.option("--yes-it-is-off", is_flag=True, help="You know that nothing of its work runs any more.")
 @click.option("--reason", default="", help="Why, for others to read.")

@@ -105,6 +105,7 @@ RULES: Mapping[str, Rule] = {
     "holdfast.v1.HostService/FenceHost": _ADMIN,
     "holdfast.v1.HostService/DismissWork": _ADMIN,
     "holdfast.v1.HostService/CancelMaintenance": _ADMIN,
+    "holdfast.v1.HostService/CheckHost": _ADMIN,
     "holdfast.v1.ClusterService/GetStatus": _LOOK_AROUND,
     "holdfast.v1.ClusterService/SumGoodput": _LOOK_AROUND,
     "holdfast.v1.ClusterService/ListShares": _LOOK_AROUND,

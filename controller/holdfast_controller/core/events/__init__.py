@@ -63,6 +63,9 @@ from holdfast_controller.core.events.host import HostEvent as HostEvent
 from holdfast_controller.core.events.host import HostFenced as HostFenced
 from holdfast_controller.core.events.host import HostJoined as HostJoined
 from holdfast_controller.core.events.host import HostLost as HostLost
+from holdfast_controller.core.events.host import HostMeasured as HostMeasured
+from holdfast_controller.core.events.host import HostMeasurementBegan as HostMeasurementBegan
+from holdfast_controller.core.events.host import HostMeasurementDue as HostMeasurementDue
 from holdfast_controller.core.events.host import HostPlaceFreed as HostPlaceFreed
 from holdfast_controller.core.events.host import HostRefused as HostRefused
 from holdfast_controller.core.events.host import HostRemoved as HostRemoved

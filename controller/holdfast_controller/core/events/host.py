@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from holdfast._base.health import Health
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.hosts.host import CheckStatus, GpuFault, Inventory, Maintenance, Waiver
+from holdfast_controller.core.model.hosts.measurements import Kind, Measurement, Why
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +238,38 @@ class GpuCleared:
     why: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class HostMeasurementDue:
+    """An active check of a host is due: ``by`` an admin, or as a repetition where that is empty."""
+
+    host: str
+    at: Wall
+    kind: Kind
+    why: Why
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostMeasurementBegan:
+    """An active check of a host became a job, which the same commit holds."""
+
+    host: str
+    at: Wall
+    job: str
+    kind: Kind
+    why: Why
+    partner: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostMeasured:
+    """An active check of a host has ended."""
+
+    host: str
+    at: Wall
+    result: Measurement
+
+
 HostEvent = (
     GpuCleared
     | GpuCondemned
@@ -259,4 +292,7 @@ HostEvent = (
     | MaintenancePlanned
     | MaintenanceBegan
     | MaintenanceEnded
+    | HostMeasurementDue
+    | HostMeasurementBegan
+    | HostMeasured
 )

@@ -42,12 +42,15 @@ def let_go(cluster: Cluster, host: Host, key: str, at: Wall) -> None:
         cluster.holdings.give_back(job.owner, job.gang, job.id, len(share.gpus))
         on_let_go(cluster, job, _index(key), host, at)
         observe(cluster, host, at)
+        if not job.gang.measures:
+            host.measured.idle_since = at
 
 
 def recount(cluster: Cluster) -> None:
     """Rebuild the queue and the sums from jobs and hosts, for a state that was read from a snapshot."""
     cluster.queue, cluster.holdings, cluster.free_capacity = Queue(), Holdings(), FreeCapacity()
     cluster.dependents, cluster.arrays = Dependents(), Arrays()
+    cluster.measuring = {job.id for job in cluster.jobs.whole.values() if job.gang.measures and not job.terminal}
     for known in cluster.jobs.heads():
         for name in known.output_on:
             cluster.output_on.setdefault(name, set()).add(known.id)

@@ -9,11 +9,13 @@ from holdfast._base.identity import Kind
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.access import make_void
 from holdfast_controller.core.fold.allocation import let_go
+from holdfast_controller.core.fold.measurements import fold_measurement, note_due
 from holdfast_controller.core.goodput import host_record
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.caution import LEMON
 from holdfast_controller.core.model.hosts.host import CondemnedGpu, FailedCheck, Host, Inventory, Waiver
+from holdfast_controller.core.model.hosts.measurements import PREFIX
 
 SELF = "holdfast"
 """Who does what no person asked for."""
@@ -23,6 +25,8 @@ def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
     """Apply ``event`` to its host."""
     cluster.dirty_hosts.add(event.host)
     host_record.take(cluster, event)
+    if (known := cluster.hosts.get(event.host)) is not None:
+        note_due(known, event)
     _fold(cluster, event)
     host_record.observe(cluster, cluster.hosts.get(event.host), event.at)
 
@@ -126,6 +130,8 @@ def _fold(cluster: Cluster, event: ev.HostEvent) -> None:
                 host.maintenance = replace(host.maintenance, begun=True, stays_cordoned=host.cordoned)
         case ev.MaintenanceEnded():
             cluster.hosts[event.host].maintenance = None
+        case ev.HostMeasurementDue() | ev.HostMeasurementBegan() | ev.HostMeasured():
+            fold_measurement(cluster.hosts[event.host], event)
         case _:
             assert_never(event)
 
@@ -159,10 +165,9 @@ def _waive(host: Host) -> None:
 
 def _forget_checks(host: Host) -> None:
     """Another release may look at other things, or tell of none; what an admin has waived stays so until it is over."""
-    for check in [
-        name for name, failed in host.failed_checks.items() if failed.waived is not Waiver.ADMIN and name != LEMON
-    ]:
-        del host.failed_checks[check]
+    for check, failed in list(host.failed_checks.items()):
+        if failed.waived is not Waiver.ADMIN and check != LEMON and not check.startswith(PREFIX):
+            del host.failed_checks[check]
 
 
 def _clear_gpu(host: Host, event: ev.GpuCleared) -> None:

@@ -23,6 +23,7 @@ from holdfast_controller.core.fold.dependency import enter_queue, fold_dependenc
 from holdfast_controller.core.fold.hang import close_hang, fold_hang
 from holdfast_controller.core.fold.host import fold_controller_check, fold_host
 from holdfast_controller.core.fold.injection import fold_injection
+from holdfast_controller.core.fold.measurements import note_suspects
 from holdfast_controller.core.fold.reservations import fold_reservations
 from holdfast_controller.core.fold.restart import cause_found, restart
 from holdfast_controller.core.fold.restore import (
@@ -79,6 +80,9 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             | ev.MaintenancePlanned()
             | ev.MaintenanceBegan()
             | ev.MaintenanceEnded()
+            | ev.HostMeasurementDue()
+            | ev.HostMeasurementBegan()
+            | ev.HostMeasured()
         ):
             fold_host(cluster, event)
         case (
@@ -124,6 +128,7 @@ def _fold_of_job(cluster: Cluster, event: ev.JobEvent) -> None:
     goodput.take(cluster, job, event)
     if isinstance(event, (ev.RestartDecided, ev.AttemptEnded)):
         on_rank_loss(cluster, event)
+        note_suspects(cluster, event)
 
 
 def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
@@ -144,6 +149,8 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
         phase=Held(since=event.at, unmet=event.gang.after),
     )
     job = cluster.jobs[event.job_id]
+    if job.gang.measures:
+        cluster.measuring.add(job.id)
     cluster.dependents.add(job.id, job.unmet)
     if not job.unmet and not job.gang.takes_turns:
         enter_queue(cluster, job, event.at)
@@ -243,6 +250,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.state = checked(job.state, event.state)
             job.phase = Ended(outcome=event.state, error=event.error or job.error, at=event.at)
             cluster.runtime.pop(job.id, None)
+            cluster.measuring.discard(job.id)
             cluster.jobs.note_end(job)
             learn_run_time(cluster, job)
         case ev.FaultInjected() | ev.FaultNotInjected():

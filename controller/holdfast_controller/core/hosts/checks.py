@@ -15,13 +15,14 @@ from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hosts.caution import LEMON
 from holdfast_controller.core.model.hosts.host import CLOCK_WINDOW, CheckStatus, FailedCheck, Host
+from holdfast_controller.core.model.hosts.measurements import PREFIX
 from holdfast_controller.core.step.host_commands import ChecksReported, ControllerChecked, Judged
 from holdfast_controller.core.step.step import Step
 
 CLOCK = "time.controller"
 """The doctor has a check of the same name."""
 OURS = frozenset({CLOCK, LEMON, UNLIKE})
-"""Judged here: no host's report says that they fail, or that they pass."""
+"""Judged here, as are those that begin with ``PREFIX``: no host's report says that they fail, or that they pass."""
 APART_S, TOGETHER_S = 2.0, 1.0
 """A clock is wrong that differs by more in a whole window, and right again below the lower bound."""
 FAR_APART_S = 300.0
@@ -33,9 +34,9 @@ MOST = 64
 def on_checks(step: Step, told: ChecksReported) -> None:
     """Record which of a host's checks fail now that did not before, and which pass again."""
     host = step.cluster.hosts[told.host]
-    found = {failed.check: failed for failed in told.failed[:MOST] if failed.check not in OURS}
+    found = {failed.check: failed for failed in told.failed[:MOST] if not _is_ours(failed.check)}
     unfit = host.unfit is not None
-    over = [] if told.partial else [name for name in host.failed_checks if name not in found and name not in OURS]
+    over = [] if told.partial else [name for name in host.failed_checks if name not in found and not _is_ours(name)]
     for check in over:
         _pass(step, host, check)
     for failed in found.values():
@@ -43,6 +44,23 @@ def on_checks(step: Step, told: ChecksReported) -> None:
             _fail(step, host, health_brake.applied(step, host, failed))
     release(step)
     step.capacity_freed |= unfit and host.unfit is None
+
+
+def _is_ours(check: str) -> bool:
+    return check in OURS or check.startswith(PREFIX)
+
+
+def found(step: Step, host: Host, failed: FailedCheck) -> None:
+    """Record what the controller has found of a host, as far as it is news."""
+    if _is_news(failed, host.failed_checks):
+        _fail(step, host, health_brake.applied(step, host, failed))
+
+
+def passed(step: Step, host: Host, check: str) -> None:
+    """Record that what was found of a host is over."""
+    _pass(step, host, check)
+    release(step)
+    step.capacity_freed = True
 
 
 def release(step: Step) -> None:
@@ -86,6 +104,8 @@ def repaired(step: Step, host: Host) -> None:
     if LEMON in host.failed_checks:
         _pass(step, host, LEMON)
     _set_excess(step, host, 0)
+    for check in [name for name in host.failed_checks if name.startswith(PREFIX)]:
+        _pass(step, host, check)
 
 
 def _set_excess(step: Step, host: Host, excess: int) -> None:

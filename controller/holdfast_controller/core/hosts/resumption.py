@@ -27,6 +27,8 @@ def resume(cluster: Cluster, policies: Policies, timers: Timers, now: Now, kept:
         timers.set((ClusterTimer.RETENTION, ""), now.mono_in(look_s))
     if cluster.reservations.by_name:
         timers.set((ClusterTimer.RESERVATIONS, ""), now.mono)
+    # Not before hosts have called. Where nothing is due the look disarms it.
+    timers.set((ClusterTimer.MEASUREMENTS, ""), now.mono_in(policies.leases.suspect_s))
     if cluster.schedules:
         timers.set((ClusterTimer.SCHEDULES, ""), now.mono)
     if (

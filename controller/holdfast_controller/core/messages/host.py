@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+from holdfast._base.host_figures import FIGURES, REASONS, shown
 from holdfast._base.xids import Repair
 from holdfast_controller.core.events import host as ev
 from holdfast_controller.core.messages.maintenance import maintenance_message, span
 from holdfast_controller.core.model.clock import Wall, time_of_day
+from holdfast_controller.core.model.hosts.measurements import Kind, Measurement, Outcome
 
 if TYPE_CHECKING:
     from holdfast_controller.core.model.hosts.host import Inventory
@@ -66,8 +68,37 @@ def host_message(event: ev.HostEvent) -> str:
             return f"{event.host} {event.check} is well again"
         case ev.MaintenancePlanned() | ev.MaintenanceBegan() | ev.MaintenanceEnded():
             return maintenance_message(event)
+        case ev.HostMeasurementDue() | ev.HostMeasurementBegan() | ev.HostMeasured():
+            return _measurement(event)
         case _:
             assert_never(event)
+
+
+def _measurement(event: ev.HostMeasurementDue | ev.HostMeasurementBegan | ev.HostMeasured) -> str:
+    match event:
+        case ev.HostMeasurementDue(by=""):
+            other = " with another host" if event.kind is Kind.PAIR else ""
+            return f"{event.host} is slower than hosts like it, and is checked again{other}"
+        case ev.HostMeasurementDue():
+            return f"{event.host} is to be checked, as {event.by} asked"
+        case ev.HostMeasurementBegan():
+            pair = f" with {event.partner}" if event.partner else ""
+            return f"{event.host} is checked{pair} by the job {event.job}: {REASONS[event.why.value]}"
+        case ev.HostMeasured():
+            return f"{event.host} {measured_in_words(event.result)}"
+        case _:
+            assert_never(event)
+
+
+def measured_in_words(result: Measurement) -> str:
+    """The result of a check, such as "was checked: memory.copy 9.1 GB/s"."""
+    pair = f" with {result.partner}" if result.partner else ""
+    if result.outcome is Outcome.STOPPED:
+        return f"was not checked{pair} to the end: {result.problem}"
+    if result.outcome is Outcome.ERROR:
+        return f"could not be checked{pair}: {result.problem}"
+    figures = ", ".join(f"{name} {shown(value)} {FIGURES[name].unit}" for name, value in result.figures.items())
+    return f"was checked{pair}: {figures}" + (f" ({result.problem})" if result.problem else "")
 
 
 def _joined(event: ev.HostJoined) -> str:

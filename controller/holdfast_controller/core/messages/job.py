@@ -73,6 +73,9 @@ def message_of(event: ev.Event, job: Job | None) -> str:
             | ev.MaintenancePlanned()
             | ev.MaintenanceBegan()
             | ev.MaintenanceEnded()
+            | ev.HostMeasurementDue()
+            | ev.HostMeasurementBegan()
+            | ev.HostMeasured()
             | ev.GpuCondemned()
             | ev.GpuCleared()
         ):

@@ -48,6 +48,8 @@ class Cluster:
     sequence: int = 0
     jobs: Jobs = field(default_factory=Jobs)
     hosts: dict[str, Host] = field(default_factory=dict)
+    measuring: set[str] = field(default_factory=set)
+    """Jobs that measure hosts and have not ended."""
     draining: set[str] = field(default_factory=set)
     """Hosts that are being drained, or have been and take no work yet."""
     queue: Queue = field(default_factory=Queue)

@@ -179,6 +179,8 @@ class Gang:
     """What follows when GPUs stay unused; None: they are not looked for."""
     warm: WarmStart | None = None
     """None: every launch is cold."""
+    measures: bool = False
+    """It is a check of hosts: of no user's, placed as planned or not at all, and gone as soon as a job wants a host."""
     near: Locality | None = None
     """How near its workers are to be; None where the cluster has no topology, or there is nothing to place near."""
 

@@ -18,7 +18,7 @@ def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
 
     A job with excluded hosts waits, after a controller's start, until all hosts had time to connect: the spare too.
     """
-    if job.awaited or job.unreconciled is not None or (job.excluded and cluster.awaited_hosts):
+    if job.gang.measures or job.awaited or job.unreconciled is not None or (job.excluded and cluster.awaited_hosts):
         return False
     if job.not_before is None or job.not_before <= now_wall:
         return True

@@ -30,6 +30,7 @@ from holdfast_controller.core.step.access_commands import UserRemovalAsked as Us
 from holdfast_controller.core.step.host_commands import AgentStopping as AgentStopping
 from holdfast_controller.core.step.host_commands import ChecksReported as ChecksReported
 from holdfast_controller.core.step.host_commands import FenceFailed as FenceFailed
+from holdfast_controller.core.step.host_commands import HostCheckAsked as HostCheckAsked
 from holdfast_controller.core.step.host_commands import Judged as Judged
 from holdfast_controller.core.step.host_commands import ShutdownAnnounced as ShutdownAnnounced
 from holdfast_controller.core.step.injection_commands import InjectionAsked as InjectionAsked
@@ -318,6 +319,7 @@ Command = (
     | StopOrphansAsked
     | MaintenanceAsked
     | MaintenanceCancelled
+    | HostCheckAsked
     | HoldAsked
     | InjectionAsked
     | InjectionFailed

@@ -42,6 +42,16 @@ class HostsJudged:
 
 
 @dataclass(frozen=True)
+class HostCheckAsked:
+    """An admin wants a host measured: as soon as it is idle, or with ``at_once`` now."""
+
+    token: int
+    by: str
+    host: str
+    at_once: bool = False
+
+
+@dataclass(frozen=True)
 class FenceFailed:
     """The site's fence command could not prove that a host is off."""
 

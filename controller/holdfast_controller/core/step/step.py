@@ -21,6 +21,7 @@ from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.hosts.lease import LeasePolicy
+from holdfast_controller.core.model.hosts.measurements import HostChecks
 from holdfast_controller.core.model.hosts.spares import SpareRule
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
@@ -68,6 +69,7 @@ class Policies:
     """Jobs that have ended and are kept, the newest ones; 0: all."""
     health_cordons_pct: int = 10
     """Share of the hosts that findings about hardware may keep from work at a time; 0: none."""
+    host_checks: HostChecks = field(default_factory=HostChecks)
     sign_in: SignInPolicy = field(default_factory=SignInPolicy)
     """Rules for users of the site's identity provider."""
 

@@ -75,6 +75,8 @@ class ClusterTimer(enum.StrEnum):
     """A run of a schedule may be due."""
     RESERVATIONS = "reservations"
     """A reservation of hosts is over."""
+    MEASUREMENTS = "measurements"
+    """Active checks of hosts may be due."""
     RETURNS = "returns"
     """Hosts have returned, and a long queue is yet to be looked at for them."""
 

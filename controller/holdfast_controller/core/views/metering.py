@@ -19,6 +19,7 @@ from holdfast_controller.core.model.budgets import Recovery
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Bookings, HostFact
 from holdfast_controller.core.model.hang import HangOutcome
+from holdfast_controller.core.model.hosts.measurements import Outcome
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import TERMINAL
 from holdfast_controller.core.views import metric_families as fam
@@ -58,6 +59,7 @@ class Meter:
                 fam.HANG_COMMON_CAUSES, by=float(bool(event.jobs))
             ),
             ev.HostLost: lambda _: self.series.add(fam.HOSTS_LOST),
+            ev.HostMeasured: lambda event: self.series.add(fam.HOST_CHECKS, event.result.outcome.name),
             ev.HostRefused: lambda _: self.series.add(fam.HOST_REFUSALS),
             ev.WorkerFenced: lambda _: self.series.add(fam.PLACES_FENCED),
             ev.NotificationGivenUp: lambda _: self.series.add(fam.NOTIFICATIONS_GIVEN_UP),
@@ -98,6 +100,8 @@ class Meter:
             self.series.declare(fam.RANK_EXITS, reason.name)
         for kind in (HostFact.LOST, HostFact.REBOOTED, HostFact.GPU, HostFact.RANKS):
             self.series.declare(fam.HOST_FAILURES, kind.value)
+        for outcome in Outcome:
+            self.series.declare(fam.HOST_CHECKS, outcome.name)
         for rule in Rule:
             self.series.declare(fam.HANG_NOTICES, rule.value)
 

@@ -60,6 +60,7 @@ HOSTS_LOST = counter("holdfast_hosts_lost_total", "Hosts taken as lost because t
 HOST_FAILURES = counter(
     "holdfast_host_failures_total", "Failures of hosts in service; signs within 10 minutes are one.", "kind"
 )
+HOST_CHECKS = counter("holdfast_host_checks_total", "Active checks of hosts that have ended.", "outcome")
 HOST_REPAIR = histogram(
     "holdfast_host_repair_seconds",
     "From a failure of a host until it was over: the lost host was back, the GPU was well again.",
@@ -159,7 +160,7 @@ LEDGER = (GPU_SECONDS, GPU_SECONDS_OPEN)
 COUNTED = (
     JOBS_SUBMITTED, JOBS_ENDED, JOB_WAIT, JOB_START, JOB_RESTARTS, RECOVERY, RECOVERY_LOST, WARM_STARTS, RANK_EXITS,
     LATE_EXITS, HANG_NOTICES, HANG_VERDICTS, HANG_COMMON_CAUSES, HOSTS_LOST, HOST_FAILURES, HOST_REPAIR, HOST_REFUSALS,
-    PLACES_FENCED, NOTIFICATIONS_GIVEN_UP,
+    HOST_CHECKS, PLACES_FENCED, NOTIFICATIONS_GIVEN_UP,
 )  # fmt: skip
 READ = (
     JOBS, QUEUE, QUEUE_OLDEST, QUEUE_SMALLEST, HANG_SUSPECTS, HANGS_OPEN, HOSTS, GPUS, HOST_SILENT, HOST_QUARANTINED,

@@ -17,9 +17,10 @@ from holdfast.hang.thresholds import Action
 from holdfast.spec import DisconnectPolicy
 from holdfast_controller.core.model.accounts.quota import USER, Quota
 from holdfast_controller.core.model.accounts.shares import HALF_LIFE_S
-from holdfast_controller.core.model.accounts.users import RunAs, SignInPolicy
+from holdfast_controller.core.model.accounts.users import RunAs
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.shell.base import audit_syslog
+from holdfast_controller.shell.base.host_checks_config import HostChecksConfig
 from holdfast_controller.shell.base.oidc_config import OidcConfig
 from holdfast_controller.shell.base.spares_config import SparesConfig, check_spares
 from holdfast_controller.shell.base.topology_config import check_topology
@@ -220,6 +221,8 @@ class ControllerConfig:
     """A table for each project; the one named "*" is for projects that have none."""
     spares: dict[str, SparesConfig] = field(default_factory=dict)
     """A table for each kind of hosts, with any name."""
+    host_checks: HostChecksConfig = field(default_factory=HostChecksConfig)
+    """Active checks of idle hosts."""
     injection_projects: tuple[str, ...] = ()
     """Projects into whose jobs faults may be injected by ``holdfast job inject``; "*" is all of them."""
     admins: tuple[str, ...] = ()
@@ -311,6 +314,7 @@ class ControllerConfig:
         for key in ("quotas", "underuse", "injection_projects"):
             for project in getattr(self, key):
                 projects.check_setting(key, project)
+        self.host_checks.check()
         check_topology(self.topology)
         check_spares(self.spares, self.topology)
         log.check_level(self.log_level)
@@ -373,11 +377,6 @@ class ControllerConfig:
             holder: Quota(quota.gpus, quota.running_jobs, quota.waiting_jobs, quota.max_priority)
             for holder, quota in tables
         }
-
-    @property
-    def sign_in(self) -> SignInPolicy:
-        """Rules for users of the identity provider, as the core takes them."""
-        return self.oidc.policy
 
     @property
     def secrets_key(self) -> Path:

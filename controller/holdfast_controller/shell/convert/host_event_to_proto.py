@@ -17,6 +17,7 @@ from holdfast_controller.shell.convert.host_to_proto import (
     maintenance_to_proto,
 )
 from holdfast_controller.shell.convert.job_to_proto import timestamp
+from holdfast_controller.shell.convert.measurements_to_proto import measurement_to_proto, reason_to_proto
 
 _Event = host_pb2.HostEvent
 
@@ -94,6 +95,15 @@ def event_to_proto(event: ev.HostEvent | ev.OrphanEvent) -> host_pb2.HostEvent:
             return _Event(check_failed=_Event.CheckFailed(check=failed_check_to_proto(failed)))
         case ev.HostCheckPassed():
             return _Event(check_passed=_Event.CheckPassed(check=event.check))
+        case ev.HostMeasurementDue():
+            due = _Event.MeasurementDue(reason=reason_to_proto(event.why), by=event.by)
+            return _Event(measurement_due=due)
+        case ev.HostMeasurementBegan():
+            why = reason_to_proto(event.why)
+            began = _Event.MeasurementBegan(job_id=event.job, reason=why, partner=event.partner)
+            return _Event(measurement_began=began)
+        case ev.HostMeasured():
+            return _Event(measured=_Event.Measured(result=measurement_to_proto(event.result)))
         case ev.OrphanFound() | ev.OrphanExited() | ev.OrphanStopRequested() | ev.OrphanGone():
             return _of_orphan(event)
         case _:

@@ -42,6 +42,7 @@ LIVE = frozenset(
         "disconnect_policy",
         "hang_action",
         "health_cordons",
+        "host_checks",
         "injection_projects",
         "log_level",
         "max_jobs",
@@ -90,7 +91,8 @@ def policies_of(config: ControllerConfig, secret_key: bytes) -> Policies:
         run_as=RunAs(config.run_as),
         keep_jobs_s=config.retention.jobs,
         keep_jobs=config.retention.jobs_most,
-        sign_in=config.sign_in,
+        host_checks=config.host_checks.policy,
+        sign_in=config.oidc.policy,
     )
 
 

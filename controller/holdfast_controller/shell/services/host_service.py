@@ -16,6 +16,7 @@ from holdfast_controller.core.step.commands import (
     CordonAsked,
     DrainAsked,
     FenceAsked,
+    HostCheckAsked,
     MaintenanceAsked,
     MaintenanceCancelled,
     StopOrphansAsked,
@@ -26,6 +27,7 @@ from holdfast_controller.shell.calls.slices import Page, paged
 from holdfast_controller.shell.convert.host_event_to_proto import event_to_proto
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.convert.job_to_proto import timestamp
+from holdfast_controller.shell.convert.measurements_to_proto import measurements_to_proto
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services import reliability
 from holdfast_controller.shell.services.host_pictures import HostPictures
@@ -62,6 +64,8 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         found = (await reliability.of_hosts(self._driver)).get(request.name)
         if found is not None:
             picture.reliability.CopyFrom(reliability.to_proto(found))
+        if (host := self._driver.cluster.hosts.get(request.name)) is not None:
+            picture.measurements.CopyFrom(measurements_to_proto(self._driver.cluster, host))
         return host_pb2.GetHostResponse(host=picture)
 
     @unary
@@ -167,6 +171,14 @@ class HostService(host_pb2_grpc.HostServiceServicer):
             once(by, request, lambda token: StopOrphansAsked(token, by, request.name, request.job_id))
         )
         return host_pb2.DismissWorkResponse(host=await self._host(name))
+
+    @unary
+    async def CheckHost(self, request: host_pb2.CheckHostRequest, context: Context) -> host_pb2.CheckHostResponse:
+        by = caller_name(context)
+        name = await self._driver.ask(
+            once(by, request, lambda token: HostCheckAsked(token, by, request.name, request.at_once))
+        )
+        return host_pb2.CheckHostResponse(host=await self._host(name))
 
     @unary
     async def CancelMaintenance(

@@ -219,6 +219,9 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "h2 gpu.nvlink/GPU-1: GPU 1: 17 of 18 NVLinks are up; it still gets work, since many hosts have such findings"
         " at once: a common cause?",
         "h2 gpu.nvlink/GPU-1 is well again",
+        "h2 is to be checked, as ann asked",
+        "h2 is checked with h3 by the job host-check-9: it was slower than others",
+        "h2 was checked with h3: net.tcp 9.5 GB/s (GPUs: ImportError)",
         "h2 is being drained by ann; remaining work is moved at the deadline: upgrade",
         "h2 is drained: no work is left on it",
         "h2 uncordoned by ann",

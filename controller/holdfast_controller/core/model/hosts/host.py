@@ -11,6 +11,7 @@ from holdfast._base.health import Health
 from holdfast._base.xids import Repair
 from holdfast_controller.core.model.clock import BOOT, NEVER, Mono, Wall
 from holdfast_controller.core.model.goodput import HostRecord, Quarantined
+from holdfast_controller.core.model.hosts.measurements import HostMeasurements
 
 CLOCK_WINDOW = 6
 """Heartbeats over which a host's clock is compared with ours: half a minute."""
@@ -215,6 +216,8 @@ class Host:
     """Its ``caution.excess_of``, as last judged; not in the log: a controller that starts judges again."""
     record: HostRecord | None = None
     """Of its failures and its time in service; None before it has joined."""
+    measured: HostMeasurements = field(default_factory=HostMeasurements)
+    """By active checks."""
     unreconciled: bool = False
     """The log was restored from a backup, and not every host has reported its workers yet."""
     orphans: dict[str, Orphan] = field(default_factory=dict)
