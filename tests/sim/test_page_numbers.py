@@ -17,6 +17,7 @@ from holdfast.cli.pages.job_tables import steps
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto, workers_to_proto
 
@@ -24,8 +25,8 @@ WEB = Path(__file__).parents[2] / "web"
 SEEDS = 50
 
 
-def jobs_amid(seed: int) -> list[job_pb2.CustomJob]:
-    """The jobs of a world that was left in the middle of its plan, as the API gives them."""
+def world_amid(seed: int) -> tuple[Cluster, Now]:
+    """A world that was left in the middle of its plan."""
     plan = generator.draw(seed)
     world = World(plan)
     for move in plan.moves:
@@ -33,7 +34,12 @@ def jobs_amid(seed: int) -> list[job_pb2.CustomJob]:
     world.engine.run(plan.lasts_s * 0.7)
     while world.controller is None:
         world.engine.run(world.engine.now + 1)
-    cluster, now = world.controller.cluster, Now(Mono(world.engine.now), Wall(world.engine.now + 1e9))
+    return world.controller.cluster, Now(Mono(world.engine.now), Wall(world.engine.now + 1e9))
+
+
+def jobs_amid(seed: int) -> list[job_pb2.CustomJob]:
+    """The jobs of such a world, as the API gives them."""
+    cluster, now = world_amid(seed)
     queue = QueueView(cluster, schedulable_hosts(cluster), {})
     found = []
     for job in cluster.jobs.values():
@@ -69,6 +75,25 @@ def printed(job: job_pb2.CustomJob) -> dict[str, Any]:
         "word": job.summary.headline,
         "ranks": sum(len(worker.ranks) for worker in job.workers) or None,
     }
+
+
+def test_exits_of_the_newest_generations_are_those_of_all() -> None:
+    several = 0
+    for seed in range(SEEDS):
+        cluster, _ = world_amid(seed)
+        for job in cluster.jobs.values():
+            members = job.gang.members if job.places else ()
+            whole = workers_to_proto(cluster, job, members)
+            for after in range(job.generation + 1):
+                some = workers_to_proto(cluster, job, members, after)
+                for every, newest in zip(whole, some, strict=True):
+                    kept = [each for each in every.exits if each.generation > after]
+                    several += 0 < len(kept) < len(every.exits)
+                    assert list(newest.exits) == kept
+                    newest.ClearField("exits")
+                    newest.exits.extend(every.exits)
+                    assert newest == every
+    assert several > 10, "or nothing was left out"
 
 
 @pytest.mark.require("node")

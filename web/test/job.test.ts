@@ -55,6 +55,13 @@ test("steps and run time", () => {
   assert.equal(ran(job({ endTime: at(30) }), T0 + 70), 20);
 });
 
+test("a generation whose exits were not read has the mark of what ended it", () => {
+  const found = job({ generation: 3, recoveries: [recovery({ endReason: "NONZERO_EXIT" }), recovery({ generation: 3, startedAt: at(60), endedAt: at(65), endReason: "SIGNALED" })] });
+  found.workers[0]!.exits = [exit({ rank: 1, generation: 2, reason: "SIGNALED", endTime: at(55) })];
+  const exits = strip(found, T0 + 100).marks.filter((mark) => mark.kind === "exit");
+  assert.deepEqual(exits.map((mark) => mark.title), ["NONZERO_EXIT: workerpool1-0 rank 3", "rank 1: SIGNALED"]);
+});
+
 test("each rank has the exit of its present generation only", () => {
   const found = job({ generation: 2 });
   found.workers[0]!.exits = [exit({ rank: 0, generation: 1 }), exit({ rank: 1, generation: 2 })];

@@ -34,6 +34,8 @@ export interface Strip {
 export const RANGES: readonly (readonly [string, number])[] = [["15m", 900], ["1h", 3600], ["6h", 21_600], ["1d", 86_400]];
 
 const WELL_OR_BY_US = new Set(["COMPLETED", "STOPPED", "HANG_KILLED"]);
+/** Ends of a generation that were exits of its ranks. */
+const BY_EXIT = new Set(["NONZERO_EXIT", "SIGNALED", "OUT_OF_MEMORY", "CANNOT_START", "LOST_SHIM_DIED", "LOST_REBOOT", "NOT_STARTED", "LOST_RECORD"]);
 
 /** The strip from the job's submission to its end, or to `now`; `silent`: since when a host of it is not heard. */
 export function strip(job: Job, now: number, silent: number | null = null): Strip {
@@ -54,6 +56,7 @@ export function strip(job: Job, now: number, silent: number | null = null): Stri
   add("waits", from, at, 0, `waited ${span(at - from)}${why}`);
   let generation = 1;
   let since = at;
+  const told = new Set(job.workers.flatMap((worker) => worker.exits).map((exit) => exit.generation));
   for (const each of job.recoveries) {
     const began = (epoch(each.startedAt) ?? at) - (each.phases.detect ?? 0) - (each.phases.diagnose ?? 0);
     const over = epoch(each.endedAt) ?? to;
@@ -63,6 +66,8 @@ export function strip(job: Job, now: number, silent: number | null = null): Stri
     const lost = each.lostSeconds === null ? "going on" : `${short(each.lostSeconds)} lost`;
     const cause = [each.endReason, each.endRelatedTask].filter(Boolean).join(": ");
     add("lost", before, over, each.generation, `${cause}: ${answer(each)}, ${lost}`);
+    // The exits of generations that are long over are not read with the job.
+    if (BY_EXIT.has(each.endReason) && !told.has(generation)) marks.push({ at: before, kind: "exit", title: cause });
     if (each.endedAt !== null) marks.push({ at: Math.min(over, to), kind: "relaunch", title: `generation ${each.generation} launched` });
     at = Math.max(at, over);
     since = at;

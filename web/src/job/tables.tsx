@@ -5,6 +5,7 @@ import type { Hang, Job, Recovery } from "../core/types.ts";
 import { ended, epoch, short, span } from "../core/words.ts";
 import { Empty, Table, Text, Time, Windowed } from "../ui/bits.tsx";
 import { useNow } from "../ui/hooks.ts";
+import { setQuery } from "../ui/router.ts";
 import { Stacks } from "./stacks.tsx";
 
 /** Each rank: where it is, and how its process of this generation ended. */
@@ -42,12 +43,14 @@ export function Ranks({ job }: { job: Job }): JSX.Element {
 }
 
 /** How ranks ended, those that ended alike on one row. */
-export function Exits({ job }: { job: Job }): JSX.Element {
+export function Exits({ job, all }: { job: Job; all: boolean }): JSX.Element {
   const now = useNow(60);
   const groups = exitGroups(job.workers);
-  if (!groups.length) return <Empty>No rank has ended.</Empty>;
+  const rest = !all && <p class="soft">Those of the newest generations. <button type="button" onClick={() => setQuery({ exits: "all" })}>Show all {job.generation} generations</button></p>;
+  if (!groups.length) return <><Empty>{all ? "No rank has ended." : "No rank has ended in these generations."}</Empty>{rest}</>;
   return (
     <div class="panel">
+      {rest}
       <Table
         caption="Exits" rows={groups} id={(_, index) => index}
         columns={[

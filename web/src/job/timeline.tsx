@@ -31,6 +31,7 @@ export function Timeline({ job, goodput, query }: { job: Job; goodput: Goodput |
   whole.marks.push(...saveMarks(goodput?.saves ?? []));
   const range = chosen(query, whole.from, whole.to);
   const [picked, setPicked] = useState<string>("");
+  const [tabled, setTabled] = useState(whole.spans.length < 12);
   const [box, width] = useWidth();
   const drag = useRef<number | null>(null);
   const [brush, setBrush] = useState<[number, number] | null>(null);
@@ -111,9 +112,9 @@ export function Timeline({ job, goodput, query }: { job: Job; goodput: Goodput |
       </ul>
       {picked && <p class="picked" role="status">{picked}</p>}
       <Charts job={job} query={query} series={series} whole={whole} range={{ ...range, width }} pointer={pointer} now={now} />
-      <details open={whole.spans.length < 12}>
+      <details open={tabled} onToggle={(event) => setTabled(event.currentTarget.open)}>
         <summary>As a table</summary>
-        <Table
+        {tabled && <Table
           caption="Spans and marks of the timeline"
           rows={[...visible.map((each) => ({ at: each.from, what: KINDS[each.kind], took: each.to - each.from, title: each.title })),
             ...marks.map((mark) => ({ at: mark.at, what: `${GLYPHS[mark.kind]} ${MARK_WORDS[mark.kind]}`, took: null, title: mark.title }))].sort((a, b) => a.at - b.at)}
@@ -124,7 +125,7 @@ export function Timeline({ job, goodput, query }: { job: Job; goodput: Goodput |
             { title: "Took", right: true, whole: true, cell: (row) => (row.took === null ? "" : span(row.took)) },
             { title: "In words", wide: true, cell: (row) => row.title },
           ]}
-        />
+        />}
       </details>
     </div>
   );

@@ -16,12 +16,15 @@ import { useData, useNow, useTitle } from "../ui/hooks.ts";
 
 const TABS = ["timeline", "ranks", "logs", "exits", "hangs", "recoveries", "events", "spec", "shell"] as const;
 type Tab = (typeof TABS)[number];
+/** Generations whose exits are read at first: a rank that was relaunched hundreds of times has as many. */
+const EXITS_OF = 20;
 
 /** One job: in the first screen whether it is healthy, what happened, what was done and what to do. */
 export function JobPage({ id, query }: { id: string; query: URLSearchParams }): JSX.Element {
   const path = `/v1/jobs/${encodeURIComponent(id)}`;
   const mine = (changes: { jobs: string[] }): boolean => changes.jobs.includes(id);
-  const { data: job, error, again } = useData<Job>(path, mine);
+  const all = query.get("exits") === "all";
+  const { data: job, error, again } = useData<Job>(all ? path : `${path}?exitsOfNewest=${EXITS_OF}`, mine);
   const { data: goodput } = useData<Goodput>(`${path}/goodput`, mine);
   const shell = useRef(false);
   useTitle(job?.displayName || id);
@@ -45,7 +48,7 @@ export function JobPage({ id, query }: { id: string; query: URLSearchParams }): 
         {tab === "timeline" && <Timeline job={job} goodput={goodput} query={query} />}
         {tab === "ranks" && <Ranks job={job} />}
         {tab === "logs" && <Logs job={job} query={query} />}
-        {tab === "exits" && <Exits job={job} />}
+        {tab === "exits" && <Exits job={job} all={all || job.generation <= EXITS_OF} />}
         {tab === "hangs" && <Hangs job={job} />}
         {tab === "recoveries" && <Recoveries job={job} />}
         {tab === "events" && <Events id={job.id} live={!ended(job.state)} />}

@@ -28,21 +28,25 @@ async def find_job(driver: Driver, job_id: str) -> Job:
     return job
 
 
-async def committed_job(driver: Driver, job_id: str, viewer: str) -> job_pb2.CustomJob:
-    """The job as it is now, once that is durable, with what ``viewer`` may see of it. Raises ``NotFound``."""
+async def committed_job(driver: Driver, job_id: str, viewer: str, exits_of_newest: int = 0) -> job_pb2.CustomJob:
+    """The job as it is now, once that is durable, with what ``viewer`` may see of it. Raises ``NotFound``.
+
+    With the exits of so many of its newest generations; of all, where that is 0.
+    """
     cluster, job, slices = driver.cluster, await find_job(driver, job_id), TURNS.begin()
     wanted, at = await spec_of(job), now()
     # A job that doesn't wait has no pending reason, and a view of the queue looks at every host.
     queue = driver.reactor.queue_view(at) if job.state is JobState.QUEUED else QueueView(cluster, [], {})
     picture = seen_by(viewer, job_to_proto(cluster, job, wanted, queue, at))
     members = job.gang.members if job.places else ()
+    after = job.generation - exits_of_newest if exits_of_newest > 0 else 0
     for member in members:
         await slices.rest()  # of a gang that was restarted often one has thousands of exits
         if not job.places:
             # It was stopped meanwhile, and has no workers any more.
             picture.ClearField("workers")
             break
-        picture.workers.extend(workers_to_proto(cluster, job, (member,)))
+        picture.workers.extend(workers_to_proto(cluster, job, (member,), after))
     await driver.settled()
     return picture
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import job_pb2
+from holdfast_controller.core.model.job_state import TERMINAL
 from holdfast_controller.core.model.jobs import Known
 
 Predicate = Callable[[Known], bool]
@@ -34,6 +35,9 @@ _NOT = re.compile(r"NOT(?:\s+|(?=\())|-(?=[A-Za-z(])")
 _QUOTED_KEY = re.compile(rf"labels?\.(?:{_QUOTED.pattern})")
 _SPACE = re.compile(r"\s*")
 _STATES = {name.removeprefix("JOB_STATE_") for name in job_pb2.JobState.DESCRIPTOR.values_by_name}
+_BETWEEN = "\0"
+"""Stands in no text that is looked for."""
+_ENDED = {state.name for state in TERMINAL}
 _ORDER: dict[str, Callable[[float, float], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -46,10 +50,18 @@ _ORDER: dict[str, Callable[[float, float], bool]] = {
 
 def parse_filter(text: str) -> Predicate:
     """The predicate that ``text`` describes; an empty text matches every job. Raises ``InvalidInput``."""
+    return read_filter(text)[0]
+
+
+def read_filter(text: str) -> tuple[Predicate, bool]:
+    """The predicate of ``parse_filter``, and whether no job that has ended can match, so that none is looked at."""
     if len(text) > MAX_CHARS:
         raise _wrong(f"has {len(text):,} characters; at most {MAX_CHARS:,} are allowed")
     text = text.strip()
-    return _Reader(text).whole() if text else lambda job: True
+    if not text:
+        return lambda job: True, False
+    reader = _Reader(text)
+    return reader.whole(), reader.goes_on
 
 
 class _Reader:
@@ -57,6 +69,10 @@ class _Reader:
         self._text = text
         self._at = 0
         self._terms = 0
+        self._term_goes_on = False
+        """Whether the term that was read last is true of no job that has ended."""
+        self.goes_on = False
+        """The same of the whole."""
 
     def whole(self) -> Predicate:
         found = self._conjunction(0)
@@ -67,8 +83,10 @@ class _Reader:
     def _conjunction(self, depth: int) -> Predicate:
         """Terms joined by AND, each of which is one or several joined by OR."""
         every: list[list[Predicate]] = [[]]
+        go_on: list[bool] = [True]
         while True:
             every[-1].append(self._term(depth))
+            go_on[-1] &= self._term_goes_on
             end = self._at
             self._skip()
             joint = _JOINT.match(self._text, self._at - 1) if self._at > end else None
@@ -78,6 +96,10 @@ class _Reader:
             self._at = joint.end()
             if joint[1] == "AND":
                 every.append([])
+                go_on.append(True)
+        self.goes_on = any(go_on)
+        if len(every) == len(every[0]) == 1:
+            return every[0][0]
         return lambda job: all(any(term(job) for term in some) for some in every)
 
     def _term(self, depth: int) -> Predicate:
@@ -85,6 +107,7 @@ class _Reader:
         while found := _NOT.match(self._text, self._at):
             negated, self._at = not negated, found.end()
         term = self._group(depth + 1) if self._text.startswith("(", self._at) else self._comparison(depth)
+        self._term_goes_on &= not negated
         return (lambda job: not term(job)) if negated else term
 
     def _group(self, depth: int) -> Predicate:
@@ -96,6 +119,7 @@ class _Reader:
         if not self._text.startswith(")", self._at):
             raise _wrong("lacks a closing parenthesis")
         self._at += 1
+        self._term_goes_on = self.goes_on
         return found
 
     def _comparison(self, depth: int) -> Predicate:
@@ -110,7 +134,9 @@ class _Reader:
             raise _wrong(f"{self._rest()!r} is no term")
         self._at = sign.end()
         self._skip()
-        return _compared(key, sign[0], self._value(depth))
+        value = self._value(depth)
+        self._term_goes_on = sign[0] == "=" and _goes_on(key, value)
+        return _compared(key, sign[0], value)
 
     def _value(self, depth: int) -> str:
         if quoted := _QUOTED.match(self._text, self._at):
@@ -135,15 +161,24 @@ class _Reader:
         return self._text[self._at : joint.start() if joint else None].strip()[:100]
 
 
+def _goes_on(key: str, value: str) -> bool:
+    """Whether ``key=value`` is true of no job that has ended."""
+    return (key == "active" and value == "true") or (key == "state" and not _ENDED & _states(value))
+
+
+def _states(value: str) -> set[str]:
+    return {name.removeprefix("JOB_STATE_") for name in value.upper().split("|")}
+
+
 def _compared(key: str, sign: str, value: str) -> Predicate:
     if key.startswith(("label.", "labels.")):
         return _of_label(key.partition(".")[2], sign, value)
     match key:
         case "state":
-            states = {name.removeprefix("JOB_STATE_") for name in value.upper().split("|")}
+            states = _states(value)
             if unknown := sorted(states - _STATES):
                 raise _wrong(f"no job is ever in state {unknown[0]!r}")
-            return _equal(lambda job: job.state.name in states, key, sign)
+            return _equal(lambda job: job.state._name_ in states, key, sign)  # ``name`` takes three times as long
         case "id":
             if sign == ":":
                 return _like(value, lambda job: job.id)
@@ -217,10 +252,12 @@ def searched(text: str) -> Predicate:
     wanted = text.strip().casefold()
     if not wanted:
         return lambda job: True
+    if _BETWEEN in wanted:
+        return lambda job: False
 
     def found(job: Known) -> bool:
-        shown = (job.id, job.display_name, job.owner, job.project, *job.labels.values())
-        return any(wanted in each.casefold() for each in (*shown, *job.hosts))
+        shown = (job.id, job.display_name, job.owner, job.project, *job.labels.values(), *job.hosts)
+        return wanted in _BETWEEN.join(shown).casefold()
 
     return found
 

@@ -148,10 +148,11 @@ def expected_end_to_proto(expected: ExpectedEnd) -> job_pb2.ExpectedEnd:
     return message
 
 
-def workers_to_proto(cluster: Cluster, job: Job, members: Sequence[Member]) -> list[job_pb2.Worker]:
-    """Some of the workers of a job that has its places."""
-    late = {(e.generation, e.rank): e for e in job.late_exits}
-    return [_worker(cluster, job, member, late) for member in members]
+def workers_to_proto(cluster: Cluster, job: Job, members: Sequence[Member], after: int = 0) -> list[job_pb2.Worker]:
+    """Some of the workers of a job that has its places, with their exits of the generations after one."""
+    late = {(e.generation, e.rank): e for e in job.late_exits if e.generation > after}
+    exits = [each for each in sorted(job.exits.items()) if each[0] > after]
+    return [_worker(cluster, job, member, exits, late) for member in members]
 
 
 def dry_run_to_proto(found: DryRun, gang: Gang) -> job_pb2.DryRunJobResponse:
@@ -183,13 +184,19 @@ def error_to_proto(error: JobError) -> job_pb2.JobError:
     )
 
 
-def _worker(cluster: Cluster, job: Job, member: Member, late: Mapping[tuple[int, int], Exit]) -> job_pb2.Worker:
+def _worker(
+    cluster: Cluster,
+    job: Job,
+    member: Member,
+    ended: Sequence[tuple[int, Mapping[int, Exit]]],
+    late: Mapping[tuple[int, int], Exit],
+) -> job_pb2.Worker:
     started = job.started.get(member.index) or cluster.runtime_of(job.id).started.get(member.index)
     place = job.places[member.index]
     pids = started.pids if started else ()
     exits = [
         exit_to_proto(records[rank], late.get((generation, rank)))
-        for generation, records in sorted(job.exits.items())
+        for generation, records in ended
         for rank in member.ranks
         if rank in records
     ]

@@ -109,14 +109,15 @@ class Gate:
         return Json(_printed(request, made.job) | {"warnings": list(made.warnings)})
 
     async def get_job(self, request: Request) -> Response:
-        given = body.parameters(request, ("readMask",))
+        given = body.parameters(request, ("readMask", "exitsOfNewest"))
         mask = parse_mask(body.single(given, "readMask"))
 
         async def show(found: job_pb2.GetJobResponse) -> Response:
             job = _of_project(request, found.job)
             return await answered(job, lambda: masked(_printed(request, job), mask))
 
-        asked = job_pb2.GetJobRequest(id=request.path_params["id"])
+        newest = body.whole(given, "exitsOfNewest") or 0
+        asked = job_pb2.GetJobRequest(id=request.path_params["id"], exits_of_newest=newest)
         return await self._shown(request, f"{JOBS}GetJob", asked, show)
 
     async def job_goodput(self, request: Request) -> Response:

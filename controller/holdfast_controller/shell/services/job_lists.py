@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import job_pb2
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.jobs import Jobs, Known
-from holdfast_controller.shell.calls.job_filter import parse_filter, searched
+from holdfast_controller.shell.calls.job_filter import read_filter, searched
 from holdfast_controller.shell.calls.slices import Slices
 from holdfast_controller.shell.driver import Driver
 
@@ -26,30 +26,44 @@ async def matching(
     driver: Driver, request: job_pb2.ListJobsRequest, sees: Callable[[str], bool], slices: Slices
 ) -> AsyncGenerator[Job, None]:
     """The jobs that are asked for, whole. Raises ``InvalidInput``. Close it after use."""
-    matches, found_in = parse_filter(request.filter), searched(request.search)
+    (matches, goes_on), found_in = read_filter(request.filter), searched(request.search)
     at_once = min(request.page_size or PAGE, _READ_AT_ONCE)
     jobs, arrays, found = driver.cluster.jobs, set[str](), list[str]()
-    listed = _listed(jobs, request)
-    for count, known in enumerate(listed, 1):
-        if count % _FILTERED_AT_ONCE == 1:
-            await slices.rest()
-        wanted = not known.deleted and sees(known.project) and matches(known) and found_in(known)
-        if wanted and request.one_per_array and known.element is not None:
-            wanted = known.element.array not in arrays
-            arrays.add(known.element.array)
-        if wanted:
+    listed = _listed(jobs, request, goes_on=goes_on)
+    for first in range(0, len(listed), _FILTERED_AT_ONCE):
+        await slices.rest()
+        some = [
+            each
+            for each in listed[first : first + _FILTERED_AT_ONCE]
+            if not each.deleted and sees(each.project) and matches(each) and found_in(each)
+        ]
+        for known in some:
+            if request.one_per_array and known.element is not None:
+                if known.element.array in arrays:
+                    continue
+                arrays.add(known.element.array)
             found.append(known.id)
-        if len(found) == at_once or count == len(listed):
-            await driver.bring(found)
-            for name in found:
-                if (job := jobs.get(name)) is not None:  # it may be deleted meanwhile
+            if len(found) == at_once:
+                async for job in _whole(driver, found):
                     yield job
-            found.clear()
+                found.clear()
+    async for job in _whole(driver, found):
+        yield job
 
 
-def _listed(jobs: Jobs, request: job_pb2.ListJobsRequest) -> list[Known]:
-    """The jobs from which a page is taken, in the order in which it takes them: behind the page's token."""
-    known = list(jobs.heads())
+async def _whole(driver: Driver, names: Sequence[str]) -> AsyncGenerator[Job, None]:
+    await driver.bring(names)
+    for name in names:
+        if (job := driver.cluster.jobs.get(name)) is not None:  # it may be deleted meanwhile
+            yield job
+
+
+def _listed(jobs: Jobs, request: job_pb2.ListJobsRequest, *, goes_on: bool) -> list[Known]:
+    """The jobs from which a page is taken, in the order in which it takes them: behind the page's token.
+
+    ``goes_on``: those that have not ended are enough.
+    """
+    known: list[Known] = sorted(jobs.whole.values(), key=_number) if goes_on else list(jobs.heads())
     if not request.newest:
         return known[bisect.bisect_right(known, _start(request.page_token), key=_number) :]
     if request.page_token and not request.page_token.startswith(BEFORE):

@@ -110,7 +110,8 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     @unary
     async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.GetJobResponse:
-        return job_pb2.GetJobResponse(job=await committed_job(self._driver, request.id, caller_name(context)))
+        found = await committed_job(self._driver, request.id, caller_name(context), request.exits_of_newest)
+        return job_pb2.GetJobResponse(job=found)
 
     @unary
     async def GetGoodput(self, request: job_pb2.GetGoodputRequest, context: Context) -> job_pb2.GetGoodputResponse:

@@ -11,8 +11,8 @@ from tests.unit.controller.examples import job
 from holdfast.errors import InvalidInput
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.shell.calls.job_filter import parse_filter
+from holdfast_controller.core.model.job_state import TERMINAL, JobState
+from holdfast_controller.shell.calls.job_filter import parse_filter, read_filter
 
 
 def made() -> Job:
@@ -91,6 +91,36 @@ def made() -> Job:
 )
 def test_filter_takes_what_it_says(text: str, takes: bool) -> None:
     assert parse_filter(text)(made()) is takes
+
+
+@pytest.mark.parametrize(
+    ("text", "goes_on"),
+    [
+        ("", False),
+        ("active=true", True),
+        ("active=false", False),
+        ("state=RUNNING|PENDING", True),
+        ("state=running|failed", False),
+        ("state!=FAILED", False),
+        ("NOT state=RUNNING", False),
+        ("NOT active=false", False),
+        ("NOT NOT state=RUNNING", True),
+        ("owner=ann AND state=QUEUED", True),
+        ("state=QUEUED OR owner=ann", False),
+        ("state=QUEUED OR active=true", True),
+        ("(state=QUEUED OR state=PAUSED) AND owner=ann", True),
+        ("(state=QUEUED OR owner=ann)", False),
+        ("-(state=QUEUED)", False),
+        ("(owner=ann AND state=QUEUED) OR active=true", True),
+    ],
+)
+def test_filter_says_whether_no_job_that_has_ended_matches(text: str, goes_on: bool) -> None:
+    matches, found = read_filter(text)
+    assert found is goes_on
+    job = made()
+    for state in TERMINAL:
+        job.state = state
+        assert not (found and matches(job)), state
 
 
 @pytest.mark.parametrize(
