@@ -7,7 +7,6 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from holdfast._base.printable import one_line
 from holdfast.hang.evidence import evidence_json
@@ -42,7 +41,8 @@ _RANK_FIELDS = (
 )
 WORDS_MOST = 500
 """Characters of one text about a rank; they become sentences in a job's history."""
-_OPTIONAL = ("last_work_s", "helpers_s", "switches_s", "switch_share", "exit_code")
+_MOTIONS, _LOOKS, _KINDS = dict(Motion.__members__), dict(GpuLook.__members__), dict(WaitKind.__members__)
+_STATES = {state.value: state for state in State}
 _GPU_FIELDS = ("util_pct", "memory_util_pct", "power_w", "power_share", "links_share")
 _OUTPUT_FIELDS = (
     *("last_progress_s", "step", "last_checkpoint_s"),
@@ -51,7 +51,6 @@ _OUTPUT_FIELDS = (
 )
 _TIMES_FIELDS = tuple(field.name for field in fields(RankTimes))
 """Called the same on the wire."""
-_TIMES_OPTIONAL = ("ran_s", "queued_s", "step", "step_s")
 _PHASES = frozenset({"train", "evaluate", "save"})
 
 
@@ -129,47 +128,77 @@ def from_proto(host: str, message: agent_pb2.FeatureReport) -> WorkerFeatures:
 
 
 def _rank_from_proto(message: agent_pb2.RankFeatures) -> RankFeatures:
-    values: dict[str, Any] = {
-        name: _present(message, name) if name in _OPTIONAL else getattr(message, name) for name in _RANK_FIELDS
-    }
-    values |= {name: one_line(value, WORDS_MOST) for name, value in values.items() if isinstance(value, str)}
-    gpu = None
-    if message.HasField("gpu"):
-        look = GpuLook.__members__.get(message.gpu.look, GpuLook.BLIND)
-        gpu = GpuFeatures(look, **{name: _present(message.gpu, name) for name in _GPU_FIELDS})
-    wait = None
-    if message.HasField("wait"):
-        kind = WaitKind.__members__.get(message.wait.kind, WaitKind.UNKNOWN)
-        times = (_present(message.wait, "since_s"), _present(message.wait, "until_s"))
-        what, place = (one_line(text, WORDS_MOST) for text in (message.wait.what, message.wait.place))
-        wait = Wait(kind, what, times[0], place, times[1])
-    went = None
-    if message.HasField("times"):
-        counted: dict[str, Any] = {
-            name: _present(message.times, name) if name in _TIMES_OPTIONAL else getattr(message.times, name)
-            for name in _TIMES_FIELDS
-        }
-        went = RankTimes(**counted)
-    states = {state.value: state for state in State}
+    # Thousands of ranks are reported each second, so each field is read by itself.
+    has = message.HasField
     return RankFeatures(
-        motion=Motion.__members__.get(message.motion, Motion.UNSEEN),
-        state=states.get(message.state),
-        gpu=gpu,
-        wait=wait,
-        times=went,
-        **values,
+        rank=message.rank,
+        motion=_MOTIONS.get(message.motion, Motion.UNSEEN),
+        still_since_s=message.still_since_s,
+        still_longest_s=message.still_longest_s,
+        last_work_s=message.last_work_s if has("last_work_s") else None,
+        work=_words(message.work),
+        helpers_s=message.helpers_s if has("helpers_s") else None,
+        cpu_share=message.cpu_share,
+        switches_s=message.switches_s if has("switches_s") else None,
+        switch_share=message.switch_share if has("switch_share") else None,
+        state=_STATES.get(message.state),
+        wchan=_words(message.wchan),
+        gpu=_gpu_from_proto(message.gpu) if has("gpu") else None,
+        exit_code=message.exit_code if has("exit_code") else None,
+        traced=message.traced,
+        paused_by_us=message.paused_by_us,
+        mount=_words(message.mount),
+        wait=_wait_from_proto(message.wait) if has("wait") else None,
+        hardware=_words(message.hardware),
+        broken=message.broken,
+        times=_times_from_proto(message.times) if has("times") else None,
     )
 
 
-def _present(
-    message: agent_pb2.FeatureReport
-    | agent_pb2.RankFeatures
-    | agent_pb2.GpuFeatures
-    | agent_pb2.GpuUse
-    | agent_pb2.RankTimes
-    | agent_pb2.Wait,
-    name: str,
-) -> float | None:
+def _gpu_from_proto(message: agent_pb2.GpuFeatures) -> GpuFeatures:
+    has = message.HasField
+    return GpuFeatures(
+        look=_LOOKS.get(message.look, GpuLook.BLIND),
+        util_pct=message.util_pct if has("util_pct") else None,
+        memory_util_pct=message.memory_util_pct if has("memory_util_pct") else None,
+        power_w=message.power_w if has("power_w") else None,
+        power_share=message.power_share if has("power_share") else None,
+        links_share=message.links_share if has("links_share") else None,
+    )
+
+
+def _wait_from_proto(message: agent_pb2.Wait) -> Wait:
+    since_s, until_s = _present(message, "since_s"), _present(message, "until_s")
+    kind = _KINDS.get(message.kind, WaitKind.UNKNOWN)
+    return Wait(kind, _words(message.what), since_s, _words(message.place), until_s)
+
+
+def _times_from_proto(message: agent_pb2.RankTimes) -> RankTimes:
+    has = message.HasField
+    return RankTimes(
+        seen_s=message.seen_s,
+        ran_s=message.ran_s if has("ran_s") else None,
+        queued_s=message.queued_s if has("queued_s") else None,
+        looks=message.looks,
+        stopped=message.stopped,
+        storage=message.storage,
+        aside=message.aside,
+        step=message.step if has("step") else None,
+        step_s=message.step_s if has("step_s") else None,
+        gpu_looks=message.gpu_looks,
+        clock_mhz=message.clock_mhz,
+        util_pct=message.util_pct,
+        throttled=message.throttled,
+        gpu_s=message.gpu_s,
+        energy_j=message.energy_j,
+    )
+
+
+def _words(text: str) -> str:
+    return one_line(text, WORDS_MOST) if text else ""
+
+
+def _present(message: agent_pb2.FeatureReport | agent_pb2.GpuUse | agent_pb2.Wait, name: str) -> float | None:
     value: float | None = getattr(message, name) if message.HasField(name) else None  # type: ignore[arg-type]
     return value
 

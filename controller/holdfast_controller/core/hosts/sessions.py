@@ -49,7 +49,7 @@ def on_connected(step: Step, hello: HostConnected) -> None:
     if presence.session is not None and presence.session != hello.session:
         step.do(CloseSession(hello.host, presence.session, "a newer session of this host replaces it"))
     begun = len(step.actions)
-    presence.session = hello.session
+    step.cluster.begin_session(hello.host, hello.session)
     presence.forgetting.clear()
     presence.silent_peers.clear()
     presence.clock_behind_s.clear()
@@ -101,8 +101,7 @@ def on_refused(step: Step, refused: HostTurnedAway) -> None:
     name, presence = refused.host, step.cluster.presence_of(refused.host)
     if presence.session is not None:
         step.do(CloseSession(name, presence.session, "a newer agent of this host was turned away"))
-        presence.session = None
-        presence.silent_peers.clear()
+        step.cluster.end_session(name)
     known = step.cluster.hosts.get(name)
     if known is None:
         presence.last_seen = step.now.mono  # it is silent from now on, and lost in time
@@ -127,10 +126,8 @@ def _news(known: Host, hello: HostConnected) -> bool:
 
 def on_disconnected(step: Step, gone: HostDisconnected) -> None:
     """End a session. The host is suspect only once it has been silent for long enough."""
-    presence = step.cluster.presence_of(gone.host)
-    if presence.session == gone.session:
-        presence.session = None
-        presence.silent_peers.clear()
+    if step.cluster.presence_of(gone.host).session == gone.session:
+        step.cluster.end_session(gone.host)
 
 
 def on_over_rate(step: Step, over: HostOverRate) -> None:
@@ -176,7 +173,7 @@ def heard(step: Step, name: str) -> None:
     _is_known(step, name)
     was_silent = presence.liveness is not Liveness.READY
     if was_silent:
-        presence.liveness = Liveness.READY
+        step.cluster.judge_presence(name, Liveness.READY)
         _look_at_queue(step)
         fence_command.on_heard(step, name)
     if was_silent or (HostTimer.LEASE, name) not in step.timers.due:
@@ -242,7 +239,7 @@ def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
             verdict = presence.liveness  # only its own word makes a silent host ready again
         if verdict is Liveness.LOST and presence.liveness is not Liveness.LOST:
             if spared or kept or (not lost and _mass_silence(step)):
-                presence.liveness = Liveness.SUSPECT
+                step.cluster.judge_presence(name, Liveness.SUSPECT)
                 presence.lost_at = step.now.wall_in(policy.suspect_s)
                 step.timers.set((HostTimer.LEASE, name), step.now.mono_in(policy.suspect_s))
                 kept.append(name)
@@ -253,7 +250,7 @@ def on_silence(step: Step, names: list[str], late_s: float = 0.0) -> None:
         if verdict is Liveness.SUSPECT or verdict is not presence.liveness:
             presence.lost_at = step.now.wall_of(Mono(max(presence.last_seen, since) + policy.lost_s))
         if verdict is not presence.liveness:
-            presence.liveness = verdict
+            step.cluster.judge_presence(name, verdict)
             step.do(Note("host.silent", (("host", name), ("state", verdict.name))))
         if not spared and fence_command.is_due(step, name) and not _mass_silence(step):
             fence_command.call(step, name)
@@ -335,8 +332,7 @@ def on_fence(step: Step, asked: FenceAsked) -> None:
     if presence.session is not None:
         # A dead host's connection lasts until it is missed; what still comes over it counts no more.
         step.do(CloseSession(host.name, presence.session, "the host was fenced"))
-        presence.session = None
-        presence.silent_peers.clear()
+        step.cluster.end_session(host.name)
     step.emit(ev.HostFenced(host=host.name, at=step.now.wall, reason=asked.reason, by=asked.by))
     give_up_work(step, host, f"{host.name} was fenced by {asked.by}")
     reconcile.end_if_all_told(step)

@@ -12,17 +12,15 @@ from holdfast_controller.core.model.job import Job
 
 def takes_work(cluster: Cluster, host: Host) -> bool:
     """Whether a host may get new work now: connected, heard from, not cordoned and not shutting down."""
-    return cluster.presence_of(host.name).is_connected and host.takes_work
+    there = cluster.presence.get(host.name)
+    return there is not None and there.is_connected and host.takes_work
 
 
 def schedulable_hosts(cluster: Cluster) -> list[Host]:
-    """The hosts for which ``takes_work`` is true; written out, since every submission asks."""
-    presence = cluster.presence.get
-    return [
-        host
-        for name, host in cluster.hosts.items()
-        if (there := presence(name)) is not None and there.is_connected and host.takes_work
-    ]
+    """The hosts for which ``takes_work`` is true. Found again only once something has changed: all submissions ask."""
+    if cluster.schedulable is None:
+        cluster.schedulable = [host for host in cluster.hosts.values() if takes_work(cluster, host)]
+    return cluster.schedulable
 
 
 def could_move(cluster: Cluster, job: Job, away: Collection[str]) -> bool:

@@ -19,7 +19,7 @@ from holdfast_controller.core.model.dependencies import Dependents
 from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import KeptWatch, SharedCause
 from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
-from holdfast_controller.core.model.hosts.host import FailedCheck, Host, Presence
+from holdfast_controller.core.model.hosts.host import FailedCheck, Host, Liveness, Presence
 from holdfast_controller.core.model.hosts.reservations import Choice, HostReservations
 from holdfast_controller.core.model.jobs import Jobs, PurgedJobs
 from holdfast_controller.core.model.queue import Queue
@@ -95,6 +95,9 @@ class Cluster:
     answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
     """By (caller, request id), oldest first: what was answered."""
     presence: dict[str, Presence] = field(default_factory=dict)
+    """By host; what decides whether it is connected is changed by the methods below alone."""
+    schedulable: list[Host] | None = field(default=None, compare=False)
+    """The hosts that take work, as last found; None once a host, or its presence, has changed since."""
     awaited_hosts: set[str] = field(default_factory=set)
     """Hosts that have not connected since this controller started, and still have time to."""
     listening_since: Mono = BOOT
@@ -155,3 +158,17 @@ class Cluster:
         if found is None:
             found = self.presence[host] = Presence()
         return found
+
+    def begin_session(self, host: str, session: int) -> None:
+        """Note that an agent has connected."""
+        self.presence_of(host).session, self.schedulable = session, None
+
+    def end_session(self, host: str) -> None:
+        """Note that a host has no session any more."""
+        presence = self.presence_of(host)
+        presence.session, self.schedulable = None, None
+        presence.silent_peers.clear()
+
+    def judge_presence(self, host: str, liveness: Liveness) -> None:
+        """Note whether a host is heard from."""
+        self.presence_of(host).liveness, self.schedulable = liveness, None

@@ -213,7 +213,9 @@ async def each(messages: AsyncIterator[Any], *, from_host: bool) -> AsyncIterato
 
 
 def _exceeded(message: Message, path: str, from_host: bool) -> Iterator[Violation]:
-    for field, repeated, in_map, bound in _fields(message.DESCRIPTOR):
+    # Hosts send thousands of messages a second, and nothing in one is larger than itself.
+    small = from_host and message.ByteSize() <= _least(message.DESCRIPTOR)
+    for field, repeated, in_map, bound in _fields(message.DESCRIPTOR, from_host, small):
         here = f"{path}{field.json_name}"
         if in_map:
             yield from _in_map(getattr(message, field.name), here, bound)
@@ -250,8 +252,11 @@ def _in_list(
         kept = values[-bound.items :] if bound.cut == "end" else values[: bound.items]
         del values[:]
         values.extend(kept)
+    least = _untimed(field.message_type) if from_host and field.message_type and bound.whole is None else -1
     for index, value in enumerate(values):
         if field.message_type is not None:
+            if value.ByteSize() <= least:
+                continue
             yield from _in_message(value, f"{path}[{index}]", bound, from_host)
         elif problem := _problem(value, bound, from_host):
             if from_host and bound.cut:
@@ -306,18 +311,58 @@ def _cut(value: Any, bound: Bound) -> Any:
 
 
 @functools.cache
-def _fields(of: Descriptor) -> tuple[tuple[FieldDescriptor, bool, bool, Bound], ...]:
-    """The fields that are walked, each with whether it is a list, whether it is a map, and its bound."""
+def _fields(
+    of: Descriptor, from_host: bool, small: bool = False
+) -> tuple[tuple[FieldDescriptor, bool, bool, Bound], ...]:
+    """The fields that are walked, each with whether it is a list, whether it is a map, and its bound.
+
+    In a ``small`` message only those with a time in them, whose range its size says nothing of.
+    """
+    walked = _WALKED if from_host else _WALKED | _NUMBERS
     return tuple(
         (field, is_list(field), is_map(field), bound_of(field))
         for field in of.fields
-        if not skipped(field) and (field.message_type is not None or field.cpp_type in _WALKED or is_list(field))
+        if not skipped(field)
+        and (field.message_type is not None or field.cpp_type in walked or is_list(field))
+        and not (small and not any(each.full_name in _TIMES for each in _within(field)))
     )
 
 
-_WALKED = frozenset(
+@functools.cache
+def _least(of: Descriptor) -> int:
+    """The bytes of a message from a host up to which no field of it, or in it, can hold too many bytes or entries."""
+    found = MESSAGE_BYTES
+    for each in (of, *(each for field in of.fields if not skipped(field) for each in _within(field))):
+        for field, repeated, in_map, bound in _fields(each, True):
+            found = min(found, bound.items if repeated else found, bound.whole or found)
+            if in_map or field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+                found = min(found, bound.bytes)
+    return found
+
+
+@functools.cache
+def _untimed(of: Descriptor) -> int:
+    """The same for a message without times, in which nothing is walked then; else -1."""
+    return _least(of) if not _fields(of, True, True) else -1
+
+
+def _within(field: FieldDescriptor) -> list[Descriptor]:
+    """The messages that a field may hold, and that these may hold, each once."""
+    found: dict[str, Descriptor] = {}
+    left = [field]
+    while left:
+        each = left.pop()
+        if is_map(each) or (of := each.message_type) is None or of.full_name in found:
+            continue
+        found[of.full_name] = of
+        left += [inner for inner in of.fields if not skipped(inner)]
+    return list(found.values())
+
+
+_TIMES = frozenset({"google.protobuf.Timestamp", "google.protobuf.Duration"})
+_WALKED = frozenset({FieldDescriptor.CPPTYPE_STRING})
+_NUMBERS = frozenset(
     {
-        FieldDescriptor.CPPTYPE_STRING,
         FieldDescriptor.CPPTYPE_INT32,
         FieldDescriptor.CPPTYPE_INT64,
         FieldDescriptor.CPPTYPE_UINT32,

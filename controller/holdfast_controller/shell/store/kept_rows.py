@@ -27,7 +27,7 @@ from holdfast_controller.shell.store import codec, ledger_rows, sweep
 from holdfast_controller.shell.store.faults import NotAsWritten
 from holdfast_controller.shell.store.records import as_written, checksum, with_checksum
 from holdfast_controller.shell.store.schema import answers, dumps, evidence, samples, secrets, watches
-from holdfast_controller.shell.store.statements import Twice, put
+from holdfast_controller.shell.store.statements import Twice, put, remove
 
 EVIDENCE_HANGS = 20
 """Of so many of a job's hangs the evidence is kept, the newest ones."""
@@ -121,7 +121,7 @@ def _drop_oldest(
 def write_watch(database: sa.Connection, piece: KeepWatch) -> None:
     """Replace what was learned of a job's progress, or forget it."""
     if piece.kept is None:
-        database.execute(sa.delete(watches).where(watches.c.job == piece.job_id))
+        remove(database, watches, [piece.job_id])
         return
     payload = codec.dump_watch(piece.kept)
     put(database, watches, [with_checksum(watches, {"job": piece.job_id, "payload": payload})])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,7 +23,7 @@ from holdfast_controller.core.step.actions import KeepProgress
 from holdfast_controller.shell.store import host_rows, meta_rows
 from holdfast_controller.shell.store.records import checksum, with_checksum
 from holdfast_controller.shell.store.schema import host_days, owner_days, progress, statements
-from holdfast_controller.shell.store.statements import Twice, put, total
+from holdfast_controller.shell.store.statements import Twice, put, remove, total
 
 BOOKED_AT_ONCE = 1_000
 """Settled tapes of a log that is read from its beginning that are booked together."""
@@ -72,14 +72,16 @@ def book(database: sa.Connection, bookings: Sequence[Bookings]) -> None:
         return
     hosts: Counter[tuple[Any, ...]] = Counter()
     owners: Counter[tuple[Any, ...]] = Counter()
+    rows: list[dict[str, Any]] = []
     for each in bookings:
         for usage in each.usage:
             add_up(usage, hosts, owners)
         for statement in each.statements:
-            payload = json.dumps(asdict(closed(statement)), separators=(",", ":"))
+            payload = json.dumps(vars(closed(statement)), separators=(",", ":"))
             row = {"job": statement.job_id, "ended": statement.ended, "payload": payload}
-            put(database, statements, [with_checksum(statements, row)])
-            database.execute(sa.delete(progress).where(progress.c.job == statement.job_id))
+            rows.append(with_checksum(statements, row))
+    put(database, statements, rows)
+    remove(database, progress, [row["job"] for row in rows])
     _add(database, host_days, ("host",), hosts)
     _add(database, owner_days, ("project", "owner"), owners)
     host_rows.book(database, [booking for each in bookings for booking in each.hosts])

@@ -31,9 +31,21 @@ def put(
         database.exec_driver_sql(_insert(table, twice, database.dialect), values)
 
 
+def remove(database: sa.Connection, table: sa.Table, keys: Iterable[str]) -> None:
+    """Delete the rows with these keys, in the caller's transaction; the table's key is one column."""
+    if values := [(key,) for key in keys]:
+        database.exec_driver_sql(_delete(table, database.dialect), values)
+
+
 def total(column: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
     """The sum of a column, as an integer: PostgreSQL's is a decimal number."""
     return sa.cast(sa.func.sum(column), sa.BigInteger)
+
+
+@functools.lru_cache(maxsize=128)
+def _delete(table: sa.Table, dialect: sa.Dialect) -> str:
+    (key,) = table.primary_key.columns
+    return str(sa.delete(table).where(key == sa.bindparam("key")).compile(dialect=dialect))
 
 
 @functools.lru_cache(maxsize=128)

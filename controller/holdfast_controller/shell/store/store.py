@@ -37,6 +37,7 @@ from holdfast_controller.shell.store.following import Follower
 from holdfast_controller.shell.store.load import load, write_snapshots
 from holdfast_controller.shell.store.records import Record, history, record_of
 from holdfast_controller.shell.store.schema import events, snapshots
+from holdfast_controller.shell.store.statements import remove
 
 READ_BYTES, ROWS_AT_ONCE = 1 << 20, 1_000
 """Of one portion of a history, and of what is fetched of it together."""
@@ -258,8 +259,7 @@ class Store:
 
         def work() -> None:
             hit("controller.snapshot.before")
-            for gone in [entity for entity, payload in entities if not payload]:
-                self._db.execute(sa.delete(snapshots).where(snapshots.c.entity == gone))
+            remove(self._db, snapshots, [entity for entity, payload in entities if not payload])
             sweep.drop_snapshots(self._db, sequence)
             write_snapshots(self._db, [entity for entity in entities if entity[1]])
             self._set_meta("snapshot_sequence", str(sequence))

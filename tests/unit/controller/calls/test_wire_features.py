@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from holdfast.hang.pipeline.features import (
     WorkerFeatures,
 )
 from holdfast.hang.pipeline.rank_times import RankTimes
+from holdfast.hang.pipeline.samples import State
 from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast_controller.shell.convert.features_from_proto import OLDEST_S, features
 
@@ -39,6 +40,35 @@ def test_vector_comes_through_as_it_was_sent() -> None:
     found = features("h1", 3, hang_wire.to_proto("a", 2, VECTOR, 100.0))
     assert (found.host, found.session, found.job_id, found.generation, found.sent_s) == ("h1", 3, "a", 2, 100.0)
     assert found.features == VECTOR
+
+
+WHOLE = RankFeatures(
+    *(5, Motion.SPINNING, 91.0, 4.0, 81.0, "reads", 71.0, 0.5, 12.0, 0.75, State.DISK, "futex_wait"),
+    *(GpuFeatures(GpuLook.SPIN, 99.0, 1.0, 300.0, 0.5, 0.25), 7, True, True, "/data"),
+    *(Wait(WaitKind.FILE, "sleep", 60.0, "loop", 120.0), "Xid 79", True, TIMES),
+)
+"""Each field differs from its default."""
+
+
+def test_each_field_of_a_rank_travels_and_is_on_the_readers_clock() -> None:
+    plain = RankFeatures(0, Motion.WORKING, 0.0)
+    assert not [each.name for each in fields(plain) if getattr(plain, each.name) == getattr(WHOLE, each.name)]
+    vector = replace(VECTOR, ranks=(WHOLE,), output=replace(VECTOR.output, step_s=97.0, first_step_s=30.0))
+    assert taken(vector).ranks == (WHOLE,)
+    assert WHOLE.wait is not None
+    later = replace(
+        WHOLE,
+        still_since_s=96.0,
+        last_work_s=86.0,
+        helpers_s=76.0,
+        wait=replace(WHOLE.wait, since_s=65.0, until_s=125.0),
+        times=replace(TIMES, step_s=103.0),
+    )
+    shifted = vector.shifted(5.0)
+    assert shifted.ranks == (later,)
+    assert shifted.output == replace(
+        vector.output, last_progress_s=65.0, last_checkpoint_s=55.0, step_s=102.0, first_step_s=35.0
+    )
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])

@@ -84,6 +84,7 @@ def test_an_older_record_takes_defaults_and_a_foreign_one_is_refused() -> None:
 def test_the_package_imports_nothing_that_does_or_costs_anything() -> None:
     """No clock, no randomness, nothing outside the standard library but RE2; files only in ``records``."""
     more = {
+        "copies": {"operator"},
         "corpus": {"gzip", "json", "zlib"},
         "reader": {"gzip", "zlib"},
         "recorder": {"contextlib", "gzip", "os"},
