@@ -139,35 +139,47 @@ def _new_id(cluster: Cluster) -> str:
 def give_way(step: Step) -> None:
     """End each check whose host a waiting job might have, or shares by now, and each that would wait itself."""
     cluster = step.cluster
+    waiting = WaitingJobs(cluster)
     for job_id in sorted(cluster.measuring):
         job = cluster.jobs[job_id]
-        if job.outcome is not None:
+        if job.outcome is not None or job.unreconciled is not None:
             continue
-        if job.unreconciled is None and (why := _why_it_ends(cluster, job)):
+        if why := _why_it_ends(cluster, job, waiting):
             step.emit(ev.CancelRequested(job_id=job.id, at=step.now.wall, by=SELF))
             end(step, job, JobState.CANCELLED, JobError(CANCELLED, why))
             step.capacity_freed = True
 
 
-def _why_it_ends(cluster: Cluster, job: Job) -> str:
+def _why_it_ends(cluster: Cluster, job: Job, waiting: WaitingJobs) -> str:
     """Why a check is to end, as a sentence; empty where it may go on."""
     for each in job.places:
         host = cluster.hosts[each.host]
         others = {key.rpartition("/")[0] for key in host.allocations} - {job.id}
         if others:
             return f"It gave way to {min(others)}."
-        if host.takes_work and (waiting := waits_for(cluster, host)):
-            return f"It gave way to {waiting}."
+        if host.takes_work and (name := waiting.for_host(host)):
+            return f"It gave way to {name}."
     return "It had to leave its host." if job.id in cluster.queue or job.vacating is not None else ""
 
 
-def waits_for(cluster: Cluster, host: Host) -> str:
-    """The first job in the queue that might have this host; empty without one. What its quota keeps back has none."""
-    for name in cluster.queue:
-        job = cluster.jobs[name]
-        if not job.gang.measures and not job.over_quota and _might_have(job, host):
-            return name
-    return ""
+class WaitingJobs:
+    """The jobs in the queue, of which one of each shape is looked at; the queue is read once, and as far as needed."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._known: dict[str, Job] = {}
+        self._rest = map(cluster.jobs.whole.__getitem__, list(cluster.queue))
+
+    def for_host(self, host: Host) -> str:
+        """The first job that might have this host; empty without one. What its quota keeps back has none."""
+        for job in self._known.values():
+            if _might_have(job, host):
+                return job.id
+        for job in self._rest:
+            if not job.gang.measures and not job.over_quota and job.gang.shape not in self._known:
+                self._known[job.gang.shape] = job
+                if _might_have(job, host):
+                    return job.id
+        return ""
 
 
 def _might_have(job: Job, host: Host) -> bool:

@@ -17,12 +17,12 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.host import SELF
 from holdfast_controller.core.hosts import measured
 from holdfast_controller.core.hosts.measurement_jobs import (
+    WaitingJobs,
     begin,
     ended,
     give_way,
     hardware_of,
     result_of,
-    waits_for,
 )
 from holdfast_controller.core.lifecycle.deletion import delete
 from holdfast_controller.core.model.clock import NEVER, Wall
@@ -51,7 +51,7 @@ def on_asked(step: Step, asked: HostCheckAsked) -> None:
     host = find_host(step, asked.token, asked.host)
     if host is None:
         return
-    problem = why_not(step.cluster, host, asked=True) if asked.at_once else ""
+    problem = why_not(step.cluster, host, WaitingJobs(step.cluster), asked=True) if asked.at_once else ""
     if problem:
         fix = f"Leave out --now: it is checked once it is idle. See: holdfast host show {host.name}"
         step.do(Refuse(asked.token, WrongState(f"{host.name} can't be checked now: {problem}.", fix=fix)))
@@ -83,7 +83,7 @@ def arm(step: Step) -> None:
 
 def attend(step: Step) -> None:
     """At the end of a step: checks give way to jobs, and what has ended is recorded and judged."""
-    if step.cluster.measuring:
+    if step.cluster.measuring and step.entries:
         give_way(step)
     for job in ended(step):
         errors = False
@@ -101,7 +101,7 @@ def attend(step: Step) -> None:
         step.timers.set((ClusterTimer.MEASUREMENTS, ""), step.now.mono_in(1.0))
 
 
-def why_not(cluster: Cluster, host: Host, *, asked: bool) -> str:
+def why_not(cluster: Cluster, host: Host, waiting: WaitingJobs, *, asked: bool) -> str:
     """Why a host is not measured now; empty where it can be. An admin may have one measured that takes no work."""
     if not cluster.presence_of(host.name).is_connected or host.lost:
         return "it is not connected"
@@ -117,8 +117,8 @@ def why_not(cluster: Cluster, host: Host, *, asked: bool) -> str:
             return "it takes no work"
         if host.name in cluster.spares:
             return "it is kept as a spare"
-    if host.takes_work and (waiting := waits_for(cluster, host)):
-        return f"{waiting} waits for hosts"
+    if host.takes_work and (name := waiting.for_host(host)):
+        return f"{name} waits for hosts"
     return ""
 
 
@@ -144,16 +144,19 @@ def plan(cluster: Cluster, settings: HostChecks, now: Wall) -> Iterator[tuple[li
     wanted = [(host, *what) for host in cluster.hosts.values() if (what := due(host, settings, now)) is not None]
     wanted.sort(key=lambda each: (URGENCY[each[2]], -each[0].excess, each[0].measured.last(each[1]), each[0].name))
     taken: set[str] = set()
+    waiting = WaitingJobs(cluster)
     idle: list[Host] | None = None
     for host, kind, why in wanted:
         if room < (2 if kind is Kind.PAIR else 1):
             break
-        if host.name in taken or not _is_idle(cluster, host, now, asked=why is Why.ASKED):
+        if host.name in taken or not _is_idle(cluster, host, waiting, now, asked=why is Why.ASKED):
             continue
         hosts = [host]
         if kind is Kind.PAIR:
             if idle is None:
-                idle = [each for each in cluster.hosts.values() if _is_idle(cluster, each, now, asked=False)]
+                idle = [
+                    each for each in cluster.hosts.values() if _is_idle(cluster, each, waiting, now, asked=False)
+                ]
             partner = _partner(cluster, host, [each for each in idle if each.name not in taken])
             if partner is None:
                 continue
@@ -163,9 +166,9 @@ def plan(cluster: Cluster, settings: HostChecks, now: Wall) -> Iterator[tuple[li
         yield hosts, kind, why
 
 
-def _is_idle(cluster: Cluster, host: Host, now: Wall, *, asked: bool) -> bool:
+def _is_idle(cluster: Cluster, host: Host, waiting: WaitingJobs, now: Wall, *, asked: bool) -> bool:
     rested = asked or (now >= host.measured.idle_since + IDLE_S and now >= host.measured.not_before)
-    return rested and not why_not(cluster, host, asked=asked)
+    return rested and not why_not(cluster, host, waiting, asked=asked)
 
 
 def _partner(cluster: Cluster, host: Host, idle: list[Host]) -> Host | None:
