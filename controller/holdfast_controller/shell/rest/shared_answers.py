@@ -5,11 +5,11 @@ who ask for the same address, have the same rights at the moment at which they g
 where it was as the rendering began; so none of them reads what was true before the question, or what
 only others may know. What isn't in the log, the time since a host was heard say, is ``FRESH_S`` old at most.
 
-A rendering begins once the last one of the same question is as long ago as ``SHARE`` times what that took: however
-many look, and however fast the log grows, a question takes no more than that part of the time, and less of a machine
-that is busy. Who asks meanwhile waits for it, ``LONGEST_S`` at most, and holds no place among the calls in progress.
-It is the work of its reader, or, where several parties wait for it, of ``READERS``, who have one party's share of the
-controller's time (``slices``).
+The renderings of one question have a part of the time, one in ``SHARE``, however many look and however fast the log
+grows, and less of a machine that is busy. ``BURST_S`` of them may be made at once: a person who goes from page to
+page, or acts and looks, waits for none. Who asks beyond that waits for it, ``LONGEST_S`` at most, and holds no place
+among the calls in progress. It is the work of its reader, or, where several parties wait for it, of ``READERS``, who
+have one party's share of the controller's time (``slices``).
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from holdfast_controller.shell.calls.slices import APART_BYTES, ASKED_BY, apart
 
 FRESH_S = 1.0
 SHARE = 40
+BURST_S = 0.5
 READERS = "readers of the page"
 LONGEST_S = 4.0
-"""The longest wait until a rendering begins."""
+"""From the beginning of one rendering to that of the next, at the longest."""
 KEPT = 256
 """Questions whose newest answer is remembered."""
 KEPT_BYTES = 64 << 20
@@ -44,7 +45,6 @@ class _Rendering:
     position: Hashable
     began: float
     work: asyncio.Task[Shared]
-    took_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ class _Question:
     parties: set[str] = field(default_factory=set)
     """Those who wait for it."""
     size: int = 0
+    spent_s: float = 0.0
+    """By its renderings, as far as their part of the time has not made up for it."""
 
 
 class SharedAnswers:
@@ -128,7 +130,7 @@ class SharedAnswers:
         render: Callable[[], Coroutine[Any, Any, Response]],
     ) -> Shared:
         with place:
-            await self._spared(question.newest)
+            await self._spared(question)
             work, question.following = question.following, None
             assert work is not None
             parties, question.parties = question.parties, set()
@@ -138,17 +140,20 @@ class SharedAnswers:
             try:
                 found = await _packed(await render())
             finally:
-                known.took_s = self._clock() - known.began
+                question.spent_s = min(question.spent_s + self._clock() - known.began, BURST_S + LONGEST_S / SHARE)
             self._keep(key, question, found.size)
             return found
 
-    async def _spared(self, last: _Rendering | None) -> None:
-        """Wait until the rendering after ``last`` may begin."""
+    async def _spared(self, question: _Question) -> None:
+        """Wait until the next rendering of the question may begin."""
+        last = question.newest
         if last is None:
             return
-        spare_s = min(SHARE * last.took_s, LONGEST_S) - (self._clock() - last.began)
-        if spare_s > 0:
+        since_s = self._clock() - last.began
+        over_s = SHARE * (question.spent_s - BURST_S)
+        if (spare_s := min(over_s, LONGEST_S) - since_s) > 0:
             await self._sleep(spare_s)
+        question.spent_s = max(question.spent_s - (self._clock() - last.began) / SHARE, 0.0)
 
     async def in_turn(self) -> None:
         """Return when it is this reader's turn: of those who got one answer each is sent it in a turn of the loop of

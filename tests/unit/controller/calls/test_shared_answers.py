@@ -14,7 +14,15 @@ from starlette.responses import Response
 from holdfast.errors import TooMany, Unavailable
 from holdfast_controller.shell.calls.slices import ASKED_BY
 from holdfast_controller.shell.rest import shared_answers
-from holdfast_controller.shell.rest.shared_answers import FRESH_S, LONGEST_S, READERS, SHARE, Shared, SharedAnswers
+from holdfast_controller.shell.rest.shared_answers import (
+    BURST_S,
+    FRESH_S,
+    LONGEST_S,
+    READERS,
+    SHARE,
+    Shared,
+    SharedAnswers,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -113,16 +121,34 @@ async def test_what_is_not_in_the_log_is_a_second_old_at_most(site: Site) -> Non
 
 async def test_a_log_that_grows_fast_makes_no_more_than_a_share_of_the_time_of_it(site: Site) -> None:
     began = site.now
-    for position in range(100):
+    for position in range(200):
         site.position = position
         await site.ask()
-    assert site.shared.rendered == 100
-    assert site.now - began >= 99 * SHARE * site.takes_s
+    assert site.shared.rendered == 200
+    assert site.now - began >= SHARE * (199 * site.takes_s - BURST_S)
     site.takes_s = 1.0
     for position in (-1, -2):
         site.position = position
         await site.ask()
     assert site.waited[-1] == pytest.approx(LONGEST_S - site.takes_s), "but nobody waits for longer"
+
+
+async def test_one_person_who_goes_from_page_to_page_waits_for_no_rendering(site: Site) -> None:
+    site.takes_s = 0.1
+    for position in range(round(BURST_S / site.takes_s)):
+        site.position = position
+        await site.ask()
+        site.now += 1.0
+    assert site.waited == []
+    for position in (-1, -2, -3):
+        site.position = position
+        await site.ask()
+    assert len(site.waited) == 1 and 0 < site.waited[0] < LONGEST_S, "but who goes on asking does"
+    site.now += SHARE * BURST_S
+    for position in (-4, -5):
+        site.position = position
+        await site.ask()
+    assert len(site.waited) == 1, "and has as much again after a while"
 
 
 async def test_those_who_wait_for_the_next_rendering_share_it_too(site: Site) -> None:

@@ -166,6 +166,7 @@ async def test_a_user_who_is_removed_while_waiting_for_an_answer_gets_none(
     rendered: list[Any], site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_answers, "SHARE", 1e9)
+    monkeypatch.setattr(shared_answers, "BURST_S", 0.0)
     monkeypatch.setattr(shared_answers, "LONGEST_S", 0.5)
     async with site.signed_in("user/vera") as vera, site.signed_in("user/otto") as otto:
         await otto.get(LISTS[0])
@@ -202,6 +203,7 @@ async def test_who_waits_takes_no_place_among_the_calls(
 ) -> None:
     """More wait than there are places, and a call beside them is served."""
     monkeypatch.setattr(shared_answers, "SHARE", 1e9)
+    monkeypatch.setattr(shared_answers, "BURST_S", 0.0)
     monkeypatch.setattr(shared_answers, "LONGEST_S", 1.0)
     limits = httpx.Limits(max_connections=200)
     files = site.controller.certificates.files["user/ann"]
