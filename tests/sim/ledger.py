@@ -126,7 +126,7 @@ class Ledger:
                 self._of_job(job_id, self.jobs[job_id], event, check)
 
     def _of_job(self, name: str, job: JobAccount, event: ev.JobEvent, check: Check) -> None:
-        late = isinstance(event, ev.LateExitFound | ev.WorkerEmptied | ev.WorkerFenced)
+        late = isinstance(event, ev.LateExitFound | ev.WorkerEmptied | ev.WorkerFenced | ev.JobDeleted)
         check(not job.ended or late, "7 terminal absorbs", f"{name} has ended, and then {type(event).__name__}")
         match event:
             case ev.DependencyEnded():

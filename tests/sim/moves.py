@@ -43,7 +43,7 @@ class OfJob:
 
 @dataclass(frozen=True)
 class OfHost:
-    """cordon, uncordon or drain."""
+    """cordon, uncordon, drain or check."""
 
     at_s: float
     verb: str

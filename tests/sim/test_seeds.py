@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from tests.sim import generator, run
+from tests.sim.moves import OfHost
 from tests.sim.plan import Plan
 from tests.sim.several import plan as site_plan
 
@@ -47,6 +49,23 @@ def test_seed_keeps_every_invariant(seed: int) -> None:
     _, problem = run.attempt(plan)
     if problem is not None:
         pytest.fail(run.report(plan, problem), pytrace=False)
+
+
+def test_seeds_with_checks_of_hosts_keep_every_invariant() -> None:
+    """An admin asks for some amid all else; they are no part of the plan's own draw, which stays as it was."""
+    begun = 0
+    for seed in range(12):
+        plan, dice = generator.draw(seed), random.Random(seed)
+        hosts = [f"host-{number}" for number in range(len(plan.rates))]
+        asked = [
+            OfHost(dice.uniform(5.0, plan.lasts_s), "check", dice.choice(hosts), (dice.random() < 0.5,))
+            for _ in range(6)
+        ]
+        moves = tuple(sorted((*plan.moves, *asked), key=lambda move: move.at_s))
+        world, problem = run.attempt(replace(plan, moves=moves))
+        assert problem is None, f"seed {seed}: {problem}"
+        begun += sum("by the job host-check-" in words for _, words in world.oracles.logged)
+    assert begun > 20
 
 
 @pytest.mark.parametrize("seed", SITES)

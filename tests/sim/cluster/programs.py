@@ -66,7 +66,9 @@ class Programs:
             return Script(min(runs_s, 10.0))
         roll = dice.random()
         if roll < weights.user_error:
-            ranks = world.jobs[job].rank_count
+            # A check of a host is a job of no user's.
+            gang = world.jobs.get(job) or world.oracles.ledger.jobs[job].gang
+            ranks = gang.rank_count
             return Script(runs_s, dice.randrange(ranks), dice.choice(FAILURES))
         return Script(runs_s, hangs=roll < weights.user_error + weights.hang)
 

@@ -139,11 +139,12 @@ class Users:
         self.ask(f"{verb} {name}", makes[verb], then)
 
     def of_host(self, verb: str, host: str, *args: Any) -> None:
-        """Cordon, uncordon or drain."""
+        """Cordon, uncordon, drain or check."""
         makes: dict[str, Callable[[int], st.Input]] = {
             "cordon": lambda token: st.CordonAsked(token, "bob", host, "disk"),
             "uncordon": lambda token: st.UncordonAsked(token, "bob", host),
             "drain": lambda token: st.DrainAsked(token, "bob", host, "upgrade", *args),
+            "check": lambda token: st.HostCheckAsked(token, "bob", host, *args),
         }
         self.ask(f"{verb} {host}", makes[verb])
 
