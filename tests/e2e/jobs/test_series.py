@@ -10,11 +10,13 @@ from typing import Any
 from tests.e2e.cli_cluster import DevCluster, until
 
 FAILS = """
-import pathlib, sys
+import pathlib, sys, time
 while not pathlib.Path("fail").exists():
     sum(range(100_000))
+    time.sleep(0.02)
 sys.exit(3)
 """
+"""Works for some part of its time: all of it would be taken from the tests beside it."""
 
 
 def pages(cluster: DevCluster, job_id: str, *more: str) -> list[dict[str, Any]]:
