@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,18 +28,54 @@ def make_cluster(tmp_path: Path) -> Iterator[Callable[..., DevCluster]]:
         yield make
 
 
-@pytest.fixture(scope="session")
-def two_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
-    """Two hosts with two GPUs each, for all modules that a process runs: to start one is most of what many take."""
-    with started(tmp_path_factory.mktemp("shared") / "c", hosts=2, gpus=2) as shared:
-        yield shared
+class Shared:
+    """Clusters for all modules that a process runs, each from the first test that asks until the last in this folder.
+
+    Idle ones take some of the processor from whatever comes after.
+    """
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._running: dict[int, DevCluster] = {}
+
+    def get(self, folders: pytest.TempPathFactory, hosts: int, gpus: int) -> DevCluster:
+        if hosts not in self._running:
+            folder = folders.mktemp(f"{hosts}-hosts") / "c"
+            self._running[hosts] = self._stack.enter_context(started(folder, hosts=hosts, gpus=gpus))
+        return self._running[hosts]
+
+    def end(self) -> None:
+        self._running.clear()
+        self._stack.close()
 
 
-@pytest.fixture(scope="session")
-def three_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
-    """Three hosts with one GPU each, for all modules that a process runs."""
-    with started(tmp_path_factory.mktemp("trio") / "c", hosts=3, gpus=1) as shared:
-        yield shared
+_shared = Shared()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    yield
+    if nextitem is None or not nextitem.path.is_relative_to(Path(__file__).parent):
+        _shared.end()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ended() -> Iterator[None]:
+    """Also where the run is interrupted."""
+    yield
+    _shared.end()
+
+
+@pytest.fixture(scope="module")
+def two_hosts(tmp_path_factory: pytest.TempPathFactory) -> DevCluster:
+    """Two hosts with two GPUs each."""
+    return _shared.get(tmp_path_factory, hosts=2, gpus=2)
+
+
+@pytest.fixture(scope="module")
+def three_hosts(tmp_path_factory: pytest.TempPathFactory) -> DevCluster:
+    """Three hosts with one GPU each."""
+    return _shared.get(tmp_path_factory, hosts=3, gpus=1)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import shutil
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -22,8 +24,20 @@ from holdfast_controller.shell.store.store import Store
 
 
 @pytest.fixture
-def certificates(tmp_path: Path) -> Certificates:
+def certificates(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """A CA's, in a folder of the test's own."""
+    made = _issued(str(tmp_path_factory.getbasetemp()))
     directory = tmp_path / "pki"
+    directory.mkdir()
+    for path in made.directory.iterdir():
+        shutil.copy2(path, directory)
+    return Certificates(directory, {who: _in(directory, files) for who, files in made.files.items()})
+
+
+@functools.cache
+def _issued(folder: str) -> Certificates:
+    """Made once: each is written for good, and a disk takes milliseconds for that."""
+    directory = Path(folder, "issued")
     directory.mkdir()
     pki.create_ca("test", directory)
     made = Certificates(directory, {})
@@ -33,6 +47,11 @@ def certificates(tmp_path: Path) -> Certificates:
     made.files["stranger"] = pki.issue(directory, Identity("other", Kind.USER, "eve"), directory, "eve")
     made.files["controller"] = _controller(directory)
     return made
+
+
+def _in(directory: Path, files: TlsFiles) -> TlsFiles:
+    """The same files in another directory."""
+    return TlsFiles(*(directory / path.name for path in (files.ca, files.cert, files.key)))
 
 
 def _controller(directory: Path) -> TlsFiles:

@@ -102,6 +102,7 @@ class Host:
     def pips(self, target: Path) -> str | None:
         """The version that pip itself installs here; None where it can't."""
         command = [sys.executable, "-m", "pip", "install", "--target", str(target), "--no-cache-dir", "tiny"]
+        command += ["--no-warn-conflicts"]  # or it reads of every package here what that needs
         told = {"PIP_RETRIES": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PATH": os.environ["PATH"]}
         env = told | {"HOME": str(self.home)} | self.variables
         if subprocess.run(command, env=env, capture_output=True, timeout=120).returncode:
