@@ -26,7 +26,7 @@ class Looks:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.at_each: Callable[[], None] = lambda: None
+        self.at_each: Callable[[], object] = lambda: None
 
     def monotonic(self) -> float:
         return self.now
@@ -100,10 +100,12 @@ def test_a_controller_with_slow_commits_keeps_leading(made: InPostgres, tmp_path
         def work(database: sa.Connection) -> None:
             begun.set()
             database.exec_driver_sql(f"SELECT pg_sleep({seconds})")
+            begun.clear()
 
         slow.transaction(work)
 
     begun = threading.Event()
+    looks.at_each = lambda: begun.wait(60)  # between two commits no time passes, however long this machine takes
     writing = slow.call(write, 1)
     begun.wait(60)
     second = Store(made.other(tmp_path / "other"))
@@ -111,10 +113,11 @@ def test_a_controller_with_slow_commits_keeps_leading(made: InPostgres, tmp_path
     for _ in range(3):
         writing.result()
         assert not waiting.done()
-        begun.clear()
         writing = slow.call(write, 1)
         begun.wait(60)
     slow.close()
+    looks.at_each = lambda: None
+    begun.set()
     assert waiting.result(60).epoch == 2
     second.close()
 
