@@ -119,7 +119,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
     (
         situations.hang_only_reported,
         Condition.NEEDS_YOU,
-        "Hangs since 13:53:20 UTC, and is only reported",
+        "Hangs since 13:53:20 UTC, and is left so, as this job's hangs are only reported",
         "No rank of 2 has moved for 30 s, and nothing new was printed for 30 s; "
         "workerpool0-0 rank 0 waits for a peer (all_reduce) in train.py:1 `step`; workerpool1-0 rank 1 "
         "waits for a peer (all_reduce) in train.py:1 `step`",
@@ -251,7 +251,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
     (
         situations.draining(None),
         Condition.WORKS,
-        "Trains: step 48,120; host-1 is being drained and waits for the job to end",
+        "Trains: step 48,120; host-1 is being drained by ann (upgrade) and waits for the job to end",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
         "Nothing had to be done",
         "Nothing",
@@ -259,7 +259,8 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
     (
         situations.draining(600.0),
         Condition.WORKS,
-        "Trains: step 48,120; host-1 is being drained, and its workers move to other hosts at 13:58:21 UTC",
+        "Trains: step 48,120; host-1 is being drained by ann (upgrade), and its workers move to other hosts at "
+        "13:58:21 UTC",
         "Nothing: it began to run at 13:48:20 UTC and was not interrupted",
         "Nothing had to be done",
         "Nothing",

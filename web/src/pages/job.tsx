@@ -90,6 +90,9 @@ function Head({ job, goodput, changed }: { job: Job; goodput: Goodput | null; ch
 }
 
 const TO_DO = "What do I do?";
+const HEALTHY = "Is it healthy?";
+/** The answer in a word, ahead of the controller's; of a job that has ended its state is the answer. */
+const IN_A_WORD: Record<string, string> = { WORKS: "Yes.", WAITS: "It waits.", RECOVERS: "Not now, and it is being mended.", NEEDS_YOU: "No." };
 
 /** The controller's four sentences; of an older one, the facts that the command line prints. */
 function Said({ job }: { job: Job }): JSX.Element {
@@ -99,7 +102,7 @@ function Said({ job }: { job: Job }): JSX.Element {
   const advice = command && said?.advice.endsWith(command) ? said.advice.slice(0, -command.length).trimEnd() : said?.advice;
   const rows: [string, string][] = said
     ? [
-        ["Is it healthy?", said.health],
+        [HEALTHY, said.health],
         ["What happened?", said.happened],
         ["What was done?", said.done],
         [TO_DO, advice || "nothing"],
@@ -110,11 +113,22 @@ function Said({ job }: { job: Job }): JSX.Element {
     <>
       <dl class={`said ${said?.condition === "NEEDS_YOU" ? "urgent" : ""}`}>
         {rows.filter(([, text]) => text).map(([name, text]) => (
-          <div key={name}><dt>{name}</dt><dd><Text of={text} />{name === TO_DO && command && <Command line={command} />}</dd></div>
+          <div key={name}><dt>{name}</dt><dd>{name === HEALTHY ? <Health of={text} word={IN_A_WORD[said?.condition ?? ""] ?? ""} /> : <Text of={text} />}{name === TO_DO && command && <Command line={command} />}</dd></div>
         ))}
         {done && <div><dt>Step</dt><dd>{done}</dd></div>}
         {job.expectedEnd && <div><dt>Ends</dt><dd>{job.expectedEnd.words}</dd></div>}
       </dl>
+    </>
+  );
+}
+
+/** A word, what matters most, and what else is known on a line of its own. */
+function Health({ of, word }: { of: string; word: string }): JSX.Element {
+  const end = of.length > 120 ? of.indexOf("; ") : -1;
+  return (
+    <>
+      {word && <strong>{word} </strong>}<Text of={end < 0 ? of : of.slice(0, end)} />
+      {end >= 0 && <div class="soft"><Text of={of.slice(end + 2)} /></div>}
     </>
   );
 }

@@ -302,11 +302,13 @@ def _drain(cluster: Cluster, job: Job, now: Now) -> str:
     host = next((host for host in hosts if host.draining), None)
     if host is None:
         return ""
+    by = f" by {host.cordoned_by}" if host.cordoned_by else ""
+    drained = f"{host.name} is being drained{by}{f' ({host.cordon_reason})' if host.cordon_reason else ''}"
     if host.drain_deadline is None:
-        return f"; {host.name} is being drained and waits for the job to end"
+        return f"; {drained} and waits for the job to end"
     when = f"at {moment(host.drain_deadline, now)}"
     early = f"at its next checkpoint, {when} at the latest" if host.drain_at_checkpoint else when
-    return f"; {host.name} is being drained, and its workers move to other hosts {early}"
+    return f"; {drained}, and its workers move to other hosts {early}"
 
 
 def _training(known: Training, detector: str, pace: str) -> str:
@@ -331,7 +333,8 @@ def _hanging(job: Job, hang: Hang, now: Now) -> Summary:
         )
     if job.gang.hang.action is not Action.RESTART:
         advice = f"See where it stands (holdfast job stacks {job.id}), and relaunch it by"
-        return Summary(Condition.NEEDS_YOU, f"Hangs {since}, and is only reported", advice, restart)
+        left = "and is left so, as this job's hangs are only reported"
+        return Summary(Condition.NEEDS_YOU, f"Hangs {since}, {left}", advice, restart)
     advice = "Nothing: it is relaunched by itself unless it moves; now by"
     return Summary(Condition.RECOVERS, f"Probably hangs {since}", advice, restart)
 
