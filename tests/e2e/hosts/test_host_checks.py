@@ -47,7 +47,11 @@ def test_hosts_are_measured_alone_then_as_a_pair_and_a_killed_controller_loses_n
     assert cluster.job(job)["owner"] == "holdfast"
     cluster.kill_controller()
     cluster.restart()
-    cluster.until(lambda: len(measured(cluster, first)["results"]) == 2, 120)
+    try:
+        cluster.until(lambda: len(measured(cluster, first)["results"]) >= 2, 240)
+    except AssertionError as error:
+        history = cluster.holdfast("host", "events", first).stdout
+        raise AssertionError(f"{measured(cluster, first)}\n{history}") from error
     alone, pair = measured(cluster, first)["results"]
     assert (alone["jobId"], alone["outcome"], alone["reason"]) == (job, "MEASURED", "ASKED")
     assert alone["figures"].keys() == ALONE and min(alone["figures"].values()) > 0
