@@ -16,13 +16,18 @@ from tests.scenarios.hosts.checked_fleet import (
     measure_all,
     said,
 )
-from tests.scenarios.world import World, gang
+from tests.scenarios.world import World, gang, inventory
 
 from holdfast import spec
+from holdfast._base.health import Health
 from holdfast.v1 import spec_pb2
+from holdfast_controller.core import events as ev
+from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.hosts.measurement_jobs import PROJECT
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.gang import Strategy
-from holdfast_controller.core.model.hosts.host import Inventory
+from holdfast_controller.core.model.hosts.caution import LEMON
+from holdfast_controller.core.model.hosts.host import CheckStatus, Inventory
 from holdfast_controller.core.model.hosts.measurements import Kind, Outcome, Why
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step import actions as act
@@ -229,3 +234,48 @@ def test_inventories_without_gpus_are_measured_too() -> None:
     ask(world, "host-0", at_once=True)
     (job,) = checks(world)
     assert job.gang.gpus == 0
+
+
+def _events() -> dict[str, tuple[ev.HostEvent, Why | None]]:
+    named: dict[str, Any] = {"host": "host-1", "at": Wall(5e6)}
+    bad: dict[str, Any] = {"status": CheckStatus.WARNING, "saw": "it is so"}
+    back = ev.HostJoined(
+        **named,
+        address="a",
+        boot_id="boot-2",
+        agent_version="1",
+        inventory=inventory(name="host-1"),
+        known=True,
+        rebooted=True,
+    )
+    gone = ev.GpuCleared(**named, gpu="GPU-1", index=1, causes=("Xid 79",), by="holdfast", why="it has booted")
+    return {
+        "booted": (back, Why.RETURNED),
+        "was lost": (ev.HostReturned(**named), Why.RETURNED),
+        "repaired": (ev.HostUncordoned(**named, by="ann", repaired=True), Why.RETURNED),
+        "was not cordoned": (ev.HostUncordoned(**named, by="ann"), None),
+        "no maintenance had begun": (ev.MaintenanceEnded(**named, by="ann"), None),
+        "lemon": (ev.HostCheckFailed(**named, check=LEMON, **bad), Why.SUSPECTED),
+        "hot": (ev.HostCheckFailed(**named, check="gpu.hot/GPU-1", health=Health.DEGRADED, **bad), None),
+        "port is back": (ev.HostCheckPassed(**named, check="ib.port/1", health=Health.CORDON), Why.SUSPECTED),
+        "is fast again": (ev.HostCheckPassed(**named, check="measured.cpu.hash", health=Health.CORDON), None),
+        "GPU is well": (gone, Why.SUSPECTED),
+    }
+
+
+@pytest.mark.parametrize("name", _events())
+def test_what_befalls_a_host_says_whether_it_is_to_be_measured(name: str) -> None:
+    cluster = World(2, OFF).cluster
+    event, why = _events()[name]
+    fold(cluster, event)
+    assert cluster.hosts["host-1"].measured.due_alone is why
+    assert cluster.hosts["host-0"].measured.due_alone is None
+
+
+def test_the_most_urgent_reason_stays() -> None:
+    world = World(2, OFF)
+    ask(world, "host-1")
+    host = world.cluster.hosts["host-1"]
+    host.measured.running = ""
+    fold(world.cluster, ev.HostReturned(host="host-1", at=Wall(5e6)))
+    assert host.measured.due_alone is Why.ASKED
