@@ -177,7 +177,7 @@ HOST: list[Row] = [
     ("a line of output, for the hang detector", f"{A}.core.proc.output_lines:LINE_MAX_BYTES", BYTES, "cut"),
     ("output that is looked at for hangs at a time", f"{A}.shell.sampling.output:BYTES_MOST", BYTES, "skipped"),
     ("lines of a worker that are, at a time", f"{A}.shell.sampling.output:LINES_MOST", COUNT, "skipped"),
-    ("last lines of a rank's errors", f"{A}.shim.generation:TAIL_BYTES", BYTES, "cut at the front"),
+    ("last lines of a rank's errors", f"{A}.shim.last_lines:TAIL_BYTES", BYTES, "cut at the front"),
     ("a rank's error file", f"{A}.shim.error_file:MOST_BYTES", BYTES, "not read"),
     ("a secret in a file", f"{A}.shim.secret_files:MAX_BYTES", BYTES, "the launch fails"),
     ("a tail of a log, read backwards", f"{A}.shell.output.log_reader:TAIL_MOST_BYTES", BYTES, "begins there"),

@@ -99,7 +99,8 @@ directory and descriptors. They run your program from its first line on: `argv`,
 are Python's own. It may run in any Python from 3.8 on.
 
 `holdfast job show` says what is prepared on each worker, how much memory it takes, and what was left out and why; a
-recovery is `warm` or `cold`, with the reason for a cold one at the worker.
+recovery is `warm` or `cold`, with the reason for a cold one at the worker. With `mode: IN_PROCESS` ranks that did not
+fail can keep even their process: [restarts in process](in-process.md).
 
 | left out of the preparation, or the start is cold | why |
 |---|---|

@@ -2,8 +2,9 @@
 
 From outside the cluster, ``with holdfast.Client() as client`` submits jobs, waits for them and reads what they print;
 ``holdfast.AsyncClient`` is the same for asyncio. Inside a training program ``holdfast.progress(step, total=…)``,
-``idle``, ``saving``, ``saved``, ``phase`` and ``resumed`` say how far it is. Importing this pulls in neither grpc nor
-protobuf. Programs may also import these, and the names in their ``__all__``:
+``idle``, ``saving``, ``saved``, ``phase`` and ``resumed`` say how far it is; ``restartable`` lets a function go on in
+its own process when its gang is restarted. Importing this pulls in neither grpc nor protobuf.
+Programs may also import these, and the names in their ``__all__``:
 
 - ``holdfast.client``: every call of the API with its messages, for asyncio;
 - ``holdfast.settings``: where the cluster is and who the caller is;
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast._api.aio import AsyncClient, AsyncJob
     from holdfast._api.results import Event, Failure, Host, LogLine, RankExit, Result
     from holdfast._api.sync import Client, Job
+    from holdfast.training.restartable import Unwound, restartable
 
 __all__ = [
     "AsyncClient",
@@ -40,11 +42,13 @@ __all__ = [
     "LogLine",
     "RankExit",
     "Result",
+    "Unwound",
     "__version__",
     "errors",
     "idle",
     "phase",
     "progress",
+    "restartable",
     "resumed",
     "saved",
     "saving",
@@ -54,6 +58,7 @@ _LAZY = {
     **dict.fromkeys(("AsyncClient", "AsyncJob"), "holdfast._api.aio"),
     **dict.fromkeys(("Client", "Job"), "holdfast._api.sync"),
     **dict.fromkeys(("Event", "Failure", "Host", "LogLine", "RankExit", "Result"), "holdfast._api.results"),
+    **dict.fromkeys(("Unwound", "restartable"), "holdfast.training.restartable"),
 }
 """Loaded when they are first asked for: a training program needs none of them."""
 

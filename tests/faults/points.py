@@ -102,5 +102,8 @@ POINTS = (
     Point("shim.handover.before", in_story=False),
     Point("shim.handover.after", in_story=False),
     Point("shim.release.after", in_story=False),
+    # Of jobs whose ranks go on in process: tests/integration/shim/warm/test_in_process.py.
+    Point("shim.unwind.after", in_story=False),
+    Point("shim.survivor.after", in_story=False),
 )
 BY_NAME = {point.name: point for point in POINTS}

@@ -34,7 +34,7 @@ def fork(
 
     for plan in plans:
         # What stops a child that hands over is no answer yet: its rank is then started cold, and says it itself.
-        pid = start(plan, null) if release else start(plan)
+        pid = start(plan, null) if release and plan.rank in release.parked else start(plan)
         if pid is not None:
             pids.append((plan, pid))
     if release:
@@ -44,7 +44,8 @@ def fork(
     for plan, pid in pids:
         words = plan.stdout if plan.terminal else plan.stderr  # on a terminal both are one
         rank = Rank(plan.rank, pid, plan.stdout, words, plan.env.get(error_file.VARIABLE, b""))
-        generation.started(rank, warm=release is not None and plan.rank in release.parked)
+        how = release.parked.get(plan.rank) if release else None
+        generation.started(rank, warm=how is not None, in_process=how is not None and how.survived)
     hit("shim.started.before")
     if release:
         release.go()

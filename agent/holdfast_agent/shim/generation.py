@@ -12,10 +12,13 @@ import signal
 import time
 
 from holdfast_agent.shim import error_file
-from holdfast_agent.shim.processes import Process, descendants, group_exists, now_s, printable, signal_name
+from holdfast_agent.shim.last_lines import is_copied, shows_exception, tail
+from holdfast_agent.shim.processes import Process, descendants, group_exists, now_s, signal_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from holdfast_agent.shim.journal import Journal, Record
     from holdfast_agent.shim.launch import Identity, Plan
     from holdfast_agent.shim.lease import Fence
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
 
 STUCK_EVERY_S = 5.0
 KILL_FASTEST_S, KILL_SLOWEST_S = 0.01, 1.0  # from one KILL of all to the next; doubles while nothing new turns up
-TAIL_LINES, TAIL_BYTES = 20, 4096
 WORDS_S = 1.0  # for a pipe's reader, such as tee, to write down what a rank said last
 STOP_WORDS = {"STOPPED": "stopped as asked", "HANG_KILLED": "stopped because the job hung"}
 
@@ -62,63 +64,13 @@ class Rank:
 
     def is_written_for(self) -> bool:
         """Whether a process below us reads a pipe and writes to the rank's output: what the rank said is on its way."""
-        files = set()
-        for path in (self.stdout, self.stderr):
-            try:
-                files.add(os.stat(path, follow_symlinks=False)[1:3])  # inode and device
-            except OSError:
-                pass
-        return any(_reads_a_pipe_into(files, process.pid) for process in seen())
+        return is_copied((self.stdout, self.stderr), [process.pid for process in seen()])
 
 
-def _reads_a_pipe_into(files: set[tuple[int, int]], pid: int) -> bool:
-    try:
-        return os.readlink(f"/proc/{pid}/fd/0").startswith("pipe:") and os.stat(f"/proc/{pid}/fd/1")[1:3] in files
-    except OSError:
-        return False
-
-
-def shows_exception(lines: list[str]) -> bool:
-    """Whether a Python exception is among the lines."""
-    for line in lines:
-        name = line.rpartition("]: ")[2] if line.startswith("[rank") else line
-        name = name.partition(":")[0]
-        if name.endswith(("Error", "Exception", "Interrupt")) and " " not in name:
-            return True
-    return False
-
-
-def tail(path: bytes) -> list[str]:
-    """A file's last lines, printable; of a line redrawn by carriage returns what it showed last."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return []
-    try:
-        start = max(0, os.fstat(fd).st_size - 2 * TAIL_BYTES)
-        lines = os.pread(fd, 2 * TAIL_BYTES, start).split(b"\n")
-    except OSError:
-        return []
-    finally:
-        os.close(fd)
-    if start and any(lines[1:]):
-        del lines[0]  # its beginning was not read
-    kept: list[str] = []
-    room = TAIL_BYTES
-    for line in reversed(lines):
-        text = printable(line.rstrip(b"\r").rsplit(b"\r", 1)[-1]).rstrip().encode()[-room:]
-        if text:
-            kept.insert(0, text.decode("utf-8", "ignore"))
-            room -= len(text)
-        if len(kept) == TAIL_LINES or room <= 0:
-            break
-    return kept
-
-
-def seen(apart: int = 0) -> list[Process]:
+def seen(apart: Collection[int] = ()) -> list[Process]:
     """Our descendants as far as they can be seen at present; whether any is left is for waitpid to say.
 
-    ``apart`` is the keeper of the next generation's parked ranks, which are none of this one's processes.
+    ``apart`` are those that wait for the next generation, which are none of this one's processes.
     """
     try:
         return descendants(apart=apart)
@@ -134,6 +86,7 @@ class Stop:
         self.words = words  # before what is said of each exit; empty for those of the reason
         self.interval_s = KILL_FASTEST_S
         self.seen: set[int] = set()
+        self.spared: dict[int, float] = {}  # by pid of a rank that leaves by itself: when it gets TERM after all
         self.shorten(deadline)
 
     def shorten(self, deadline: float) -> None:
@@ -168,7 +121,9 @@ class Generation:
         self.keepers: set[int] = set()  # pids of those that keep a shell; not reaped, so theirs
         self.injected: dict[int, int] = {}  # by pid of its keeper: the rank that has a fault
         self.shells: Cgroup | None = None  # of all shells; None without one, or before the first
-        self.apart = 0  # pid of the keeper of what is parked for the next generation; 0 without one
+        self.apart: set[int] = (
+            set()
+        )  # pids that wait for the next generation: the keeper of what is parked, survivors
         self.asked_for_next = False  # a stop has said that another generation follows
         self.held_until: float | None = None  # nothing of it is left, but the parked ranks wait for an order
         self._groups: set[int] = set()  # of all ranks; a rank's pid names its group
@@ -261,11 +216,11 @@ class Generation:
         self.journal.add({"ev": "forking"})
         self._write()
 
-    def started(self, rank: Rank, *, warm: bool = False) -> None:
+    def started(self, rank: Rank, *, warm: bool = False, in_process: bool = False) -> None:
         """Record that a rank was forked, or released: should the shim die now, the journal names it."""
         self.live[rank.pid] = rank
         self._groups.add(rank.pid)
-        how = {"warm": True} if warm else {}
+        how = {name: True for name, is_so in (("warm", warm), ("in_process", in_process)) if is_so}
         self.note({"ev": "started", "rank": rank.rank, "pid": rank.pid, "start_ticks": rank.start_ticks, **how})
 
     def not_started(self, rank: int, problem: str) -> None:
@@ -317,6 +272,15 @@ class Generation:
             message = f"{words}: {message}"
         return self._exited(rank.rank, status, reason, message, raised, rank.last_lines(), end_time)
 
+    def unwound(self, rank: Rank) -> None:
+        """Record the end of a rank whose process goes on: there is no status."""
+        assert self.stop is not None
+        assert self.stop.reason is not None
+        self.stop.spared.pop(rank.pid, None)
+        words = self.stop.words or STOP_WORDS.get(self.stop.reason, f"stopped ({self.stop.reason})")
+        message = f"{words}: it left its work, and its process waits for the next generation"
+        self._exited(rank.rank, None, self.stop.reason, message, "", rank.last_lines(), time.time())
+
     def _exited(
         self,
         rank: int,
@@ -355,16 +319,27 @@ class Generation:
         return True
 
     def terminate(self) -> None:
-        """Send TERM to the process group of each rank, dead ranks included."""
-        for pid in self.live:
-            try:
-                os.killpg(pid, signal.SIGTERM)
-            except ProcessLookupError:
-                os.kill(pid, signal.SIGTERM)  # it has joined another group
+        """Send TERM to the process group of each rank, dead ranks included; not to those that leave by themselves."""
+        spared = self.stop.spared if self.stop else {}
+        self._terminate(self.live.keys() - spared.keys())
         if any(group_exists(pid) for pid in self._groups - self.live.keys()):
             for process in seen(self.apart):
                 if process.group in self._groups and process.group not in self.live:
                     process.send(signal.SIGTERM)
+
+    def _terminate(self, pids: Collection[int]) -> None:
+        for pid in pids:
+            try:
+                os.killpg(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                os.kill(pid, signal.SIGTERM)  # it has joined another group
+
+    def give_up(self, pids: Collection[int]) -> None:
+        """Send TERM to ranks that were spared it, because they don't leave by themselves."""
+        if self.stop:
+            for pid in pids:
+                self.stop.spared.pop(pid, None)
+            self._terminate([pid for pid in pids if pid in self.live])
 
     def sweep(self) -> None:
         """Send TERM once to processes that dead ranks have left, except those that `terminate` has reached."""

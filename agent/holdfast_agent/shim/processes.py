@@ -11,6 +11,10 @@ import os
 import signal
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors that say nothing of the process that was looked at."""
 
@@ -97,7 +101,7 @@ def table() -> list[Process]:
     return found
 
 
-def descendants(root: int = 0, apart: int = 0) -> list[Process]:
+def descendants(root: int = 0, apart: Collection[int] = ()) -> list[Process]:
     """All below a process, by default this one, but ``apart`` and what is below that. Raises OSError.
 
     What forks meanwhile may be missing, so ask again.
@@ -105,7 +109,7 @@ def descendants(root: int = 0, apart: int = 0) -> list[Process]:
     by_parent: dict[int, list[Process]] = {}
     for process in table():
         by_parent.setdefault(process.parent, []).append(process)
-    found = [process for process in by_parent.pop(root or os.getpid(), []) if process.pid != apart]
+    found = [process for process in by_parent.pop(root or os.getpid(), []) if process.pid not in apart]
     for process in found:  # grows while it is walked
         found += by_parent.pop(process.pid, [])
     return found

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from holdfast_agent.shim.warm.warm_starts import WarmStarts
 
 LEFTOVER_GRACE_S = 2.0  # for what ranks that ended by themselves leave behind
-HELD_S = 30.0  # for the order that follows a generation, before what is parked for the next one is ended
 LONGEST_S = 60.0  # between two looks at the timers, since the poll's clock stands still during a suspend
 RETRY_S = 1.0  # a journal that can't be written
 RESERVE_BYTES, RESERVE_PER_RANK_BYTES = 64 << 10, 8 << 10
@@ -75,8 +74,9 @@ class Worker:
             terminal.watch(self.epoll)
         elif (peers := generation.peers) and fd == peers.socket.fileno():
             peers.receive()
-        elif self.warm and self.warm.hears(fd):
-            self.warm.hear(generation)
+        elif self.warm and self.warm.hears(fd) and self.warm.hear(fd, generation):
+            self.commit(generation)
+            self.reap()
 
     def unwatch(self, fd: int) -> None:
         """Waits no more for a descriptor, if it did."""
@@ -196,7 +196,7 @@ class Worker:
             return
         if childless or (self.warm and self.warm.is_all_that_is_left()):
             news |= generation.hear(now=True)
-            if generation.proven_empty() and self.may_be_over(generation):
+            if generation.proven_empty() and (self.warm is None or self.warm.lets_end(generation)):
                 generation.gone = news = True
                 generation.leave_room()
                 generation.leave_terminals()
@@ -210,16 +210,6 @@ class Worker:
             generation.end_shells()
             generation.stop = generation.stop or Stop(now_s() + LEFTOVER_GRACE_S, None)
             generation.sweep()
-
-    def may_be_over(self, generation: Generation) -> bool:
-        """Whether `empty` can be said: not while ranks are parked of which no order says that they will be needed."""
-        if self.warm is None or self.warm.standby is None:
-            return True
-        if generation.asked_for_next:
-            self.warm.keep()
-            return True
-        generation.held_until = generation.held_until or now_s() + HELD_S
-        return False
 
     def commit(self, generation: Generation) -> None:
         """Sync the journal and report the records that waited for it; a full disk costs the reserve, then a retry."""
@@ -254,7 +244,9 @@ class Worker:
         generation = self.generation
         if generation and number >= generation.number:
             generation.asked_for_next, generation.held_until = another, None
-            if not another and self.warm and self.warm.standby:
+            if not another and generation.stop:
+                generation.give_up(list(generation.stop.spared))
+            if not another and self.warm and self.warm.holds:
                 self.warm.end(generation)
                 if generation.phase is Phase.EMPTY:
                     self.ending.append(number)
@@ -278,6 +270,8 @@ class Worker:
         self.agent.tell(generation.number, generation.reported[-1:])
         if stop is None:
             generation.stop = Stop(deadline, reason, words)
+            if another and self.warm:
+                generation.stop.spared = self.warm.unwind(generation)
             hit("shim.term.before")
             generation.terminate()
             hit("shim.term.after")
@@ -342,7 +336,7 @@ class Worker:
             if generation.held_until:
                 due.append(generation.held_until)
             elif generation.stop:
-                due.append(generation.stop.next_kill)
+                due += [generation.stop.next_kill, *generation.stop.spared.values()]
         return max(0.0, min(due) - now)
 
     def tick(self) -> None:
@@ -367,7 +361,10 @@ class Worker:
                 self.warm.end(generation, "no order came after its end")
             return
         stop = generation.stop
-        if stop is None or generation.gone or now < stop.next_kill:
+        if stop is None or generation.gone:
+            return
+        generation.give_up([pid for pid, until in stop.spared.items() if now >= until])
+        if now < stop.next_kill:
             return
         left = generation.kill(stop)
         if now >= stop.next_report and (left or generation.childless):

@@ -78,6 +78,8 @@ class WarmStart:
 
     preload: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
+    in_process: bool = False
+    """Ranks that can leave their work go on in the next generation, in the process that they have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,7 @@ def worker_report_to_proto(report: WorkerReport) -> agent_pb2.WorkerReport:
         ],
         warm_ranks=report.warm_ranks,
         warm=report.warm,
+        in_process_ranks=report.in_process_ranks,
     )
 
 
@@ -161,6 +162,7 @@ def worker_report_from_proto(message: agent_pb2.WorkerReport) -> WorkerReport:
         silent_peers=tuple((each.worker_index, each.generation) for each in message.silent_peers),
         warm_ranks=message.warm_ranks,
         warm=message.warm,
+        in_process_ranks=message.in_process_ranks,
     )
 
 
@@ -219,11 +221,20 @@ def _launch_to_proto(launch: Launch) -> agent_pb2.Launch:
         rendezvous=_rendezvous_to_proto(launch.rendezvous) if launch.rendezvous is not None else None,
         output_uri=launch.output_uri,
         job_spec_json=launch.spec_json,
-        warm=None
-        if launch.warm is None
-        else spec_pb2.WarmStart(mode=spec_pb2.WARM_MODE_AUTO, preload=launch.warm.preload, never=launch.warm.never),
+        warm=None if launch.warm is None else _warm_to_proto(launch.warm),
         **{name: getattr(launch, name) for name in _LAUNCH_FIELDS},
     )
+
+
+def _warm_to_proto(warm: WarmStart) -> spec_pb2.WarmStart:
+    # An agent of an earlier release takes any mode for AUTO.
+    mode = spec_pb2.WARM_MODE_IN_PROCESS if warm.in_process else spec_pb2.WARM_MODE_AUTO
+    return spec_pb2.WarmStart(mode=mode, preload=warm.preload, never=warm.never)
+
+
+def _warm_from_proto(message: spec_pb2.WarmStart) -> WarmStart:
+    in_process = message.mode == spec_pb2.WARM_MODE_IN_PROCESS
+    return WarmStart(tuple(message.preload), tuple(message.never), in_process)
 
 
 def _launch_from_proto(message: agent_pb2.Launch) -> Launch:
@@ -234,9 +245,7 @@ def _launch_from_proto(message: agent_pb2.Launch) -> Launch:
         rendezvous=_rendezvous_from_proto(message.rendezvous) if message.HasField("rendezvous") else None,
         output_uri=uri,
         spec_json=message.job_spec_json,
-        warm=WarmStart(tuple(message.warm.preload), tuple(message.warm.never))
-        if message.HasField("warm")
-        else None,
+        warm=_warm_from_proto(message.warm) if message.HasField("warm") else None,
         **values | {"gpus": tuple(message.gpus)},
     )
 

@@ -122,6 +122,8 @@ class WorkerReport:
     """How many of its ranks were waiting with their imports done when they were started."""
     warm: str = ""
     """What is prepared for a warm start of the next generation, or why nothing is; empty where none is asked for."""
+    in_process_ranks: int = 0
+    """How many of its ranks, all of them warm, were ranks of the generation before and went on in their process."""
 
 
 def decode_status(status: int | None) -> tuple[int | None, int | None, bool]:

@@ -153,6 +153,13 @@ def idle(reason: str = "") -> Iterator[None]:
             _count_open(PAUSES_AT, -1)
 
 
+def begin_again() -> None:
+    """Have the next report go to the file that the environment names by then: the rank is another generation's."""
+    global _map, _looked
+    with _lock:
+        _map, _looked = None, False
+
+
 def path_for(directory: str, rank: str) -> str:
     """Path of the file that rank ``rank`` of the worker with folder ``directory`` writes."""
     return os.path.join(directory, f"r{rank}.progress")

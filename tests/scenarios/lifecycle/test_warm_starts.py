@@ -35,6 +35,20 @@ def run(made: World, *warm: bool) -> None:
         made.step(st.WorkerReported(host, made.sessions[host], told))
 
 
+def test_ranks_that_went_on_in_their_process_are_counted_over_all_workers() -> None:
+    made = world(workers=2)
+    fail(made, *STEPS)
+    made.launch("a")
+    for worker, in_process in enumerate((1, 0)):
+        told = replace(made.place("a", worker, "RUNNING"), warm_ranks=1, in_process_ranks=in_process, warm=WAITING)
+        host = made.cluster.jobs["a"].places[worker].host
+        made.step(st.WorkerReported(host, made.sessions[host], told))
+    (recovery,) = made.cluster.jobs["a"].recoveries
+    assert (recovery.warm, recovery.warm_ranks, recovery.in_process_ranks) == (True, 2, 1)
+    made.restart_controller()
+    assert made.cluster.jobs["a"].recoveries[0].in_process_ranks == 1
+
+
 def fail(made: World, *lines: str) -> None:
     """Rank 0 prints something for a while and dies."""
     generation = made.cluster.jobs["a"].generation

@@ -27,7 +27,7 @@ from holdfast_agent.shell.output import archive_copy, log_index
 from holdfast_agent.shell.output.archive import Order, copy
 from holdfast_agent.shell.output.log_reader import TAIL_MOST_BYTES, LogFile, Wanted
 from holdfast_agent.shim import error_file
-from holdfast_agent.shim.generation import tail
+from holdfast_agent.shim.last_lines import tail
 
 __all__ = ["agent", "controller", "settings"]
 

@@ -65,6 +65,7 @@ WORKER_REPORT = WorkerReport(
     silent_peers=((1, 4), (6, 5)),
     warm_ranks=2,
     warm="2 ranks with 1932 modules wait in 74 MiB",
+    in_process_ranks=1,
 )
 LAUNCH = Launch(
     task=Task(
@@ -98,7 +99,7 @@ LAUNCH = Launch(
     process_starts=2,
     lacks="the secret wandb is gone",
     idle_below_pct=5,
-    warm=WarmStart(("mylib.data",), ("pandas",)),
+    warm=WarmStart(("mylib.data",), ("pandas",), in_process=True),
 )
 ASSIGNMENT = Assignment(
     epoch=6,

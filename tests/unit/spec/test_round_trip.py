@@ -89,7 +89,7 @@ tolerance = st.fixed_dictionaries(
         "warm": st.fixed_dictionaries(
             {},
             optional={
-                "mode": st.sampled_from(["AUTO", "WARM_MODE_OFF", "UNSPECIFIED"]),
+                "mode": st.sampled_from(["AUTO", "IN_PROCESS", "WARM_MODE_OFF", "UNSPECIFIED"]),
                 "preload": st.lists(solid, max_size=2),
                 "never": st.lists(solid, max_size=2),
             },

@@ -114,6 +114,8 @@ class Prepare:
     ports: tuple[int, ...] = ()
     known_good: bool = False
     """The same program was checked for this worker before, so the checks may be skipped."""
+    survivors: frozenset[int] = frozenset()
+    """Pids that may hold its GPUs: they wait to go on as its ranks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def on_gpus_read(host: HostState, event: ev.GpusRead, now: float) -> list[Action
     if worker is None or not isinstance(worker.state, (Freeing, Quarantined)):
         return actions
     before = worker.report()
-    held = gpu_release.still_held(worker.gpus, event, host.unused, host.facts.gpu_names)
+    held = gpu_release.still_held(worker.gpus, event, host.unused, host.facts.gpu_names, worker.survivors)
     actions += gpu_release.after_look(worker, held and f"{host.facts.name}: {held}", now)
     if isinstance(worker.state, Empty):
         return actions + host.emptied(worker, now)

@@ -135,6 +135,8 @@ class RankStarted:
     pid: int
     warm: bool = False
     """It was waiting with its imports done."""
+    in_process: bool = False
+    """It was a rank of the generation before, and went on in its process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +195,15 @@ class PeersSilent:
 
 @dataclass(frozen=True, slots=True)
 class WarmStartNoted:
-    """The shim has prepared a warm start of the next generation, or says why not; ``parked`` processes wait for it."""
+    """The shim has prepared a warm start of the next generation, or says why not; ``parked`` processes wait for it.
+
+    ``survivors`` are pids of ranks that have left the last generation and wait for the next one, too.
+    """
 
     key: WorkerId
     parked: int
     message: str
+    survivors: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

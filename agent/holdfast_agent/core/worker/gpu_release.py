@@ -45,20 +45,37 @@ def learn(unused: dict[str, int], usage: Iterable[GpuUsage]) -> bool:
     return fresh
 
 
-def still_held(uuids: Iterable[str], read: GpusRead, unused: Mapping[str, int], names: Mapping[str, str]) -> str:
-    """Why these devices are not free, in words; empty where they are."""
+def still_held(
+    uuids: Iterable[str],
+    read: GpusRead,
+    unused: Mapping[str, int],
+    names: Mapping[str, str],
+    survivors: frozenset[int] = frozenset(),
+) -> str:
+    """Why these devices are not free, in words; empty where they are.
+
+    ``survivors`` may go on to use theirs: of a device that lists one nothing is said of the memory, and where the
+    driver lists no processes, of no device.
+    """
     if isinstance(read.usage, Blind):
         return f"the GPU driver doesn't answer, so nothing is proven of its GPUs ({read.usage.reason})"
     usage = {gpu.uuid: gpu for gpu in read.usage}
     return "; ".join(
         words
         for uuid in uuids
-        if uuid in usage and (words := _held(usage[uuid], read.foreign, unused.get(uuid), names.get(uuid, "")))
+        if uuid in usage
+        and (words := _held(usage[uuid], read.foreign | survivors, _bound(usage[uuid], unused, survivors), names))
     )
 
 
-def _held(gpu: GpuUsage, foreign: frozenset[int], unused: int | None, name: str) -> str:
-    holds = []
+def _bound(gpu: GpuUsage, unused: Mapping[str, int], survivors: frozenset[int]) -> int | None:
+    """Most bytes that it holds when nothing uses it; None where that is not known, or a survivor may use it."""
+    used_on = survivors and (gpu.pids is None or survivors.intersection(gpu.pids))
+    return None if used_on else unused.get(gpu.uuid)
+
+
+def _held(gpu: GpuUsage, foreign: frozenset[int], unused: int | None, names: Mapping[str, str]) -> str:
+    holds, name = [], names.get(gpu.uuid, "")
     if gpu.used_bytes is not None and unused is not None and gpu.used_bytes > unused + SLACK_BYTES:
         holds.append(f"holds {(gpu.used_bytes - unused) // MIB} MiB more than when it was empty")
     pids = [pid for pid in gpu.pids or () if pid not in foreign]

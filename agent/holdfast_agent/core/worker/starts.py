@@ -104,6 +104,8 @@ def on_rank_started(host: HostState, event: ev.RankStarted) -> list[Action]:
     worker.pids[event.rank] = event.pid
     if event.warm:
         worker.started_warm.add(event.rank)
+    if event.in_process:
+        worker.in_process.add(event.rank)
     return host.account(worker)
 
 
@@ -146,7 +148,8 @@ def on_warm_start_noted(host: HostState, event: ev.WarmStartNoted) -> list[Actio
     worker = host.workers.get(event.key)
     if worker is None:
         return []
-    worker.parked = event.parked > 0
+    worker.parked = event.parked > 0 or bool(event.survivors)
+    worker.survivors = event.survivors
     if worker.warm == event.message:
         return []
     worker.warm = event.message

@@ -93,8 +93,12 @@ class Worker:
     """What is prepared for a warm start of the next generation, or why nothing is."""
     parked: bool = False
     """Its shim may have processes that wait to become the next generation's ranks."""
+    survivors: frozenset[int] = frozenset()
+    """Pids of those that were ranks of the last one: what they hold of a GPU is the next one's."""
     started_warm: set[int] = field(default_factory=set)
     """Ranks of the generation that was launched last whose imports had been done before."""
+    in_process: set[int] = field(default_factory=set)
+    """Ranks of it that went on in the process of the one before."""
     warned: int = 0
     """The newest generation whose shim was ordered to send its ranks the signal."""
     notice_s: float = 0.0
@@ -151,6 +155,7 @@ class Worker:
             silent_peers=self.silent_peers,
             warm_ranks=len(self.started_warm & self.pids.keys()) if live else 0,
             warm=self.warm,
+            in_process_ranks=len(self.in_process & self.pids.keys()) if live else 0,
         )
 
 
@@ -240,7 +245,7 @@ def _from_empty(worker: Worker, desired: Assignment, state: Empty, actions: list
         master = (desired.launch.rendezvous.master_port,) if desired.launch.first_rank == 0 else ()
         ports = (desired.launch.own_port, *master)
     known_good = worker.checked is not None and worker.checked.task == desired.launch.task
-    actions.append(Prepare(desired, ports, known_good))
+    actions.append(Prepare(desired, ports, known_good, worker.survivors))
     return Settled.DONE
 
 
@@ -267,6 +272,7 @@ def _from_prepared(
     worker.pids = {}
     worker.codes = {}
     worker.started_warm = set()
+    worker.in_process = set()
     worker.ended = {key: end for key, end in worker.ended.items() if key[0] >= state.generation - 1}
     worker.launched = desired.launch
     worker.gpus = desired.launch.gpus if desired.launch else ()
@@ -357,7 +363,7 @@ def lose(worker: Worker) -> list[Action]:
     """Clear orphans, because the shim is gone; only a launched generation can have left some."""
     worker.shim_pid = 0
     worker.silent_peers = ()
-    worker.parked, worker.warm = False, ""
+    worker.parked, worker.survivors, worker.warm = False, frozenset(), ""
     match worker.state:
         case Launching(generation) | Running(generation) | Stopping(generation) | Stuck(generation):
             worker.move(Lost(generation))

@@ -316,8 +316,8 @@ class Driver:
                 live = message["phase"] in ("running", "stopping")
                 self.feed(ev.ShimGreeted(key, message["pid"], generation, live))
             case "started":
-                warm = bool(message.get("warm"))
-                self.feed(ev.RankStarted(key, generation, message["rank"], message["pid"], warm))
+                how = bool(message.get("warm")), bool(message.get("in_process"))
+                self.feed(ev.RankStarted(key, generation, message["rank"], message["pid"], *how))
             case "exited":
                 record = shim_files.record_from(message)
                 assert isinstance(record, Exit)
@@ -335,7 +335,8 @@ class Driver:
                 self.feed(ev.PeersSilent(key, tuple((index, last) for index, last in message["silent"])))
             case "warm":
                 log.info("worker.warm_start", worker=str(key), generation=generation, message=message["message"])
-                self.feed(ev.WarmStartNoted(key, int(message["ranks"]), str(message["message"])[:500]))
+                survivors = frozenset(map(int, message.get("survivors", ())))
+                self.feed(ev.WarmStartNoted(key, int(message["ranks"]), str(message["message"])[:500], survivors))
             case "note":
                 log.warning("shim.warning", worker=str(key), generation=generation, message=message["message"])
             case "refused" if generation:

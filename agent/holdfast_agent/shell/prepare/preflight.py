@@ -55,8 +55,8 @@ class Fitness:
         )
         return f"{facts.name}: {problem}." if problem else ""
 
-    async def gpus_in_use(self, launch: Launch, facts: HostFacts) -> str:
-        """Why the worker's GPUs are not free; empty where they are. Asks the driver."""
+    async def gpus_in_use(self, launch: Launch, facts: HostFacts, survivors: frozenset[int] = frozenset()) -> str:
+        """Why the worker's GPUs are not free, but for processes that wait to use them; asks the driver."""
         if not launch.gpus or not self.minimums.gpus_free:
             return ""
         held = "the GPU driver doesn't answer"
@@ -64,7 +64,8 @@ class Fitness:
             for look in range(LOOKS):
                 if look:
                     await anyio.sleep(LOOK_AGAIN_S)
-                held = still_held(launch.gpus, await self.freeing.occupied(), self.unused, facts.gpu_names)
+                read = await self.freeing.occupied()
+                held = still_held(launch.gpus, read, self.unused, facts.gpu_names, survivors)
                 if not held:
                     return ""
         return f"{facts.name}: {held}, though nothing of ours runs there."

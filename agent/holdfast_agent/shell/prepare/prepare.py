@@ -201,7 +201,7 @@ class Preparation:
         with anyio.move_on_after(BOUND_S):
             problem = await anyio.to_thread.run_sync(
                 self.fitness.at_once, launch, facts, abandon_on_cancel=True
-            ) or await self.fitness.gpus_in_use(launch, facts)
+            ) or await self.fitness.gpus_in_use(launch, facts, action.survivors)
         if problem:
             return problem
         if self.hooks.prolog or self.hooks.epilog:

@@ -60,6 +60,10 @@ class Cgroup:
         """Takes in this process. Raises OSError."""
         os.write(self._procs, b"0")
 
+    def take(self, pid: int) -> None:
+        """Takes in another process. Raises OSError."""
+        os.write(self._procs, b"%d" % pid)
+
     def fork(self) -> int:
         """Fork as ``os.fork`` does, with the child in it from its first instruction: nothing is ever done unbounded.
 

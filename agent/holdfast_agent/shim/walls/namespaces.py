@@ -90,6 +90,30 @@ def take(generation: int, directory: int, *, ahead: bool = False) -> Room:
         os.close(file)
 
 
+def carry(room: Room, generation: int, directory: int) -> Room:
+    """The same room for a later generation, whose ranks may be in it already. Raises OSError.
+
+    Another one, where another of the job's shims has made one for it.
+    """
+    file = os.open("../" + FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=directory)
+    try:
+        _lock(file)
+        after = os.open("../" + AHEAD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=directory)
+        try:
+            made = _described(os.pread(after, 4096, 0), generation)
+            if made and not made.is_same(room):
+                return made
+            if made:
+                made.close()
+            kept = Room(os.dup(room.mounts), os.dup(room.ipc))
+            _describe(kept, generation, after)  # by descriptors that last for as long as the process that needs it
+            return kept
+        finally:
+            os.close(after)
+    finally:
+        os.close(file)
+
+
 def _describe(room: Room, generation: int, file: int) -> None:
     text = json.dumps({"generation": generation, "pid": os.getpid(), **_description(room)}).encode()
     os.ftruncate(file, 0)

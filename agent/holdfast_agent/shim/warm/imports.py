@@ -30,11 +30,12 @@ QUIET_S = 8.0  # how long nothing was added before the names are taken
 
 
 class Warm:
-    """Modules that the job names. Raises as Plan does."""
+    """Modules that the job names, and whether its ranks may go on in process. Raises as Plan does."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.preload = [str(name) for name in order.get("preload", ())]
         self.never = [str(name) for name in order.get("never", ())]
+        self.in_process = bool(order.get("in_process"))
 
 
 def obstacle(plans: Sequence[Plan], order: Record) -> str:

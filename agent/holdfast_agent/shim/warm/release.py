@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 CAP_SYS_NICE, CAP_SYS_RESOURCE = 23, 24
 TAKEN_S = 2.0  # for a parked process to take what its rank gets
+ENDED_S = 2.0  # for one that is killed because the launch has no use for it
 ANSWER_BYTES = 1024
 STATUS_FIELDS = (
     b"Umask:",
@@ -123,6 +124,9 @@ def _set_oom_score(process: str, score: int) -> None:
 class Parked:
     """A parked process and the rank that it is to become. ``inherits`` is what it inherited when it was prepared."""
 
+    survived = False
+    """It was a rank of the last generation: then it keeps what its program has changed."""
+
     def __init__(self, plan: Plan, pid: int, link: Socket, inherits: dict[str, bytes]) -> None:
         self.plan, self.pid, self.link, self.inherits = plan, pid, link, inherits
 
@@ -135,16 +139,20 @@ class Parked:
             os._exit(status)
 
     def _hand_over(self) -> int:
-        for number, (name, fact) in enumerate(facts(self.plan).items()):
+        for number, (name, fact) in enumerate(() if self.survived else facts(self.plan).items()):
             if fact != self.inherits.get(name):
                 return FACT + number
         hit("shim.handover.before")
-        data = b"".join(b"%s=%s\0" % item for item in self.plan.env.items())
+        data = self.given()
         fds = array.array("i", [0, 1, 2, os.open(".", os.O_RDONLY | os.O_DIRECTORY)])
         self.link.sendmsg([len(data).to_bytes(8, "big")], [(SOL_SOCKET, SCM_RIGHTS, fds)])
         self.link.sendall(data)
         hit("shim.handover.after")
         return 0
+
+    def given(self) -> bytes:
+        """Its environment, as it takes it."""
+        return b"".join(b"%s=%s\0" % item for item in self.plan.env.items())
 
     def answer(self, child: int, deadline: float) -> str:
         """Wait until all is taken: why it is not, or an empty text. Reaps the rank's child."""
@@ -170,6 +178,22 @@ class Parked:
         return f"a parked process has not answered within {TAKEN_S:g} s"
 
 
+def await_end(pids: Sequence[int]) -> None:
+    """Wait a little for children that were killed, so that what they hold is free before others start."""
+    deadline = now_s() + ENDED_S
+    for pid in pids:
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            continue  # no descriptor left: the GPUs say for themselves when they are free
+        try:
+            poll = select.poll()
+            poll.register(fd, select.POLLIN)
+            poll.poll(max(0.0, 1000 * (deadline - now_s())))
+        finally:
+            os.close(fd)
+
+
 class Release:
     """The parked processes of a launch, by rank, from the hand-over to the last word. They are our children.
 
@@ -182,6 +206,14 @@ class Release:
         for each in parked.values():
             each.plan.before_program = each.hand_over
 
+    def prefer(self, survivors: dict[int, Parked]) -> None:
+        """Have survivors be their ranks again, in place of what was parked for these."""
+        for rank, each in survivors.items():
+            if rank in self.parked:
+                self._drop(rank)
+            self.parked[rank] = each
+            each.plan.before_program = each.hand_over
+
     def ready(
         self, children: Sequence[tuple[Plan, int]], start: Callable[[Plan], int | None]
     ) -> list[tuple[Plan, int]]:
@@ -192,7 +224,9 @@ class Release:
         deadline = now_s() + TAKEN_S
         pids = []
         for plan, child in children:
-            parked = self.parked[plan.rank]
+            if (parked := self.parked.get(plan.rank)) is None:
+                pids.append((plan, child))
+                continue
             pid: int | None = parked.pid
             if why := parked.answer(child, deadline):
                 self.cold = why
@@ -209,6 +243,8 @@ class Release:
         parked.plan.before_program = None
         parked.link.close()  # without the last word
         os.kill(parked.pid, signal.SIGKILL)  # not reaped, so it is ours
+        if parked.survived:
+            await_end([parked.pid])
 
     def cancel(self) -> None:
         """End all of them."""

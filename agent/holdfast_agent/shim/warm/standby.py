@@ -342,9 +342,9 @@ class Standby:
         self._cgroup = self.room = None
 
 
-def only_child(pid: int) -> bool:
-    """Whether this process has that child and no other."""
-    return _children(os.getpid()) == [pid]
+def are_children(pids: Sequence[int]) -> bool:
+    """Whether these, in order, are all children of this process."""
+    return sorted(_children(os.getpid())) == pids
 
 
 def _close_all_but(kept: set[int]) -> None:

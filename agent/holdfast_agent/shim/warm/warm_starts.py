@@ -12,6 +12,7 @@ from holdfast_agent.shim.processes import now_s, printable
 from holdfast_agent.shim.walls import namespaces
 from holdfast_agent.shim.warm import imports, standby
 from holdfast_agent.shim.warm.imports import QUIET_S, Learner, Warm
+from holdfast_agent.shim.warm.release import Release, await_end
 from holdfast_agent.shim.warm.standby import Standby
 
 TYPE_CHECKING = False
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from holdfast_agent.shim.generation import Generation
     from holdfast_agent.shim.journal import Record
     from holdfast_agent.shim.launch import Identity, Plan
-    from holdfast_agent.shim.warm.release import Release
+    from holdfast_agent.shim.warm.release import Parked
+    from holdfast_agent.shim.warm.survivors import Survivors
 
 
 LOOK_EVERY_S = 2.0  # at what was learned
 MOST_TRIES = 4  # the first, and three without a package that is unsafe
+HELD_S = 30.0  # for the order that follows a generation, before what waits for the next one is ended
 KEPT_S = 600.0  # from the end of a generation to the launch of the next
 PREPARED_S = 1200.0  # for all imports, at the lowest priority beside ranks that leave no processor idle
 HOOKED_S = 120.0  # from the launch until the first rank's Python has begun
@@ -47,6 +50,7 @@ class WarmStarts:
         self._tell, self._watch, self._unwatch = tell, watch, unwatch
         self.news: Record | None = None  # said last, and again to each new connection
         self.standby: Standby | None = None
+        self.survivors: Survivors | None = None  # until a job asks for them
         self._warm: Warm | None = None  # of the generation that runs; None: it is not asked for, or can't be
         self._learner: Learner | None = None
         self._names: list[str] = []
@@ -60,6 +64,11 @@ class WarmStarts:
         self._worker_cgroup = ""
         self._bytes = 0  # of memory that the worker may take; 0 for no limit
 
+    @property
+    def holds(self) -> bool:
+        """Whether anything waits for the next generation, or is on its way to that."""
+        return self.standby is not None or bool(self.survivors and self.survivors.waiting)
+
     # -- at a launch
 
     def launch(
@@ -71,11 +80,15 @@ class WarmStarts:
         describe hand over or learn.
         """
         parked, self.standby = self.standby, None
+        learner, self._learner = self._learner, None
         self._forget()
         asked = order.get("warm")
         if asked is None:
             if parked:
                 parked.end()
+            self._end_survivors()
+            if learner:
+                learner.close()
             return None
         self._warm, self._tries = Warm(asked), 0
         self._plans, self._identity = plans, identity
@@ -86,34 +99,91 @@ class WarmStarts:
         if why:
             self._warm = None
             self._say(generation.number, f"starts cold: {why}")
-        elif parked:
-            why = parked.fits(generation.number, plans, identity, generation.room)
-        else:
+        going_on = self._go_on(generation, plans, identity, order, why)
+        release: Release | None = None
+        if not why and len(going_on) < len(plans):
             why = "nothing is prepared" if self._names else ""
-        if parked and not why:
-            try:
-                release = parked.let_go(plans)
-                parked.close()
-                return release
-            except OSError as error:
-                why = f"releasing what is prepared: {error.strerror}"
+            if parked:
+                why = parked.fits(generation.number, plans, identity, generation.room)
+            if parked and not why:
+                try:
+                    release = parked.let_go(plans)
+                    parked.close()
+                    parked = None
+                except OSError as error:
+                    why = f"releasing what is prepared: {error.strerror}"
         if parked:
             parked.end()
-        if self._warm:
-            if why:
-                self._say(generation.number, f"started cold: {why}")
+        if going_on:
+            release = release or Release({}, None)
+            release.prefer(going_on)
+            release.cold = why
+        elif self._warm and why and not release:
+            self._say(generation.number, f"started cold: {why}")
+        if learner and plans[0].rank in going_on and not self._names:
+            self._learner = learner  # it still writes there
+        elif learner:
+            learner.close()
+        if self._warm and plans[0].rank not in (release.parked if release else ()):
             self._learn(plans[0])
-        return None
+        return release
+
+    def _go_on(
+        self, generation: Generation, plans: Sequence[Plan], identity: Identity, order: Record, why: str
+    ) -> dict[int, Parked]:
+        """The ranks whose processes have left the last generation and go on; the others may do so at this one's end."""
+        survivors = self.survivors
+        if survivors is None and (why or self._warm is None or not self._warm.in_process):
+            return {}
+        found: dict[int, Parked] = {}
+        if survivors and survivors.waiting:
+            if unfit := why or survivors.fit(plans, identity, generation.room):
+                self._end_survivors()
+                self._say(generation.number, f"started in new processes: {unfit}")
+            else:
+                found = survivors.let_go(plans)
+        if why or self._warm is None or not self._warm.in_process:
+            return found
+        if self._bytes and generation.cgroup:
+            # What a process holds stays counted where it was when it took it.
+            self._say(generation.number, "restarts in new processes: each generation has a limit of memory")
+            return found
+        try:
+            from holdfast_agent.shim.warm.survivors import VARIABLE, Survivors
+
+            self.survivors = survivors or Survivors(self.directory, self._watch, self._unwatch)
+        except OSError as error:
+            self._say(generation.number, f"restarts in new processes: no socket: {error.strerror}")
+            return found
+        for plan in plans:
+            plan.env[VARIABLE] = self.survivors.name
+        return found
+
+    def _end_survivors(self) -> None:
+        """Have those that wait end before anything starts in their place."""
+        if self.survivors:
+            await_end(self.survivors.end())
+            self.survivors.leave_cgroup()
 
     def started(self, generation: Generation, release: Release) -> None:
         """Say what came of a release: all ranks are started."""
-        warm, cold = len(release.parked), f"started cold: {release.cold}"
-        if not release.cold:
-            self._say(generation.number, "started warm")
+        if self.survivors:
+            self.survivors.leave_cgroup()
+        on = sum(each.survived for each in release.parked.values())
+        warm, ranks = len(release.parked) - on, len(self._plans)
+        cold = f"started cold: {release.cold or 'nothing is prepared'}"
+        problem = self.survivors.problem if self.survivors else ""
+        if self.survivors:
+            self.survivors.problem = ""
+        if on:
+            said = [f"{on} of {ranks} ranks went on in process"]
+            said += [f"{warm} started warm"] if warm else []
+            said += [f"{ranks - on - warm} {cold}"] if on + warm < ranks else []
+            self._say(generation.number, ", ".join(said + ([problem] if problem else [])))
+        elif not release.cold:
+            self._say(generation.number, "started warm" + (f"; {problem}" if problem else ""))
         else:
-            self._say(
-                generation.number, f"{warm} of {len(self._plans)} ranks started warm, {cold}" if warm else cold
-            )
+            self._say(generation.number, f"{warm} of {ranks} ranks started warm, {cold}" if warm else cold)
 
     def _learn(self, plan: Plan) -> None:
         try:
@@ -127,7 +197,7 @@ class WarmStarts:
 
     def due_s(self) -> float | None:
         """When to look again; None for never."""
-        if self.standby and self._kept_until:
+        if self.holds and self._kept_until:
             return self._kept_until
         parked = self.standby and self.standby.pids
         return self._look_at if self._warm and (self._learner or not parked) else None
@@ -137,7 +207,7 @@ class WarmStarts:
         what takes too long or too much, or is kept for too long.
         """
         now = now_s()
-        if self.standby and self._kept_until and now >= self._kept_until:
+        if self.holds and self._kept_until and now >= self._kept_until:
             self.end(generation, "no launch came")
         if not self._warm or now < self._look_at:
             return
@@ -174,7 +244,11 @@ class WarmStarts:
         self._tries += 1
         self._began = now_s()
         try:
-            room = namespaces.take(number, self.directory, ahead=True) if generation.room else None
+            room = None
+            if generation.room and self._warm.in_process:
+                room = namespaces.carry(generation.room, number, self.directory)
+            elif generation.room:
+                room = namespaces.take(number, self.directory, ahead=True)
             path = f"{self._worker_cgroup}/w{number}" if generation.cgroup else ""
             self._warm.never = [*self._warm.never, *self._never]
             found = self._names, room, path, self._bytes
@@ -182,16 +256,31 @@ class WarmStarts:
         except (OSError, namespaces.NotAllowed) as error:
             self._give_up(generation, f"preparing it: {getattr(error, 'strerror', None) or error}")
             return
-        generation.apart = self.standby.keeper
+        generation.apart.add(self.standby.keeper)
         self._watch(self.standby.fd)
         hit("shim.standby.after")
 
     def hears(self, fd: int) -> bool:
-        """Whether the descriptor is of what is prepared."""
+        """Whether the descriptor is of what is prepared, or of a rank that may survive."""
+        if self.survivors and self.survivors.hears(fd):
+            return True
         return self.standby is not None and fd == self.standby.fd
 
-    def hear(self, generation: Generation) -> None:
-        """Take in what the process that preloads has said."""
+    def hear(self, fd: int, generation: Generation) -> bool:
+        """Take in what the process that preloads has said, or a rank; whether a rank has ended its generation."""
+        if self.survivors and self.survivors.hears(fd):
+            if not self.survivors.hear(fd, generation):
+                return False
+            self._say(generation.number, self._waiting())
+            return True
+        self._hear_standby(generation)
+        return False
+
+    def _waiting(self) -> str:
+        count = len(self.survivors.waiting) if self.survivors else 0
+        return f"{count} of {len(self._plans)} ranks wait to go on"
+
+    def _hear_standby(self, generation: Generation) -> None:
         parked = self.standby
         if parked is None:
             return
@@ -226,15 +315,26 @@ class WarmStarts:
 
     # -- at its end
 
+    def unwind(self, generation: Generation) -> dict[int, float]:
+        """Have ranks leave by themselves, to go on in the next generation: by pid, until when they may."""
+        now = now_s()
+        asked = self.survivors.ask(generation) if self.survivors else {}
+        return {pid: now + within_s for pid, within_s in asked.items()}
+
     def reaped(self, pid: int, generation: Generation) -> None:
         """Take note of the end of a child: with the keeper nothing is parked any more."""
+        if self.survivors and (rank := self.survivors.reaped(pid, generation)) is not None:
+            self.survivors.problem = f"the process of rank {rank} ended while it waited"
+            self._say(generation.number, f"{self.survivors.problem}; {self._waiting()}")
+            return
         parked = self.standby
         if parked is None or pid != parked.keeper:
             return
         parked.keeper = 0  # its number may be another's by now
+        generation.apart.discard(pid)
         was_ready = bool(parked.pids)
         if not was_ready:
-            self.hear(generation)  # it may have said why
+            self._hear_standby(generation)  # it may have said why
         if self.standby is parked:
             self._drop(generation)
             self._give_up(
@@ -242,30 +342,47 @@ class WarmStarts:
             )
 
     def is_all_that_is_left(self) -> bool:
-        """Whether this process has no child but the keeper."""
-        return self.standby is not None and standby.only_child(self.standby.keeper)
+        """Whether this process has no child but the keeper and survivors, and these have none."""
+        if not self.holds:
+            return False
+        waiting = self.survivors.pids() if self.survivors else []
+        keeper = [self.standby.keeper] if self.standby else []
+        return standby.are_children(sorted(keeper + waiting)) and (not waiting or self._survivors_are_idle())
 
-    def keep(self) -> None:
-        """The generation is over and another follows: keep what is parked for a while."""
-        self._kept_until = now_s() + KEPT_S
+    def _survivors_are_idle(self) -> bool:
+        return self.survivors is not None and self.survivors.are_idle()
+
+    def lets_end(self, generation: Generation) -> bool:
+        """Whether `empty` can be said: not while something waits of which no order says that it will be needed."""
+        if not self.holds:
+            return True
+        if generation.asked_for_next:
+            self._kept_until = now_s() + KEPT_S
+            return True
+        generation.held_until = generation.held_until or now_s() + HELD_S
+        return False
 
     def end(self, generation: Generation, why: str = "") -> None:
         """End what is parked, and prepare nothing more for this generation."""
-        had = self.standby is not None
+        had = self.holds
         self._forget()
         self._drop(generation)
+        if self.survivors:
+            generation.apart.difference_update(self.survivors.end())
         if had and why:
             self._say(generation.number, f"the next start is cold: {why}")
 
     def _drop(self, generation: Generation) -> None:
         if self.standby:
             self._unwatch(self.standby.fd)
+            generation.apart.discard(self.standby.keeper)
             self.standby.end()
         self.standby = None
-        generation.apart = 0
 
     def _say(self, generation: int, message: str) -> None:
         parked = self.standby
-        ready = {"ranks": len(parked.pids), "bytes": parked.bytes} if parked else {"ranks": 0, "bytes": 0}
+        ready: Record = {"ranks": len(parked.pids), "bytes": parked.bytes} if parked else {"ranks": 0, "bytes": 0}
+        if self.survivors and self.survivors.waiting:
+            ready["survivors"] = self.survivors.pids()
         self.news = {"ev": "warm", "generation": generation, **ready, "message": printable(message)}
         self._tell(self.news)

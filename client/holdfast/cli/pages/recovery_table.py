@@ -73,7 +73,10 @@ def row(recovery: job_pb2.Recovery, now: float) -> Row:
 
 
 def _how(recovery: job_pb2.Recovery) -> str:
-    """``, warm`` or ``, cold`` where the job asks for warm starts."""
+    """``, warm`` or ``, cold`` where the job asks for warm starts, and how many ranks went on in their process."""
+    if recovery.in_process_ranks:
+        ranks = f", {recovery.in_process_ranks} rank{'s' * (recovery.in_process_ranks > 1)} in process"
+        return ranks if recovery.warm else ranks + ", others cold"
     return (", warm" if recovery.warm else ", cold") if recovery.HasField("warm") else ""
 
 

@@ -245,6 +245,7 @@ class WarmMode(enum.Enum):
 
     OFF = "WARM_MODE_OFF"
     AUTO = "WARM_MODE_AUTO"
+    IN_PROCESS = "WARM_MODE_IN_PROCESS"
 
 
 ModuleName = Annotated[str, Text(max_chars=255, empty=False)]
@@ -254,7 +255,8 @@ class WarmStart(Model):
     """Processes that have imported what the program imports, and wait to become the next generation's ranks."""
 
     mode: Annotated[WarmMode, Choice(WarmMode, "WARM_MODE_", WarmMode.OFF)] = WarmMode.OFF
-    """AUTO: a restart in place finds them where that is safe for what the program imports. OFF: there are none."""
+    """AUTO: a restart in place finds them where that is safe for what the program imports. IN_PROCESS: the same, and
+    ranks whose program can be called again go on in their own process. OFF: there are none."""
     preload: Annotated[tuple[ModuleName, ...], Many(0, 100)] = ()
     """Modules of the job's own code to import as well. What is installed is found without being named."""
     never: Annotated[tuple[ModuleName, ...], Many(0, 100)] = ()

@@ -198,6 +198,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
                     recovery.ended_at = event.at
                     recovery.warm = event.started.warm if job.gang.warm else None
                     recovery.warm_ranks = event.started.warm_ranks
+                    recovery.in_process_ranks = event.started.in_process_ranks
         case ev.AttemptEnded() | ev.PauseRequested() | ev.JobWarned() | ev.JobPaused() | ev.JobResumed():
             fold_attempt(cluster, job, event)
         case ev.JobDeleted() | ev.OutputDeleted() | ev.JobPurged():
@@ -328,3 +329,4 @@ def _started(cluster: Cluster, job: Job, event: ev.GangStarted) -> None:
         job.recoveries[-1].ended_at = event.at
         job.recoveries[-1].warm = all(each.warm for each in event.started.values()) if job.gang.warm else None
         job.recoveries[-1].warm_ranks = sum(each.warm_ranks for each in event.started.values())
+        job.recoveries[-1].in_process_ranks = sum(each.in_process_ranks for each in event.started.values())

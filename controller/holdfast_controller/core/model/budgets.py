@@ -100,5 +100,7 @@ class Recovery:
     """Whether all ranks had their imports done when they were started; None where no warm starts are asked for."""
     warm_ranks: int = 0
     """How many of them had."""
+    in_process_ranks: int = 0
+    """How many of these went on in the process of the generation before."""
     injected: bool = False
     """It answers what a fault may have done that was injected on purpose."""

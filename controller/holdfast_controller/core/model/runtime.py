@@ -21,6 +21,8 @@ class Started:
     pids: tuple[int, ...]
     warm_ranks: int = 0
     """How many of them had their imports done before."""
+    in_process_ranks: int = 0
+    """How many of these went on in the process of the generation before."""
 
     @property
     def warm(self) -> bool:
@@ -30,7 +32,8 @@ class Started:
     @classmethod
     def of(cls, report: WorkerReport) -> Started:
         """The started processes that a worker's report lists."""
-        return cls(report.shim_pid, tuple(pid for _, pid in report.pids), report.warm_ranks)
+        pids = tuple(pid for _, pid in report.pids)
+        return cls(report.shim_pid, pids, report.warm_ranks, report.in_process_ranks)
 
 
 @dataclass(frozen=True, slots=True)

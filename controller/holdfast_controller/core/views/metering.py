@@ -131,7 +131,8 @@ class Meter:
             if seconds is not None:
                 self.series.observe(fam.RECOVERY, seconds, phase)
         if recovery.warm is not None:
-            self.series.add(fam.WARM_STARTS, "warm" if recovery.warm else "cold")
+            how = "in_process" if recovery.in_process_ranks else "warm"
+            self.series.add(fam.WARM_STARTS, how if recovery.warm else "cold")
         if spent.lost_s is not None:
             self.series.observe(fam.RECOVERY_LOST, spent.lost_s)
 

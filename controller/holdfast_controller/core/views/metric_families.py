@@ -38,7 +38,7 @@ RECOVERY = histogram(
 )
 WARM_STARTS = counter(
     "holdfast_warm_starts_total",
-    "Recoveries of jobs that ask for warm starts, by how all ranks were started: warm or cold.",
+    "Recoveries of jobs that ask for warm starts, by how all ranks were started: in_process (some), warm or cold.",
     "start",
 )
 RECOVERY_LOST = histogram(

@@ -76,7 +76,9 @@ def gang_of(
         output_uri=spec.base_output_directory.output_uri_prefix if spec.base_output_directory else "",
         progress_total=spec.progress_total,
         underuse=defaults.underuse_policy(scheduling.underuse, project),
-        warm=WarmStart(warm.preload, warm.never) if warm.mode is WarmMode.AUTO else None,
+        warm=None
+        if warm.mode is WarmMode.OFF
+        else WarmStart(warm.preload, warm.never, warm.mode is WarmMode.IN_PROCESS),
     )
     near = defaults.locality(scheduling.placement, sum(pool.replicas for pool in gang.pools), gang.gpus)
     gang = replace(gang, near=near) if near is not None else gang

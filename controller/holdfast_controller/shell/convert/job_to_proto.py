@@ -286,6 +286,7 @@ def _recovery(recovery: Recovery) -> job_pb2.Recovery:
         related=related_to_proto(recovery.related),
         kind=recovery_kind_to_proto(recovery.recover),
         injected=recovery.injected,
+        in_process_ranks=recovery.in_process_ranks,
     )
     if recovery.warm is not None:
         message.warm = recovery.warm

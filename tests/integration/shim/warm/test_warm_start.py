@@ -248,7 +248,7 @@ def test_a_generation_that_ends_by_itself_is_not_called_empty_while_its_successo
 
 
 def test_without_an_order_what_is_parked_is_ended_after_a_while(hasty: Callable[..., Shim]) -> None:
-    shim = hasty("worker.HELD_S = 0.5")
+    shim = hasty("warm_starts.HELD_S = 0.5")
     job = Job(shim, "-c", HOLD)
     assert job.park()["ranks"] == 1
     _, pids = parked(shim, 1)

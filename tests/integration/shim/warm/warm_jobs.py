@@ -94,6 +94,14 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def below(pid: int) -> list[int]:
+    """All descendants of a process."""
+    found = children(pid)
+    for each in found:  # grows while it is walked
+        found += children(each)
+    return found
+
+
 def parked(shim: Shim, ranks: int) -> tuple[int, list[int]]:
     """Pid of the keeper, and of the processes that it keeps."""
     keeper = children(shim.process.pid)[-1]

@@ -217,3 +217,33 @@ def test_a_new_lowest_figure_is_remembered_on_disk() -> None:
     assert agent.on(lower) == [act.RememberUnused((("GPU-0", 100 * MIB), ("GPU-1", 7)))]
     assert agent.on(lower) == []
     assert agent.on(ev.GpusRead(HUNG)) == []
+
+
+OWN, OTHER = frozenset({1000}), frozenset({1001})
+
+
+@pytest.mark.parametrize(
+    ("now", "survivors", "words"),
+    [
+        (read(EMPTY_BYTES + 900 * MIB, 1000), OWN, ""),
+        (read(EMPTY_BYTES + 900 * MIB, 1000, 7), OWN, "GPU 0 (GPU-0) is used by process 7"),
+        (read(EMPTY_BYTES + 900 * MIB), OWN, HOLDS),
+        (read(EMPTY_BYTES + 900 * MIB, 1000), OTHER, f"{HOLDS} and is used by process 1000"),
+        (ev.GpusRead((GpuUsage("GPU-0", EMPTY_BYTES + 900 * MIB, None),), KEY, 1), OWN, ""),
+        (ev.GpusRead((GpuUsage("GPU-0", EMPTY_BYTES + 900 * MIB, None),), KEY, 1), frozenset(), HOLDS),
+    ],
+)
+def test_a_survivor_may_hold_its_own_gpu_alone(now: ev.GpusRead, survivors: frozenset[int], words: str) -> None:
+    assert still_held(ZERO, now, {"GPU-0": EMPTY_BYTES}, {"GPU-0": "0"}, survivors) == words
+
+
+def test_the_place_is_empty_while_a_survivor_holds_its_gpu_and_the_next_check_knows_it() -> None:
+    agent = Agent()
+    agent.running()
+    agent.on(ev.WarmStartNoted(KEY, 0, "1 of 2 ranks wait to go on", OWN))
+    agent.on(ev.WorkerEmptied(KEY, 1))
+    told = agent.on(read(EMPTY_BYTES + 900 * MIB, 1000))
+    assert act.RememberFreed(KEY, 1) in told
+    launch = replace(LAUNCH, gpus=agent.gpus)
+    told = agent.on(ev.Assigned(desired(Phase.PREPARE, 2, launch=launch)))
+    assert [action.survivors for action in told if isinstance(action, act.Prepare)] == [OWN]

@@ -110,3 +110,33 @@ def test_a_job_that_does_not_ask_stops_as_before() -> None:
     assert LAUNCH.warm is None
     told = agent.step(ev.Assigned(desired(Phase.PREPARE, 2)), 2.0)
     assert act.StopRanks(KEY, 1, 10.0, ExitReason.STOPPED) in told
+
+
+def test_ranks_that_went_on_in_their_process_are_counted_and_survivors_are_kept() -> None:
+    agent = running()
+    agent.step(ev.Assigned(wanted(Phase.PREPARE, 2)), 2.0)
+    agent.step(ev.WarmStartNoted(KEY, 0, "1 of 2 ranks wait to go on", frozenset({1000})), 2.0)
+    assert agent.workers[KEY].parked
+    agent.step(ev.WorkerEmptied(KEY, 1), 2.0)
+    agent.step(ev.WorkerPrepared(KEY, 2, 20002, 20003, 77), 2.0)
+    agent.step(ev.Assigned(wanted(Phase.RUN, 2)), 2.0)
+    agent.step(ev.RankStarted(KEY, 2, 0, 1000, True, True), 2.0)
+    agent.step(ev.RankStarted(KEY, 2, 1, 1002, True), 2.0)
+    report = agent.workers[KEY].report()
+    assert (report.warm_ranks, report.in_process_ranks) == (2, 1)
+
+
+def test_survivors_end_with_the_job() -> None:
+    agent = running()
+    agent.step(ev.Assigned(wanted(Phase.PREPARE, 2)), 2.0)
+    agent.step(ev.WarmStartNoted(KEY, 0, "1 of 2 ranks wait to go on", frozenset({1000})), 2.0)
+    agent.step(ev.WorkerEmptied(KEY, 1), 2.0)
+    agent.step(ev.WorkerPrepared(KEY, 2, 20002, 20003, 77), 2.0)
+    assert stops(agent.step(ev.Assigned(wanted(Phase.STOP, 2)), 3.0)) == [(2, False)]
+
+
+def test_a_lost_shim_has_no_survivors() -> None:
+    agent = running()
+    agent.step(ev.WarmStartNoted(KEY, 0, "1 of 2 ranks wait to go on", frozenset({1000})), 2.0)
+    agent.step(ev.ShimLost(KEY), 2.0)
+    assert (agent.workers[KEY].survivors, agent.workers[KEY].parked) == (frozenset(), False)

@@ -171,3 +171,19 @@ def test_recoveries_fit_the_terminal(width: int) -> None:
 def test_each_answer_has_words(word: str) -> None:
     recovery = job_pb2.Recovery(end_recover=word)
     assert recovery_table.row(recovery, NOW)[-1] == recovery_table.ANSWERS[word]
+
+
+@pytest.mark.parametrize(
+    ("warm", "in_process", "words"),
+    [
+        (None, 0, ""),
+        (True, 0, ", warm"),
+        (False, 0, ", cold"),
+        (True, 1, ", 1 rank in process"),
+        (True, 3, ", 3 ranks in process"),
+        (False, 3, ", 3 ranks in process, others cold"),
+    ],
+)
+def test_a_recovery_says_how_its_ranks_began(warm: bool | None, in_process: int, words: str) -> None:
+    recovery = job_pb2.Recovery(end_recover="PROC_RESTART", warm=warm, in_process_ranks=in_process)
+    assert recovery_table.row(recovery, 0.0)[-1] == "restarted in place" + words

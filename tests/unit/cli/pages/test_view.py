@@ -121,6 +121,7 @@ def test_a_job_in_full() -> None:
                 "phases": {"detect": 0.002, "diagnose": None, "stop": None, "start": None, "catchUp": None},
                 "related": {"ranks": [{"worker": "workerpool0-0", "rank": 0}], "host": "", "job": "", "user": ""},
                 "warm": True,
+                "inProcessRanks": 0,
                 "injected": False,
             }
         ],

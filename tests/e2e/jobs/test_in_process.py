@@ -1,0 +1,64 @@
+"""Real trainings whose ranks go on in their own processes: over a crash, over a hang, and bit for bit."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.e2e.cli_cluster import DevCluster, exits, rank_pids
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "ddp_torch"
+
+pytestmark = [pytest.mark.require("torch"), pytest.mark.timeout(900)]
+
+
+def crashed(cluster: DevCluster, tmp_path: Path, program: str, mode: str) -> tuple[dict[int, int], dict[str, Any]]:
+    """A gang of four ranks on one host, rank 2 of which fails at step 13, ahead by three of the last checkpoint; the
+    pids of the first generation, and the job once it has succeeded.
+    """
+    options = ["--epochs", "1", "--log-every", "1", "--checkpoint-every", "10", "--step-time", "0.2"]
+    options += ["--checkpoint-dir", str(tmp_path / mode), "--crash-rank", "2", "--crash-step", "13"]
+    pool = {
+        "replicaCount": 1,
+        "processesPerWorker": 4,
+        "machineSpec": {"cpuCount": 1},
+        "processSpec": {
+            "command": [sys.executable, str(EXAMPLES / program)],
+            "args": options,
+            "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
+        },
+    }
+    spec = {"workerPoolSpecs": [pool], "faultTolerance": {"warm": {"mode": mode}}}
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump({"displayName": "in-process", "jobSpec": spec}))
+    job = str(cluster.holdfast("submit", str(path)).stdout.split()[-1])
+    pids = rank_pids(cluster.reach(job, "RUNNING", timeout=60))
+    done = cluster.reach(job, "SUCCEEDED", timeout=300)
+    assert "from step 10" in cluster.holdfast("logs", job, "--rank", "0", "--generation", "2").stdout
+    return pids, done
+
+
+def weights(tmp_path: Path, mode: str) -> dict[str, Any]:
+    import torch  # where it is missing, these tests never get here
+
+    state = torch.load(tmp_path / mode / "latest.pt", weights_only=True)
+    return {name: tensor.tolist() for name, tensor in state["model"].items()}
+
+
+def test_the_ranks_that_did_not_fail_go_on_bit_for_bit(cluster: DevCluster, tmp_path: Path) -> None:
+    crashed(cluster, tmp_path, "train.py", "OFF")
+    pids, done = crashed(cluster, tmp_path, "restartable.py", "IN_PROCESS")
+    ended = exits(done, generation=1)
+    assert (ended[2]["reason"], ended[2]["exitCode"]) == ("NONZERO_EXIT", 1)
+    for rank in (0, 1, 3):
+        assert (ended[rank]["reason"], ended[rank]["exitCode"], ended[rank]["signal"]) == ("STOPPED", None, None)
+    assert [(end["reason"], end["exitCode"]) for end in exits(done).values()] == [("COMPLETED", 0)] * 4
+    (recovery,) = done["recoveries"]
+    assert recovery["endRelatedTask"] == "workerpool0-0 rank 2"
+    assert recovery["inProcessRanks"] == 3
+    assert "3 ranks in process" in cluster.holdfast("job", "show", done["id"]).stdout
+    assert len(pids) == 4
+    assert weights(tmp_path, "IN_PROCESS") == weights(tmp_path, "OFF")
