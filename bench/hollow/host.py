@@ -127,8 +127,9 @@ class HollowHost:
                 for job in message.delete_output.job_ids:
                     self.feed(ev.OutputUnwanted(job))
             case "exit_ack":
-                self.feed(ev.ExitAcked(message.exit_ack.sequence))
-                self.counts["acked"] += 1
+                for sequence in (message.exit_ack.sequence, *message.exit_ack.others):
+                    self.feed(ev.ExitAcked(sequence))
+                    self.counts["acked"] += 1
                 self._on_change()
 
     def on_answered(self, sent_s: float) -> None:

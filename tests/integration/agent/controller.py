@@ -28,6 +28,7 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
     """What the welcome promises."""
     answers: bool = False
     """Whether it keeps that."""
+    takes_exits_together: bool = False
     protocol: int = 0
     """What the welcome says; 0 as controllers did that came before the number."""
     hellos: list[agent_pb2.Hello] = field(default_factory=list)
@@ -66,6 +67,7 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
         welcome.heartbeat_interval.FromMilliseconds(500)
         welcome.assignments = len(self.assigned)
         welcome.acks_heartbeats = self.acks_heartbeats
+        welcome.takes_exits_together = self.takes_exits_together
         welcome.protocol = self.protocol
         await self.say(agent_pb2.SessionResponse(welcome=welcome))
         for assignment in list(self.assigned.values()):
@@ -78,8 +80,8 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
             self.heard.append(message)
             if message.WhichOneof("message") == "heartbeat" and self.answers:
                 await self.say(agent_pb2.SessionResponse(heartbeat_ack=agent_pb2.HeartbeatAck()))
-            if message.WhichOneof("message") == "exit_report" and self.acknowledge:
-                ack = agent_pb2.ExitAck(sequence=message.exit_report.sequence)
+            if self.acknowledge and (sequences := [report.sequence for report in _exits_in(message)]):
+                ack = agent_pb2.ExitAck(sequence=sequences[0], others=sequences[1:])
                 await self.say(agent_pb2.SessionResponse(exit_ack=ack))
             await self._note()
 
@@ -172,8 +174,8 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
 
     def exits(self, generation: int = 0) -> list[agent_pb2.ExitReport]:
         """In the order heard."""
-        kinds = [m.exit_report for m in self.heard if m.WhichOneof("message") == "exit_report"]
-        return [report for report in kinds if generation in (0, report.exit.generation)]
+        said = [report for message in self.heard for report in _exits_in(message)]
+        return [report for report in said if generation in (0, report.exit.generation)]
 
     async def state(self, state: str, generation: int = 1, worker: str = "workerpool0-0") -> agent_pb2.WorkerReport:
         """Wait for a report of that state, such as RUNNING."""
@@ -267,3 +269,8 @@ def assignment(
         launch.rendezvous.secret = "s3cret"
         launch.rendezvous.pools.add(addresses=[f"127.0.0.1:{prepared.port}"])
     return message
+
+
+def _exits_in(message: agent_pb2.SessionRequest) -> list[agent_pb2.ExitReport]:
+    alone = [message.exit_report] if message.HasField("exit_report") else []
+    return [*alone, *message.exit_reports.reports]

@@ -163,6 +163,10 @@ class Agent:
         await self.call.write(agent_pb2.SessionRequest(exit_report=report))
         return self.sequence
 
+    async def exits_together(self, reports: list[agent_pb2.ExitReport]) -> None:
+        """Report exits in one message."""
+        await self.call.write(agent_pb2.SessionRequest(exit_reports=agent_pb2.ExitReports(reports=reports)))
+
     async def until(self, test: Callable[[Agent], Any]) -> Any:
         """Wait for what ``test`` finds in what the controller has said."""
         async with asyncio.timeout(WITHIN_S):
@@ -180,7 +184,12 @@ class Agent:
         ]
 
     def acks(self) -> list[int]:
-        return [m.exit_ack.sequence for m in self.said if m.WhichOneof("message") == "exit_ack"]
+        return [sequence for together in self.acks_together() for sequence in together]
+
+    def acks_together(self) -> list[list[int]]:
+        """Of each message."""
+        acks = [m.exit_ack for m in self.said if m.WhichOneof("message") == "exit_ack"]
+        return [[ack.sequence, *ack.others] for ack in acks]
 
     def _ring(self) -> None:
         self.news.set()

@@ -262,7 +262,8 @@ class Driver:
                     else:
                         log.warning("output.job_invalid", job=job)
             case "exit_ack":
-                self.feed(ev.ExitAcked(message.exit_ack.sequence))
+                for sequence in (message.exit_ack.sequence, *message.exit_ack.others):
+                    self.feed(ev.ExitAcked(sequence))
             case other:
                 log.warning("session.message_unknown", kind=other)
 

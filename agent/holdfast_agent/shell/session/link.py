@@ -33,6 +33,8 @@ RETRY_MAX_OF_SEVERAL_S = 1.0
 """Where another controller takes over within seconds, and dialling one that stands by costs little."""
 UNSENT_MAX = 20_000
 """Messages that wait; beyond that the session is given up, since a new one sends everything again."""
+EXITS_TOGETHER = 16
+"""Exits in one message: each may have a rank's last lines, 200 kB at most."""
 HEARTBEAT_DEFAULT_S = 5.0
 LAST_WORD_S = 1.0
 """For the last message of a session, and the controller's end of it; the agent ends after that in any case."""
@@ -96,6 +98,8 @@ class Link:
         self._heard_s = 0.0
         self._refusal = ""
         self._answered = False
+        self._together = False
+        """Whether the controller takes exits of a moment in one message."""
         self._beats: deque[float] = deque()
         """When each heartbeat was sent that is not answered yet. They are answered in their order."""
 
@@ -179,6 +183,7 @@ class Link:
                     self._addresses.answered()
                     self._listener.on_answered(dialled_s)
                     log.info("session.opened", controller=self._addresses.current, epoch=first.welcome.epoch)
+                    self._together = first.welcome.takes_exits_together
                     interval_s = seconds(first.welcome.heartbeat_interval) or HEARTBEAT_DEFAULT_S
                     await self._talk(call, interval_s, answered=first.welcome.acks_heartbeats)
                     log.info("session.closed", controller=self._addresses.current)
@@ -227,7 +232,7 @@ class Link:
             while self._open:
                 while self._unsent:
                     hit("agent.write.before")
-                    await call.write(self._unsent.popleft())
+                    await call.write(self._next())
                     hit("agent.write.after")
                 if self._ending:
                     await call.done_writing()
@@ -237,6 +242,19 @@ class Link:
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             log.info("session.failed", controller=self._addresses.current, error=_describe(error))
         scope.cancel()
+
+    def _next(self) -> agent_pb2.SessionRequest:
+        """The next message, with the exits that follow it if it is one: a message costs more than what is in it."""
+        message = self._unsent.popleft()
+        if not self._together or not message.HasField("exit_report"):
+            return message
+        exits = [message]
+        while self._unsent and len(exits) < EXITS_TOGETHER and self._unsent[0].HasField("exit_report"):
+            exits.append(self._unsent.popleft())
+        if len(exits) == 1:
+            return message
+        reports = agent_pb2.ExitReports(reports=[each.exit_report for each in exits])
+        return agent_pb2.SessionRequest(exit_reports=reports)
 
     async def _beat(self, interval_s: float, answered: bool, scope: anyio.CancelScope) -> None:
         """Send heartbeats, and dial again after a long silence: a stream may stay open although its server is gone."""

@@ -20,11 +20,13 @@ from google.protobuf.message import Message
 
 from holdfast._daemon import log
 from holdfast.errors import InvalidInput, Violation
+from holdfast.v1 import agent_pb2
 
 MESSAGE_BYTES = 4 << 20
 """Of one message over gRPC."""
 STRING_BYTES = 1_024
 ITEMS = 1_000
+EXITS_TOGETHER = 64
 LONGEST_S = 3_650 * 86_400
 EARLIEST_S, LATEST_S = 0, 221_845_391_999
 """1970 to the end of the year 8999: far enough from any calendar's end that times can be added to."""
@@ -139,6 +141,7 @@ TABLE: dict[str, Bound] = {
     "WorkerReport.gpus": Bound(255, 256),
     "WorkerReport.silent_peers": Bound(items=4_096),
     "WorkerReport.message": EXPLAINS,
+    "ExitReports.reports": Bound(items=EXITS_TOGETHER),
     "ExitReport.stderr_tail": Bound(4_096, 50, cut="end"),
     "Exit.message": EXPLAINS,
     "Exit.raised": EXPLAINS,
@@ -193,7 +196,8 @@ def check(message: Message, *, from_host: bool = False) -> None:
 async def each(messages: AsyncIterator[Any], *, from_host: bool) -> AsyncIterator[Any]:
     """Messages of a stream within their bounds. Raises ``InvalidInput``; a host's later ones are left out instead.
 
-    An agent does not get rid of a report that ends its session: it would send it again in the next. A piece of a
+    An agent does not get rid of a report that ends its session: it would send it again in the next. Of exits that come
+    together those within their bounds are kept. A piece of a
     reading, for which a user waits, becomes ``Refused``.
     """
     first = True
@@ -207,9 +211,15 @@ async def each(messages: AsyncIterator[Any], *, from_host: bool) -> AsyncIterato
             log.warning("host.message_refused", kind=kind, error=str(error))
             if kind == "chunk":
                 yield Refused(message.chunk.id, "; ".join(map(str, error.violations)), message.ByteSize())
+            if kind == "exit_reports" and (kept := list(filter(_is_within, message.exit_reports.reports))):
+                yield agent_pb2.SessionRequest(exit_reports=agent_pb2.ExitReports(reports=kept[:EXITS_TOGETHER]))
             continue
         first = False
         yield message
+
+
+def _is_within(message: Message) -> bool:
+    return next(_exceeded(message, "", True), None) is None
 
 
 def _exceeded(message: Message, path: str, from_host: bool) -> Iterator[Violation]:
@@ -361,14 +371,7 @@ def _within(field: FieldDescriptor) -> list[Descriptor]:
 
 _TIMES = frozenset({"google.protobuf.Timestamp", "google.protobuf.Duration"})
 _WALKED = frozenset({FieldDescriptor.CPPTYPE_STRING})
-_NUMBERS = frozenset(
-    {
-        FieldDescriptor.CPPTYPE_INT32,
-        FieldDescriptor.CPPTYPE_INT64,
-        FieldDescriptor.CPPTYPE_UINT32,
-        FieldDescriptor.CPPTYPE_UINT64,
-    }
-)
+_NUMBERS = {getattr(FieldDescriptor, f"CPPTYPE_{name}") for name in ("INT32", "INT64", "UINT32", "UINT64")}
 
 
 def skipped(field: FieldDescriptor) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
@@ -60,6 +61,39 @@ class AckHeartbeat:
 Outgoing = act.ToHost | AckHeartbeat
 
 
+class Outbox:
+    """Messages of one session that its agent has not taken yet; an agent that is too far behind is disconnected."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Outgoing | None] = deque()
+        self._filled = asyncio.Event()
+        self.acks_together = False
+        """Whether the agent understands acknowledgements of several exits in one message."""
+
+    def put(self, action: Outgoing | None) -> None:
+        """Queue a message; None ends the session."""
+        if len(self._waiting) >= OUTBOX_SIZE:
+            self._waiting.clear()
+            action = None
+        self._waiting.append(action)
+        self._filled.set()
+
+    async def get(self) -> Outgoing | None:
+        """The next message; None at the end."""
+        while not self._waiting:
+            self._filled.clear()
+            await self._filled.wait()
+        return self._waiting.popleft()
+
+    def acks_behind(self) -> list[int]:
+        """Take the acknowledgements of exits that are next, as far as the agent understands them in one message."""
+        found: list[int] = []
+        while self.acks_together and self._waiting and isinstance(ack := self._waiting[0], act.AckExit):
+            found.append(ack.sequence)
+            self._waiting.popleft()
+        return found
+
+
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
     """Serves agents' sessions, one for each host: the newest."""
 
@@ -81,8 +115,8 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         await self._check_epoch(host, hello)
         await self._driver.bring({report.job_id for report in hello.workers})
         session = next(self._sessions)
-        outbox: asyncio.Queue[Outgoing | None] = asyncio.Queue(OUTBOX_SIZE)
-        self._driver.register(host, session, lambda action: _put(outbox, action))
+        outbox = Outbox()
+        self._driver.register(host, session, outbox.put)
         log.info(
             "session.opened",
             host=host,
@@ -95,12 +129,14 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             self._pacing.charge(
                 host, MessageKind.HELLO, self._driver.feed(agent_messages.hello(host, session, hello))
             )
-            async with beside(self._read(host, session, request_iterator, outbox), lambda: _put(outbox, None)):
+            async with beside(self._read(host, session, request_iterator, outbox), lambda: outbox.put(None)):
                 while (action := await outbox.get()) is not None:
                     if isinstance(action, act.CloseSession):
                         break
                     hit("controller.send.before")
                     message = to_agent(action, self._driver)
+                    if isinstance(action, act.AckExit):
+                        message.exit_ack.others.extend(outbox.acks_behind())
                     if isinstance(action, act.Assign):
                         self._vault.give(action.assignment, message.assignment)
                     yield message
@@ -153,12 +189,12 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         host: str,
         session: int,
         messages: AsyncIterator[agent_pb2.SessionRequest],
-        outbox: asyncio.Queue[Outgoing | None],
+        outbox: Outbox,
     ) -> None:
         """Feed the agent's messages to the driver, until its stream ends."""
         inventories = HeldInventory(self._pacing, host)
         try:
-            async for message in messages:
+            async for message in _each_exit(messages, outbox):
                 await self._pacing.read(host, message)
                 kind = kind_of(message)
                 if kind is MessageKind.INVENTORY:
@@ -176,7 +212,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 await self._driver.bring(named_in(said))
                 self._pacing.charge(host, kind, self._driver.feed(said))
                 if isinstance(said, HostBeat):
-                    self._driver.when_confirmed(lambda: _put(outbox, AckHeartbeat()))
+                    self._driver.when_confirmed(lambda: outbox.put(AckHeartbeat()))
         except grpc.RpcError as error:
             log.info("session.failed", host=host, error=str(error))
 
@@ -216,6 +252,7 @@ def to_agent(
                 lease=duration(leases.lease_s),
                 assignments=action.assignments,
                 acks_heartbeats=True,
+                takes_exits_together=True,
                 controller_version=__version__,
                 protocol=protocol.PROTOCOL,
                 tell_all=action.tell_all,
@@ -275,11 +312,14 @@ async def _first(messages: AsyncIterator[agent_pb2.SessionRequest]) -> agent_pb2
     )
 
 
-def _put(outbox: asyncio.Queue[Outgoing | None], action: Outgoing | None) -> None:
-    """Queue a message; an agent that has fallen too far behind is disconnected instead."""
-    try:
-        outbox.put_nowait(action)
-    except asyncio.QueueFull:
-        while not outbox.empty():
-            outbox.get_nowait()
-        outbox.put_nowait(None)
+async def _each_exit(
+    messages: AsyncIterator[agent_pb2.SessionRequest], outbox: Outbox
+) -> AsyncIterator[agent_pb2.SessionRequest]:
+    """The messages, exits that came in one of them each by itself."""
+    async for message in messages:
+        if not message.HasField("exit_reports"):
+            yield message
+            continue
+        outbox.acks_together = True
+        for report in message.exit_reports.reports:
+            yield agent_pb2.SessionRequest(exit_report=report)

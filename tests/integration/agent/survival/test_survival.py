@@ -149,6 +149,31 @@ async def test_exit_recorded_before_the_shims_death_is_told_as_it_is(agent: Agen
     assert not controller.exits()[1].exit.HasField("exit_code")
 
 
+async def test_exits_of_a_moment_come_together_only_to_a_controller_that_takes_them(
+    agent: Agent, controller: Controller
+) -> None:
+    controller.acknowledge = False
+    await controller.connected()
+    await launch(controller, [PYTHON, "-c", "import os; os._exit(3 + int(os.environ['RANK']))"], processes=3)
+    await controller.state("EMPTY")
+    for taking in (False, True):
+        agent.kill()
+        controller.heard.clear()
+        controller.takes_exits_together = controller.acknowledge = taking
+        agent.start()
+        await controller.until(lambda: len(controller.exits()) == 3, "three exits again")
+        assert sorted(report.exit.exit_code for report in controller.exits()) == [3, 4, 5]
+        kinds = [message.WhichOneof("message") for message in controller.heard]
+        assert (kinds.count("exit_report"), kinds.count("exit_reports")) == ((0, 1) if taking else (3, 0))
+    await controller.heartbeats(2)
+    agent.kill()
+    controller.heard.clear()
+    agent.start()
+    await controller.connected(times=4)
+    await controller.heartbeats(2)
+    assert controller.exits() == [], "those that were acknowledged together are forgotten"
+
+
 async def test_journal_of_another_boot_is_lost_by_reboot(agent: Agent, controller: Controller) -> None:
     await controller.connected()
     await launch(controller, SLEEP)

@@ -10,7 +10,9 @@ from tests.integration.controller.cluster import WITHIN_S, Agent, Controller, jo
 from tests.support.stubs import agent_stub, host_stub, job_stub
 
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2
+from holdfast_controller.core.step.actions import AckExit
 from holdfast_controller.shell.services import agent_service
+from holdfast_controller.shell.services.agent_service import AckHeartbeat, Outbox, Outgoing
 
 
 @pytest.fixture
@@ -122,6 +124,42 @@ async def test_repeated_exit_is_acknowledged_again_and_recorded_once(controller:
         call = jobs.WatchJob(job_pb2.WatchJobRequest(id=name), timeout=WITHIN_S)
         types = [event.type async for event in call]
     assert types.count("RankExited") == 1
+
+
+async def test_exits_in_one_message_are_each_recorded_or_refused_by_itself(
+    controller: Controller, jobs: Any
+) -> None:
+    what = job()
+    what.job_spec.worker_pool_specs[0].processes_per_worker = 3
+    async with controller.agent() as agent:
+        await agent.until(welcomed)
+        assert agent.said[0].welcome.takes_exits_together
+        name = await submitted(jobs, what)
+        await agent.until(lambda a: "RUN" in a.phases(name))
+        reports = [agent_pb2.ExitReport(sequence=n + 1, job_id=name, worker="workerpool0-0") for n in range(4)]
+        for report, rank in zip(reports, (0, 1, 1, 2), strict=True):
+            report.exit.MergeFrom(
+                job_pb2.Exit(attempt=1, generation=1, rank=rank, reason=job_pb2.EXIT_REASON_COMPLETED)
+            )
+        reports[1].worker = "w" * 300
+        await agent.exits_together(reports)
+        await agent.until(lambda a: sorted(a.acks()) == [1, 3, 4])
+        shown = (await jobs.GetJob(job_pb2.GetJobRequest(id=name), timeout=WITHIN_S)).job
+    assert sorted(ended.rank for ended in shown.workers[0].exits) == [0, 1, 2]
+
+
+async def test_acknowledgements_come_together_once_the_agent_has_shown_that_it_knows_them() -> None:
+    outbox = Outbox()
+    acks = [AckExit("h1", 1, sequence) for sequence in range(4)]
+    waiting: list[Outgoing] = [*acks[:2], AckHeartbeat(), *acks[2:]]
+    for action in waiting:
+        outbox.put(action)
+    assert outbox.acks_behind() == []
+    outbox.acks_together = True
+    assert outbox.acks_behind() == [0, 1]
+    assert outbox.acks_behind() == [], "what is behind another message stays there"
+    assert await outbox.get() == AckHeartbeat()
+    assert outbox.acks_behind() == [2, 3]
 
 
 async def test_what_is_not_understood_is_not_acknowledged_and_harms_nobody(
