@@ -208,7 +208,7 @@ def _learn_gpu(base: Baseline, sample: RankSample, tuning: Tuning) -> Baseline:
         return replace(base, gpu=GpuFeatures(GpuLook.BLIND))
     new, old = sample.gpu, base.sample.gpu
     if new is None:
-        return replace(base, gpu=None)
+        return base if base.gpu is None else replace(base, gpu=None)
     if new.lost:
         return replace(base, gpu=GpuFeatures(GpuLook.LOST))
     if old is None or new.at_s <= old.at_s:

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.require("torch", "ptrace")]
 
 @contextlib.contextmanager
 def ranks_that_hang(folder: Path, kind: str) -> Iterator[dict[int, int]]:
-    """Rank to pid of a gang whose rank 1 hangs at step 12."""
+    """Rank to pid of a gang whose rank 1 hangs at step 12, once both train: to look at them earlier is dear."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "TORCHELASTIC_"))}
     env |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(TRAIN), "--hang-rank", "1", "--hang-step", "12", "--hang-kind", kind]
@@ -36,18 +36,21 @@ def ranks_that_hang(folder: Path, kind: str) -> Iterator[dict[int, int]]:
         subprocess.Popen(
             [*command, "--checkpoint-dir", str(folder)],
             env=env | {"RANK": str(rank), "LOCAL_RANK": str(rank), "CUDA_VISIBLE_DEVICES": ""},
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             start_new_session=True,
         )
         for rank in (0, 1)
     ]
     try:
+        for process in gang:
+            assert process.stdout is not None
+            assert any(b"from step" in line for line in process.stdout), "a rank has ended"
         yield {rank: process.pid for rank, process in enumerate(gang)}
     finally:
         for process in gang:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.communicate()
 
 
 @pytest.mark.parametrize(
@@ -69,7 +72,9 @@ async def test_the_hanging_rank_and_what_its_peer_waits_in_are_named(
         while True:
             found = await examiner.diagnose(worker, 1, [1], native=True)
             said = diagnosis([found], 0.0)
-            if said.same and "rank 0 waits in backward" in said.words and guilty in said.words:
+            # A busy machine may leave a child no time for its look.
+            seen = kind != "queue" or _child_functions(found)
+            if seen and said.same and "rank 0 waits in backward" in said.words and guilty in said.words:
                 break
             await anyio.sleep(0.5)
     assert _phrase_of_rank_1(said.words).startswith("workerpool0-0 rank 1 ")
@@ -87,10 +92,9 @@ def _phrase_of_rank_1(words: str) -> str:
 
 def _child_functions(found: Evidence) -> list[str]:
     """Of the main thread of the suspect's first child."""
-    last = found.ranks[1].children[0].last
-    assert last is not None
-    assert last.python.main is not None
-    return [frame.function for frame in last.python.main.frames]
+    last = next((child.last for child in found.ranks[1].children), None)
+    main = None if last is None else last.python.main
+    return [] if main is None else [frame.function for frame in main.frames]
 
 
 def _native_functions(found: Evidence) -> list[str]:
