@@ -83,7 +83,7 @@ function Head({ job, goodput, changed }: { job: Job; goodput: Goodput | null; ch
         {" · "}{where.filter(Boolean).join(" ")}
         {job.array && <>{" · "}<a href={`/jobs?array=${encodeURIComponent(job.array.id)}`}>element {job.array.index} of an array of {extent(job.array)}</a></>}
       </p>
-      <Said job={job} />
+      <Said job={job} silent={!!goodput?.silentSince} />
       {goodput && goodput.lines.length > 0 && <Ledger of={goodput} />}
     </header>
   );
@@ -95,7 +95,7 @@ const HEALTHY = "Is it healthy?";
 const IN_A_WORD: Record<string, string> = { WORKS: "Yes.", WAITS: "It waits.", RECOVERS: "Not now, and it is being mended.", NEEDS_YOU: "No." };
 
 /** The controller's four sentences; of an older one, the facts that the command line prints. */
-function Said({ job }: { job: Job }): JSX.Element {
+function Said({ job, silent }: { job: Job; silent: boolean }): JSX.Element {
   const now = useNow();
   const said = job.summary;
   const command = said?.command ?? "";
@@ -113,7 +113,7 @@ function Said({ job }: { job: Job }): JSX.Element {
     <>
       <dl class={`said ${said?.condition === "NEEDS_YOU" ? "urgent" : ""}`}>
         {rows.filter(([, text]) => text).map(([name, text]) => (
-          <div key={name}><dt>{name}</dt><dd>{name === HEALTHY ? <Health of={text} word={IN_A_WORD[said?.condition ?? ""] ?? ""} /> : <Text of={text} />}{name === TO_DO && command && <Command line={command} />}</dd></div>
+          <div key={name}><dt>{name}</dt><dd>{name === HEALTHY ? <Health of={text} word={silent ? "Not known." : IN_A_WORD[said?.condition ?? ""] ?? ""} /> : <Text of={text} />}{name === TO_DO && command && <Command line={command} />}</dd></div>
         ))}
         {done && <div><dt>Step</dt><dd>{done}</dd></div>}
         {job.expectedEnd && <div><dt>Ends</dt><dd>{job.expectedEnd.words}</dd></div>}
