@@ -7,7 +7,9 @@ that the fleet's own counts tell, or the wide one of lemons, which few hosts are
 of its ratio, by all that is known then, is above ``LEMON_RATIO``. The fleet's rate is that of the *other* hosts, so
 that one bad host of a few doesn't hide itself, and one failure more is assumed of them, so that few prove little.
 What speaks against a host is measured as surprise: the bits of the chance that a sound host fails so often. A fleet has
-many hosts, and each is judged often, so a lemon's surprise must be one that no sound host of that fleet has.
+many hosts, so a lemon's surprise must be one that no sound host of that fleet has. And each is judged often: in a large
+fleet the counts must also be so many times likelier for a lemon as there are hosts in 5 %, which a sound host of the
+fleet reaches at any look in at most 5 % of fleets (Ville's inequality).
 
 Intervals are exact: Garwood's for a Poisson rate, and the gamma interval of the mean of exponential times.
 """
@@ -29,6 +31,9 @@ LEMONS_SHARE = 0.01
 """Of hosts, before anything is known of them."""
 FLEET_CHANCE = 0.05
 """Of any sound host of a whole fleet to be as surprising as a lemon, at one look."""
+MANY = 500
+"""Hosts of a fleet whose common rate is known well. What it costs in surprise that the rate of few is known badly pays
+for looking at them every day; for many, evidence is asked for that holds at any number of looks."""
 FEWEST_FAILURES = 3
 """Of a lemon: two may always be one cause."""
 _LEMON_SHAPE, _LEMON_MEAN = 2.0, 10.0
@@ -86,17 +91,18 @@ def judge(fleet: Mapping[str, HostTotals], former: Iterable[HostTotals] = ()) ->
     up = [sum(host.up_ms[busy] for host in everyone) for busy in (False, True)]
     failures = [sum(host.failures[busy] for host in everyone) for busy in (False, True)]
     shape = _shape([(sum(host.failures), _expected(host, up, failures)) for host in everyone])
-    least = math.log2(max(len(fleet), 1) / FLEET_CHANCE)
-    return {name: _of_host(host, up, failures, shape, least) for name, host in fleet.items()}
+    size = max(len(fleet), 1)
+    return {name: _of_host(host, up, failures, shape, size) for name, host in fleet.items()}
 
 
-def _of_host(host: HostTotals, up: list[int], failures: list[int], shape: float, least: float) -> Reliability:
+def _of_host(host: HostTotals, up: list[int], failures: list[int], shape: float, hosts: int) -> Reliability:
     count, up_ms = sum(host.failures), sum(host.up_ms)
     others_up = [whole - own for whole, own in zip(up, host.up_ms, strict=True)]
     others = [whole - own for whole, own in zip(failures, host.failures, strict=True)]
     expected = _expected(host, others_up, others, more=1)
     known, bits = _Posterior(shape, count, expected), surprise(shape, count, expected)
     low = known.quantile(1 - LEMON_CHANCE) if count >= FEWEST_FAILURES else 0.0
+    least, known_well = math.log2(hosts / FLEET_CHANCE), math.log2(hosts / MANY)
     return Reliability(
         since=host.since,
         up_ms=up_ms,
@@ -108,8 +114,16 @@ def _of_host(host: HostTotals, up: list[int], failures: list[int], shape: float,
         ratio=known.mean,
         ratio_low=low,
         surprise=bits,
-        lemon=low > LEMON_RATIO and bits >= least,
+        lemon=low > LEMON_RATIO
+        and bits >= least
+        and evidence(shape, count, expected) >= least + min(0.0, known_well),
     )
+
+
+def evidence(shape: float, count: int, expected: float) -> float:
+    """Bits by which a count is likelier for a lemon than for a sound host."""
+    lemon = _likelihood(_LEMON_SHAPE, _LEMON_MEAN, count, expected)
+    return (lemon - _likelihood(shape, 1.0, count, expected)) / math.log(2)
 
 
 def surprise(shape: float, count: int, expected: float) -> float:
