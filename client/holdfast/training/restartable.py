@@ -125,7 +125,11 @@ def abort_torch() -> None:
         found.distributed_c10d._abort_process_group()
         if found.is_initialized():
             found.destroy_process_group()
-    for name in _sockets() - _known_sockets:
+    new = _sockets() - _known_sockets
+    own = {each.fileno() for each in gc.get_objects() if issubclass(type(each), socket.socket)} if new else set()
+    for name in new:
+        if name[0] in own:
+            continue  # Python has made it: it is no library's
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(name[0])) as each:
             if each.family != socket.AF_UNIX and each.getpeername():
                 each.shutdown(socket.SHUT_RDWR)
@@ -136,13 +140,12 @@ _known_sockets: set[tuple[int, str]] = set()
 
 
 def _sockets() -> set[tuple[int, str]]:
-    """All sockets of this process but those that Python has made: they are libraries'."""
-    own = {each.fileno() for each in gc.get_objects() if issubclass(type(each), socket.socket)}
+    """All sockets of this process."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             place = os.readlink(f"/proc/self/fd/{name}")
-            if place.startswith("socket:") and int(name) not in own:
+            if place.startswith("socket:"):
                 found.add((int(name), place))
     return found
 
@@ -204,6 +207,7 @@ class _Turn:
     def ends(self, function: Callable[[], Any]) -> bool:
         """Whether the function has ended by itself, with ``result``; raises what it raises, unless it was unwound."""
         finished = False
+        gc.freeze()  # so that looking through the function's own objects takes no time when it is left
         _known_sockets.clear()
         _known_sockets.update(_sockets())
         signal.signal(SIGNAL, self._interrupt)  # for good: one that is on its way must find it
