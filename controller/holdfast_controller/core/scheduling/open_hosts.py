@@ -39,12 +39,10 @@ class OpenHosts:
         self.cluster, self.hosts, self.now = cluster, hosts, now
         self.drains: dict[str, Wall] = {}
         """By host: when a drain begins that is planned."""
-        for host in hosts if now is not None else ():
-            plan = host.maintenance
-            if plan is None or not plan.drain or plan.begun or now is None:
-                continue
-            if plan.start <= now.wall_in(AHEAD_S):
-                self.drains[host.name] = plan.start
+        planned = [(host.name, host.maintenance) for host in hosts if host.maintenance is not None]
+        if planned and now is not None:
+            soon = now.wall_in(AHEAD_S)
+            self.drains = {name: m.start for name, m in planned if m.drain and not m.begun and m.start <= soon}
         self.owners = cluster.reservations.projects() if cluster.reservations.by_name else frozenset()
         """Projects that have a reservation: they may have hosts that others may not."""
         self.reserved: dict[str, list[Reservation]] = {}
