@@ -19,7 +19,8 @@ def takes_work(cluster: Cluster, host: Host) -> bool:
 def schedulable_hosts(cluster: Cluster) -> list[Host]:
     """The hosts for which ``takes_work`` is true. Found again only once something has changed: all submissions ask."""
     if cluster.schedulable is None:
-        cluster.schedulable = [host for host in cluster.hosts.values() if takes_work(cluster, host)]
+        found = cluster.schedulable = [host for host in cluster.hosts.values() if takes_work(cluster, host)]
+        cluster.in_maintenance = [host for host in found if host.maintenance is not None]
     return cluster.schedulable
 
 

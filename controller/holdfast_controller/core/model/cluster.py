@@ -98,6 +98,8 @@ class Cluster:
     """By host; what decides whether it is connected is changed by the methods below alone."""
     schedulable: list[Host] | None = field(default=None, compare=False)
     """The hosts that take work, as last found; None once a host, or its presence, has changed since."""
+    in_maintenance: list[Host] = field(default_factory=list, compare=False)
+    """Those of them that have a maintenance window, now or to come."""
     awaited_hosts: set[str] = field(default_factory=set)
     """Hosts that have not connected since this controller started, and still have time to."""
     listening_since: Mono = BOOT

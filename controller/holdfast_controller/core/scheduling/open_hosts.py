@@ -39,7 +39,8 @@ class OpenHosts:
         self.cluster, self.hosts, self.now = cluster, hosts, now
         self.drains: dict[str, Wall] = {}
         """By host: when a drain begins that is planned."""
-        planned = [(host.name, host.maintenance) for host in hosts if host.maintenance is not None]
+        some = cluster.in_maintenance if hosts is cluster.schedulable else hosts
+        planned = [(host.name, host.maintenance) for host in some if host.maintenance is not None]
         if planned and now is not None:
             soon = now.wall_in(AHEAD_S)
             self.drains = {name: m.start for name, m in planned if m.drain and not m.begun and m.start <= soon}
