@@ -71,6 +71,7 @@ COMMANDS: dict[str, list[str]] = {
     "host list": ["host list", "host list -o wide", "host list -o json", "host list -o yaml", "host list -o name"],
     "host show": ["host show h1", "host show h1 -o wide", "host show h1 -o json", "host show h1 -o yaml"],
     "host events": ["host events h1", "host events h1 -o wide", "host events h1 --since 2h -o json"],
+    "host check": ["host check h1", "host check h1 --now"],
     "host cordon": ["host cordon h1"],
     "host uncordon": ["host uncordon h1", "host uncordon h1 --gpu 0"],
     "host drain": ["host drain h1", "host drain h1 --at +2h"],

@@ -105,12 +105,20 @@ def dump(*entries: dict[str, Any], version: str = "2.4", **more: Any) -> dict[st
 
 # --- What torch writes --------------------------------------------------------------------------------------------
 
-GANGS = """
-import ctypes, datetime, os, signal, sys, threading, time
+GANG = """
+import datetime, os, sys, threading, time
 import torch, torch.distributed as dist
 from torch._C._distributed_c10d import _dump_fr_trace, _dump_fr_trace_json
+kind, out, rank = sys.argv[1], sys.argv[2], int(os.environ["RANK"])
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=300))
+half = dist.new_group([0, 1])
+data = torch.ones(4)
+for _ in range(3):
+    dist.all_reduce(data)
+if rank < 2:
+    dist.all_reduce(data, group=half)
 
-def write(out, rank):
+def write():
     while not os.path.exists(f"{out}/now"):
         time.sleep(0.1)
     open(f"{out}/{rank}.json", "wb").write(_dump_fr_trace_json(True, False))
@@ -118,70 +126,46 @@ def write(out, rank):
     os.rename(f"{out}/{rank}.new", f"{out}/{rank}")
     time.sleep(600)
 
-def work(kind, out, rank, told):
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=300))
-    half = dist.new_group([0, 1])
-    data = torch.ones(4)
-    for _ in range(3):
-        dist.all_reduce(data)
-    if rank < 2:
-        dist.all_reduce(data, group=half)
-    threading.Thread(target=write, args=(out, rank), daemon=True).start()
-    os.write(told, b".")
-    if rank == 2 and kind == "missing":
-        time.sleep(600)
-    if rank == 2 and kind == "other":
-        dist.broadcast(data, 0)
-    dist.all_reduce(data)
-    time.sleep(600)
-
-heard, told = os.pipe()
-gangs = [gang.split(":") for gang in sys.argv[2:]]
-for kind, port in gangs:
-    for rank in range(3):
-        if os.fork() == 0:
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # with the one that imported torch for it
-            os.environ |= {"MASTER_PORT": port, "RANK": str(rank)}
-            work(kind, f"{sys.argv[1]}/{kind}", rank, told)
-for _ in range(3 * len(gangs)):
-    os.read(heard, 1)
+threading.Thread(target=write, daemon=True).start()
 print("ready", flush=True)
+if rank == 2 and kind == "missing":
+    time.sleep(600)
+if rank == 2 and kind == "other":
+    dist.broadcast(data, 0)
+dist.all_reduce(data)
 time.sleep(600)
 """
-SENTENCES = {
-    "missing": "rank 2 has not joined all_reduce #4 of process group 0 (default_pg), which ranks 0, 1 are in for",
-    "other": "rank 2 runs broadcast #4 of process group 0 (default_pg) at gangs.py:",
-}
-
-
-@pytest.fixture(scope="module")
-def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one for each gang, in which its ranks' dumps are; torch is imported once for all."""
-    folder = tmp_path_factory.mktemp("gangs")
-    (folder / "gangs.py").write_text(GANGS)
-    for kind in SENTENCES:
-        (folder / kind).mkdir()
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "TORCH"))}
-    env |= {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-    env |= {"TORCH_FR_BUFFER_SIZE": "2000", "CUDA_VISIBLE_DEVICES": ""}
-    gangs = [f"{kind}:{free_port()}" for kind in SENTENCES]
-    wanted = [folder / kind / str(rank) for kind in SENTENCES for rank in range(3)]
-    with running([([sys.executable, str(folder / "gangs.py"), str(folder), *gangs], env)]):
-        time.sleep(18)  # ten of them have to be waited before a rank is blamed, and a starved one comes to it late
-        for kind in SENTENCES:
-            (folder / kind / "now").touch()
-        until = time.monotonic() + 60
-        while not all(path.exists() for path in wanted) and time.monotonic() < until:
-            time.sleep(0.1)
-    return folder
 
 
 @pytest.mark.require("torch")
-@pytest.mark.parametrize("kind", SENTENCES)
-async def test_real_dumps_of_three_ranks_name_the_one_that_the_others_wait_for(dumps: Path, kind: str) -> None:
-    sentence = SENTENCES[kind]
-    pickled = {rank: await read(dumps / kind / str(rank)) for rank in range(3)}
-    as_json = {rank: await read(dumps / kind / f"{rank}.json") for rank in range(3)}
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (
+            "missing",
+            "rank 2 has not joined all_reduce #4 of process group 0 (default_pg), which ranks 0, 1 are in for",
+        ),
+        ("other", "rank 2 runs broadcast #4 of process group 0 (default_pg) at gang.py:"),
+    ],
+)
+async def test_real_dumps_of_three_ranks_name_the_one_that_the_others_wait_for(
+    tmp_path: Path, kind: str, sentence: str
+) -> None:
+    (tmp_path / "gang.py").write_text(GANG)
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "TORCH"))}
+    env |= {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    env |= {"TORCH_FR_BUFFER_SIZE": "2000", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, str(tmp_path / "gang.py"), kind, str(tmp_path)]
+    with running([(command, env | {"RANK": str(rank)}) for rank in range(3)]):
+        await anyio.sleep(
+            18
+        )  # ten of them have to be waited before a rank is blamed, and a starved one comes to it late
+        (tmp_path / "now").touch()
+        with anyio.fail_after(60):
+            while not all((tmp_path / str(rank)).exists() for rank in range(3)):  # noqa: ASYNC110
+                await anyio.sleep(0.1)
+        pickled = {rank: await read(tmp_path / str(rank)) for rank in range(3)}
+        as_json = {rank: await read(tmp_path / f"{rank}.json") for rank in range(3)}
     for found in (pickled, as_json):
         assert [record.problem for record in found.values()] == ["", "", ""]
         blame = blamed(found)
@@ -191,7 +175,7 @@ async def test_real_dumps_of_three_ranks_name_the_one_that_the_others_wait_for(d
         pickled[0].groups[0].at(4) is not None
         and pickled[0].words == "in all_reduce #4 of process group 0 (default_pg)"
     )
-    assert pickled[0].groups[0].at(4).place.startswith("gangs.py:")  # type: ignore[union-attr]
+    assert pickled[0].groups[0].at(4).place.startswith("gang.py:")  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("version", ["2.2", "2.3", "2.4", "2.5", "2.9", "2.10"])

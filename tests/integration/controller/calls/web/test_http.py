@@ -230,6 +230,7 @@ async def test_hosts_are_listed(web: Web, ann: httpx.AsyncClient) -> None:
         assert [(host["name"], len(host["gpus"])) for host in listed] == [("host-0", 2)]
         shown = (await ann.get("/v1/hosts/host-0")).json()
         assert shown.pop("reliability")["failures"] == 0
+        assert shown.pop("measurements")["results"] == []
         assert shown | {"lastSeen": 0} == listed[0] | {"lastSeen": 0}
     assert refusal(await ann.get("/v1/hosts/nowhere"))[:2] == (404, "NOT_FOUND")
     assert refusal(await ann.post("/v1/hosts/host-0"))[0] == 405
