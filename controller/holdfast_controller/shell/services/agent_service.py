@@ -315,10 +315,10 @@ async def _first(messages: AsyncIterator[agent_pb2.SessionRequest]) -> agent_pb2
 async def _each_exit(
     messages: AsyncIterator[agent_pb2.SessionRequest], outbox: Outbox
 ) -> AsyncIterator[agent_pb2.SessionRequest]:
-    """The messages, exits that came in one of them each by itself."""
+    """The messages, exits that came in one of them each by itself: each is counted as a message of its host."""
     async for message in messages:
-        if not message.HasField("exit_reports"):
-            yield message
+        if not message.HasField("exit_reports") or not message.exit_reports.reports:
+            yield message  # one with no exits in it is counted, too
             continue
         outbox.acks_together = True
         for report in message.exit_reports.reports:

@@ -13,6 +13,7 @@ from holdfast.v1 import agent_pb2, host_pb2, job_pb2
 from holdfast_controller.core.step.actions import AckExit
 from holdfast_controller.shell.services import agent_service
 from holdfast_controller.shell.services.agent_service import AckHeartbeat, Outbox, Outgoing
+from holdfast_controller.shell.services.host_pacing import HostPacing
 
 
 @pytest.fixture
@@ -146,6 +147,28 @@ async def test_exits_in_one_message_are_each_recorded_or_refused_by_itself(
         await agent.until(lambda a: sorted(a.acks()) == [1, 3, 4])
         shown = (await jobs.GetJob(job_pb2.GetJobRequest(id=name), timeout=WITHIN_S)).job
     assert sorted(ended.rank for ended in shown.workers[0].exits) == [0, 1, 2]
+
+
+async def test_messages_without_exits_count_against_their_host_as_any(
+    controller: Controller, jobs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = HostPacing.read
+    kinds: list[str | None] = []
+
+    async def noted(self: HostPacing, host: str, message: agent_pb2.SessionRequest) -> None:
+        kinds.append(message.WhichOneof("message"))
+        await read(self, host, message)
+
+    monkeypatch.setattr(HostPacing, "read", noted)
+    async with controller.agent() as agent:
+        await agent.until(welcomed)
+        name = await submitted(jobs)
+        await agent.until(lambda a: "RUN" in a.phases(name))
+        await agent.exits_together([])
+        await agent.exits_together([])
+        sequence = await agent.exit(name, 0)
+        await agent.until(lambda a: a.acks() == [sequence])
+    assert (kinds.count("exit_reports"), kinds.count("exit_report")) == (2, 1)
 
 
 async def test_acknowledgements_come_together_once_the_agent_has_shown_that_it_knows_them() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-from tests.integration.controller.calls.web.test_http import Web, fields, web
+from tests.integration.controller.calls.web.test_http import fields, web
 from tests.integration.controller.cluster import WITHIN_S, Controller, refusal
+from tests.integration.controller.web import Web
 from tests.support.stubs import host_stub
 
 from holdfast.v1 import agent_pb2, host_pb2

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from tests.integration.controller.calls.web.test_http import Web, ann, fields, refusal, web
-from tests.integration.controller.web import BODY, POOL, WITHIN_S, context
+from tests.integration.controller.calls.web.test_http import ann, fields, refusal, web
+from tests.integration.controller.web import BODY, POOL, WITHIN_S, Web, context
 
 from holdfast_controller.shell.rest import body as reading
 from holdfast_controller.shell.rest import listener

@@ -9,12 +9,11 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 from tests.integration.controller.cluster import Certificates, Controller
-from tests.integration.controller.web import BODY, WITHIN_S, caller
+from tests.integration.controller.web import BODY, WITHIN_S, caller, running
 from tests.support.stubs import access_stub
 
 from holdfast.v1 import access_pb2
 from holdfast_controller.shell.base.config import ControllerConfig
-from holdfast_controller.shell.main.server import serve
 
 ROLES = {"viewer": access_pb2.ROLE_VIEWER, "user": access_pb2.ROLE_USER}
 
@@ -40,16 +39,8 @@ class Site:
 @pytest.fixture
 async def site(config: ControllerConfig, certificates: Certificates) -> AsyncIterator[Site]:
     config = dataclasses.replace(config, http_port=0, admins=("ann",))
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[int] = loop.create_future()
-    http: asyncio.Future[int] = loop.create_future()
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(serve(config, ready.set_result, http.set_result))
-        async with asyncio.timeout(WITHIN_S):
-            served = Site(Controller(await ready, certificates), await http)
-        yield served
-        await served.controller.close()
-        serving.cancel()
+    async with running(config, certificates) as (controller, port):
+        yield Site(controller, port)
 
 
 async def test_a_user_whom_nobody_has_added_may_do_nothing(site: Site) -> None:

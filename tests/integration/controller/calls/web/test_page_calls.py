@@ -10,35 +10,17 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.integration.controller.cluster import Certificates, Controller
-from tests.integration.controller.web import BODY, WITHIN_S, caller
+from tests.integration.controller.cluster import Certificates
+from tests.integration.controller.web import BODY, WITHIN_S, Web, running
 
 from holdfast_controller.shell.base.config import ControllerConfig
-from holdfast_controller.shell.main.server import serve
-
-
-@dataclasses.dataclass
-class Web:
-    controller: Controller
-    port: int
-
-    def as_(self, who: str, **more: Any) -> httpx.AsyncClient:
-        return caller(self.port, self.controller.certificates.files[who], **more)
 
 
 @pytest.fixture
 async def web(config: ControllerConfig, certificates: Certificates) -> AsyncIterator[Web]:
     config = dataclasses.replace(config, http_port=0, admins=("ann",))
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[int] = loop.create_future()
-    http: asyncio.Future[int] = loop.create_future()
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(serve(config, ready.set_result, http.set_result))
-        async with asyncio.timeout(WITHIN_S):
-            served = Web(Controller(await ready, certificates), await http)
-        yield served
-        await served.controller.close()
-        serving.cancel()
+    async with running(config, certificates) as (controller, port):
+        yield Web(controller, port)
 
 
 @pytest.fixture

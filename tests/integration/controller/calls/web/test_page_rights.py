@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import itertools
 from collections.abc import AsyncIterator
@@ -13,14 +12,13 @@ import httpx
 import pytest
 from tests.integration.controller.access_table import expected
 from tests.integration.controller.calls.web.test_web import Site
-from tests.integration.controller.cluster import Certificates, Controller
-from tests.integration.controller.web import BODY, WITHIN_S
+from tests.integration.controller.cluster import Certificates
+from tests.integration.controller.web import BODY, WITHIN_S, running
 
 from holdfast._base.identity import Identity, Kind
 from holdfast._security import pki
 from holdfast.v1 import access_pb2
 from holdfast_controller.shell.base.config import ControllerConfig, WebConfig
-from holdfast_controller.shell.main.server import serve
 from holdfast_controller.shell.rest.calls import Calls
 from holdfast_controller.shell.rest.page_routes import page_routes
 from holdfast_controller.shell.rest.routes import routes
@@ -93,16 +91,8 @@ async def site(config: ControllerConfig, certificates: Certificates) -> AsyncIte
         if f"user/{name}" not in certificates.files:
             certificates.files[f"user/{name}"] = pki.issue(folder, Identity("test", Kind.USER, name), folder, name)
     config = dataclasses.replace(config, admins=("ann",), web=WebConfig(listen="127.0.0.1:0"))
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[int] = loop.create_future()
-    web: asyncio.Future[int] = loop.create_future()
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(serve(config, ready.set_result, on_web=web.set_result))
-        async with asyncio.timeout(WITHIN_S):
-            served = Site(Controller(await ready, certificates), await web)
-        yield served
-        await served.controller.close()
-        serving.cancel()
+    async with running(config, certificates) as (controller, port):
+        yield Site(controller, port)
 
 
 def addresses() -> list[str]:

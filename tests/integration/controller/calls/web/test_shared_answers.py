@@ -12,15 +12,14 @@ from typing import Any
 import httpx
 import pytest
 from tests.integration.controller.calls.web.test_web import PAGE, Site
-from tests.integration.controller.cluster import Certificates, Controller
-from tests.integration.controller.web import BODY, WITHIN_S, context
+from tests.integration.controller.cluster import Certificates
+from tests.integration.controller.web import BODY, WITHIN_S, context, running
 from tests.support.stubs import job_stub
 
 from holdfast._base.identity import Identity, Kind
 from holdfast._security import pki
 from holdfast.v1 import access_pb2, job_pb2
 from holdfast_controller.shell.base.config import ControllerConfig, WebConfig
-from holdfast_controller.shell.main.server import serve
 from holdfast_controller.shell.rest import guards, shared_answers
 from holdfast_controller.shell.web import application
 from holdfast_controller.shell.web.page_files import PageFiles
@@ -43,18 +42,11 @@ async def site(config: ControllerConfig, certificates: Certificates) -> AsyncIte
         if f"user/{name}" not in certificates.files:
             certificates.files[f"user/{name}"] = pki.issue(folder, Identity("test", Kind.USER, name), folder, name)
     config = dataclasses.replace(config, admins=("ann",), web=WebConfig(listen="127.0.0.1:0"))
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[int] = loop.create_future()
-    web: asyncio.Future[int] = loop.create_future()
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(serve(config, ready.set_result, on_web=web.set_result))
-        async with asyncio.timeout(WITHIN_S):
-            served = Site(Controller(await ready, certificates), await web)
+    async with running(config, certificates) as (controller, port):
+        served = Site(controller, port)
         for name, project in USERS.items():
             await grant(served, name, project)
         yield served
-        await served.controller.close()
-        serving.cancel()
 
 
 async def grant(site: Site, name: str, project: str) -> None:
@@ -239,23 +231,15 @@ async def test_a_reader_that_takes_nothing_is_cut_off(
     monkeypatch.setattr(application, "PageFiles", lambda: PageFiles(tmp_path / "page"))
     monkeypatch.setattr(guards, "SEND_S", 0.2)
     config = dataclasses.replace(config, admins=("ann",), web=WebConfig(listen="127.0.0.1:0"))
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[int] = loop.create_future()
-    web: asyncio.Future[int] = loop.create_future()
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(serve(config, ready.set_result, on_web=web.set_result))
-        async with asyncio.timeout(WITHIN_S):
-            controller = Controller(await ready, certificates)
-            tls = context(certificates.files["user/ann"], certificate=False)
-            reader, writer = await asyncio.open_connection("localhost", await web, ssl=tls, limit=1)
-            asked = f"GET /assets/big.js HTTP/1.1\r\nHost: localhost:{web.result()}\r\n\r\n".encode()
-            writer.write(asked * 40)
-            await asyncio.sleep(1.0)
-            taken = 0
-            with contextlib.suppress(ConnectionError):
-                while data := await reader.read(1 << 16):
-                    taken += len(data)
-            assert taken < 40 << 20, "the rest was not sent"
-            writer.close()
-        await controller.close()
-        serving.cancel()
+    async with running(config, certificates) as (_, port), asyncio.timeout(WITHIN_S):
+        tls = context(certificates.files["user/ann"], certificate=False)
+        reader, writer = await asyncio.open_connection("localhost", port, ssl=tls, limit=1)
+        asked = f"GET /assets/big.js HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n".encode()
+        writer.write(asked * 40)
+        await asyncio.sleep(1.0)
+        taken = 0
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                taken += len(data)
+        assert taken < 40 << 20, "the rest was not sent"
+        writer.close()

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.integration.controller.cluster import Certificates, Controller, refusal
-from tests.integration.controller.web import BODY, WITHIN_S, context
+from tests.integration.controller.web import BODY, WITHIN_S, context, running
 from tests.support.stubs import access_stub, web_stub
 
 from holdfast.errors import ConfigError
@@ -71,16 +71,8 @@ def config(config: ControllerConfig) -> ControllerConfig:
 
 
 async def _served(config: ControllerConfig, certificates: Certificates) -> AsyncIterator[Site]:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[int] = loop.create_future()
-    web: asyncio.Future[int] = loop.create_future()
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(serve(config, ready.set_result, on_web=web.set_result))
-        async with asyncio.timeout(WITHIN_S):
-            served = Site(Controller(await ready, certificates), await web)
-        yield served
-        await served.controller.close()
-        serving.cancel()
+    async with running(config, certificates) as (controller, port):
+        yield Site(controller, port)
 
 
 @pytest.fixture
