@@ -56,9 +56,8 @@ async def running(config: ControllerConfig, certificates: Certificates) -> Async
     port: asyncio.Future[int] = loop.create_future()
     tell, page = port.set_result, bool(config.web.listen)
     async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(
-            serve(config, ready.set_result, None if page else tell, on_web=tell if page else None)
-        )
+        http, web = (None, tell) if page else (tell, None)
+        serving = tasks.create_task(serve(config, ready.set_result, http, on_web=web))
         async with asyncio.timeout(WITHIN_S):
             controller = Controller(await ready, certificates)
             at = await port

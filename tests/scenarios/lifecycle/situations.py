@@ -308,6 +308,15 @@ def failed() -> World:
     return world
 
 
+def not_startable() -> World:
+    world = World(hosts=2)
+    world.submit("a", gang())
+    world.report("a", 0, "PREPARED")
+    world.report("a", 1, "CANNOT_PREPARE", message="host-1: no such directory /data")
+    world.empty("a")
+    return world
+
+
 def failed_after_restarts() -> World:
     world = running(max_worker_restarts=1)
     steps(world, 10.0)

@@ -308,6 +308,14 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "See what it wrote last: holdfast logs a --rank 1 --tail 100",
     ),
     (
+        situations.not_startable,
+        Condition.ENDED,
+        "Failed before it ran: The replica workerpool1-0 could not be started: host-1: no such directory /data",
+        "The replica workerpool1-0 could not be started: host-1: no such directory /data",
+        "A new launch would meet the same; it is not tried again",
+        "Mend that in the job file or on its hosts, and submit it again",
+    ),
+    (
         situations.failed_after_restarts,
         Condition.ENDED,
         "Failed after 2 s: rank 1: ValueError: bad batch",

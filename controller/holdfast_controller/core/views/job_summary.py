@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
+from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.state import waits_for_person
 from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.thresholds import Action
@@ -118,8 +119,11 @@ def _ended(job: Job) -> Summary:
         case _:
             rank = f" --rank {error.rank}" if error is not None and error.rank is not None else ""
             advice, command = "See what it wrote last", f"holdfast logs {job.id}{rank} --tail 100"
-            if error is None or error.rank is None:
+            end = None if error is None or error.rank is None else job.exits_now().get(error.rank)
+            if error is None or error.rank is None or (end and end.reason is ExitReason.NOT_STARTED):
                 advice, command = "See what led to it", f"holdfast job events {job.id}"
+            elif end and end.reason is ExitReason.CANNOT_START:  # it has written nothing
+                advice, command = "Mend that in the job file or on its hosts, and submit it again", ""
             elif error.raised.startswith(_DEBUGGER_QUIT) and not any(pool.task.terminal for pool in job.gang.pools):
                 advice = (
                     "breakpoint() takes a terminal, which each rank has by holdfast run --pty; see what it wrote by"
