@@ -1,7 +1,10 @@
-"""Real trainings whose ranks go on in their own processes: over a crash, over a hang, and bit for bit."""
+"""Real trainings whose ranks go on in their own processes: bit for bit, and as the page on it says."""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,8 @@ import pytest
 import yaml
 from tests.e2e.cli_cluster import DevCluster, exits, rank_pids
 
-EXAMPLES = Path(__file__).parents[3] / "examples" / "ddp_torch"
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "examples" / "ddp_torch"
 
 pytestmark = [pytest.mark.require("torch"), pytest.mark.timeout(900)]
 
@@ -62,3 +66,31 @@ def test_the_ranks_that_did_not_fail_go_on_bit_for_bit(cluster: DevCluster, tmp_
     assert "3 ranks in process" in cluster.holdfast("job", "show", done["id"]).stdout
     assert len(pids) == 4
     assert weights(tmp_path, "IN_PROCESS") == weights(tmp_path, "OFF")
+
+
+def test_the_pages_program_goes_on_under_the_pages_job_file(cluster: DevCluster, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "users" / "in-process.md").read_text()
+    program, job_file = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL)[0] for kind in ("python", "yaml"))
+    (tmp_path / "train.py").write_text(program)
+    wanted = yaml.safe_load(job_file)
+    (pool,) = wanted["jobSpec"]["workerPoolSpecs"]
+    # What of it belongs to a site: its GPUs, its Python and its folders.
+    assert pool["processesPerWorker"] == pool["machineSpec"].pop("acceleratorCount")
+    pool |= {"processesPerWorker": 3, "machineSpec": {"cpuCount": 1}}
+    pool["processSpec"] = {
+        "command": [sys.executable, *pool["processSpec"]["command"][1:]],
+        "workingDirectory": str(tmp_path),
+        "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(wanted))
+    job = str(cluster.holdfast("submit", str(tmp_path / "job.yaml")).stdout.split()[-1])
+    before = rank_pids(cluster.reach(job, "RUNNING", timeout=60))
+    cluster.until(lambda: (tmp_path / "latest.pt").exists(), 120)
+    os.kill(before[1], signal.SIGKILL)
+    cluster.until(lambda: cluster.job(job)["generation"] == 2 and all(rank_pids(cluster.job(job)).values()), 120)
+    after = rank_pids(cluster.job(job))
+    assert (after[0], after[2]) == (before[0], before[2]) and after[1] != before[1]
+    cluster.until(lambda: "from step" in cluster.holdfast("logs", job, "--generation", "2").stdout, 120)
+    assert "from step 0\n" not in cluster.holdfast("logs", job, "--generation", "2").stdout
+    cluster.holdfast("job", "cancel", job)
+    cluster.reach(job, "CANCELLED", timeout=60)
