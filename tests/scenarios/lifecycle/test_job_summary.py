@@ -313,7 +313,7 @@ SITUATIONS: list[tuple[Callable[[], World], Condition, str, str, str, str]] = [
         "Failed before it ran: The replica workerpool1-0 could not be started: host-1: no such directory /data",
         "The replica workerpool1-0 could not be started: host-1: no such directory /data",
         "A new launch would meet the same; it is not tried again",
-        "Mend that in the job file or on its hosts, and submit it again",
+        "Fix that in the job file or on its hosts, and submit it again",
     ),
     (
         situations.failed_after_restarts,

@@ -123,7 +123,7 @@ def _ended(job: Job) -> Summary:
             if error is None or error.rank is None or (end and end.reason is ExitReason.NOT_STARTED):
                 advice, command = "See what led to it", f"holdfast job events {job.id}"
             elif end and end.reason is ExitReason.CANNOT_START:  # it has written nothing
-                advice, command = "Mend that in the job file or on its hosts, and submit it again", ""
+                advice, command = "Fix that in the job file or on its hosts, and submit it again", ""
             elif error.raised.startswith(_DEBUGGER_QUIT) and not any(pool.task.terminal for pool in job.gang.pools):
                 advice = (
                     "breakpoint() takes a terminal, which each rank has by holdfast run --pty; see what it wrote by"
