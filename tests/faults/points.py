@@ -93,6 +93,9 @@ POINTS = (
     Point("shim.term.before"),
     Point("shim.term.after"),
     Point("shim.quit.before"),
+    # Passed in each turn of its loop: tests/integration/shim/test_peers.py.
+    Point("shim.clock.after", in_story=False),
+    Point("shim.heard.after", in_story=False),
     # Of jobs with warm starts alone: tests/integration/shim/warm/test_warm_release.py.
     Point("shim.standby.after", in_story=False),
     Point("shim.park.before", in_story=False),

@@ -41,7 +41,7 @@ from holdfast_agent.shim.agent import Agent
 from holdfast_agent.shim.failpoints import hit
 from holdfast_agent.shim.launch import encode
 from holdfast_agent.shim.process_setup import settle
-from holdfast_agent.shim.processes import Process, boot_id, printable
+from holdfast_agent.shim.processes import Process, boot_id, now_s, printable
 from holdfast_agent.shim.rehearsal import injection
 from holdfast_agent.shim.shells import rank_shell
 from holdfast_agent.shim.worker import BAD_ORDER, LONGEST_S, Worker
@@ -77,13 +77,17 @@ class Shim:
         """Run until ordered to quit, or until the agent dies before the assignment."""
         while not self.done:
             self.handle(self.epoll.poll(self.timeout_s()))
-            # After a time in which this process stood still, what was said meanwhile comes before any deadline.
-            if not self.done and self.timeout_s() == 0:
+            # This process may stand still at any line. So deadlines are judged as of a moment up to which all that was
+            # said has been heard.
+            now = now_s()
+            hit("shim.clock.after")
+            if not self.done:
                 self.handle(self.epoll.poll(0))
+            hit("shim.heard.after")
             if self.worker:
                 # Even where the journal can't be written: its folder goes with the guard.
                 self.done = self.done or (self.guard_gone and self.worker.idle)
-                self.worker.tick()
+                self.worker.tick(now)
 
     def timeout_s(self) -> float:
         """Seconds to the next timer."""

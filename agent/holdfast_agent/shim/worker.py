@@ -61,7 +61,7 @@ class Worker:
         if self.warm and self.warm.news:
             self.agent.say(self.warm.news)
         if generation and generation.peers:
-            self.report_silent(generation, generation.peers.book.silent(now_s()))
+            self.report_silent(generation, self.silent)
 
     def hear(self, fd: int) -> None:
         """Does what a ready descriptor of a terminal, of peers or of a warm start asks for."""
@@ -292,24 +292,24 @@ class Worker:
         if generation and generation.number == number and generation.warn(which):
             self.agent.tell(number, generation.reported[-1:])
 
-    def fence(self, generation: Generation) -> None:
+    def fence(self, generation: Generation, now: float) -> None:
         """Stops the generation by itself once its time without the controller is over."""
         fence = generation.fence
-        if fence and not generation.gone and now_s() >= fence.deadline:
+        if fence and not generation.gone and now >= fence.deadline:
             generation.fence = None
             if fence.peers:
                 fence.peers.book.holds = False
             self.stop(generation.number, fence.grace_s, "STOPPED", fence.words)
 
-    def look_at(self, peers: Peers, generation: Generation) -> None:
+    def look_at(self, peers: Peers, generation: Generation, now: float) -> None:
         """Ask the gang's other workers if it is time to, and tell the agent whose silence has changed."""
         peers.book.holds = peers.book.holds and not generation.gone
         peers.ask()
-        if missing := peers.book.never_answered(now_s()):
+        if missing := peers.book.never_answered(now):
             which = ", ".join(peers.book.where(index) for index in missing[:8])
             words = f"no answer by UDP from {which}: should this host be lost, the job waits for it"
             self.agent.note(generation.number, words)
-        if (silent := peers.book.silent(now_s())) != self.silent:
+        if (silent := peers.book.silent(now)) != self.silent:
             self.report_silent(generation, silent)
 
     def report_silent(self, generation: Generation, silent: list[list[int]]) -> None:
@@ -339,20 +339,20 @@ class Worker:
                 due += [generation.stop.next_kill, *generation.stop.spared.values()]
         return max(0.0, min(due) - now)
 
-    def tick(self) -> None:
-        """Does what is due."""
-        generation, now = self.generation, now_s()
+    def tick(self, now: float) -> None:
+        """Do what is due at a moment, in seconds since boot, up to which all that was said has been heard."""
+        generation = self.generation
         if generation is None:
             return
         if self.retry_at is not None and now >= self.retry_at:
             self.commit(generation)
-        self.fence(generation)
+        self.fence(generation, now)
         if any(now >= deadline for *_, deadline in generation.unheard):
             self.reap()
         if generation.peers:
-            self.look_at(generation.peers, generation)
+            self.look_at(generation.peers, generation, now)
         if self.warm:
-            self.warm.look(generation)
+            self.warm.look(generation, now)
         if self.ending and now >= self.end_next:
             self.end_parked(generation, now)
         if self.warm and generation.held_until and not generation.gone:

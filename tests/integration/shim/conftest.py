@@ -21,6 +21,7 @@ from holdfast_agent.shell.shims.shim_files import Record, read_journal
 from holdfast_agent.shim import shim as shim_program
 
 PATIENCE_S = 60.0
+FAILPOINTS = "from holdfast_agent.shim import failpoints\nfailpoints._DIRECTORY = {folder!r}"  # for `hasty`
 Message = dict[str, Any]
 
 

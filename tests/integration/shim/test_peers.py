@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.shim.conftest import Message, Shim, process_exists, wait_until
+from tests.integration.shim.conftest import FAILPOINTS, Message, Shim, process_exists, wait_until
 
 from holdfast_agent.shim.processes import now_s
 
@@ -277,18 +277,29 @@ def test_a_relaunch_takes_the_same_port_again(pair: tuple[Shim, Shim]) -> None:
     wait_until(lambda: process_exists(pid_of(pair[1])))
 
 
+@pytest.mark.parametrize("where", ["shim.clock.after", "shim.heard.after", "anywhere"])
 def test_a_shim_that_stood_still_for_longer_than_the_lease_hears_first_what_was_said_meanwhile(
-    pair: tuple[Shim, Shim],
+    hasty: Callable[..., Shim], tmp_path: Path, where: str
 ) -> None:
     """Its agent heard the controller all the time; the questions of its peer lie in its socket."""
+    armed = tmp_path / "failpoints"
+    armed.mkdir()
+    pair = (
+        hasty(FAILPOINTS.format(folder=str(armed)), tmp_path / "a" / "worker"),
+        hasty("", tmp_path / "b" / "worker"),
+    )
     together(pair)
     time.sleep(1.0)
-    pair[0].process.send_signal(signal.SIGSTOP)
+    if where == "anywhere":
+        pair[0].process.send_signal(signal.SIGSTOP)
+    else:
+        (armed / where).write_text("stop")
     try:
         for _ in range(10):
             for shim in pair:
                 shim.send(op="renew", generation=1, deadline=now_s() + TERM_S)
             time.sleep(TERM_S / 4)
+        assert Path(f"/proc/{pair[0].process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     finally:
         pair[0].process.send_signal(signal.SIGCONT)
     for _ in range(6):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.shim.conftest import FAILPOINTS
 
 from holdfast._session.reports import Exit
 from holdfast_agent.shell.shims.shim_files import (
@@ -25,7 +26,6 @@ from holdfast_agent.shell.shims.shim_files import (
 
 Shim = Any
 Eventually = Callable[[Callable[[], bool]], None]
-FAILPOINTS = "from holdfast_agent.shim import failpoints\nfailpoints._DIRECTORY = {folder!r}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])

@@ -202,11 +202,10 @@ class WarmStarts:
         parked = self.standby and self.standby.pids
         return self._look_at if self._warm and (self._learner or not parked) else None
 
-    def look(self, generation: Generation) -> None:
+    def look(self, generation: Generation, now: float) -> None:
         """Prepare the next generation once this one's imports are over, and again once there are more of them; end
         what takes too long or too much, or is kept for too long.
         """
-        now = now_s()
         if self.holds and self._kept_until and now >= self._kept_until:
             self.end(generation, "no launch came")
         if not self._warm or now < self._look_at:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.integration.shim.conftest import FAILPOINTS
 from tests.integration.shim.warm.in_process_gang import PROGRAM, RANKS, WARM, Gang
 from tests.integration.shim.warm.warm_jobs import Shim, below, children, gone
 
@@ -368,7 +369,7 @@ def test_a_death_on_the_way_runs_nothing_that_the_journal_does_not_name(
 ) -> None:
     armed = tmp_path / "failpoints"
     armed.mkdir()
-    gang = Gang(hasty(f"from holdfast_agent.shim import failpoints\nfailpoints._DIRECTORY = {str(armed)!r}"))
+    gang = Gang(hasty(FAILPOINTS.format(folder=str(armed))))
     first = gang.launch(1)
     pids = {rank: int(words[1]) for rank, words in first.items()}
     gang.crash(1, 2)

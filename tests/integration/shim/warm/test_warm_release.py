@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.integration.shim.conftest import FAILPOINTS
 from tests.integration.shim.test_stop import TRACER
 from tests.integration.shim.warm.warm_jobs import HOLD, Job, Shim, children, gone, launched, parked, waiting
 
@@ -20,7 +21,6 @@ from holdfast_agent.shim import shim as shim_program
 
 CAP_SYS_RESOURCE = 24
 Eventually = Callable[[Callable[[], bool]], None]
-FAILPOINTS = "from holdfast_agent.shim import failpoints\nfailpoints._DIRECTORY = {folder!r}"
 
 
 # -- a job that does not ask
