@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import signal
 import sys
@@ -64,9 +65,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGHUP, lambda *_: None)
     try:
         limits.check("holdfast-agent")
+        gc.disable()  # modules stay: to look for cycles among them takes a tenth of their import
         from holdfast_agent.shell import config
         from holdfast_agent.shell.main import daemon  # gRPC is slow to import, --help is not
 
+        gc.freeze()
+        gc.enable()
         with limits.named("holdfast-agent"):
             return _left(daemon.run(config.load(options.config), options.config))
     except HoldfastError as error:

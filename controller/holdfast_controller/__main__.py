@@ -74,6 +74,8 @@ def _run(settings_file: Path) -> int:
     # It asks for settings to be read again, and must not end a daemon that can't do so yet.
     signal.signal(signal.SIGHUP, lambda *_: None)
     status = 0
+    # All that is loaded stays, modules as well as the store: nothing is gained by looking for cycles in it meanwhile.
+    gc.disable()
     try:
         limits.check("holdfast-controller")
         # Only now: they import what an installation of the client alone lacks, and what needs threads.
@@ -87,9 +89,7 @@ def _run(settings_file: Path) -> int:
             only_one(settings.state_dir, "controller"),
             asyncio.Runner(loop_factory=_loop_factory()) as runner,
         ):
-            # All that is loaded stays: nothing is gained by looking for cycles in it while it is being loaded.
-            gc.disable()
-            runner.run(serve(settings, on_ready=_on_ready, file=settings_file))
+            runner.run(serve(settings, on_ready=_on_ready, file=settings_file, on_stand_by=look_for_cycles))
     except* HoldfastError as group:
         for error in group.exceptions:
             log_file.complain(f"holdfast-controller: {error}")
@@ -98,8 +98,12 @@ def _run(settings_file: Path) -> int:
 
 
 def _on_ready(_: int) -> None:
-    """Look for cycles from now on, though seldom: what a call makes dies with its last reference."""
     log_file.ready()
+    look_for_cycles()
+
+
+def look_for_cycles() -> None:
+    """From now on, though seldom: what a call makes dies with its last reference. What is loaded is left alone."""
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()

@@ -65,16 +65,17 @@ async def serve(
     on_http: Callable[[int], None] | None = None,
     file: Path | None = None,
     on_web: Callable[[int], None] | None = None,
+    on_stand_by: Callable[[], None] | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises ``StoreError`` or ``ConfigError`` when it can't start.
 
     ``on_ready`` gets the port of gRPC; before it, ``on_http`` gets that of HTTP, and ``on_web`` the
-    web page's, if they are served. ``file`` holds the
-    settings, which are read again upon SIGHUP.
+    web page's, if they are served. ``on_stand_by`` is called where another controller leads, and this one may wait for
+    months. ``file`` holds the settings, which are read again upon SIGHUP.
     """
     supervisor = Supervisor()
     high_water.check_presence(config.database, config.secrets_key, config.database_url)
-    standby = Standby(config, supervisor)
+    standby = Standby(config, supervisor, on_stand_by)
     store = store_at(config.database, config.database_url, standby.on_stand_by)
     store.engine.settings = digests(config)
     cluster = await standby.opened(store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast._daemon import log
@@ -19,9 +20,13 @@ if TYPE_CHECKING:
 class Standby:
     """One controller, until it leads. Make it in the event loop."""
 
-    def __init__(self, config: ControllerConfig, supervisor: Supervisor) -> None:
+    def __init__(
+        self, config: ControllerConfig, supervisor: Supervisor, on_first: Callable[[], None] | None = None
+    ) -> None:
+        """``on_first`` is called once, when another one is first known to lead."""
         self._config = config
         self._supervisor = supervisor
+        self._on_first = on_first
         self._loop = asyncio.get_running_loop()
         self._told = asyncio.Event()
         self._leader = ""
@@ -51,6 +56,8 @@ class Standby:
         """A controller that waits for another one is as it should be."""
         self._supervisor.tell(READY=1, STATUS=f"stands by: the controller on {leader} leads")
         self._leader = leader
+        if self._on_first is not None and not self._told.is_set():
+            self._on_first()
         self._told.set()
 
     async def _answer(self) -> None:

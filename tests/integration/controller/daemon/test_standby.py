@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast._daemon.sd_notify import Supervisor
+from holdfast_controller.__main__ import look_for_cycles
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.shell.main import http_listeners
 from holdfast_controller.shell.main.standby import Standby
@@ -48,3 +51,34 @@ async def test_a_takeover_while_the_page_is_being_opened_leaves_http_port_free(
         opening.set_result(Cluster())
         await opened
     assert closed.is_set()
+
+
+@pytest.fixture
+def as_at_a_start() -> Iterator[None]:
+    """Cycles are not looked for while a controller loads."""
+    thresholds = gc.get_threshold()
+    gc.disable()
+    yield
+    gc.set_threshold(*thresholds)
+    gc.enable()
+
+
+@pytest.mark.usefixtures("as_at_a_start")
+async def test_one_that_waits_for_months_looks_for_cycles_meanwhile() -> None:
+    config: Any = SimpleNamespace(http_port=None, web=SimpleNamespace(listen=""))
+    calls: list[bool] = []
+
+    def first() -> None:
+        calls.append(gc.isenabled())
+        look_for_cycles()
+
+    opening: Future[Cluster] = Future()
+    store: Any = SimpleNamespace(open=None, call=lambda _: opening, give_up=lambda: None)
+    standby = Standby(config, Supervisor(), first)
+    opened = asyncio.get_running_loop().create_task(standby.opened(store))
+    for leader in ("one", "another"):
+        standby.on_stand_by(leader)
+        await asyncio.sleep(0.01)
+    assert calls == [False] and gc.isenabled()
+    opening.set_result(Cluster())
+    await opened
