@@ -112,13 +112,13 @@ def _of_group(
     sends = []
     for entry in entries:
         if _is_send(entry):
-            if entry.get("state") != "completed" and not entry.get("retired"):
+            if not (_finished(entry) or entry.get("retired")):
                 sends.append(entry)
         else:
             by_number.setdefault(_number(entry), []).append(entry)
     done = max((completed.get(_text(entry.get("pg_id", ""))) or 0 for entry in entries[-1:]), default=0)
     numbers = sorted(by_number)
-    unfinished = [n for n in numbers if n > done and any(e.get("state") != "completed" for e in by_number[n])]
+    unfinished = [n for n in numbers if n > done and not all(map(_finished, by_number[n]))]
     oldest = unfinished[0] if unfinished else None
     last = numbers[-1] if numbers else 0
     at = last if oldest is None else oldest
@@ -139,7 +139,7 @@ def _operation(number: int, entries: list[dict[str, Any]], now_s: float, *, done
     entry = entries[-1]
     alone = len(entries) == 1
     name = _name(entry) if alone else "coalesced"
-    states = set() if done else {str(each.get("state")) for each in entries}
+    states = set() if done else {str(each.get("state")) for each in entries if not _finished(each)}
     state = next((state for state in ("scheduled", "started") if state in states), "completed")
     return {
         "number": number,
@@ -150,6 +150,14 @@ def _operation(number: int, entries: list[dict[str, Any]], now_s: float, *, done
         "outputs": _shapes(entry, "output") if alone else "",
         "place": _place(entry.get("frames")),
     }
+
+
+def _finished(entry: dict[str, Any]) -> bool:
+    """Whether it is over. One of gloo's is called scheduled for good, and where two end at once the older one may stay
+    the last that was completed; but each is retired.
+    """
+    gloo = _text(entry.get("profiling_name", "")).startswith("gloo:")
+    return entry.get("state") == "completed" or (gloo and bool(entry.get("retired")))
 
 
 def _age_s(entry: dict[str, Any], now_s: float) -> float:
