@@ -125,6 +125,8 @@ ranks of a worker | they can't be changed later |
 At most three packages are left out; with more the start is cold. After a generation that was started warm and failed or
 hung before it did any work, every later start of the job is cold.
 
+- Where the ranks have met at `MASTER_ADDR:MASTER_PORT` before, those of a warm start begin once rank 0 listens there,
+  after five seconds at most: a library that is refused tries again only after half a second or so.
 - A cold generation that keeps the list differs a little: `sys.meta_path` begins with the finder that keeps it, and one
   more descriptor is open.
 - Ranks of a worker share the seed of string hashes, unless `PYTHONHASHSEED` sets it. Each seeds `random` and numpy's

@@ -157,9 +157,9 @@ class Shim:
                 return lambda: worker.launch(number, message)
             if operation == "stop":
                 grace_s, reason = float(message["grace_s"]), str(message["reason"])
-                another = bool(message.get("another_follows"))
+                hung = list(message.get("hung", ())) if message.get("another_follows") else None
                 if 0 <= grace_s < 1e9 and reason:
-                    return lambda: worker.stop(number, grace_s, reason, another=another)
+                    return lambda: worker.stop(number, grace_s, reason, hung=hung)
             if operation == "renew":
                 deadline = float(message["deadline"])
                 return lambda: worker.renew(number, deadline)

@@ -235,18 +235,20 @@ class Worker:
 
     # -- stop
 
-    def stop(self, number: int, grace_s: float, reason: str, words: str = "", *, another: bool = False) -> None:
+    def stop(
+        self, number: int, grace_s: float, reason: str, words: str = "", hung: list[int] | None = None
+    ) -> None:
         """Send TERM now and KILL after the grace; a later order may only bring KILL forward.
 
-        ``another``: what is parked for the next generation is kept for it.
+        ``hung``: what is parked for the next generation is kept for it, and ranks may go on in it, except these.
         """
         self.reap()  # what ended before this order did so by itself
         generation = self.generation
         if generation and number >= generation.number:
-            generation.asked_for_next, generation.held_until = another, None
-            if not another and generation.stop:
+            generation.asked_for_next, generation.held_until = hung is not None, None
+            if hung is None and generation.stop:
                 generation.give_up(list(generation.stop.spared))
-            if not another and self.warm and self.warm.holds:
+            if hung is None and self.warm and self.warm.holds:
                 self.warm.end(generation)
                 if generation.phase is Phase.EMPTY:
                     self.ending.append(number)
@@ -270,8 +272,8 @@ class Worker:
         self.agent.tell(generation.number, generation.reported[-1:])
         if stop is None:
             generation.stop = Stop(deadline, reason, words)
-            if another and self.warm:
-                generation.stop.spared = self.warm.unwind(generation)
+            if hung is not None and self.warm:
+                generation.stop.spared = self.warm.unwind(generation, hung)
             hit("shim.term.before")
             generation.terminate()
             hit("shim.term.after")

@@ -190,3 +190,5 @@ class Assignment:
     """Sent, unless ``warn_signal`` was, when the host shuts down; 0: none."""
     notice_s: float = 0.0
     """The wait between that and the stop."""
+    hung_ranks: tuple[int, ...] = ()
+    """Ranks that the last generation hung by, as far as they are this worker's: they don't go on in process."""

@@ -183,6 +183,7 @@ def assignment_to_proto(assignment: Assignment) -> agent_pb2.Assignment:
         warn_signal=assignment.warn_signal,
         notice_signal=assignment.notice_signal,
         notice=duration(assignment.notice_s) if assignment.notice_s else None,
+        hung_ranks=assignment.hung_ranks,
     )
 
 
@@ -202,6 +203,7 @@ def assignment_from_proto(message: agent_pb2.Assignment) -> Assignment:
         warn_signal=message.warn_signal,
         notice_signal=message.notice_signal,
         notice_s=seconds(message.notice),
+        hung_ranks=tuple(message.hung_ranks),
     )
 
 

@@ -16,6 +16,7 @@ from tests.scenarios.hang_stories import (
 from tests.scenarios.training import IN_LOADER, IN_LOOP, Training, training
 from tests.scenarios.world import launch_of
 
+from holdfast._session.assignment import WarmStart
 from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.finding import Rule
 from holdfast.hang.pipeline.features import Motion
@@ -27,6 +28,7 @@ from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason, RankName, Recover, StartType
 from holdfast_controller.core.step import actions as act
+from holdfast_controller.core.step.assignment import desired
 from holdfast_controller.core.step.timers import JobTimer
 
 # --- The ladder, as it should be ----------------------------------------------------------------------------------
@@ -123,6 +125,26 @@ def test_suspect_that_only_the_stacks_name_is_named_in_the_end() -> None:
         "a hang RESTARTED",
         "a restarts as g2: HANG of workerpool1-1 rank 2, free",
     ]
+
+
+@pytest.mark.parametrize(("in_process", "by_user"), [(True, False), (True, True), (False, False)])
+def test_ranks_that_hung_do_not_go_on_in_process(in_process: bool, by_user: bool) -> None:
+    action = Action.NOTIFY if by_user else Action.RESTART
+    program = training(warm=WarmStart(in_process=in_process), action=action)
+    program.stands_still(35)
+    for worker, place in enumerate((IN_LOADER, None)):
+        program.world.evidence("a", worker, program.dumps(worker, *filter(None, [place])))
+    program.stands_still(40)
+    if by_user:
+        program.world.restart("a")
+    orders = [each.assignment for each in program.world.sent if isinstance(each, act.Assign)][-2:]
+    assert [(order.generation, order.hung_ranks) for order in orders] == [(2, (0,) if in_process else ()), (2, ())]
+    for rank in (0, 1):
+        program.world.exit("a", rank, "HANG_KILLED:9", 1)
+    program.restarts()
+    program.world.restart_controller()
+    program.world.join("host-0", places=[program.world.place("a", 0, "RUNNING")])
+    assert desired(program.world.cluster, job_of(program), 0, 0.0).hung_ranks == ((0,) if in_process else ())
 
 
 def test_what_is_acted_on_by_another_rule_is_on_record_by_that_rule(program: Training) -> None:

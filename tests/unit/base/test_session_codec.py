@@ -115,6 +115,7 @@ ASSIGNMENT = Assignment(
     warn_signal=10,
     notice_signal=12,
     notice_s=30.0,
+    hung_ranks=(3, 4),
 )
 ROUNDS: list[tuple[Any, Any, Any]] = [
     (EXIT_REPORT, codec.exit_report_to_proto, codec.exit_report_from_proto),

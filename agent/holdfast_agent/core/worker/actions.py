@@ -194,6 +194,8 @@ class StopRanks:
     reason: ExitReason
     another_follows: bool = False
     """What is prepared for a warm start of the next generation is kept."""
+    hung_ranks: tuple[int, ...] = ()
+    """These don't go on in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -343,7 +343,8 @@ def _stop(worker: Worker, desired: Assignment, generation: int) -> StopRanks:
     worker.stop_asked = (generation, desired.grace_s)
     another = desired.launch is not None and desired.launch.warm is not None
     worker.parked = worker.parked and another
-    return StopRanks(worker.key, generation, desired.grace_s, desired.stop_reason, another)
+    hung = desired.hung_ranks if another else ()
+    return StopRanks(worker.key, generation, desired.grace_s, desired.stop_reason, another, hung)
 
 
 def wind_down(worker: Worker) -> StopRanks:

@@ -134,10 +134,10 @@ class Performer:
                 )
             case act.LaunchRanks():
                 self._launch(action)
-            case act.StopRanks(key, generation, grace_s, reason, another):
+            case act.StopRanks(key, generation, grace_s, reason, another, hung):
                 stop = {"op": "stop", "generation": generation, "grace_s": grace_s, "reason": reason.value}
-                if another:
-                    stop["another_follows"] = True
+                stop |= {"another_follows": True} if another else {}
+                stop |= {"hung": list(hung)} if hung else {}
                 hit("agent.stop.before")
                 parts.shims.send(key, stop)
                 hit("agent.stop.after")

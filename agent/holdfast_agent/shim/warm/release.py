@@ -30,6 +30,8 @@ CAP_SYS_NICE, CAP_SYS_RESOURCE = 23, 24
 TAKEN_S = 2.0  # for a parked process to take what its rank gets
 ENDED_S = 2.0  # for one that is killed because the launch has no use for it
 ANSWER_BYTES = 1024
+MEET = b"HOLDFAST_MEET=1\0"  # among what is handed over: wait until the gang's first rank listens
+ESTABLISHED = b"01"
 STATUS_FIELDS = (
     b"Umask:",
     b"Uid:",
@@ -121,11 +123,30 @@ def _set_oom_score(process: str, score: int) -> None:
         os.close(fd)
 
 
+def is_met(pid: int, env: dict[bytes, bytes]) -> bool:
+    """Whether something in a rank's network is connected to the address at which the gang's first rank is to listen."""
+    port = env.get(b"MASTER_PORT", b"")
+    if not port.isdigit():
+        return False
+    wanted = b":%04X" % int(port)
+    for name in ("tcp", "tcp6"):
+        try:
+            with open(f"/proc/{pid}/net/{name}", "rb") as file:
+                fields = map(bytes.split, file)
+                if any(each[2].endswith(wanted) and each[3] == ESTABLISHED for each in fields):
+                    return True
+        except OSError:
+            pass  # it has ended meanwhile, or there is no such network
+    return False
+
+
 class Parked:
     """A parked process and the rank that it is to become. ``inherits`` is what it inherited when it was prepared."""
 
     survived = False
     """It was a rank of the last generation: then it keeps what its program has changed."""
+    meets = False
+    """It begins once the gang's first rank listens at the address that all know."""
 
     def __init__(self, plan: Plan, pid: int, link: Socket, inherits: dict[str, bytes]) -> None:
         self.plan, self.pid, self.link, self.inherits = plan, pid, link, inherits
@@ -143,7 +164,7 @@ class Parked:
             if fact != self.inherits.get(name):
                 return FACT + number
         hit("shim.handover.before")
-        data = self.given()
+        data = self.given() + (MEET if self.meets else b"")
         fds = array.array("i", [0, 1, 2, os.open(".", os.O_RDONLY | os.O_DIRECTORY)])
         self.link.sendmsg([len(data).to_bytes(8, "big")], [(SOL_SOCKET, SCM_RIGHTS, fds)])
         self.link.sendall(data)
@@ -250,6 +271,14 @@ class Release:
         """End all of them."""
         for rank in list(self.parked):
             self._drop(rank)
+
+    def have_meet(self) -> None:
+        """Have all but the gang's first rank begin when that listens.
+
+        A library that is refused tries again only after half a second or so.
+        """
+        for each in self.parked.values():
+            each.meets = each.plan.env.get(b"RANK") != b"0"
 
     def go(self) -> None:
         """Give all the last word, the lowest rank first: the others look for it."""

@@ -32,7 +32,7 @@ from holdfast_agent.shim.warm.standby import varies
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from holdfast_agent.shim.generation import Generation
     from holdfast_agent.shim.launch import Identity, Plan
@@ -144,11 +144,15 @@ class Survivors:
 
     # -- at its end
 
-    def ask(self, generation: Generation) -> dict[int, float]:
-        """Send the word to ranks that can leave; by pid, how long each may take."""
+    def ask(self, generation: Generation, hung: Collection[int]) -> dict[int, float]:
+        """Send the word to ranks that can leave, but to none that hung; by pid, how long each may take."""
         asked = {}
         for link in list(self._links.values()):
-            if link.pid not in generation.live or not link.within_s:
+            rank = generation.live.get(link.pid)
+            if rank is None or not link.within_s:
+                continue
+            if rank.rank in hung:
+                self.problem = f"rank {rank.rank} hung"
                 continue
             try:
                 link.socket.send(b"u", MSG_DONTWAIT)

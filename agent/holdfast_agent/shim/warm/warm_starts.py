@@ -12,12 +12,12 @@ from holdfast_agent.shim.processes import now_s, printable
 from holdfast_agent.shim.walls import namespaces
 from holdfast_agent.shim.warm import imports, standby
 from holdfast_agent.shim.warm.imports import QUIET_S, Learner, Warm
-from holdfast_agent.shim.warm.release import Release, await_end
+from holdfast_agent.shim.warm.release import Release, await_end, is_met
 from holdfast_agent.shim.warm.standby import Standby
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from holdfast_agent.shim.generation import Generation
     from holdfast_agent.shim.journal import Record
@@ -63,6 +63,7 @@ class WarmStarts:
         self._identity: Identity | None = None
         self._worker_cgroup = ""
         self._bytes = 0  # of memory that the worker may take; 0 for no limit
+        self._meets = False  # its ranks have been seen connected to where the gang's first one listens
 
     @property
     def holds(self) -> bool:
@@ -120,6 +121,8 @@ class WarmStarts:
             release.cold = why
         elif self._warm and why and not release:
             self._say(generation.number, f"started cold: {why}")
+        if release and self._meets:
+            release.have_meet()
         if learner and plans[0].rank in going_on and not self._names:
             self._learner = learner  # it still writes there
         elif learner:
@@ -289,6 +292,7 @@ class WarmStarts:
         self._unwatch(parked.fd)
         why = why or parked.settle()
         if not why:
+            self._meets |= any(is_met(pid, self._plans[0].env) for pid in list(generation.live)[:1])
             words = f"{len(parked.pids)} ranks with {parked.modules} modules wait in {parked.bytes >> 20} MiB"
             self._say(generation.number, "; ".join([words, *self._left_out]))
             return
@@ -314,10 +318,10 @@ class WarmStarts:
 
     # -- at its end
 
-    def unwind(self, generation: Generation) -> dict[int, float]:
+    def unwind(self, generation: Generation, hung: Collection[int]) -> dict[int, float]:
         """Have ranks leave by themselves, to go on in the next generation: by pid, until when they may."""
         now = now_s()
-        asked = self.survivors.ask(generation) if self.survivors else {}
+        asked = self.survivors.ask(generation, hung) if self.survivors else {}
         return {pid: now + within_s for pid, within_s in asked.items()}
 
     def reaped(self, pid: int, generation: Generation) -> None:

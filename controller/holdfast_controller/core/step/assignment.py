@@ -9,6 +9,7 @@ from dataclasses import replace
 from holdfast._session.assignment import Assignment, Launch, Phase, Rendezvous
 from holdfast._session.reports import ExitReason, WorkerId
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job
 
@@ -40,7 +41,16 @@ def desired(cluster: Cluster, job: Job, index: int, fence_s: float) -> Assignmen
         warn_signal=job.gang.warning.signal if warned and job.gang.warning else 0,
         notice_signal=job.gang.warning.signal if job.gang.warning and phase is Phase.RUN else 0,
         notice_s=notice_s(job) if phase is Phase.RUN else 0.0,
+        hung_ranks=_hung_ranks(job, index),
     )
+
+
+def _hung_ranks(job: Job, index: int) -> tuple[int, ...]:
+    """The worker's ranks that the generation before hung by; only a job whose ranks may go on has to know."""
+    hang = job.hangs[-1] if job.hangs and job.gang.warm and job.gang.warm.in_process else None
+    if hang is None or hang.outcome is HangOutcome.OVER or hang.generation != job.generation_of(index) - 1:
+        return ()
+    return tuple(each.rank for each in hang.suspects if each.worker == job.gang.members[index].name)
 
 
 def notice_s(job: Job) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,15 @@ def train(kept):
 
 train([])
 """
+
+
+def eventually(happens: Callable[[], bool], wait_s: float = 60.0) -> bool:
+    deadline = time.monotonic() + wait_s
+    while not happens():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 class Gang:
@@ -75,8 +85,9 @@ class Gang:
         self.fate(generation, rank, code)
         self.until(lambda: rank in self.of("exited", generation))
 
-    def stop(self, generation: int, *, another: bool = True, grace_s: float = 10.0) -> None:
-        self.shim.send(op="stop", generation=generation, grace_s=grace_s, reason="STOPPED", another_follows=another)
+    def stop(self, generation: int, *, another: bool = True, grace_s: float = 10.0, **more: object) -> None:
+        order = {"grace_s": grace_s, "reason": "STOPPED", "another_follows": another, **more}
+        self.shim.send(op="stop", generation=generation, **order)
         self.until(lambda: any(each["ev"] == "empty" and each["generation"] == generation for each in self.heard))
 
     def end_without_shim(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.shim.conftest import FAILPOINTS
-from tests.integration.shim.warm.in_process_gang import PROGRAM, RANKS, WARM, Gang
+from tests.integration.shim.warm.in_process_gang import PROGRAM, RANKS, WARM, Gang, eventually
 from tests.integration.shim.warm.warm_jobs import Shim, below, children, gone
 
 from holdfast_agent.shell.shims.shim_files import Started, read_journal
@@ -72,15 +72,6 @@ def get_stuck(gang: Gang, rank: int, code: str) -> None:
     time.sleep(0.1)
 
 
-def eventually(happens: Callable[[], bool], wait_s: float = 60.0) -> bool:
-    deadline = time.monotonic() + wait_s
-    while not happens():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
-
-
 @pytest.mark.parametrize("place", STUCK_IN_PYTHON)
 def test_a_rank_that_is_stuck_where_python_can_leave_goes_on(hasty: Callable[..., Shim], place: str) -> None:
     gang = Gang(hasty(), within_s=20.0)
@@ -119,6 +110,19 @@ def test_a_rank_that_cannot_leave_ends_and_is_started_again(hasty: Callable[...,
     assert waiting(gang.shim) == {pids[rank] for rank in (0, 2, 3)}
     gang.launch(2)
     assert gang.in_process(2) == {0, 2, 3}
+
+
+def test_a_rank_that_hung_starts_in_a_new_process_though_it_could_leave(hasty: Callable[..., Shim]) -> None:
+    gang = Gang(hasty())
+    gang.launch(1)
+    get_stuck(gang, 1, STUCK_IN_PYTHON["a sleep"])
+    gang.stop(1, reason="HANG_KILLED", hung=[1])
+    ends = gang.of("exited", 1)
+    assert [ends[rank]["status"] for rank in range(RANKS)] == [None, signal.SIGTERM, None, None]
+    gang.launch(2)
+    assert gang.in_process(2) == {0, 2, 3}
+    gang.until(lambda: any(" went on " in each for each in gang.said(2)))
+    assert gang.said(2)[-1].endswith("rank 1 hung")
 
 
 def waiting(shim: Shim) -> set[int]:

@@ -66,6 +66,13 @@ def test_a_restart_in_place_keeps_what_waits() -> None:
     assert agent.workers[KEY].parked
 
 
+def test_the_shim_is_told_which_ranks_hung() -> None:
+    agent = running()
+    hung = replace(wanted(Phase.PREPARE, 2), hung_ranks=(1,))
+    (stop,) = (each for each in agent.step(ev.Assigned(hung), 2.0) if isinstance(each, act.StopRanks))
+    assert (stop.another_follows, stop.hung_ranks) == (True, (1,))
+
+
 def test_a_job_that_may_have_no_more_warm_starts_keeps_nothing() -> None:
     agent = running()
     assert stops(agent.step(ev.Assigned(wanted(Phase.PREPARE, 2, None)), 2.0)) == [(1, False)]

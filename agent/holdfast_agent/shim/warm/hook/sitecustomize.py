@@ -27,6 +27,8 @@ SPACE = "HOLDFAST_WARM_SPACE"  # of the environment at the start, for the variab
 HEADER = 32  # of the shared memory: the pid and the length of the names, each in 16 bytes
 FAILED = 70
 PR_SET_PDEATHSIG = 1
+MEET = b"HOLDFAST_MEET"  # among what comes at the release: not before the gang's first rank listens
+MEET_S, LOOK_S, LONGEST_LOOK_S = 5.0, 0.005, 0.1
 WHOLE = "the whole environment"
 ABC: str = os._Environ.get.__code__.co_filename  # of the mappings in the standard library
 SUSPECT = ("socket:", "pipe:", "anon_inode:", "/dev/nvidia", "/dev/kfd", "/dev/dri")
@@ -357,9 +359,11 @@ def _park(order: Sequence[str]) -> bool:
             for fd in (control, *sockets):
                 if fd != mine:
                     os.close(fd)
-            link, printed = _take_order(mine, places, space, own, changes)
+            link, printed, meets = _take_order(mine, places, space, own, changes)
             _renamed(called)
             _await_word(link, printed)
+            if meets:
+                _meet()
             return has_hidden
         pids.append(pid)
     os.write(control, json.dumps({"pids": pids, "modules": len(sys.modules)}).encode() + b"\n")
@@ -434,9 +438,9 @@ def _take_order(
     space: _Space,
     own: dict[str, str],
     changes: dict[str, str | None],
-) -> tuple[Any, list[bytes]]:
-    """Wait for environment, directory and descriptors, and take them. Returns the link for the last word, and what the
-    imports have printed.
+) -> tuple[Any, list[bytes], bool]:
+    """Wait for environment, directory and descriptors, and take them. Returns the link for the last word, what the
+    imports have printed, and whether the gang's first rank is waited for.
     """
     import _socket
 
@@ -461,7 +465,8 @@ def _take_order(
         os.close(each)
     os.fchdir(fds[3])
     os.close(fds[3])
-    variables = [each.partition(b"=") for each in data.split(b"\0")[:-1]]
+    given = [each.partition(b"=") for each in data.split(b"\0")[:-1]]
+    variables = [each for each in given if each[0] != MEET]
     space.fill([b"=".join((name, value)) for name, _, value in variables if name not in os.environb])
     for name in list(os.environ):
         del os.environ[name]
@@ -474,7 +479,7 @@ def _take_order(
             del os.environ[name]
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
-    return link, printed
+    return link, printed, len(variables) < len(given)
 
 
 def _await_word(link: Any, printed: Sequence[bytes]) -> None:
@@ -494,6 +499,30 @@ def _await_word(link: Any, printed: Sequence[bytes]) -> None:
     for target, words in enumerate(printed, 1):
         while words:
             words = words[os.write(target, words) :]
+
+
+def _meet() -> None:
+    """Wait until something listens where the gang's first rank is to, but not for ever."""
+    import _socket
+    import time
+
+    until, pause_s = time.monotonic() + MEET_S, LOOK_S
+    try:
+        place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        family, kind, number, _, address = _socket.getaddrinfo(*place, 0, _socket.SOCK_STREAM)[0]
+    except (KeyError, ValueError, OSError):
+        return
+    while time.monotonic() < until:
+        asks = _socket.socket(family, kind, number)
+        try:
+            asks.settimeout(MEET_S)
+            asks.connect(address)
+            return
+        except OSError:
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_LOOK_S)
+        finally:
+            asks.close()
 
 
 def _main() -> bool:
