@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ from holdfast.client import TERMINAL, Client
 from holdfast.dev import daemons, layout, processes, starting
 from holdfast.dev.processes import Process
 from holdfast.errors import HoldfastError
+from holdfast.v1 import spec_pb2
 
 SETTLES_S = 120.0
 """Generous: what a loaded machine takes is no fault. What never settles fails all the same."""
@@ -46,6 +48,36 @@ elif ! [ -d failed ]; then
 fi
 say end $HOLDFAST_GENERATION $RANK $code
 exit $code
+"""
+
+# The same by ranks that go on in their processes.
+IN_PROCESS_RANK = """
+import os, re, sys, time
+import holdfast
+
+def say(*words):
+    with open("truth", "a") as file:
+        file.write(" ".join(map(str, words)) + "\\n")
+
+@holdfast.restartable
+def train():
+    generation, rank = os.environ["HOLDFAST_GENERATION"], os.environ["RANK"]
+    code, waits = 0, not os.path.isdir("failed")
+    say("start", generation, rank, os.getpid())
+    if rank == "1":
+        while len(set(re.findall(f"^start {generation} (.) ", open("truth").read(), re.MULTILINE))) < 4:
+            time.sleep(0.05)
+        try:
+            os.mkdir("failed")
+            code = 7
+        except FileExistsError:
+            pass
+    elif waits:
+        time.sleep(600)
+    say("end", generation, rank, code)
+    sys.exit(code)
+
+train()
 """
 
 
@@ -73,8 +105,11 @@ class Fire:
         self._held: dict[Process, float] = {}
         self._stories = 0
 
-    def tell(self, folder: Path, armed: Mapping[str, str]) -> Outcome:
-        """Run the story in ``folder`` with points armed, such as ``{"agent.exit.after": "exit@2"}``."""
+    def tell(self, folder: Path, armed: Mapping[str, str], *, in_process: bool = False) -> Outcome:
+        """Run the story in ``folder`` with points armed, such as ``{"agent.exit.after": "exit@2"}``.
+
+        ``in_process``: two ranks a host, which go on in their own processes.
+        """
         assert armed.keys() <= BY_NAME.keys(), "only points that are in the list"
         self._stories += 1
         folder.mkdir(exist_ok=True)
@@ -82,7 +117,7 @@ class Fire:
             (self.points / name).write_text(action)
         job: Json = {}
         try:
-            job = anyio.run(self._live, folder, armed)
+            job = anyio.run(self._live, folder, armed, in_process)
             # What only the end of the job leads to (a place is forgotten) may come a moment after it.
             self._until_clean(job["id"], armed)
         finally:
@@ -143,10 +178,15 @@ class Fire:
     def _name(self) -> str:
         return f"story {self._stories}"
 
-    async def _live(self, folder: Path, armed: Mapping[str, str]) -> Json:
+    async def _live(self, folder: Path, armed: Mapping[str, str], in_process: bool) -> Json:
         """Submit the job and see it through, reviving what dies. Fails when it doesn't settle."""
-        request = RunRequest(("sh", "-c", RANK), gpus=1, replicas=2, name=self._name, max_restarts=20, grace_s=5)
+        command = (sys.executable, "-c", IN_PROCESS_RANK) if in_process else ("sh", "-c", RANK)
+        request = RunRequest(command, gpus=1, replicas=2, name=self._name, max_restarts=20, grace_s=5)
         wish = job_of(request, os.environ, str(folder))
+        if in_process:
+            wish.job_spec.fault_tolerance.warm.mode = spec_pb2.WARM_MODE_IN_PROCESS
+            for pool in wish.job_spec.worker_pool_specs:
+                pool.processes_per_worker = 2
         request_id = f"{self._name} in {folder}"
         job_id = ""
         deadline = time.monotonic() + SETTLES_S
