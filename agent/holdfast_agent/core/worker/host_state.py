@@ -57,12 +57,16 @@ class HostState:
         return plan_ranks(desired, self.facts.running_as(worker.user), worker.container, worker.code)
 
     def advance(self, worker: Worker, now: float, *, always: bool = False) -> list[Action]:
-        """Take steps towards the desired state, then report where the state has changed (or ``always``)."""
+        """Take steps towards the desired state, then report where the state has changed (or ``always``).
+
+        Of a state that ends by itself in a moment the report would be late before it is read.
+        """
         before = worker.state
         starts = worker.desired is not None and worker.desired.launch is not None
         actions = [] if self.going_down and starts else next_steps(worker, self.plan, now)
-        changed = worker.state != before and not isinstance(worker.state, (Preparing, Launching, Forgetting))
-        if changed or (always and not isinstance(worker.state, (Launching, Forgetting))):
+        passing = isinstance(worker.state, (Launching, Forgetting))
+        passing = passing or (isinstance(worker.state, Preparing) and not worker.doing)
+        if not passing and (always or (worker.state != before and not isinstance(worker.state, Preparing))):
             actions += self.report(worker)
         return actions
 

@@ -48,13 +48,14 @@ def report(state: str, generation: int = 1, **fields: Any) -> act.SendReport:
 PIDS = ((0, 1000), (1, 1001))
 
 
-def test_first_wish_prepares_and_says_so() -> None:
+def test_first_assignment_prepares_which_is_reported_once_it_takes_long() -> None:
     assignment = desired(Phase.PREPARE)
-    assert Agent().on(ev.Assigned(assignment)) == [
-        act.RememberAttempt(KEY, 1, 1),
-        act.Prepare(assignment),
-        report("PREPARING", shim_pid=0),
-    ]
+    agent = Agent()
+    assert agent.on(ev.Assigned(assignment)) == [act.RememberAttempt(KEY, 1, 1), act.Prepare(assignment)]
+    assert agent.on(ev.Assigned(assignment)) == []
+    long = report("PREPARING", shim_pid=0, message="installing requirements")
+    assert agent.on(ev.PreparationTakesLong(KEY, 1, "installing requirements")) == [long]
+    assert agent.on(ev.Assigned(assignment)) == [long], "an assignment that comes again is answered"
 
 
 def test_prepared_place_waits_for_its_run() -> None:
@@ -175,7 +176,6 @@ def test_new_wish_while_forgetting_starts_afresh() -> None:
     assert agent.on(ev.WorkerForgotten(KEY)) == [
         act.RememberAttempt(KEY, 2, 1),
         act.Prepare(newer),
-        report("PREPARING", 2, shim_pid=0),
     ]
 
 
@@ -206,7 +206,7 @@ def test_failed_preparation_is_said_and_tried_again_only_when_asked() -> None:
     failed = report("CANNOT_PREPARE", message="host-0: no", shim_pid=0)
     assert agent.on(ev.PreparationFailed(KEY, 1, "host-0: no")) == [failed]
     again = desired(Phase.PREPARE)
-    assert agent.on(ev.Assigned(again)) == [act.Prepare(again), report("PREPARING", shim_pid=0)]
+    assert agent.on(ev.Assigned(again)) == [act.Prepare(again)]
 
 
 def test_wish_that_moved_on_during_preparation_is_followed_when_that_ends() -> None:
@@ -223,7 +223,6 @@ def test_run_of_a_place_that_was_prepared_in_an_earlier_life_takes_the_known_por
     assert agent.on(ev.Assigned(run)) == [
         act.RememberAttempt(KEY, 1, 1),
         act.Prepare(run, ports=(20000, 20001)),
-        report("PREPARING", shim_pid=0),
     ]
     launched = agent.on(ev.WorkerPrepared(KEY, 1, 20000, 20001, 77))
     assert launched == [act.LaunchRanks(KEY, 1, plan_ranks(run, FACTS))]
