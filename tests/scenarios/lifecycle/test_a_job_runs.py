@@ -44,6 +44,31 @@ def test_gang_goes_from_submission_to_success_when_all_ranks_complete() -> None:
     assert world.cluster.jobs["a"].error is None
 
 
+def test_each_worker_is_forgotten_once_though_the_answer_to_its_stop_comes_after_the_order() -> None:
+    """A rank's exit and the proof that nothing is left arrive together, and the stop is answered later."""
+    world = World(hosts=1)
+    for name in ("a", "b", "c"):
+        world.submit(name, gang(workers=1))
+        world.run(name)
+        world.exit(name, 0)
+        assert world.report(name, 0, "EMPTY")[-1] == f"> host-0 FORGET {name} w0 g1"
+        assert world.report(name, 0, "EMPTY") == [], "the answer to the stop is none to the order to forget"
+        assert world.report(name, 0, "EMPTY", forgotten=True) == []
+        assert world.cluster.presence_of("host-0").forgetting == set()
+
+
+def test_an_agent_that_does_not_tell_the_answers_apart_is_asked_to_forget_until_one_is_left() -> None:
+    world = World(hosts=1)
+    world.submit("a", gang(workers=1))
+    world.run("a")
+    world.exit("a", 0)
+    assert world.report("a", 0, "EMPTY")[-1] == "> host-0 FORGET a w0 g1"
+    assert world.report("a", 0, "EMPTY") == []
+    assert world.report("a", 0, "EMPTY") == ["> host-0 FORGET a w0 g1"]
+    assert world.report("a", 0, "EMPTY") == []
+    assert world.cluster.presence_of("host-0").forgetting == set()
+
+
 def test_others_are_stopped_as_soon_as_the_primary_has_completed() -> None:
     world = World(hosts=2)
     world.submit("a", gang(success=Success.PRIMARY))

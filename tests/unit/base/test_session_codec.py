@@ -66,6 +66,7 @@ WORKER_REPORT = WorkerReport(
     warm_ranks=2,
     warm="2 ranks with 1932 modules wait in 74 MiB",
     in_process_ranks=1,
+    forgotten=True,
 )
 LAUNCH = Launch(
     task=Task(

@@ -156,6 +156,7 @@ class Worker:
             warm_ranks=len(self.started_warm & self.pids.keys()) if live else 0,
             warm=self.warm,
             in_process_ranks=len(self.in_process & self.pids.keys()) if live else 0,
+            forgotten=isinstance(state, Forgotten),
         )
 
 

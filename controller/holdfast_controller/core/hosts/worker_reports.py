@@ -49,7 +49,7 @@ def on_report(step: Step, host: str, report: WorkerReport) -> None:
         exits.cordon_faulty(step, host, f"{job.id}: {report.message}")
     lost_hosts.on_silent_peers(step, host, job, index, report)
     if not holds(step.cluster, job, index, host):
-        _on_released_place(step, job, index, host, report.state)
+        _on_released_place(step, job, index, host, report)
     elif report.generation == job.generation_of(index):
         _on_current_place(step, job, index, report)
     elif report.state is ReportedState.STUCK and report.generation < job.generation:
@@ -57,19 +57,16 @@ def on_report(step: Step, host: str, report: WorkerReport) -> None:
         step.cluster.runtime_of(job.id).stuck[index] = report.message
 
 
-def _on_released_place(step: Step, job: Job, index: int, host: str, state: ReportedState) -> None:
+def _on_released_place(step: Step, job: Job, index: int, host: str, report: WorkerReport) -> None:
     """Have a host forget a worker that has left it, and free the worker's share once it is empty.
 
     The host is sent that once; its answer is no reason to send it again. A quarantined share is free once empty.
     """
     presence, key = step.cluster.presence_of(host), place_key(job.id, index)
-    if state is ReportedState.EMPTY and key in step.cluster.hosts[host].allocations:
+    if report.state is ReportedState.EMPTY and key in step.cluster.hosts[host].allocations:
         step.emit(ev.HostPlaceFreed(host=host, at=step.now.wall, place=key))
         step.capacity_freed = True
-    if key in presence.forgetting:
-        if state is ReportedState.EMPTY:
-            presence.forgetting.discard(key)
-    elif presence.session is not None and has_left(job, index, host):
+    if not presence.forgets(key, report) and presence.session is not None and has_left(job, index, host):
         presence.forgetting.add(key)
         step.do(Assign(host, presence.session, released(step.cluster, job, index)))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 
-from holdfast._session.reports import ReportedState, WorkerReport
+from holdfast._session.reports import WorkerReport
 from holdfast.errors import WrongState
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.host import SELF
@@ -96,10 +96,7 @@ def clear_up(step: Step, host: str, report: WorkerReport) -> None:
     """Have a host forget a worker of a job that is long deleted. It is sent that once: its answer is a report."""
     presence, key = step.cluster.presence_of(host), f"{report.key.job}/{report.key.worker}"
     session = presence.session
-    if key in presence.forgetting:
-        if report.state is ReportedState.EMPTY:
-            presence.forgetting.discard(key)
-    elif session is not None:
+    if not presence.forgets(key, report) and session is not None:
         presence.forgetting.add(key)
         step.do(StopOrphan(host, session, report.key.job, report.key.worker, report.generation))
 
