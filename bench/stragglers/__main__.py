@@ -1,14 +1,20 @@
 """``python -m bench.stragglers [RUNS]``: the tables of docs/evidence/stragglers.md, by seeds that none was tuned on.
 
-``recorded FILE`` replays a file of mini-batch times instead.
+``recorded FILE`` replays a file of mini-batch times instead; ``real [NAME ...]`` makes gangs of real processes slow,
+and ``replay FOLDER [RUNS]`` replays what that recorded.
 """
 
 import sys
 from pathlib import Path
 
-from bench.stragglers import recorded, simulated
+from bench.stragglers import real, recorded, replayed, simulated
 
-if sys.argv[1:2] == ["recorded"]:
-    print(recorded.table(Path(sys.argv[2])))
-else:
-    print(simulated.table(range(simulated.TUNED, simulated.TUNED + int(sys.argv[1] if sys.argv[1:] else 10))))
+match sys.argv[1:]:
+    case ["recorded", file]:
+        print(recorded.table(Path(file)))
+    case ["real", *words]:
+        real.main(words)
+    case ["replay", folder, *runs]:
+        print(replayed.table(Path(folder), int(runs[0] if runs else 100)))
+    case words:
+        print(simulated.table(range(simulated.TUNED, simulated.TUNED + int(words[0] if words else 10))))

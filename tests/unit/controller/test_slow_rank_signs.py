@@ -97,13 +97,13 @@ def _outstanding(
     return found
 
 
-def _all_others_wait_more(suspects: set[int], ranks: Ranks, usual: Ranks, need: float) -> set[int]:
-    return {rank for rank in suspects if _waits_alone(rank, ranks, usual, need)}
+def _all_others_wait_more(suspects: set[int], ranks: Ranks, usual: Ranks, need: float, kept: float) -> set[int]:
+    return {rank for rank in suspects if _waits_alone(rank, ranks, usual, need, kept)}
 
 
-def _waits_alone(rank: int, ranks: Ranks, usual: Ranks, need: float) -> bool:
+def _waits_alone(rank: int, ranks: Ranks, usual: Ranks, need: float, kept: float) -> bool:
     host, several = ranks[rank].host, len({slot.host for slot in ranks.values()}) > 1
-    change = signs._grown("waits")
+    change = signs._grown("waits", kept)
     others = [
         value
         for other, slot in ranks.items()
@@ -121,3 +121,30 @@ def _is_as_busy(rank: int, ranks: Ranks, tuning: Tuning) -> bool:
     own = ranks[rank].util_pct
     others = [slot.util_pct for other, slot in ranks.items() if other != rank and slot.util_pct is not None]
     return own is not None and bool(others) and own >= median(others) - tuning.util_margin_pct
+
+
+def test_ranks_that_wait_for_their_device_most_of_the_time_are_seen_to_wait_for_a_stopped_one() -> None:
+    """Means of a real gang: a step of 198 ms took 420 once rank 2 was stopped half of the time."""
+    usual = {n: RankSlot(f"h{n // 2}", waits=0.84, no_core=0.1, stopped=0.0) for n in range(4)}
+    now = {n: replace(slot, waits=0.92, no_core=0.05) for n, slot in usual.items()}
+    now[2] = replace(usual[2], waits=0.37, no_core=0.07, stopped=0.53)
+    assert signs_of(now, usual, 1 - 198 / 420, frozenset(), TUNING) == {2: {Sign.STOPPED, Sign.WAITED_FOR}}
+
+
+def test_a_rank_with_longer_batches_has_no_sign_of_its_place_however_long_the_others_wait_for_their_device() -> (
+    None
+):
+    usual = {n: RankSlot(f"h{n // 2}", waits=0.84, no_core=0.1, stopped=0.0) for n in range(4)}
+    now = {n: replace(slot, waits=0.92, no_core=0.05) for n, slot in usual.items()}
+    now[2] = replace(usual[2], waits=0.4, no_core=0.06)
+    assert signs_of(now, usual, 1 - 198 / 420, frozenset(), TUNING) == {2: {Sign.WAITED_FOR}}
+
+
+def test_more_work_on_a_busy_host_is_no_lack_of_cores() -> None:
+    """Means of a real gang on a machine with a load of 20: rank 2 had more to do, and less of a core."""
+    usual = {n: RankSlot(f"h{n // 2}", waits=0.76, no_core=0.2, stopped=0.0) for n in range(4)}
+    now = {n: replace(slot, waits=0.82, no_core=0.15) for n, slot in usual.items()}
+    now[2] = replace(usual[2], waits=0.56, no_core=0.37)
+    assert signs_of(now, usual, 1 - 253 / 330, frozenset(), TUNING) == {2: {Sign.WAITED_FOR}}
+    now[2] = replace(usual[2], waits=0.6, no_core=0.37)
+    assert Sign.NO_CORE in signs_of(now, usual, 1 - 253 / 330, frozenset(), TUNING)[2]

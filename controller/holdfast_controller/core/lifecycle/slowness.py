@@ -44,9 +44,9 @@ def on_slowness_look(step: Step, job: Job) -> None:
     if len(vectors) < len(job.gang.members) or any(now - vector.at_s > _STALE_S for vector in vectors):
         return
     watch = runtime.slow
-    at_s, reached = _newest(vectors)
+    at_s, reached = newest_step(vectors)
     held = job.held_until is not None and step.now.wall < job.held_until
-    apart = held or any(_apart(vector) for vector in vectors)
+    apart = held or any(is_apart(vector) for vector in vectors)
     mark = watch.mark
     if (
         not apart
@@ -87,7 +87,7 @@ def _tell(step: Step, job: Job, slow: Slow) -> None:
     )
 
 
-def _newest(vectors: list[WorkerFeatures]) -> tuple[float, float | None]:
+def newest_step(vectors: list[WorkerFeatures]) -> tuple[float, float | None]:
     """When the newest step was reached, and which; without any, the time of the newest vector."""
     reached = [(step, _when(vector)) for vector in vectors if (step := _step(vector.output)) is not None]
     if not reached:
@@ -106,7 +106,7 @@ def _when(vector: WorkerFeatures) -> float:
     return vector.at_s if told is None else min(told, vector.at_s)
 
 
-def _apart(vector: WorkerFeatures) -> bool:
+def is_apart(vector: WorkerFeatures) -> bool:
     """Whether it does something else than train: a slot with that in it tells nothing of its pace."""
     output = vector.output
     return (

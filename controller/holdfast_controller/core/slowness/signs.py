@@ -4,6 +4,9 @@ Theory of operation. A gang in step shares one pace, so the time of a step names
 than the others, who wait for it; and if its place is to blame, something there takes its time: no core, stops, a
 lower clock. The first alone is what more work looks like, too. Each sign is compared with what is usual for this rank
 in this job and with the other ranks now, has to stand out from their spread, and has to explain the slowness.
+
+What grew is counted in the time of a step. A rank that waits for its device for most of a step can't wait for much more
+of it, however long the step gets, so that its share of the time would hide its wait for another rank.
 """
 
 from __future__ import annotations
@@ -29,11 +32,11 @@ def signs_of(
     ranks = {rank: slot for rank, slot in now.items() if rank in usual}
     if len(ranks) < 2:
         return found
-    need = tuning.explains * lost
+    need, kept = tuning.explains * lost, 1 - lost
     together = in_step(ranks, tuning)
     tests: list[tuple[Sign, Change, float, float]] = [
-        (Sign.NO_CORE, _grown("no_core"), need, tuning.share_floor),
-        (Sign.STOPPED, _grown("stopped"), need, tuning.share_floor),
+        (Sign.NO_CORE, _without_core(kept), need, tuning.share_floor),
+        (Sign.STOPPED, _grown("stopped", kept), need, tuning.share_floor),
         (Sign.CLOCK, _slower_clock, max(need, tuning.clock_least), tuning.ratio_floor),
     ]
     if together:
@@ -42,7 +45,7 @@ def signs_of(
         for rank in _outstanding(ranks, usual, change, least, floor, tuning):
             found.setdefault(rank, set()).add(sign)
     waited = {rank for rank, signs in found.items() if Sign.WAITED_FOR in signs}
-    for rank in waited - _others_wait_more(waited, ranks, usual, need):
+    for rank in waited - _others_wait_more(waited, ranks, usual, need, kept):
         found[rank].discard(Sign.WAITED_FOR)
     clocked = {rank for rank, signs in found.items() if Sign.CLOCK in signs}
     for rank in clocked - _as_busy(clocked, ranks, tuning):
@@ -60,12 +63,31 @@ def signs_of(
 # --- What changed ---------------------------------------------------------------------------------------------------
 
 
-def _grown(name: str) -> Change:
+def _grown(name: str, kept: float) -> Change:
+    """Time of a step that is spent so beyond what is usual, as a share of it. ``kept`` is what a step took, of it."""
+
     def change(before: RankSlot, now: RankSlot) -> float | None:
         was, is_ = getattr(before, name), getattr(now, name)
-        return is_ - was if was is not None and is_ is not None else None
+        return is_ - was * kept if was is not None and is_ is not None else None
 
     return change
+
+
+def _without_core(kept: float) -> Change:
+    """Growth beyond what comes with the work: on a busy host more of it is more often without a core."""
+
+    def change(before: RankSlot, now: RankSlot) -> float | None:
+        if before.no_core is None or now.no_core is None:
+            return None
+        was, is_ = _on_core(before), _on_core(now)
+        return now.no_core - before.no_core * (max(kept, is_ / was) if was > 0 else kept)
+
+    return change
+
+
+def _on_core(slot: RankSlot) -> float:
+    waits, no_core, stopped = slot.waits or 0.0, slot.no_core or 0.0, slot.stopped or 0.0
+    return max(0.0, 1.0 - waits - no_core - stopped - slot.aside - slot.storage)
 
 
 def _waits_less(_before: RankSlot, now: RankSlot) -> float | None:
@@ -125,9 +147,9 @@ def _groups(values: Collection[int], ranks: Ranks) -> dict[int, object]:
     return {rank: ranks[rank].host if several else rank for rank in values}
 
 
-def _others_wait_more(suspects: Collection[int], ranks: Ranks, usual: Ranks, need: float) -> set[int]:
+def _others_wait_more(suspects: Collection[int], ranks: Ranks, usual: Ranks, need: float, kept: float) -> set[int]:
     """The suspects that don't wait more than is usual, while the others do."""
-    change = _grown("waits")
+    change = _grown("waits", kept)
     waits = {rank: value for rank, slot in ranks.items() if (value := change(usual[rank], slot)) is not None}
     groups = _groups(ranks.keys(), ranks)
     of_group: dict[object, list[float]] = {}
