@@ -1,11 +1,18 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { checkClass, closed, done, keepsAway, over, reliability, repairs } from "../src/core/health.ts";
-import { remark } from "../src/core/hosts.ts";
+import { gpuLook, gpusFree, remark } from "../src/core/hosts.ts";
 import { silence } from "../src/core/silence.ts";
 import type { HostEvent } from "../src/core/types.ts";
 import { check, gpu, host, reliability as known } from "./host.ts";
 import { at, T0 } from "./job.ts";
+
+test("a GPU is free only if a job may have it now, whatever its host looks like", () => {
+  const states = ["FREE", "RESERVED", "UNAVAILABLE", "UNHEALTHY", "WITHHELD"] as const;
+  const all = [...states.map((state) => gpu({ state })), gpu({ state: "USED", jobId: "j" }), gpu({ state: "UNAVAILABLE", problem: "Xid 79" })];
+  assert.deepEqual(all.map(gpuLook), ["free", "reserved", "unavailable", "faulty", "unavailable", "used", "faulty"]);
+  assert.equal(gpusFree(host({ gpus: all })), 1);
+});
 
 test("a finding says what was done about it, and what ends it", () => {
   const kept = check();

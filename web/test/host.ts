@@ -9,7 +9,7 @@ export function check(set: Partial<Check> = {}): Check {
 }
 
 export function gpu(set: Partial<Gpu> = {}): Gpu {
-  return { uuid: "GPU-1", index: 1, model: "H100", memoryBytes: 80 * 2 ** 30, problem: "", jobId: "", faults: [], ...set };
+  return { uuid: "GPU-1", index: 1, model: "H100", memoryBytes: 80 * 2 ** 30, problem: "", jobId: "", state: "FREE", faults: [], ...set };
 }
 
 export function reliability(set: Partial<Reliability> = {}): Reliability {

@@ -27,9 +27,9 @@ test("a schedule that is not due says why", () => {
 test("a domain counts what is free in it, and comes before those within it", () => {
   const labels = (pod: string, rack?: string): Record<string, string> => ({ pod, ...(rack && { rack }) });
   const hosts = [
-    host({ name: "b", labels: labels("p10", "r1"), gpus: [gpu(), gpu({ index: 2, jobId: "j" })], jobIds: ["j"] }),
+    host({ name: "b", labels: labels("p10", "r1"), gpus: [gpu(), gpu({ index: 2, jobId: "j", state: "USED" })], jobIds: ["j"] }),
     host({ name: "a", labels: labels("p2", "r1"), gpus: [gpu()] }),
-    host({ name: "c", labels: labels("p2", "r2"), gpus: [gpu()], cordoned: true, jobIds: ["j"] }),
+    host({ name: "c", labels: labels("p2", "r2"), gpus: [gpu({ state: "UNAVAILABLE" })], cordoned: true, jobIds: ["j"] }),
     host({ name: "d", labels: labels("p2") }),
   ];
   const shown = domains(hosts, ["pod", "rack"]).map((each) => [each.path.join("/"), each.level, each.hosts, each.ready, each.free, each.gpus, each.whole, each.jobs.join()]);

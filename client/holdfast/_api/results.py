@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast._base.printable import one_line, spaced_line
 from holdfast._sdk import json_view
+from holdfast._sdk.host_calls import gpus_free
 from holdfast.cli.kit import exit_status
 from holdfast.errors import JobFailed
 from holdfast.v1 import host_pb2, job_pb2
@@ -135,7 +136,8 @@ class Host:
     """One host of the cluster.
 
     ``state`` is a word such as ``READY``, ``SILENT`` or ``LOST``. Counts are of GPUs and of logical cores, memory is
-    in bytes; free is what no job holds. ``problem`` says why it takes no new work, or is empty.
+    in bytes; ``gpus_free`` are those that a job may have now, free of the others is what no job holds. ``problem`` says
+    why it takes no new work, or is empty.
     """
 
     name: str
@@ -235,13 +237,12 @@ def event_of(message: job_pb2.WatchJobResponse) -> Event:
 def host_of(message: host_pb2.Host) -> Host:
     """A host of the API."""
     has = message.inventory
-    free = [gpu for gpu in has.gpus if not gpu.job_id and not gpu.problem and not gpu.faults]
     takes_none = message.refused or (message.cordon_reason or "cordoned" if message.cordoned else "")
     return Host(
         name=message.name,
         state=json_view.state_name(host_pb2.HostState.Name(message.state)),
         gpus=len(has.gpus),
-        gpus_free=len(free),
+        gpus_free=gpus_free(message),
         gpu_model=has.gpus[0].model if has.gpus else "",
         cpus=has.cpu_count,
         cpus_free=max(0, has.cpu_count - message.cpu_reserved),

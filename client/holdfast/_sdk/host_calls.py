@@ -18,6 +18,19 @@ if TYPE_CHECKING:
     from holdfast.v1 import host_pb2_grpc
 
 
+def gpus_free(host: host_pb2.Host) -> int:
+    """GPUs of a host that a job may have now."""
+    return sum(_is_free(host, gpu) for gpu in host.inventory.gpus)
+
+
+def _is_free(host: host_pb2.Host, gpu: host_pb2.Gpu) -> bool:
+    if gpu.state:
+        return gpu.state == host_pb2.GPU_STATE_FREE
+    # A controller of an older release says this much of it.
+    takes_work = host.state == host_pb2.HOST_STATE_READY and not (host.cordoned or host.going_down or host.refused)
+    return takes_work and not (gpu.job_id or gpu.problem or gpu.faults)
+
+
 class HostCalls(Calling):
     """A part of ``Client``."""
 

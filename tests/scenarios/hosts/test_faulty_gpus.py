@@ -53,7 +53,7 @@ def test_fault_that_a_reboot_repairs_keeps_all_new_work_off_the_host() -> None:
     world.beat("host-0", faulty("host-0", XID_79))
     host = world.cluster.hosts["host-0"]
     assert host_state(world.cluster, host) is HostState.CORDONED
-    shown = host_to_proto(world.cluster, host)
+    shown = host_to_proto(world.cluster, host, ())
     assert (shown.cordoned, shown.cordoned_by, shown.cordoned_since.seconds) == (True, "holdfast", 1)
     assert shown.cordon_reason == "GPU 1: Xid 79 (fallen off the bus); needs a reboot of its host"
     world.submit("a", gang(1, gpus=1))

@@ -154,6 +154,10 @@ def test_a_host_counts_what_is_free_and_says_why_it_takes_nothing() -> None:
     host.inventory.gpus.add(model="H100", job_id="j")
     host.inventory.gpus.add(model="H100")
     host.inventory.gpus.add(model="H100", problem="fell off the bus")
+    assert host_of(host).gpus_free == 0  # by a controller that says no state of GPUs
+    host.cordoned = False
+    assert host_of(host).gpus_free == 1
+    host.cordoned, host.inventory.gpus[0].state = True, host_pb2.GPU_STATE_FREE
     found = host_of(host)
     assert (found.gpus, found.gpus_free, found.gpu_model, found.cpus_free) == (3, 1, "H100", 5)
     assert (found.state, found.problem, found.memory_free_bytes) == ("READY", "disk", 100)

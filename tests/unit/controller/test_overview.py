@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 import pytest
 from tests.unit.controller.job_examples import GANG
 
+from holdfast._api.results import host_of
+from holdfast.cli.hosts.host_tables import free_gpus
 from holdfast.hang.judge.finding import Rule
+from holdfast.v1 import host_pb2
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.events.reservations import ReservationMade
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.hosts.host import Gpu, Inventory, Liveness, Place
+from holdfast_controller.core.model.gang import HostSelector
+from holdfast_controller.core.model.hosts.host import Gpu, Inventory, Liveness, Maintenance, Orphan, Place
+from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.runtime import Started
@@ -19,8 +28,10 @@ from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.core.views import overview as overview_module
 from holdfast_controller.core.views.alerts import MOST_OF_A_KIND, Alert, ControllerStatus, Kind, alerts
 from holdfast_controller.core.views.gauges import gauges
+from holdfast_controller.core.views.gpu_states import GpuState, kept_hosts
 from holdfast_controller.core.views.job_summary import summary_of
-from holdfast_controller.core.views.overview import GpuState, HostState, counting, host_state, overview
+from holdfast_controller.core.views.overview import HostState, counting, host_state, overview
+from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 
 NOW = Now(Mono(1000.0), Wall(50_000.0))
 VERSION = "1.2.0"
@@ -104,8 +115,93 @@ def test_each_gpu_counts_once(cluster: Cluster) -> None:
         ),
     )
     found = overview(cluster, NOW)
-    assert found.gpus == {"used": 2, "free": 3, "unavailable": 4, "unhealthy": 1, "withheld": 0}
+    assert found.gpus == {"used": 2, "free": 3, "unavailable": 4, "unhealthy": 1, "withheld": 0, "reserved": 0}
     assert found.hosts[HostState.CORDONED] == 1 and found.hosts[HostState.READY] == 2
+
+
+def lost(cluster: Cluster) -> None:
+    fold(cluster, ev.HostLost(host="h1", at=Wall(5.0), silent_s=80.0))
+
+
+def silent(cluster: Cluster) -> None:
+    cluster.judge_presence("h1", Liveness.SUSPECT)
+
+
+def cut_off(cluster: Cluster) -> None:
+    cluster.end_session("h1")
+
+
+def cordoned(cluster: Cluster) -> None:
+    fold(cluster, ev.HostCordoned(host="h1", at=Wall(2.0), reason="fan", by="ann"))
+
+
+def in_maintenance(cluster: Cluster) -> None:
+    plan = Maintenance(Wall(2.0), None, "new fans", "ann")
+    fold(cluster, ev.MaintenancePlanned(host="h1", at=Wall(1.0), maintenance=plan))
+    fold(cluster, ev.MaintenanceBegan(host="h1", at=Wall(2.0)))
+    cordoned(cluster)
+
+
+def unreconciled(cluster: Cluster) -> None:
+    cluster.hosts["h1"].unreconciled = True
+
+
+def refused(cluster: Cluster) -> None:
+    fold(cluster, ev.HostRefused(host="h1", at=Wall(6.0), agent_version="9.0", problem="too new"))
+
+
+def reserved(cluster: Cluster) -> None:
+    selector = HostSelector(hosts=frozenset({"h1"}))
+    made = Reservation("demo", "vision", start=Wall(2.0), end=Wall(60_000.0), selector=selector)
+    fold(cluster, ReservationMade(at=Wall(2.0), reservation=made))
+
+
+def reserved_later(cluster: Cluster) -> None:
+    selector = HostSelector(hosts=frozenset({"h1"}))
+    made = Reservation("demo", "vision", start=Wall(55_000.0), end=Wall(60_000.0), selector=selector)
+    fold(cluster, ReservationMade(at=Wall(2.0), reservation=made))
+
+
+def spare(cluster: Cluster) -> None:
+    cluster.spares["h1"] = "two"
+
+
+@pytest.mark.parametrize(
+    ("befalls", "state"),
+    [
+        *[
+            (each, GpuState.UNAVAILABLE)
+            for each in (lost, silent, cut_off, cordoned, in_maintenance, unreconciled, refused)
+        ],
+        (reserved, GpuState.RESERVED),
+        (spare, GpuState.RESERVED),
+        (reserved_later, GpuState.FREE),
+    ],
+)
+def test_only_what_a_job_may_have_now_is_free_in_every_count(
+    cluster: Cluster, befalls: Callable[[Cluster], None], state: GpuState
+) -> None:
+    place(cluster)
+    befalls(cluster)
+    counted = Counter({GpuState.USED: 2, GpuState.FREE: 8})
+    counted[state] += 2
+    assert +overview(cluster, NOW).gpus == counted
+    shown = host_to_proto(cluster, cluster.hosts["h1"], kept_hosts(cluster, NOW))
+    assert [host_pb2.GpuState.Name(gpu.state) for gpu in shown.inventory.gpus] == [
+        "GPU_STATE_USED",
+        "GPU_STATE_USED",
+        *[f"GPU_STATE_{state.name}"] * 2,
+    ]
+    free = 2 if state is GpuState.FREE else 0
+    assert (free_gpus(shown), host_of(shown).gpus_free) == (f"{free}/4", free)
+
+
+def test_a_gpu_that_unknown_work_holds_is_withheld(cluster: Cluster) -> None:
+    cluster.hosts["h1"].orphans["b/workerpool0-0"] = Orphan("b", "workerpool0-0", 3, ("h1-0",), Wall(3.0))
+    found = overview(cluster, NOW)
+    assert (found.gpus[GpuState.QUARANTINED], found.gpus[GpuState.FREE]) == (1, 11)
+    shown = host_to_proto(cluster, cluster.hosts["h1"], ())
+    assert (shown.inventory.gpus[0].job_id, free_gpus(shown)) == ("b", "3/4")
 
 
 def test_a_cluster_that_changes_between_two_pieces_is_counted_on(

@@ -1,5 +1,5 @@
 /** Hosts and their GPUs, as maps and tables show them. */
-import type { Host } from "./types.ts";
+import type { Gpu, Host } from "./types.ts";
 import { clock, epoch, shellWord } from "./words.ts";
 
 /** `ready`, or what keeps it from taking work. */
@@ -16,13 +16,18 @@ export function hostLook(host: Host): "good" | "waits" | "bad" {
   return host.cordoned || host.draining || host.goingDown || host.gpuProblem ? "waits" : "good";
 }
 
-export type GpuLook = "used" | "free" | "faulty" | "unavailable";
+export type GpuLook = "used" | "free" | "reserved" | "faulty" | "unavailable";
 
 /** What a GPU is at present. */
-export function gpuLook(host: Host, gpu: Host["gpus"][number]): GpuLook {
-  if (gpu.problem) return "faulty";
+export function gpuLook(gpu: Gpu): GpuLook {
+  if (gpu.problem || gpu.state === "UNHEALTHY") return "faulty";
   if (gpu.jobId) return "used";
-  return hostLook(host) === "good" ? "free" : "unavailable";
+  return gpu.state === "FREE" ? "free" : gpu.state === "RESERVED" ? "reserved" : "unavailable";
+}
+
+/** GPUs that a job may have now. */
+export function gpusFree(host: Host): number {
+  return host.gpus.filter((gpu) => gpu.state === "FREE").length;
 }
 
 /** Hosts by the value of a label, in order of names; all in one group without a label. */

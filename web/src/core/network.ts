@@ -1,5 +1,5 @@
 /** The levels of the network: which hosts are near each other, and what is free there. */
-import { gpuLook, hostLook } from "./hosts.ts";
+import { gpusFree, hostLook } from "./hosts.ts";
 import type { Host } from "./types.ts";
 
 /** All hosts with the same labels from the outermost level to some other one. */
@@ -27,7 +27,7 @@ export function domains(hosts: readonly Host[], levels: readonly string[]): Doma
       const key = JSON.stringify(path);
       const domain = found.get(key) ?? { level, path, hosts: 0, ready: 0, gpus: 0, free: 0, whole: 0, jobs: [] };
       found.set(key, domain);
-      const free = host.gpus.filter((gpu) => gpuLook(host, gpu) === "free").length;
+      const free = gpusFree(host);
       domain.hosts += 1;
       domain.ready += hostLook(host) === "good" ? 1 : 0;
       domain.gpus += host.gpus.length;

@@ -281,6 +281,8 @@ export interface Gpu {
   memoryBytes: number;
   problem: string;
   jobId: string;
+  /** Each number of free GPUs is of those that are FREE. */
+  state: "WITHHELD" | "USED" | "UNHEALTHY" | "UNAVAILABLE" | "RESERVED" | "FREE";
   faults: { cause: string; repair: string; since: string | null; count: number }[];
 }
 

@@ -90,7 +90,7 @@ export function HostPage({ name }: { name: string }): JSX.Element {
               { title: "Index", right: true, cell: (gpu) => gpu.index },
               { title: "Model", cell: (gpu) => <Text of={gpu.model} /> },
               { title: "Memory", right: true, cell: (gpu) => gib(gpu.memoryBytes) },
-              { title: "Job", cell: (gpu) => (gpu.jobId ? <a href={jobPath(gpu.jobId)}><Text of={gpu.jobId} /></a> : hostLook(host) === "bad" ? "–" : "free") },
+              { title: "Job", cell: (gpu) => (gpu.jobId ? <a href={jobPath(gpu.jobId)}><Text of={gpu.jobId} /></a> : gpu.state.toLowerCase()) },
               { title: "Health", wide: true, cell: (gpu) => <span class={gpu.problem ? "bad" : ""}><Text of={gpu.problem || (hostLook(host) === "bad" ? "not known while nothing is heard from the host" : "good")} /></span> },
               { title: "UUID", cell: (gpu) => <Text of={gpu.uuid} /> },
             ]}

@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../core/api.ts";
-import { hostLook, hostState, remark } from "../core/hosts.ts";
+import { gpusFree, hostLook, hostState, remark } from "../core/hosts.ts";
 import { hostPath } from "../core/route.ts";
 import type { Host, Status } from "../core/types.ts";
 import { gib } from "../core/words.ts";
@@ -40,7 +40,7 @@ export function Hosts({ query }: { query: URLSearchParams }): JSX.Element {
               columns={[
                 { title: "Name", cell: (host) => <a href={hostPath(host.name)}><Text of={host.name} /></a> },
                 { title: "State", cell: (host) => <span class={`dot d-${hostLook(host)}`}>{hostState(host)}</span> },
-                { title: "GPUs free", right: true, cell: (host) => (host.gpus.length ? `${host.gpus.filter((gpu) => !gpu.jobId && !gpu.problem).length}/${host.gpus.length}` : "–") },
+                { title: "GPUs free", right: true, cell: (host) => (host.gpus.length ? `${gpusFree(host)}/${host.gpus.length}` : "–") },
                 { title: "CPUs free", right: true, cell: (host) => `${host.cpuCount - host.cpuReserved}/${host.cpuCount}` },
                 { title: "Memory free", right: true, cell: (host) => gib(host.memoryBytes - host.memoryReservedBytes) },
                 { title: "Workers", right: true, cell: (host) => host.workers },

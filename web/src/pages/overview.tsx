@@ -65,7 +65,7 @@ export function Overview(): JSX.Element {
 }
 
 const GPU_WORDS: readonly (readonly [string, string])[] = [
-  ["used", "in use"], ["free", "free"], ["unavailable", "unavailable"], ["unhealthy", "unhealthy"], ["withheld", "withheld"],
+  ["used", "in use"], ["free", "free"], ["reserved", "reserved"], ["unavailable", "unavailable"], ["unhealthy", "unhealthy"], ["withheld", "withheld"],
 ];
 
 function Summary({ of, now }: { of: Status; now: number }): JSX.Element {
@@ -122,7 +122,7 @@ function JobsOf(props: { title: string; loaded: ReturnType<typeof useData<JobLis
   );
 }
 
-const LOOKS: Record<GpuLook, string> = { used: "in use", free: "free", faulty: "faulty", unavailable: "unavailable" };
+const LOOKS: Record<GpuLook, string> = { used: "in use", free: "free", reserved: "reserved", faulty: "faulty", unavailable: "unavailable" };
 
 /** Every GPU as a cell, a host a block; a cell in use leads to its job. */
 function Board({ hosts, more }: { hosts: Host[]; more: boolean }): JSX.Element {
@@ -147,7 +147,7 @@ function Board({ hosts, more }: { hosts: Host[]; more: boolean }): JSX.Element {
                 <a href={hostPath(host.name)} class="hostname"><Text of={host.name} /></a>
                 <span class="gpus">
                   {host.gpus.map((gpu) => {
-                    const kind = gpuLook(host, gpu);
+                    const kind = gpuLook(gpu);
                     const words = `GPU ${gpu.index} of ${host.name}: ${LOOKS[kind]}${gpu.jobId ? `, ${gpu.jobId}` : ""}${gpu.problem ? `, ${oneLine(gpu.problem)}` : ""}`;
                     return gpu.jobId
                       ? <a key={gpu.uuid} href={jobPath(gpu.jobId)} class={`gpu u-${kind}`} title={words} aria-label={words} />

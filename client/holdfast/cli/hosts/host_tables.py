@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast._base.printable import one_line
+from holdfast._sdk.host_calls import gpus_free
 from holdfast._sdk.json_view import state_name
 from holdfast.cli.hosts.host_history import recent_events
 from holdfast.cli.hosts.maintenance_table import in_words
@@ -98,7 +99,7 @@ def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colo
                 str(gpu.index),
                 gpu.model,
                 _gib(gpu.memory_bytes),
-                gpu.job_id or "free",
+                gpu.job_id or _idle(gpu),
                 Cell(gpu.problem or "good", "31" if gpu.problem else "32"),
                 gpu.uuid,
             ]
@@ -148,9 +149,13 @@ def _cells(host: host_pb2.Host, now: float) -> Row:
 
 
 def free_gpus(host: host_pb2.Host) -> str:
-    """Count of free healthy GPUs, and of all: ``3/8``."""
-    gpus = host.inventory.gpus
-    return f"{sum(not gpu.job_id and not gpu.problem for gpu in gpus)}/{len(gpus)}"
+    """Count of the GPUs that a job may have now, and of all: ``3/8``."""
+    return f"{gpus_free(host)}/{len(host.inventory.gpus)}"
+
+
+def _idle(gpu: host_pb2.Gpu) -> str:
+    """Why no job holds it; by an older controller that it is free."""
+    return host_pb2.GpuState.Name(gpu.state).removeprefix("GPU_STATE_").lower() if gpu.state else "free"
 
 
 def repairs(host: host_pb2.Host) -> list[str]:

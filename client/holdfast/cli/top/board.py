@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast._base.proto_time import seconds
+from holdfast._sdk.host_calls import gpus_free
 from holdfast.cli.cluster.status_page import rows_of
 from holdfast.cli.hosts.host_tables import state_cell
 from holdfast.v1 import cluster_pb2, host_pb2, job_pb2
@@ -216,7 +217,7 @@ HOST_ORDERS: tuple[tuple[str, Callable[[Board, host_pb2.Host], Order]], ...] = (
     ("name", lambda board, host: (0.0, 0.0, host.name)),
     (
         "free GPUs",
-        lambda board, host: (-sum(not g.job_id and not g.problem for g in host.inventory.gpus), 0.0, host.name),
+        lambda board, host: (-gpus_free(host), 0.0, host.name),
     ),
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, defaultdict
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.clock import Now, Wall
@@ -17,6 +17,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import Host, Liveness
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.views.gpu_states import GpuState, gpu_states, is_quarantined, kept_hosts
 
 
 class HostState(enum.StrEnum):
@@ -30,18 +31,6 @@ class HostState(enum.StrEnum):
     DRAINING = "draining"
     CORDONED = "cordoned"
     READY = "ready"
-
-
-class GpuState(enum.StrEnum):
-    """A GPU's state on the status page and in metrics: the first that applies, in this order."""
-
-    QUARANTINED = "withheld"
-    """Held by a worker that was taken as gone; its host has not proven that."""
-    USED = "used"
-    UNHEALTHY = "unhealthy"
-    UNAVAILABLE = "unavailable"
-    """Its host takes no work now."""
-    FREE = "free"
 
 
 @dataclass
@@ -104,11 +93,11 @@ def counting(cluster: Cluster, now: Now) -> Generator[None, None, Overview]:
         ).items():
             _count_jobs(found, project, name, count)
         yield
-    names = list(cluster.hosts)
+    names, kept = list(cluster.hosts), kept_hosts(cluster, now)
     for first in range(0, len(names), HOSTS_AT_ONCE):
         for name in names[first : first + HOSTS_AT_ONCE]:
             if (host := cluster.hosts.get(name)) is not None:
-                _count_host(found, cluster, host, now)
+                _count_host(found, cluster, host, kept, now)
         yield
     yield from _waiting(found, cluster)
     yield from _troubled(found, cluster)
@@ -168,14 +157,7 @@ def host_state(cluster: Cluster, host: Host) -> HostState:
     return HostState.READY if host.takes_work else HostState.CORDONED
 
 
-def is_quarantined(cluster: Cluster, host: str, key: str) -> bool:
-    """Whether the share is kept from use because its former worker is not proven gone."""
-    job_id, _, number = key.rpartition("/")
-    job, index = cluster.jobs[job_id], int(number)
-    return index >= len(job.places) or job.places[index].host != host or index in job.placement.fenced
-
-
-def _count_host(found: Overview, cluster: Cluster, host: Host, now: Now) -> None:
+def _count_host(found: Overview, cluster: Cluster, host: Host, kept: Collection[str], now: Now) -> None:
     state, presence = host_state(cluster, host), cluster.presence_of(host.name)
     found.hosts[state] += 1
     found.connected += presence.session is not None
@@ -183,34 +165,15 @@ def _count_host(found: Overview, cluster: Cluster, host: Host, now: Now) -> None
         found.versions[host.agent_version] += 1
     if state in (HostState.LOST, HostState.SILENT):
         found.silent_s[host.name] = max(now.mono - presence.last_seen, 0.0)
-    used, quarantined, shares = _held(cluster, host)
+    shares = sum(is_quarantined(cluster, host.name, key) for key in host.allocations)
     if shares:
         found.quarantined[host.name] = shares
-    faulty = host.faulty
-    unhealthy = len(faulty.difference(used, quarantined))
-    if state is not HostState.READY or shares or faulty or _is_noted(host):
+    if state is not HostState.READY or shares or host.faulty or _is_noted(host):
         found.noted.append(host.name)
-    idle = GpuState.FREE if state is HostState.READY else GpuState.UNAVAILABLE
-    gpus = found.gpus
-    gpus[GpuState.USED] += len(used)
-    gpus[GpuState.QUARANTINED] += len(quarantined)
-    gpus[GpuState.UNHEALTHY] += unhealthy
-    gpus[idle] += len(host.inventory.gpus) - len(used) - len(quarantined) - unhealthy
+    known, idle = gpu_states(cluster, host, kept)
+    found.gpus.update(known.values())
+    found.gpus[idle] += sum(gpu.uuid not in known for gpu in host.inventory.gpus)
 
 
 def _is_noted(host: Host) -> bool:
     return bool(host.orphans or host.unreconciled or host.failed_checks or host.throttled)
-
-
-def _held(cluster: Cluster, host: Host) -> tuple[list[str], list[str], int]:
-    """(GPUs in use, quarantined GPUs, number of quarantined shares) of a host."""
-    used: list[str] = []
-    quarantined: list[str] = []
-    shares = 0
-    for key, share in host.allocations.items():
-        if is_quarantined(cluster, host.name, key):
-            quarantined += share.gpus
-            shares += 1
-        else:
-            used += share.gpus
-    return used, quarantined, shares

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from holdfast._base.proto_time import duration
 from holdfast.v1 import host_pb2
 from holdfast_controller.core.fold.host import SELF
@@ -9,11 +11,15 @@ from holdfast_controller.core.model.accounts.throttling import throttled_in_word
 from holdfast_controller.core.model.clock import NEVER
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import CondemnedGpu, FailedCheck, GpuFault, Host, Maintenance
+from holdfast_controller.core.views.gpu_states import GpuState, gpu_states, is_unreconciled
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 
+_GPU_STATES = {each: host_pb2.GpuState.Value(f"GPU_STATE_{each.upper()}") for each in GpuState}
 
-def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
-    """The host with the resources that are reserved on it."""
+
+def host_to_proto(cluster: Cluster, host: Host, kept: Collection[str]) -> host_pb2.Host:
+    """The host with the resources that are reserved on it. ``kept``: ``kept_hosts``."""
+    states, idle = gpu_states(cluster, host, kept)
     presence = cluster.presence_of(host.name)
     holder = {uuid: orphan.job for orphan in host.orphans.values() for uuid in orphan.gpus}
     holder |= {uuid: key.rpartition("/")[0] for key, a in host.allocations.items() for uuid in a.gpus}
@@ -41,6 +47,7 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
                     problem=problems.get(g.uuid, ""),
                     job_id=holder.get(g.uuid, ""),
                     faults=_faults(host.condemned.get(g.uuid)),
+                    state=_GPU_STATES[states.get(g.uuid, idle)],
                 )
                 for g in host.inventory.gpus
             ],
@@ -67,7 +74,7 @@ def host_to_proto(cluster: Cluster, host: Host) -> host_pb2.Host:
         throttled=throttled_in_words(host, presence.last_seen_wall),
         cordoned_by=host.cordoned_by or (SELF if reboot is not None or host.unfit is not None else ""),
         spare=cluster.spares.get(host.name, ""),
-        in_doubt=host.unreconciled and host.name not in cluster.reported_hosts,
+        in_doubt=is_unreconciled(cluster, host),
         strange_work=[
             host_pb2.StrangeWork(
                 job_id=orphan.job,

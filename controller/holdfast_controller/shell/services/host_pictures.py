@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.v1 import host_pb2
+from holdfast_controller.core.views.gpu_states import kept_hosts
 from holdfast_controller.shell.calls.slices import TURNS
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
-from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.driver import Driver, now
 
 
 class HostPictures:
@@ -46,6 +47,7 @@ class HostPictures:
     async def _look(self) -> None:
         """Bring the pictures up to date; they are durable when this returns."""
         cluster, slices = self._driver.cluster, TURNS.begin()
+        kept = kept_hosts(cluster, now())
         for name in self._known.keys() - cluster.hosts.keys():
             del self._known[name]
         for name in sorted(cluster.hosts):
@@ -53,7 +55,7 @@ class HostPictures:
             host = cluster.hosts.get(name)
             if host is None:
                 continue  # it was removed meanwhile
-            picture = host_to_proto(cluster, host)
+            picture = host_to_proto(cluster, host, kept)
             content = _content(picture)
             known = self._known.get(name)
             if known is None or known[1] != content:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from typing import cast
 
 from holdfast._base.printable import one_line
@@ -22,13 +22,14 @@ from holdfast_controller.core.step.commands import (
     StopOrphansAsked,
     UncordonAsked,
 )
+from holdfast_controller.core.views.gpu_states import kept_hosts
 from holdfast_controller.shell.calls.rpc import Context, caller_name, once, streaming, unary
 from holdfast_controller.shell.calls.slices import Page, paged
 from holdfast_controller.shell.convert.host_event_to_proto import event_to_proto
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.convert.measurements_to_proto import measurements_to_proto
-from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.services import reliability
 from holdfast_controller.shell.services.host_pictures import HostPictures
 from holdfast_controller.shell.store import codec
@@ -50,13 +51,13 @@ class HostService(host_pb2_grpc.HostServiceServicer):
 
     @unary
     async def ListHosts(self, request: host_pb2.ListHostsRequest, context: Context) -> host_pb2.ListHostsResponse:
-        hosts = self._driver.cluster.hosts
-        found, more = await paged(sorted(hosts), request, lambda name: self._picture(hosts.get(name)))
+        hosts, kept = self._driver.cluster.hosts, kept_hosts(self._driver.cluster, now())
+        found, more = await paged(sorted(hosts), request, lambda name: self._picture(hosts.get(name), kept))
         await self._driver.settled()
         return host_pb2.ListHostsResponse(hosts=found, next_page_token=more)
 
-    def _picture(self, host: Host | None) -> host_pb2.Host | None:
-        return host_to_proto(self._driver.cluster, host) if host is not None else None
+    def _picture(self, host: Host | None, kept: Collection[str]) -> host_pb2.Host | None:
+        return host_to_proto(self._driver.cluster, host, kept) if host is not None else None
 
     @unary
     async def GetHost(self, request: host_pb2.GetHostRequest, context: Context) -> host_pb2.GetHostResponse:
@@ -197,7 +198,8 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         return host
 
     async def _host(self, name: str) -> host_pb2.Host:
-        picture = host_to_proto(self._driver.cluster, self._find(name))
+        cluster = self._driver.cluster
+        picture = host_to_proto(cluster, self._find(name), kept_hosts(cluster, now()))
         await self._driver.settled()
         return picture
 
