@@ -45,7 +45,7 @@ _ORDER = {
     " agentVersion refused bootId lastSeen cpuCount cpuReserved memoryBytes memoryReservedBytes workers maxWorkers"
     " gpuProblem spare accounts accountsProblem containers"
     " containersProblem gpus jobIds reliability measurements",
-    "Gpu": "uuid index model memoryBytes problem jobId faults",
+    "Gpu": "uuid index model memoryBytes problem jobId state faults",
 }
 """By message: its keys, where not all are printed or in another order than declared."""
 _COUNTS = {

@@ -109,8 +109,10 @@ def test_a_filter_takes_the_head_where_it_takes_the_job(text: str) -> None:
 def test_a_search_finds_the_head_by_the_host_that_the_job_ran_on() -> None:
     whole = of_the_examples()
     assert whole.hosts
-    assert searched(whole.hosts[0])(head_of(whole)) and not searched("nothing of this name")(head_of(whole))
-    assert not searched(f"{whole.id}\0{whole.display_name}")(whole), "two texts are not one"
+    assert searched(whole.hosts[0])([head_of(whole)]) and not searched("nothing of this name")([head_of(whole)])
+    assert not searched(f"{whole.id}\0{whole.display_name}")([whole]), "two texts are not one"
+    others = [replace(head_of(whole), id=f"other-{number}") for number in range(3)]
+    assert searched("OTHER-1")([whole, *others]) == [others[1]] and searched(" ")(others) == others
 
 
 def test_a_job_that_has_ended_is_read_once_and_then_is_the_same_object(jobs: Jobs, shelf: Shelf) -> None:

@@ -367,6 +367,32 @@ export interface Host {
   jobIds: string[];
   /** Only of one host that is asked for. */
   reliability?: Reliability;
+  measurements?: Measurements;
+}
+
+/** An active check of a host that has ended. */
+export interface Measurement {
+  time: string | null;
+  jobId: string;
+  reason: string;
+  /** MEASURED, ERROR or STOPPED. */
+  outcome: string;
+  /** The other host, where the network between two was measured. */
+  partner: string;
+  /** By name; more is better. */
+  figures: Record<string, number>;
+  /** What could not be measured, or what stopped it. */
+  problem: string;
+}
+
+export interface Measurements {
+  /** The newest of each kind, the oldest first. */
+  results: Measurement[];
+  runningJobId: string;
+  /** Why a check is due; UNSPECIFIED where none is. */
+  due: string;
+  /** What other hosts like it have of each figure of its newest results. */
+  usual: Record<string, number>;
 }
 
 export interface HostEvent {

@@ -8,6 +8,7 @@ import { Acts } from "../ui/acts.tsx";
 import type { Act } from "../ui/acts.tsx";
 import { Ago, State, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
+import { Measured } from "./measured.tsx";
 import { Health } from "./health.tsx";
 import { Silent } from "./silent.tsx";
 import { Needed } from "./overview.tsx";
@@ -37,10 +38,16 @@ const DRAIN: Act = {
   command: (name, given) => `holdfast host drain ${name}${given["deadline"] ? ` --deadline ${shellWord(given["deadline"])}` : ""}${reason(given)}`,
   fields: [{ key: "deadline", title: "Deadline", hint: "30m; without one its work is waited for" }, REASON],
 };
+const CHECK: Act = {
+  verb: "check",
+  title: "Check",
+  what: "A short job measures it as soon as it is idle, and gives way to every other job.",
+  command: (name) => `holdfast host check ${name}`,
+};
 
 function possible(host: Host): Act[] {
   if (host.draining) return [UNCORDON];
-  return host.cordoned ? [UNCORDON, DRAIN] : [CORDON, DRAIN];
+  return host.cordoned ? [UNCORDON, DRAIN] : [CORDON, DRAIN, CHECK];
 }
 
 /** One host: its state, what is wrong with it, its GPUs, jobs and history. */
@@ -81,6 +88,7 @@ export function HostPage({ name }: { name: string }): JSX.Element {
       </header>
       {host.state !== "READY" && <Silent host={host} history={history?.events ?? []} now={now} />}
       <Health host={host} history={history?.events ?? []} now={now} />
+      {host.measurements && <Measured of={host.measurements} now={now} />}
       {host.gpus.length > 0 && (
         <section class="panel">
           <h2>GPUs</h2>

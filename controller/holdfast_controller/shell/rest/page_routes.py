@@ -39,6 +39,7 @@ def page_routes(calls: Calls) -> list[Route]:
         ("cordon", f"{HOSTS}Cordon", host_pb2.CordonRequest),
         ("uncordon", f"{HOSTS}Uncordon", host_pb2.UncordonRequest),
         ("drain", f"{HOSTS}Drain", host_pb2.DrainRequest),
+        ("check", f"{HOSTS}CheckHost", host_pb2.CheckHostRequest),
     )
     return [
         Route("/v1/me", bounded(pages.me), methods=["GET"]),

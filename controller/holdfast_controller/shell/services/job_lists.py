@@ -35,9 +35,9 @@ async def matching(
         some = [
             each
             for each in listed[first : first + _FILTERED_AT_ONCE]
-            if not each.deleted and sees(each.project) and matches(each) and found_in(each)
+            if not each.deleted and sees(each.project) and matches(each)
         ]
-        for known in some:
+        for known in found_in(some):
             if request.one_per_array and known.element is not None:
                 if known.element.array in arrays:
                     continue

@@ -55,6 +55,8 @@ from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.series.store import SeriesStore
 
 _HISTORY_BATCH = 500
+ACTED_EXITS = 1
+"""The answer to an act on a job has the exits of so many of its newest generations: it may have had thousands."""
 
 
 class JobService(job_pb2_grpc.JobServiceServicer):
@@ -152,25 +154,25 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     async def CancelJob(self, request: job_pb2.CancelJobRequest, context: Context) -> job_pb2.CancelJobResponse:
         by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: CancelAsked(token, by, request.id)))
-        return job_pb2.CancelJobResponse(job=await committed_job(self._driver, job_id, by))
+        return job_pb2.CancelJobResponse(job=await committed_job(self._driver, job_id, by, ACTED_EXITS))
 
     @unary
     async def RestartJob(self, request: job_pb2.RestartJobRequest, context: Context) -> job_pb2.RestartJobResponse:
         by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: RestartAsked(token, by, request.id)))
-        return job_pb2.RestartJobResponse(job=await committed_job(self._driver, job_id, by))
+        return job_pb2.RestartJobResponse(job=await committed_job(self._driver, job_id, by, ACTED_EXITS))
 
     @unary
     async def PauseJob(self, request: job_pb2.PauseJobRequest, context: Context) -> job_pb2.PauseJobResponse:
         by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: PauseAsked(token, by, request.id)))
-        return job_pb2.PauseJobResponse(job=await committed_job(self._driver, job_id, by))
+        return job_pb2.PauseJobResponse(job=await committed_job(self._driver, job_id, by, ACTED_EXITS))
 
     @unary
     async def ResumeJob(self, request: job_pb2.ResumeJobRequest, context: Context) -> job_pb2.ResumeJobResponse:
         by = caller_name(context)
         job_id = await self._driver.ask(once(by, request, lambda token: ResumeAsked(token, by, request.id)))
-        return job_pb2.ResumeJobResponse(job=await committed_job(self._driver, job_id, by))
+        return job_pb2.ResumeJobResponse(job=await committed_job(self._driver, job_id, by, ACTED_EXITS))
 
     @unary
     async def DeleteJob(self, request: job_pb2.DeleteJobRequest, context: Context) -> job_pb2.DeleteJobResponse:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.cli.pages.test_host_measurements import known as measurements
 from tests.unit.cli.pages.test_host_reliability import NOW, known
 
 from holdfast._base.proto_time import timestamp
 from holdfast._sdk import json_view
 from holdfast.cli.hosts.host_tables import failed_checks, remark, repairs
+from holdfast.cli.hosts.measurements import measured
 from holdfast.cli.kit import reliability
 from holdfast.v1 import host_pb2
 
@@ -48,7 +50,16 @@ def hosts() -> list[host_pb2.Host]:
     under_way.maintenance.ClearField("end")
     spare = host_pb2.Host(name="gpu-07", spare="h200", reliability=known(3))
     spare.reliability.ratio, spare.reliability.ratio_low = 2.04, 1.31
-    return [host_pb2.Host(name="gpu-07"), ill, lost, down, stopped, planned, under_way, spare]
+    slow = host_pb2.Host(name="gpu-07", measurements=measurements())
+    slow.measurements.results.add(
+        time=timestamp(NOW - 7),
+        outcome=host_pb2.MEASUREMENT_OUTCOME_MEASURED,
+        partner="gpu-09",
+        figures={"net.tcp": 0.0625, "cpu.hash": 99.96, "disk.write": 1_234_567.0, "gpu.memory": 0.0},
+    )
+    checked = host_pb2.Host(name="gpu-07")
+    checked.measurements.running_job_id = "host-check-9"
+    return [host_pb2.Host(name="gpu-07"), ill, lost, down, stopped, planned, under_way, spare, slow, checked]
 
 
 def printed(host: host_pb2.Host) -> dict[str, Any]:
@@ -57,6 +68,7 @@ def printed(host: host_pb2.Host) -> dict[str, Any]:
         "remark": remark(host, NOW),
         "classes": [line[line.index("(") + 1 : line.index(")")] for line in failed_checks(host)],
         "repairs": repairs(host),
+        "measured": list(measured(host.measurements, NOW)),
         "fails": [line.removesuffix(LEMON_FIX) for line in reliability.sentences(host.name, host.reliability, NOW)],
     }
 
@@ -70,5 +82,7 @@ def test_the_page_says_of_a_host_what_the_command_line_prints() -> None:
     assert done.returncode == 0, done.stderr
     told = [printed(host) for host in hosts()]
     assert json.loads(done.stdout) == told
-    assert told[0] == {"remark": "", "classes": [], "repairs": [], "fails": []}
-    assert all(each["remark"] for each in told[1:]) and len(told[1]["repairs"]) == 2, "or nothing was compared"
+    assert told[0] == {"remark": "", "classes": [], "repairs": [], "measured": [], "fails": []}
+    *others, slow, checked = told[1:]
+    assert all(each["remark"] for each in others) and len(told[1]["repairs"]) == 2, "or nothing was compared"
+    assert len(slow["measured"]) == 3 and len(checked["measured"]) == 1

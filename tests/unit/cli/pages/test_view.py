@@ -242,6 +242,7 @@ def test_a_host_in_full() -> None:
     host.labels["rack"] = "7"
     host.inventory.cpu_count = 8
     host.inventory.gpus.add(uuid="GPU-1", index=0, model="H100", memory_bytes=80, job_id="j1")
+    host.inventory.gpus[0].state = host_pb2.GPU_STATE_FREE
     assert json_view.host(host) == {
         "name": "h",
         "state": "READY",
@@ -287,6 +288,7 @@ def test_a_host_in_full() -> None:
                 "memoryBytes": 80,
                 "problem": "",
                 "jobId": "j1",
+                "state": "FREE",
                 "faults": [],
             }
         ],

@@ -55,6 +55,7 @@ CALLS = {
     "POST /v1/hosts/{name}:cordon": "HostService/Cordon",
     "POST /v1/hosts/{name}:uncordon": "HostService/Uncordon",
     "POST /v1/hosts/{name}:drain": "HostService/Drain",
+    "POST /v1/hosts/{name}:check": "HostService/CheckHost",
     "GET /v1/schedules": "ScheduleService/ListSchedules",
     "POST /v1/schedules": "ScheduleService/CreateSchedule",
     "POST /v1/schedules/{project}/{name}:pause": "ScheduleService/PauseSchedule",
