@@ -317,6 +317,19 @@ async def test_restart_by_hand_needs_a_running_job(jobs: Any) -> None:
     assert (code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "WRONG_STATE")
 
 
+async def test_the_answer_to_a_restart_has_no_exits_of_older_generations(controller: Controller, jobs: Any) -> None:
+    what = job()
+    what.job_spec.fault_tolerance.max_worker_restarts = 2
+    async with controller.agent() as agent:
+        made = await create(jobs, what)
+        await agent.until(partial(runs, made.id, 1))
+        await agent.exit(made.id, 7)
+        await agent.until(partial(runs, made.id, 2))
+        answer = await jobs.RestartJob(job_pb2.RestartJobRequest(id=made.id), timeout=WITHIN_S)
+        assert 1 not in [each.generation for each in answer.job.workers[0].exits]
+        assert (await get(jobs, made.id)).workers[0].exits[0].generation == 1
+
+
 async def test_job_cancelled_in_the_queue_is_over(jobs: Any) -> None:
     made = await create(jobs)
     answer = await jobs.CancelJob(job_pb2.CancelJobRequest(id=made.id), timeout=WITHIN_S)
