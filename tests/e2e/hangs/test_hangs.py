@@ -50,18 +50,12 @@ ALWAYS = "99"
 # --- Jobs that hang -----------------------------------------------------------------------------------------------
 
 
-def submit(cluster: DevCluster, program: list[str], *, detection: dict[str, Any], env: Job | None = None) -> str:
+def submit(cluster: DevCluster, program: list[str], *, detection: Job, env: Job | None = None, **more: Job) -> str:
     """A job of two workers with two ranks each; its id. Thresholds are shortened by ``detection``."""
     process = {"command": program, "env": [{"name": k, "value": v} for k, v in (env or {}).items()]}
-    workers = [
-        {
-            "replicaCount": 1,
-            "machineSpec": {"acceleratorCount": 2},
-            "processesPerWorker": 2,
-            "processSpec": process,
-        }
-    ] * 2
-    tolerance = {"hangDetection": {"floor": "5s"} | detection}
+    worker = {"replicaCount": 1, "machineSpec": {"acceleratorCount": 2}, "processesPerWorker": 2}
+    workers = [worker | {"processSpec": process}] * 2
+    tolerance = {"hangDetection": {"floor": "5s"} | detection, **more}
     job = {"workerPoolSpecs": workers, "successPolicy": "ALL", "faultTolerance": tolerance}
     text = yaml.safe_dump({"displayName": "hangs", "jobSpec": job})
     return str(cluster.holdfast("submit", "-", input=text).stdout.strip())
@@ -193,15 +187,16 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Stor
 # --- PyTorch ------------------------------------------------------------------------------------------------------
 
 
-def ddp(cluster: DevCluster, kind: str, checkpoints: Path) -> str:
+def ddp(cluster: DevCluster, kind: str, checkpoints: Path, mode: str = "OFF") -> str:
     """The PyTorch example, which hangs at step 45; the job's id."""
     sizes = ["--epochs", "4", "--log-every", "1", "--checkpoint-every", "10", "--checkpoint-dir", str(checkpoints)]
     fault = ["--hang-kind", kind, "--hang-rank", "3", "--hang-step", "45"]
     return submit(
         cluster,
-        [sys.executable, str(EXAMPLES / "ddp_torch" / "train.py"), *sizes, *fault],
+        [sys.executable, str(EXAMPLES / "ddp_torch" / "restartable.py"), *sizes, *fault],
         detection={"action": "RESTART", "startupTimeout": "15s"},
         env={"OMP_NUM_THREADS": "1"},
+        warm={"mode": mode},
     )
 
 
@@ -216,12 +211,14 @@ def check_ddp(cluster: DevCluster, job_id: str, before: Job) -> Job:
 
 
 @pytest.mark.require("torch")
-@pytest.mark.parametrize("kind", ["sleep", "stop"])
+@pytest.mark.parametrize(("kind", "mode"), [("sleep", "IN_PROCESS"), ("stop", "OFF")])
 def test_ddp_rank_that_hangs_is_named_and_the_gang_goes_on_from_its_checkpoint(
-    cluster: DevCluster, tmp_path: Path, kind: str
+    cluster: DevCluster, tmp_path: Path, kind: str, mode: str
 ) -> None:
-    job_id = ddp(cluster, kind, tmp_path)
+    job_id = ddp(cluster, kind, tmp_path, mode)
     hang = check_ddp(cluster, job_id, cluster.reach(job_id, "RUNNING"))
+    (recovery,) = cluster.job(job_id)["recoveries"]
+    assert recovery.get("inProcessRanks", 0) == (3 if mode == "IN_PROCESS" else 0)
     assert "workerpool1-0 rank 3 is in train.py" in hang["stacks"]
     assert "3 ranks wait in backward" in hang["stacks"]
 
