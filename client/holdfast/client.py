@@ -22,7 +22,7 @@ import anyio
 import grpc
 
 from holdfast._base import addresses
-from holdfast._base.proto_time import seconds, timestamp
+from holdfast._base.proto_values import seconds, timestamp
 from holdfast._base.secret import Secret
 from holdfast._sdk.access_calls import AccessCalls, SecretCalls
 from holdfast._sdk.fault_calls import FaultCalls

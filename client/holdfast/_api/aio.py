@@ -20,7 +20,7 @@ from holdfast._api.job_view import JobView
 from holdfast._api.log_lines import LogLines
 from holdfast._api.results import Event, Host, LogLine, Result, event_of, host_of, result_of
 from holdfast._api.submission import Arguments, Duration, JobSource, guessing, job_from, refused, seconds_of
-from holdfast._base.proto_time import timestamp
+from holdfast._base.proto_values import timestamp
 from holdfast._sdk import json_view
 from holdfast._sdk.reconnect import Outage, is_away
 from holdfast.cli.kit.job_filters import job_filter

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast._api.results import Failure, failure_of, state_of
 from holdfast._base.printable import one_line
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast._sdk import json_view
 from holdfast.cli.kit.durations import span
 from holdfast.cli.pages.gang import gpus_of, ranks_of

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast._base.printable import one_line, spaced_line
+from holdfast._base.proto_values import short_name
 from holdfast._sdk import json_view
 from holdfast._sdk.host_calls import gpus_free
 from holdfast.cli.kit import exit_status
@@ -184,7 +185,7 @@ def _rank_exit(worker: str, record: job_pb2.Exit) -> RankExit:
         worker=worker,
         exit_code=late.exit_code if late.HasField("exit_code") else None,
         signal=late.signal if late.HasField("signal") else None,
-        reason=job_pb2.ExitReason.Name(late.reason).removeprefix("EXIT_REASON_"),
+        reason=short_name(job_pb2.ExitReason, late.reason),
         message=late.message,
     )
 
@@ -217,7 +218,7 @@ def _with_exception(failure: Failure) -> str:
 
 def state_of(job: job_pb2.CustomJob) -> str:
     """The job's state as tables show it, such as ``RUNNING``."""
-    return json_view.state_name(job_pb2.JobState.Name(job.state))
+    return short_name(job_pb2.JobState, job.state)
 
 
 def event_of(message: job_pb2.WatchJobResponse) -> Event:
@@ -240,7 +241,7 @@ def host_of(message: host_pb2.Host) -> Host:
     takes_none = message.refused or (message.cordon_reason or "cordoned" if message.cordoned else "")
     return Host(
         name=message.name,
-        state=json_view.state_name(host_pb2.HostState.Name(message.state)),
+        state=short_name(host_pb2.HostState, message.state),
         gpus=len(has.gpus),
         gpus_free=gpus_free(message),
         gpu_model=has.gpus[0].model if has.gpus else "",

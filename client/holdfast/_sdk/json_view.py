@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from google.protobuf import json_format
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from holdfast._base.proto_values import full_name
 from holdfast.v1 import access_pb2, cluster_pb2, host_pb2, job_pb2, schedule_pb2, spec_pb2, web_pb2
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def job(message: job_pb2.CustomJob, *, workers: bool = True) -> Json:
         "name": f"jobs/{message.id}",
         "jobSpec": spec(message.job_spec),
         "project": message.project or "default",
-        "state": job_pb2.JobState.Name(message.state),
+        "state": full_name(job_pb2.JobState, message.state),
     }
     view = _printed(message, **extra)
     if not workers:
@@ -140,7 +141,7 @@ def event(message: job_pb2.WatchJobResponse) -> Json:
         "type": message.type,
         "time": message.time.ToJsonString() if message.HasField("time") else None,
         "message": message.message,
-        "state": job_pb2.JobState.Name(message.state),
+        "state": full_name(job_pb2.JobState, message.state),
         "data": _whole(json_format.MessageToDict(message.data)),
         "event": _kind(message.event),
     }
@@ -363,7 +364,7 @@ def _form(field: Any) -> Callable[[Any], Any]:
         names = {
             number: each.name.removeprefix(prefix) for number, each in field.enum_type.values_by_number.items()
         }
-        return names.__getitem__
+        return lambda value: names.get(value) or str(value)  # a newer controller may have more of them
     if field.message_type is None:
         return _whole if field.cpp_type == field.CPPTYPE_DOUBLE else _as_is
     match field.message_type.full_name:

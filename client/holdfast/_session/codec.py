@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast._base.proto_time import duration, seconds, timestamp
+from holdfast._base.proto_values import duration, seconds, timestamp
 from holdfast._session.assignment import (
     Assignment,
     Launch,

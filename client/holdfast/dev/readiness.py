@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import full_name, seconds, short_name
 from holdfast._security import tls
 from holdfast._security.tls import SERVER_NAME, TlsFiles
 from holdfast.v1 import host_pb2, host_pb2_grpc
@@ -45,7 +45,9 @@ def controller(channel: grpc.Channel) -> str:
     except grpc.RpcError as error:
         return _what(error)
     serving: bool = reply.status == health_pb2.HealthCheckResponse.SERVING
-    return "" if serving else f"its health is {health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)}"
+    return (
+        "" if serving else f"its health is {full_name(health_pb2.HealthCheckResponse.ServingStatus, reply.status)}"
+    )
 
 
 def hosts(channel: grpc.Channel, since: Mapping[str, float]) -> dict[str, str]:
@@ -67,7 +69,7 @@ def _missing(host: host_pb2.Host | None, after: float) -> str:
     if host is None:
         return "the controller has not heard of it"
     if host.state != host_pb2.HOST_STATE_READY:
-        return f"it is {host_pb2.HostState.Name(host.state).removeprefix('HOST_STATE_')}"
+        return f"it is {short_name(host_pb2.HostState, host.state)}"
     if seconds(host.last_seen) < after:
         return "the controller has not heard from it since it was started"
     return ""

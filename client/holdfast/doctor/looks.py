@@ -14,6 +14,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from holdfast._base.addresses import parse as parse_addresses
+from holdfast._base.proto_values import short_name
 from holdfast._base.rpc_status import from_rpc_error
 from holdfast._security import certificate
 from holdfast._security.tls import SERVER_NAME, TlsFiles, channel_credentials
@@ -100,7 +101,7 @@ def caller(address: str, files: TlsFiles) -> Caller:
     except grpc.RpcError as error:
         found = from_rpc_error(error, endpoint=address)
         return Caller(problem=found.message, fix=found.fix)
-    roles = [f"{access_pb2.Role.Name(grant.role)[5:].lower()} in {grant.project}" for grant in user.grants]
+    roles = [f"{short_name(access_pb2.Role, grant.role).lower()} in {grant.project}" for grant in user.grants]
     if user.configured_admin:
         roles.append("admin by the controller's settings")
     return Caller(user.name, tuple(roles))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds, short_name
 from holdfast.v1 import job_pb2
 
 
@@ -38,6 +38,6 @@ def summary(job: job_pb2.CustomJob, record: str, *, limit: bool = False) -> str:
 
 
 def _end(job: job_pb2.CustomJob) -> str:
-    state = job_pb2.JobState.Name(job.state).removeprefix("JOB_STATE_").lower()
+    state = short_name(job_pb2.JobState, job.state).lower()
     why = " ".join(filter(None, (job.error.message.strip(), job.error.raised, job.error.why_final)))
     return f"{state}: {why}" if why else state

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from holdfast._base.proto_time import timestamp
+from holdfast._base.proto_values import timestamp
 from holdfast._daemon import log
 from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_agent.core.gpu.faults import GpuFaults

@@ -18,7 +18,7 @@ import grpc.aio
 from holdfast._base.addresses import SEVERAL, Addresses, keepalive
 from holdfast._base.backoff import Backoff
 from holdfast._base.failpoints import hit
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast._daemon import log
 from holdfast._security.tls import SERVER_NAME, TlsFiles, channel_credentials
 from holdfast.errors import ConfigError

@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 
 from holdfast._base.identity import NAME_RULE, is_name
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast._base.rpc_status import from_rpc_error
 from holdfast._security import certificate
 from holdfast._security.enrolment import files, pinning, requests, tokens

@@ -17,7 +17,7 @@ import grpc
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast._base.rpc_status import from_rpc_error
 from holdfast._security import certificate
 from holdfast._security.enrolment import files, identity_provider, pinning, requests

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast._base.printable import one_line
+from holdfast._base.proto_values import short_name
 from holdfast.cli.kit import motd
 from holdfast.cli.kit.console import OUT, coloured, say, styled
 from holdfast.cli.kit.durations import age, span
@@ -125,7 +126,7 @@ StatusRow = tuple[str, str, str, str]
 def rows_of(found: cluster_pb2.GetStatusResponse, now: float) -> Iterator[StatusRow]:
     """Yield a row for each thing that needs attention, the most urgent first."""
     for each in found.attention:
-        kind = cluster_pb2.AttentionKind.Name(each.kind).removeprefix("ATTENTION_KIND_")
+        kind = short_name(cluster_pb2.AttentionKind, each.kind)
         kind_of, _, name = each.subject.rpartition("/")
         since = age(now - each.since.seconds) if each.HasField("since") else ""
         subject = f"{kind_of} {name}".strip()

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast._base.proto_values import short_name
 from holdfast.cli.kit.console import say
 from holdfast.cli.kit.table import Cell, Column, write
 from holdfast.v1 import access_pb2
@@ -103,7 +104,7 @@ def _why(message: str) -> str:
 
 
 def _role(role: access_pb2.Role.ValueType) -> str:
-    return access_pb2.Role.Name(role).removeprefix("ROLE_").lower()
+    return short_name(access_pb2.Role, role).lower()
 
 
 def _local(at: Timestamp) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast._base.printable import one_line
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast.cli.kit.console import styled
 from holdfast.cli.kit.durations import local, span
 from holdfast.cli.kit.table import Cell

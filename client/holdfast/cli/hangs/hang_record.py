@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import say
 from holdfast.cli.kit.durations import span

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast._base.printable import one_line
+from holdfast._base.proto_values import short_name
 from holdfast._sdk.host_calls import gpus_free
-from holdfast._sdk.json_view import state_name
 from holdfast.cli.hosts.host_history import recent_events
 from holdfast.cli.hosts.maintenance_table import in_words
 from holdfast.cli.hosts.measurements import measured
@@ -127,7 +127,7 @@ def host_line(host: host_pb2.Host, now: float) -> str:
 
 def state_cell(host: host_pb2.Host) -> Cell:
     """A host's state, and whether it is cordoned or being drained."""
-    name = state_name(host_pb2.HostState.Name(host.state))
+    name = short_name(host_pb2.HostState, host.state)
     if host.going_down:
         return Cell(f"{name} going down", "33")
     if host.draining:
@@ -155,7 +155,7 @@ def free_gpus(host: host_pb2.Host) -> str:
 
 def _idle(gpu: host_pb2.Gpu) -> str:
     """Why no job holds it; by an older controller that it is free."""
-    return host_pb2.GpuState.Name(gpu.state).removeprefix("GPU_STATE_").lower() if gpu.state else "free"
+    return short_name(host_pb2.GpuState, gpu.state).lower() if gpu.state else "free"
 
 
 def repairs(host: host_pb2.Host) -> list[str]:
@@ -184,7 +184,7 @@ def _class(failed: host_pb2.FailedCheck) -> str:
         return ""
     admin = failed.waived == host_pb2.CHECK_WAIVER_ADMIN
     waived = ", waived by an admin" if admin else ", waived: a common cause?" if failed.waived else ""
-    return f" ({host_pb2.HealthClass.Name(failed.health).removeprefix('HEALTH_CLASS_').lower()}{waived})"
+    return f" ({short_name(host_pb2.HealthClass, failed.health).lower()}{waived})"
 
 
 def _silence(host: host_pb2.Host, now: float) -> str:

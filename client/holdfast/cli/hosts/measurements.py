@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from holdfast._base.host_figures import FIGURES, REASONS, shown
+from holdfast._base.proto_values import short_name
 from holdfast.cli.kit.durations import clock
 from holdfast.v1 import host_pb2
 
@@ -17,7 +18,7 @@ def measured(known: host_pb2.Measurements, now: float) -> Iterator[str]:
     if known.running_job_id:
         yield f"it is being checked by the job {known.running_job_id}"
     elif known.due:
-        reason = host_pb2.MeasurementReason.Name(known.due).removeprefix("MEASUREMENT_REASON_")
+        reason = short_name(host_pb2.MeasurementReason, known.due)
         yield f"a check is due: {REASONS[reason]}"
 
 

@@ -67,7 +67,7 @@ def create(
     span = window(start, lasts, end)
     if span.end is None:
         raise click.UsageError("Say when it ends: --until TIME, or --for DURATION.")
-    from holdfast._base.proto_time import timestamp
+    from holdfast._base.proto_values import timestamp
     from holdfast.v1 import cluster_pb2
 
     wanted = cluster_pb2.Reservation(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast._base.proto_values import short_name
 from holdfast.cli.jobs.chosen_jobs import Deed, Labels, label_option, named_or_chosen, yes_option
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
@@ -61,10 +62,9 @@ def _ending_array(array: job_pb2.JobArray) -> str:
 
 
 def _ending(job: job_pb2.CustomJob) -> str:
-    from holdfast._sdk.json_view import state_name
     from holdfast.client import TERMINAL
     from holdfast.v1 import job_pb2
 
     if job.state in TERMINAL and job.state != job_pb2.JOB_STATE_CANCELLED:
-        return f"has ended already: {state_name(job_pb2.JobState.Name(job.state))}"
+        return f"has ended already: {short_name(job_pb2.JobState, job.state)}"
     return "is cancelled" if job.state == job_pb2.JOB_STATE_CANCELLED else "is being cancelled"

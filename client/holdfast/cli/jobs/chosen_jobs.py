@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast._base.printable import one_line
+from holdfast._base.proto_values import short_name
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
@@ -86,7 +87,6 @@ def named_or_chosen(
 
 def _ask(chosen: list[job_pb2.CustomJob], deed: Deed) -> None:
     """Return where the user agrees; else the command ends."""
-    from holdfast._sdk.json_view import state_name
     from holdfast.v1 import job_pb2
 
     shown = chosen[-NAMED:]
@@ -94,7 +94,7 @@ def _ask(chosen: list[job_pb2.CustomJob], deed: Deed) -> None:
         say(f"  {len(chosen) - len(shown)} older ones, and", err=True)
     for job in shown:
         name = one_line(job.display_name, 60)
-        say(f"  {job.id}  {state_name(job_pb2.JobState.Name(job.state))}  {name}", err=True)
+        say(f"  {job.id}  {short_name(job_pb2.JobState, job.state)}  {name}", err=True)
     what = "this job" if len(chosen) == 1 else f"these {len(chosen)} jobs"
     try:
         agreed = click.confirm(f"{deed.verb} {what}?", err=True)

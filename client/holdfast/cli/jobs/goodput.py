@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from holdfast._base.printable import one_line
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import say, say_text

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from holdfast._base.proto_values import short_name
 from holdfast.cli.jobs.chosen_jobs import Deed, Labels, label_option, named_or_chosen, yes_option
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
@@ -109,10 +110,9 @@ def _resumed(job: job_pb2.CustomJob) -> str:
 
 
 def _state(job: job_pb2.CustomJob) -> str:
-    from holdfast._sdk.json_view import state_name
     from holdfast.v1 import job_pb2
 
-    return state_name(job_pb2.JobState.Name(job.state))
+    return short_name(job_pb2.JobState, job.state)
 
 
 @click.command()

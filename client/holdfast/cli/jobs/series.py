@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast._base.printable import one_line
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast._series.figures import BY_NAME, Figure, Join, throttle_words
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import say, say_text

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast._base.proto_values import short_name
 from holdfast.cli.jobs.chosen_jobs import Labels, label_option, own_jobs
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
@@ -85,13 +86,12 @@ async def array_ended(client: Client, element: job_pb2.CustomJob) -> int:
 
 def summary(jobs: Sequence[job_pb2.CustomJob]) -> str:
     """How the jobs of an array have ended, such as ``17 succeeded, 3 failed: 4, 9, 17``."""
-    from holdfast._sdk.json_view import state_name
     from holdfast.cli.pages.exit_table import spans_of
     from holdfast.v1 import job_pb2
 
     found: dict[str, list[int]] = {"succeeded": []}
     for job in jobs:
-        word = state_name(job_pb2.JobState.Name(job.state)).lower().replace("_", " ")
+        word = short_name(job_pb2.JobState, job.state).lower().replace("_", " ")
         found.setdefault(word, []).append(job.array.index)
     shown = [f"{len(found.pop('succeeded'))} succeeded"]
     shown += [f"{len(each)} {word}: {spans_of(each).replace(',', ', ')}" for word, each in found.items()]
@@ -149,12 +149,11 @@ async def _all_ended(
 
 
 def _line(job: job_pb2.CustomJob) -> str:
-    from holdfast._sdk.json_view import state_name
     from holdfast.cli.pages.job_tables import failure
     from holdfast.v1 import job_pb2
 
     why = failure(job)
-    return f"{job.id}  {state_name(job_pb2.JobState.Name(job.state))}" + (f"  {why}" if why else "")
+    return f"{job.id}  {short_name(job_pb2.JobState, job.state)}" + (f"  {why}" if why else "")
 
 
 async def ended_job(client: Client, job: job_pb2.CustomJob, on_link: LinkCallback) -> job_pb2.CustomJob:

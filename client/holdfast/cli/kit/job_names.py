@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast._base.printable import one_line
+from holdfast._base.proto_values import short_name
 from holdfast.cli.kit.job_filters import quoted
 from holdfast.errors import HoldfastError, InvalidInput, NotFound
 
@@ -141,13 +142,12 @@ def _named(job: job_pb2.CustomJob, word: str) -> str:
 
 
 def _several(word: str, found: list[job_pb2.CustomJob]) -> NotFound:
-    from holdfast._sdk.json_view import state_name
     from holdfast.cli.kit.durations import age
     from holdfast.v1 import job_pb2
 
     now = time.time()
     lines = [
-        f"{_named(job, word)}  {state_name(job_pb2.JobState.Name(job.state))},"
+        f"{_named(job, word)}  {short_name(job_pb2.JobState, job.state)},"
         f" {age(now - job.create_time.seconds)} old: {job.display_name}"
         for job in reversed(found[-SHOWN:])
     ]

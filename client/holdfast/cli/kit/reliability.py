@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from holdfast._base.printable import one_line
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast.cli.kit.durations import age, clock
 from holdfast.cli.kit.table import Cell, Column, Row
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast._base.launcher import is_login_shell
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds, short_name
 from holdfast.cli.kit.durations import span
 from holdfast.v1 import job_pb2
 
@@ -142,7 +142,7 @@ def farewell(job: job_pb2.CustomJob, waited_s: float) -> list[str]:
         after = "before anything ran"
     if job.state == job_pb2.JOB_STATE_SUCCEEDED:
         return [f"succeeded {after}"]
-    state = job_pb2.JobState.Name(job.state).removeprefix("JOB_STATE_").lower()
+    state = short_name(job_pb2.JobState, job.state).lower()
     lines = [f"{state} {after}" + (f": {problem}" if (problem := end_of(job)) else "")]
     if job.error.why_final:
         lines.append(f"  {job.error.why_final}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from holdfast._base.proto_values import short_name
 from holdfast.cli.kit.durations import clock
 from holdfast.cli.kit.table import Cell, Column, Row
 from holdfast.cli.pages.event_lines import exit_in_words
@@ -80,7 +81,7 @@ def _when(exit_: job_pb2.Exit) -> tuple[int, int, int, int]:
 
 
 def _reason(exit_: job_pb2.Exit) -> str:
-    return job_pb2.ExitReason.Name(exit_.reason).removeprefix("EXIT_REASON_")
+    return short_name(job_pb2.ExitReason, exit_.reason)
 
 
 def _text(exit_: job_pb2.Exit) -> str:

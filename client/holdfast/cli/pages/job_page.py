@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sized
 
 from holdfast._base.printable import one_line, spaced_line
-from holdfast._base.proto_time import seconds
-from holdfast._sdk.json_view import state_name
+from holdfast._base.proto_values import seconds, short_name
 from holdfast.cli.hangs.hang_page import newest_hang, outcome_cell
 from holdfast.cli.kit.console import OUT, coloured, say, styled
 from holdfast.cli.kit.durations import age, clock, local, span
@@ -145,7 +144,7 @@ def _scheduling(scheduling: spec_pb2.Scheduling) -> Iterator[tuple[str, str]]:
     """Requirements of a job on the queue and its hosts, as far as they are not the defaults."""
     if scheduling.priority > 1:
         yield "priority", str(scheduling.priority)
-    strategy = spec_pb2.SchedulingStrategy.Name(scheduling.strategy).removeprefix("SCHEDULING_STRATEGY_")
+    strategy = short_name(spec_pb2.SchedulingStrategy, scheduling.strategy)
     if strategy not in ("UNSPECIFIED", "STANDARD", "ON_DEMAND"):
         yield "strategy", strategy
     selector = scheduling.host_selector
@@ -188,7 +187,7 @@ def _workers(job: job_pb2.CustomJob, *, wide: bool, width: int | None, colour: b
     columns += [Column("RANKS", give=True)]
     lines: list[Row] = []
     for worker in job.workers:
-        state = state_name(job_pb2.WorkerState.Name(worker.state))
+        state = short_name(job_pb2.WorkerState, worker.state)
         gpus = ", ".join(worker.gpus) if wide else str(len(worker.gpus) or "-")
         row: list[Cell | str] = [worker.name, worker.host, Cell(state, "36" if state == "RUNNING" else ""), gpus]
         if wide:

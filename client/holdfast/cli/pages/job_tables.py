@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast._base.printable import one_line
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds, short_name
 from holdfast._base.secret_names import hide_secrets
-from holdfast._sdk.json_view import state_name
 from holdfast.cli.kit.console import OUT, Console, coloured, say, styled
 from holdfast.cli.kit.durations import age, local, span
 from holdfast.cli.kit.table import Cell, Column, Row, write
@@ -59,7 +58,7 @@ def without_secrets(job: job_pb2.CustomJob) -> job_pb2.CustomJob:
 
 def state_cell(state: int) -> Cell:
     """A job's state, without its prefix, in its colour."""
-    name = state_name(job_pb2.JobState.Name(job_pb2.JobState.ValueType(state)))
+    name = short_name(job_pb2.JobState, state)
     return Cell(name, STATE_STYLES.get(name, ""))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from google.protobuf.duration_pb2 import Duration
 
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast.cli.kit.console import OUT, coloured, say, say_text
 from holdfast.cli.kit.durations import clock, span
 from holdfast.cli.kit.table import Cell, Column, Row, cell_len, render, terminal_width

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast._sdk.host_calls import gpus_free
 from holdfast.cli.cluster.status_page import rows_of
 from holdfast.cli.hosts.host_tables import state_cell

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from holdfast._base.printable import one_line
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast.v1 import job_pb2
 from holdfast_controller.core.access.secrets import is_name
 from holdfast_controller.shell.calls.rpc import Context

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast._base.health import Health
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast._base.xids import Repair
 from holdfast._session import codec
 from holdfast._session.assignment import Assignment, Phase

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from holdfast._base.proto_time import duration
+from holdfast._base.proto_values import duration
 from holdfast.v1 import host_pb2
 from holdfast_controller.core.fold.host import SELF
 from holdfast_controller.core.model.accounts.throttling import throttled_in_words

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
-from holdfast._base.proto_time import duration, showable
+from holdfast._base.proto_values import duration, showable
 from holdfast._session import codec
 from holdfast._session.reports import Exit
 from holdfast.v1 import access_pb2, job_pb2, spec_pb2

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from holdfast._base.printable import json_text
+from holdfast._base.proto_values import short_name
 from holdfast._sdk import json_view
 from holdfast.errors import HoldfastError, InvalidInput, Violation
 from holdfast.v1 import cluster_pb2, job_pb2
@@ -157,7 +158,7 @@ def _chunk(chunk: job_pb2.StreamLogsResponse) -> json_view.Json:
         "worker": chunk.worker,
         "rank": chunk.rank,
         "generation": chunk.generation,
-        "stream": job_pb2.LogStream.Name(chunk.stream).removeprefix("LOG_STREAM_"),
+        "stream": short_name(job_pb2.LogStream, chunk.stream),
         "offset": chunk.offset,
         "data": base64.b64encode(chunk.data).decode(),
         "problem": chunk.problem,

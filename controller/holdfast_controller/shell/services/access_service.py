@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._base.identity import Kind
 from holdfast._base.projects import EVERY_PROJECT
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast._security.enrolment import tokens
 from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast.v1 import access_pb2, access_pb2_grpc

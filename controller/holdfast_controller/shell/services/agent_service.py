@@ -13,7 +13,7 @@ import grpc
 
 from holdfast import __version__
 from holdfast._base.failpoints import hit
-from holdfast._base.proto_time import duration, seconds
+from holdfast._base.proto_values import duration, seconds
 from holdfast._daemon import log
 from holdfast._session import codec, protocol
 from holdfast._session.protocol import Speaker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast.v1 import agent_pb2, job_pb2
 from holdfast_controller.core.model.injection import Fault

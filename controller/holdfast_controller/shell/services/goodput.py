@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import cluster_pb2, job_pb2
 from holdfast_controller.core import events as ev

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast.errors import InvalidInput, NotFound, Violation, WrongState
 from holdfast.v1 import agent_pb2, hang_pb2, hang_pb2_grpc
 from holdfast_controller.core.model.gang import Member

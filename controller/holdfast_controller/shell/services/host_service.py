@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Collection
 from typing import cast
 
 from holdfast._base.printable import one_line
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast.v1 import host_pb2, host_pb2_grpc
 from holdfast_controller.core import events as ev

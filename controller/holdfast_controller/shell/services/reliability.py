@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast._base.proto_time import duration
+from holdfast._base.proto_values import duration
 from holdfast.v1 import host_pb2
 from holdfast_controller.core.goodput.host_record import open_time
 from holdfast_controller.core.goodput.reliability import HostTotals, Interval, Reliability, judge

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import cluster_pb2
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts

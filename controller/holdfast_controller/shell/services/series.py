@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast._daemon import log
 from holdfast._series.block import Block, Track, unpack
 from holdfast._series.figures import ASKED_FOR, BY_NAME, Figure, Join

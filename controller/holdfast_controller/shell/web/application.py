@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from holdfast._base.proto_time import timestamp
+from holdfast._base.proto_values import timestamp
 from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
 from holdfast_controller.core.model.accounts.web_sessions import LONGEST_S
 from holdfast_controller.shell.rest import body

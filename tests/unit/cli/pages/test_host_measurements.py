@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.cli.pages.test_host_reliability import NOW
 
-from holdfast._base.proto_time import timestamp
+from holdfast._base.proto_values import timestamp
 from holdfast._sdk import json_view
 from holdfast.cli.hosts.measurements import measured
 from holdfast.v1 import host_pb2

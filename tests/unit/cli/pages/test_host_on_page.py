@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cli.pages.test_host_measurements import known as measurements
 from tests.unit.cli.pages.test_host_reliability import NOW, known
 
-from holdfast._base.proto_time import timestamp
+from holdfast._base.proto_values import timestamp
 from holdfast._sdk import json_view
 from holdfast.cli.hosts.host_tables import failed_checks, remark, repairs
 from holdfast.cli.hosts.measurements import measured

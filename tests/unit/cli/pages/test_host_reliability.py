@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from holdfast._base.proto_time import duration, timestamp
+from holdfast._base.proto_values import duration, timestamp
 from holdfast._sdk import json_view
 from holdfast.cli.hosts.host_tables import page
 from holdfast.cli.jobs.goodput import _host_csv

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from holdfast._base.proto_time import seconds
+from holdfast._base.proto_values import seconds
 from holdfast.v1 import agent_pb2
 
 WINDOW_BYTES = 1 << 20
