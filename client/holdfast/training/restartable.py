@@ -29,7 +29,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn, TypeVar, overload
 
-from holdfast.training import progress_calls
+from holdfast.training import first_rank, progress_calls
 
 __all__ = ["Unwound", "restartable"]
 
@@ -47,7 +47,6 @@ WORD_S = 10.0
 CONNECT_S = 5.0
 MEET = "HOLDFAST_MEET"
 """Given to a rank that is to begin once the gang's first one listens: who is refused tries again much later."""
-MEET_S, LOOK_S, LONGEST_LOOK_S = 5.0, 0.005, 0.1
 LOST_PEER = (
     "closed by peer",
     "reset by peer",
@@ -265,7 +264,7 @@ class _Turn:
         except OSError:
             _no_longer_needed()
         if os.environ.pop(MEET, ""):
-            _meet()
+            first_rank.await_listening()
         progress_calls.begin_again()
 
     def _leave(self) -> str:
@@ -377,21 +376,6 @@ def _receive_head(link: socket.socket) -> tuple[bytes, list[int]]:
         _no_longer_needed()
     data = ancillary[0][2]
     return head, [int.from_bytes(data[at : at + 4], sys.byteorder) for at in range(0, 16, 4)]
-
-
-def _meet() -> None:
-    """Wait until something listens where the gang's first rank is to, but not for ever."""
-    until, pause_s = time.monotonic() + MEET_S, LOOK_S
-    while time.monotonic() < until:
-        try:
-            place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-            socket.create_connection(place, until - time.monotonic()).close()
-            return
-        except (KeyError, ValueError):
-            return
-        except OSError:
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_LOOK_S)
 
 
 def _no_longer_needed() -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -9,11 +10,13 @@ from tests.integration.shim.warm.in_process_gang import RANKS, WARM, Gang
 from tests.integration.shim.warm.warm_jobs import Shim
 from tests.support.rank_gang import free_port
 
+from holdfast.training import first_rank
+
 PROGRAM = """
 import os, socket, sys, time
 import holdfast
-from holdfast.training import restartable
-restartable.MEET_S = 1.0
+from holdfast.training import first_rank
+first_rank.MEET_S = 1.0
 
 @holdfast.restartable
 def train(kept):
@@ -24,6 +27,13 @@ def train(kept):
         if FIRST_LISTENS or generation == 1:
             kept[:] = [socket.create_server(place)]
         met = "listens"
+        if FIRST_LISTENS and generation > 1:
+            kept[0].settimeout(1.0)
+            try:
+                while True:
+                    kept.append(kept[0].accept()[0])
+            except socket.timeout:
+                met = f"{len(kept) - 1}-came"
     else:
         kept[:] = [socket.socket()]
         while (problem := kept[0].connect_ex(place)) and generation == 1:
@@ -64,9 +74,10 @@ def second(hasty: Callable[..., Shim], failed: int, *, in_process: bool, listens
 def test_nobody_is_refused_by_a_first_rank_that_is_late(
     hasty: Callable[..., Shim], failed: int, in_process: bool
 ) -> None:
-    assert second(hasty, failed, in_process=in_process, listens=True) == [["listens", "False"]] + [
-        ["Success", "False"]
-    ] * (RANKS - 1)
+    assert second(hasty, failed, in_process=in_process, listens=True) == [
+        [f"{RANKS - 1}-came", "False"],
+        *[["Success", "False"]] * (RANKS - 1),
+    ], "and it is asked by its peers alone"
 
 
 @pytest.mark.parametrize("in_process", [False, True])
@@ -75,3 +86,25 @@ def test_a_first_rank_that_never_listens_is_not_waited_for_for_ever(
 ) -> None:
     found = second(hasty, 2, in_process=in_process, listens=False)
     assert found[1:] == [["Connection", "refused", "False"]] * (RANKS - 1)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_first_rank_on_another_host_is_asked_only_where_it_is_torch_that_listens(
+    monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    """Any other program may take who asks for a peer."""
+    questions: list[object] = []
+
+    def answers(*question: object) -> bool:
+        questions.append(question)
+        return True
+
+    monkeypatch.setattr(first_rank, "_answers", answers)
+    if asked:
+        monkeypatch.setitem(sys.modules, "torch.distributed", sys)
+    else:
+        monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    first_rank.await_listening()
+    assert bool(questions) == asked

@@ -29,6 +29,7 @@ FAILED = 70
 PR_SET_PDEATHSIG = 1
 MEET = b"HOLDFAST_MEET"  # among what comes at the release: not before the gang's first rank listens
 MEET_S, LOOK_S, LONGEST_LOOK_S = 5.0, 0.005, 0.1
+LISTENS = b"0A"
 WHOLE = "the whole environment"
 ABC: str = os._Environ.get.__code__.co_filename  # of the mappings in the standard library
 SUSPECT = ("socket:", "pipe:", "anon_inode:", "/dev/nvidia", "/dev/kfd", "/dev/dri")
@@ -502,7 +503,11 @@ def _await_word(link: Any, printed: Sequence[bytes]) -> None:
 
 
 def _meet() -> None:
-    """Wait until something listens where the gang's first rank is to, but not for ever."""
+    """Wait until something listens where the gang's first rank is to, but not for ever.
+
+    It may count its peers. So where it is on another host, and only connecting would tell, that is done for torch's
+    store alone, which bears it.
+    """
     import _socket
     import time
 
@@ -512,17 +517,39 @@ def _meet() -> None:
         family, kind, number, _, address = _socket.getaddrinfo(*place, 0, _socket.SOCK_STREAM)[0]
     except (KeyError, ValueError, OSError):
         return
+    ours = _socket.socket(family, kind, number)
+    try:
+        ours.bind((address[0], 0))
+        here = True
+    except OSError:
+        here = False
+    ours.close()
+    if not here and "torch.distributed" not in sys.modules:
+        return
     while time.monotonic() < until:
-        asks = _socket.socket(family, kind, number)
-        try:
-            asks.settimeout(MEET_S)
-            asks.connect(address)
-            return
-        except OSError:
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_LOOK_S)
-        finally:
+        if here:
+            listens = _is_listening(b":%04X" % place[1])
+        else:
+            asks = _socket.socket(family, kind, number)
+            asks.settimeout(max(0.001, until - time.monotonic()))
+            listens = not asks.connect_ex(address)
             asks.close()
+        if listens:
+            return
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_LOOK_S)
+
+
+def _is_listening(port: bytes) -> bool:
+    """Whether something on this host listens at the port. Nobody notices the look."""
+    for name in ("tcp", "tcp6"):
+        try:
+            with open(f"/proc/self/net/{name}", "rb") as lines:
+                if any(each[1].endswith(port) and each[3] == LISTENS for each in map(bytes.split, lines)):
+                    return True
+        except OSError:
+            pass  # there is no such network
+    return False
 
 
 def _main() -> bool:
