@@ -49,7 +49,7 @@ def _is_here(family: int, host: Any) -> bool:
 
 
 def _is_listening(port: int) -> bool:
-    """Whether something on this host listens at the port. Nobody notices the look."""
+    """Whether something on this host listens at the port. It does not notice the look."""
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError), open(f"/proc/self/net/{name}", "rb") as lines:
             if any(each[1].endswith(b":%04X" % port) and each[3] == LISTENS for each in map(bytes.split, lines)):

@@ -541,7 +541,7 @@ def _meet() -> None:
 
 
 def _is_listening(port: bytes) -> bool:
-    """Whether something on this host listens at the port. Nobody notices the look."""
+    """Whether something on this host listens at the port. It does not notice the look."""
     for name in ("tcp", "tcp6"):
         try:
             with open(f"/proc/self/net/{name}", "rb") as lines:
