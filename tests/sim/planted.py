@@ -169,7 +169,7 @@ def _cancels_what_has_ended() -> AbstractContextManager[Any]:
 
     def on_cancel(step: Step, asked: Any) -> None:
         job = step.cluster.jobs.get(asked.job_id)
-        if job is not None and job.terminal:
+        if job is not None and job.terminal and job.state is not JobState.CANCELLED:
             step.emit(ev.JobEnding(job_id=job.id, at=step.now.wall, outcome=JobState.CANCELLED))
         sound(step, asked)
 
