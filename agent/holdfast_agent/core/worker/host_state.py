@@ -64,9 +64,8 @@ class HostState:
         before = worker.state
         starts = worker.desired is not None and worker.desired.launch is not None
         actions = [] if self.going_down and starts else next_steps(worker, self.plan, now)
-        passing = isinstance(worker.state, (Launching, Forgetting))
-        passing = passing or (isinstance(worker.state, Preparing) and not worker.doing)
-        if not passing and (always or (worker.state != before and not isinstance(worker.state, Preparing))):
+        long = not isinstance(worker.state, Preparing) or worker.doing
+        if (always or worker.state != before) and long and not isinstance(worker.state, (Launching, Forgetting)):
             actions += self.report(worker)
         return actions
 

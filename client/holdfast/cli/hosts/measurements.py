@@ -19,7 +19,7 @@ def measured(known: host_pb2.Measurements, now: float) -> Iterator[str]:
         yield f"it is being checked by the job {known.running_job_id}"
     elif known.due:
         reason = short_name(host_pb2.MeasurementReason, known.due)
-        yield f"a check is due: {REASONS[reason]}"
+        yield f"a check is due: {REASONS.get(reason, reason)}"
 
 
 def in_words(result: host_pb2.Measurement, usual: Mapping[str, float]) -> str:

@@ -13,7 +13,9 @@ import holdfast
 import holdfast_controller
 from holdfast._base.proto_values import full_name, short_name
 from holdfast._sdk import json_view
-from holdfast.cli.hosts.host_tables import state_cell as host_state
+from holdfast.cli.hosts import host_tables
+from holdfast.cli.hosts.measurements import measured
+from holdfast.cli.pages import job_page
 from holdfast.cli.pages.job_tables import state_cell as job_state
 from holdfast.v1 import host_pb2, job_pb2, spec_pb2
 
@@ -52,7 +54,15 @@ def test_json_and_tables_bear_values_of_a_newer_controller() -> None:
     assert json_view.job(job)["state"] == str(NEW)
     assert json_view.host(host)["state"] == str(NEW)
     assert json_view.status(status)
-    assert str(NEW) in (host_state(host).text, job_state(job.state).text)
+    assert job_state(job.state).text == str(NEW)
+    pages = {
+        "host": host_tables.page(host, 0.0, wide=True, width=None, colour=False),
+        "job": job_page.page(job, 0.0, wide=True, width=None, colour=False),
+    }
+    assert all(str(NEW) in "\n".join(lines) for lines in pages.values())
+    host.measurements.due = host_pb2.MeasurementReason.ValueType(NEW)
+    host.measurements.ClearField("running_job_id")
+    assert f"a check is due: {NEW}" in list(measured(host.measurements, 0.0))
 
 
 def sources() -> Iterator[Path]:
