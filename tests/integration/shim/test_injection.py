@@ -119,11 +119,11 @@ def counting(shim: Shim) -> tuple[int, int]:
 
 
 def moves(shim: Shim, name: str) -> bool:
-    """Whether the file is written within a fifth of a second."""
+    """Whether it is written within a fifth of a second; on a busy machine it may not be, though its writer is free."""
     file = Path(shim.out, name)
-    before = file.read_text() if file.exists() else ""
+    before = file.stat().st_mtime_ns if file.exists() else 0
     time.sleep(0.2)
-    return file.read_text() not in (before, "") if file.exists() else False
+    return file.exists() and file.stat().st_mtime_ns != before
 
 
 def state(pid: int) -> str:
@@ -147,12 +147,14 @@ def test_kill_ends_the_rank_with_all_that_it_has_started(
 def test_stop_holds_all_of_the_rank_and_lets_it_go_in_time(
     shim: Shim, inject: Any, counting: tuple[int, int]
 ) -> None:
-    fault = inject("stop", for_s=1.0).begun()
+    held = inject("stop").begun()
     assert [state(pid) for pid in counting] == ["T", "T"]
     assert not moves(shim, "main") and not moves(shim, "beside")
-    assert fault.says() == ("x", "")
+    held.connection.close()
+    wait_until(lambda: "T" not in [state(pid) for pid in counting])
+    assert inject("stop", for_s=0.2).begun().says() == ("x", "")
     assert "T" not in [state(pid) for pid in counting]
-    assert moves(shim, "main")
+    wait_until(lambda: moves(shim, "main"))
 
 
 @pytest.mark.parametrize("fault", ["stop", "slow"])
