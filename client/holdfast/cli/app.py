@@ -10,38 +10,44 @@ import click
 
 from holdfast._base.version import __version__
 from holdfast._security import dns
-from holdfast.cli.cluster.audit import audit
-from holdfast.cli.cluster.dev import dev
-from holdfast.cli.cluster.doctor import doctor
-from holdfast.cli.cluster.motd import motd
-from holdfast.cli.cluster.quotas import quota
-from holdfast.cli.cluster.secrets import secret
-from holdfast.cli.cluster.shares import share, shares
-from holdfast.cli.cluster.status import status
-from holdfast.cli.cluster.usage import usage
-from holdfast.cli.cluster.users import login, user, whoami
-from holdfast.cli.cluster.web import web
-from holdfast.cli.hangs.hang import hang
-from holdfast.cli.hosts.host_admission import remove, token
-from holdfast.cli.hosts.hosts import host
-from holdfast.cli.hosts.maintenance import dismiss, maintenance, stop_orphans
-from holdfast.cli.hosts.reservations import reservation
-from holdfast.cli.jobs.cancelling import cancel
-from holdfast.cli.jobs.goodput import goodput
-from holdfast.cli.jobs.guard import guard
-from holdfast.cli.jobs.jobs import job, ps
-from holdfast.cli.jobs.logs import logs
-from holdfast.cli.jobs.run import run
-from holdfast.cli.jobs.schedules import schedule
-from holdfast.cli.jobs.submit import submit
-from holdfast.cli.jobs.templates import template
-from holdfast.cli.jobs.waiting import wait
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.console import Console, say_text, show_fault
 from holdfast.cli.kit.foreign_words import with_our_option
-from holdfast.cli.kit.group import Commands
-from holdfast.cli.top.top import top
+from holdfast.cli.kit.group import Commands, Unloaded
 from holdfast.errors import HoldfastError, InvalidInput
+
+COMMANDS = {
+    "run": "jobs.run",
+    "guard": "jobs.guard",
+    "submit": "jobs.submit",
+    "schedule": "jobs.schedules",
+    "template": "jobs.templates",
+    "ps": "jobs.jobs",
+    "logs": "jobs.logs",
+    "wait": "jobs.waiting",
+    "cancel": "jobs.cancelling",
+    "status": "cluster.status",
+    "top": "top.top",
+    "usage": "cluster.usage",
+    "goodput": "jobs.goodput",
+    "shares": "cluster.shares",
+    "share": "cluster.shares",
+    "quota": "cluster.quotas",
+    "reservation": "hosts.reservations",
+    "job": "jobs.jobs",
+    "host": "hosts.hosts",
+    "hang": "hangs.hang",
+    "secret": "cluster.secrets",
+    "user": "cluster.users",
+    "login": "cluster.users",
+    "whoami": "cluster.users",
+    "motd": "cluster.motd",
+    "audit": "cluster.audit",
+    "web": "cluster.web",
+    "doctor": "cluster.doctor",
+    "dev": "cluster.dev",
+}
+"""The module below ``holdfast.cli`` that has each command, by its name, in the order of the help."""
 
 
 class Root(Commands):
@@ -72,13 +78,15 @@ class _Guard:
             sys.exit(exit_status.OUR_FAILURE)
 
 
-@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Root, commands=Unloaded("holdfast.cli", COMMANDS), context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="holdfast")
 def root() -> None:
     """Run training jobs on bare-metal GPU hosts, and keep them running."""
 
 
-@click.command()
+@root.command()
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
@@ -98,46 +106,6 @@ def completion_script(command: click.Command, shell: str) -> str:
     source = found(command, {}, "holdfast", "_HOLDFAST_COMPLETE").source()
     # Click's script for fish ends a description at its first comma.
     return source.replace('string split "," ', 'string split --max 1 "," ')
-
-
-host.add_command(token)
-host.add_command(remove)
-host.add_command(maintenance)
-host.add_command(stop_orphans)
-host.add_command(dismiss)
-for _command in (
-    run,
-    guard,
-    submit,
-    schedule,
-    template,
-    ps,
-    logs,
-    wait,
-    cancel,
-    status,
-    top,
-    usage,
-    goodput,
-    shares,
-    share,
-    quota,
-    reservation,
-    job,
-    host,
-    hang,
-    secret,
-    user,
-    login,
-    whoami,
-    motd,
-    audit,
-    web,
-    doctor,
-    dev,
-    completion,
-):
-    root.add_command(_command)
 
 
 def main() -> None:

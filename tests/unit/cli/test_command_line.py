@@ -264,3 +264,15 @@ def test_what_is_no_label_of_a_host_is_refused(value: str) -> None:
 def test_help_shows_a_line_to_copy_whole() -> None:
     shown = CliRunner().invoke(root, ["completion", "--help"], terminal_width=80).output
     assert 'eval "$(holdfast completion bash)"' in shown
+
+
+def test_a_command_is_loaded_alone() -> None:
+    program = "import sys; from holdfast.cli.app import root; root.commands['guard']; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    loaded = {name for name in done.stdout.split() if name.startswith("holdfast.cli.jobs.")}
+    assert loaded == {"holdfast.cli.jobs.guard"}
+
+
+def test_each_command_is_where_the_table_says() -> None:
+    assert {name: command.name for name, command in root.commands.items()} == {name: name for name in root.commands}

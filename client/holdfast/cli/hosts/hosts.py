@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.hosts.maintenance import for_each, window, window_options
+from holdfast.cli.hosts.host_admission import remove, token
+from holdfast.cli.hosts.maintenance import dismiss, for_each, maintenance, stop_orphans, window, window_options
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
@@ -289,3 +290,7 @@ def watch(output: str) -> None:
                     say(host_line(host, time.time()))
 
     with_client(work)
+
+
+for _command in (token, remove, maintenance, stop_orphans, dismiss):
+    host.add_command(_command)

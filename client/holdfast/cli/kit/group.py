@@ -1,8 +1,10 @@
-"""A click group that guesses what was meant."""
+"""A click group that guesses what was meant, and loads of its commands only the one that is called."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
+from collections.abc import Iterator, Mapping, MutableMapping
 
 import click
 
@@ -30,3 +32,32 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+
+class Unloaded(MutableMapping[str, click.Command]):
+    """Commands by name. Each is an attribute of that name in a module of ``package``, imported when it is asked for."""
+
+    def __init__(self, package: str, modules: Mapping[str, str]) -> None:
+        self._package = package
+        self._modules = dict(modules)
+        self._loaded: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._loaded:
+            module = importlib.import_module(f"{self._package}.{self._modules[name]}")
+            self._loaded[name] = getattr(module, name)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._modules.setdefault(name, "")
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._modules[name]
+        self._loaded.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
