@@ -7,6 +7,7 @@ that trust its writer with nothing: a host may send any bytes.
 
 from __future__ import annotations
 
+import functools
 import operator
 import struct
 import sys
@@ -135,7 +136,7 @@ def unpack(data: bytes, wanted: Collection[Figure] | None = None) -> Block:
 def _tracks(
     figure: Figure, ranks: list[int], slots: int, read: list[array[int]]
 ) -> dict[tuple[int, Figure], Track]:
-    changes = map(_CHANGES.__getitem__, read[0]) if read[0].itemsize == 2 else map(_change, read[0])
+    changes = map(_changes().__getitem__, read[0]) if read[0].itemsize == 2 else map(_change, read[0])
     means = list(accumulate(changes))
     lowest = min(means, default=0)
     if lowest < -1:
@@ -163,7 +164,10 @@ def _change(written: int) -> int:
     return written >> 1 if not written & 1 else ~(written >> 1)
 
 
-_CHANGES = [_change(written) for written in range(1 << 16)]
+@functools.cache
+def _changes() -> list[int]:
+    """The difference for each number of two bytes; a table of 2.5 MB, which agents never need."""
+    return [_change(written) for written in range(1 << 16)]
 
 
 def _check(start: int, step: int, slots: int, ranks: list[int]) -> None:

@@ -159,7 +159,7 @@ async def _main(settings: Config, file: Path | None, failures: list[BaseExceptio
     source: GpuSource = BorrowedGpus(NvmlSource()) if settings.guard.pid else NvmlSource()
     if settings.simulated_gpus:
         source = SimulatedSource(settings.name, settings.simulated_gpus, settings.simulated_signals)
-    spawner = Spawner(settings.state_dir / "shims.log")
+    spawner = Spawner(settings.state_dir / "shims.log", single=settings.max_workers == 1)
     driver: Driver | None = None
     try:
         async with anyio.create_task_group() as tasks:

@@ -85,10 +85,15 @@ class Template:
 
 
 class Spawner:
-    """Hands out shims. They outlive the agent once assigned; unassigned ones end with it."""
+    """Hands out shims. They outlive the agent once assigned; unassigned ones end with it.
 
-    def __init__(self, errors: Path) -> None:
+    ``single``: the host has one worker at most, for which one is kept warm until it is taken. Should it die, the next
+    one is forked when it is needed: another that waits costs 2 MB.
+    """
+
+    def __init__(self, errors: Path, *, single: bool = False) -> None:
         self._errors = errors
+        self._single = single
         self._template: Template | None = None
         self._spares: list[Fresh] = []
         self._loop = asyncio.get_running_loop()
@@ -96,7 +101,8 @@ class Spawner:
 
     def take(self) -> Fresh:
         """A shim for one worker: a warm one where there is one. Raises ``OSError`` when none can be had."""
-        self._refill_later(REFILL_S)
+        if not self._single:
+            self._refill_later(REFILL_S)
         while self._spares:
             spare = self._spares.pop()
             if _is_open(spare.sock):
@@ -106,7 +112,7 @@ class Spawner:
 
     def warm(self) -> None:
         """Have the spare ones that are missing. Raises ``OSError``."""
-        while len(self._spares) < SPARES:
+        while len(self._spares) < (1 if self._single else SPARES):
             self._spares.append(self._fork())
 
     def close(self) -> None:

@@ -109,3 +109,19 @@ async def test_a_spare_that_died_is_not_handed_out(spawner: Spawner) -> None:
     assert shim.pid not in spares
     shim.sock.close()
     gone(shim.pid)
+
+
+async def test_a_host_of_one_worker_keeps_no_shim_beside_it(tmp_path: Path) -> None:
+    spawner = Spawner(tmp_path / "shims.log", single=True)
+    spawner.warm()
+    (spare,) = [each.pid for each in spawner._spares]
+
+    taken = spawner.take()
+
+    assert taken.pid == spare
+    assert spawner._spares == [] and spawner._refilling is None
+    another = spawner.take()
+    for shim in (taken, another):
+        shim.sock.close()
+        gone(shim.pid)
+    spawner.close()
