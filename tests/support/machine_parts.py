@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,9 @@ from tests.support.podman_view import has_podman
 ROOT = Path(__file__).parents[2]
 OIDC = ROOT / "tests/support/oidc"
 """A provider of OpenID Connect, and what npm fetches for it."""
+SYSTEM_PYTHON = "/usr/bin/python3"
+ANOTHER_USER = (shutil.which("setpriv") or "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+"""Runs a command as one who owns nothing."""
 
 
 def _works(*command: str) -> bool:
@@ -154,6 +158,19 @@ def _frameworks(environment: str) -> Callable[[], bool]:
     return (ROOT / "build/frameworks" / environment / ".ready").exists
 
 
+def _pypi() -> bool:
+    """Whether pip can fetch a package; the one that is tried has 14 kB."""
+    with tempfile.TemporaryDirectory() as folder:
+        pip = (sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--dest", folder)
+        return _works(*pip, "annotated-types")
+
+
+def _system_python() -> bool:
+    """Whether users have a Python that Holdfast runs on, with pip."""
+    asked = "import pip, sys; sys.exit(sys.version_info < (3, 11))"
+    return _works(*ANOTHER_USER, SYSTEM_PYTHON, "-c", asked)
+
+
 def _systemd() -> bool:
     return Path("/run/systemd/system").is_dir() and _works("systemctl", "show", "--property=Version")
 
@@ -183,12 +200,14 @@ PROBES: dict[str, Callable[[], bool]] = {
     "postgres": lambda: not postgres.missing(),
     "prometheus": lambda: _works("prometheus", "--version"),
     "promtool": lambda: _works("promtool", "--version"),
+    "pypi": _pypi,
     "ptrace": _ptrace,
     "redfish": lambda: _works(bmc.EMULATOR, "--help"),
     "root": lambda: os.geteuid() == 0,
     "s3": lambda: not s3.missing(),
     "slurm": lambda: not slurm_cluster.missing(),
     "sshd": lambda: not ssh_hosts.missing(),
+    "system_python": _system_python,
     "systemd": _systemd,
     "tensorflow": _frameworks("tensorflow"),
     "torch": _torch,

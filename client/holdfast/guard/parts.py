@@ -159,7 +159,8 @@ class Leash:
         self._process = await asyncio.create_subprocess_exec(
             "/bin/sh",
             "-c",
-            "trap '' HUP INT TERM USR1 USR2; exec cat",
+            # Nothing but the shell itself: PATH is the user's, and may lead to no program of the system's.
+            "trap '' HUP INT TERM USR1 USR2; while read -r _; do :; done",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,

@@ -187,11 +187,11 @@ class Task:
         with anyio.move_on_after(LISTENS_S):
             while True:
                 try:
-                    stream = await anyio.connect_tcp(host.strip("[]"), int(port))
+                    _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
                 except OSError:
                     await anyio.sleep(LOOK_S)
                     continue
-                await stream.aclose()
+                writer.close()
                 return
 
     async def _submit(self, client: Client) -> None:

@@ -1,0 +1,118 @@
+"""``holdfast guard`` as a user installs it, without root: from wheels alone, in a home or in one shared folder."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.guard.guarding import nothing_is_left
+from tests.support.machine_parts import ANOTHER_USER, SYSTEM_PYTHON
+
+pytestmark = [
+    pytest.mark.require("root"),
+    pytest.mark.require("pypi"),
+    pytest.mark.require("system_python"),
+    pytest.mark.timeout(600),
+]
+INSTALL_S = 300.0
+PIP = (SYSTEM_PYTHON, "-m", "pip", "install", "-q", "--no-warn-script-location")
+REPOSITORY = Path(__file__).parents[3]
+TREE = ("client", "controller", "agent", "proto", "web", "build_hooks")
+FILES = ("README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml")
+# Crashes once, and says whether the packages of the guard are its own too.
+PROGRAM = """\
+import importlib.util, os, sys
+print("generation", os.environ["HOLDFAST_GENERATION"], "grpc:", importlib.util.find_spec("grpc") is not None)
+sys.exit(3 if os.environ["HOLDFAST_GENERATION"] == "1" else 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Open to all, as a test's own folder isn't."""
+    made = Path(tempfile.mkdtemp(prefix="installed-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture(scope="module")
+def wheels(folder: Path) -> Path:
+    """This tree's and those of all that it needs, by the line of the users' page."""
+    for name in TREE:
+        unbuilt = shutil.ignore_patterns("__pycache__", "node_modules", "page")
+        shutil.copytree(REPOSITORY / name, folder / "tree" / name, ignore=unbuilt)
+    for name in FILES:
+        shutil.copy(REPOSITORY / name, folder / "tree" / name)
+    made = folder / "wheels"
+    line = (sys.executable, "-m", "pip", "wheel", "-q", "-w", str(made), ".[controller,agent]")
+    done = subprocess.run(line, cwd=folder / "tree", capture_output=True, text=True, timeout=INSTALL_S)
+    assert done.returncode == 0, done.stderr
+    assert {path.suffix for path in made.iterdir()} == {".whl"}, "none has to be built on a host"
+    return made
+
+
+def as_user(cwd: Path, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """What a command of another user says, who has nothing of this process's environment."""
+    return subprocess.run(
+        [*ANOTHER_USER, *command],
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_S,
+    )
+
+
+def users(folder: Path, name: str) -> Path:
+    """A folder of that user's, which no one else can read."""
+    made = Path(tempfile.mkdtemp(prefix=name, dir=folder))
+    shutil.chown(made, 65534, 65534)
+    return made
+
+
+def guards(cwd: Path, *command: str, **env: str) -> str:
+    """What a program prints that crashes once under the guard, which leaves nothing but its record."""
+    scratch = users(cwd.parent, "scratch")
+    done = as_user(cwd, *command, TMPDIR=str(scratch), **env)
+    assert done.returncode == 0, done.stderr
+    assert "guard: 1 recovery" in done.stderr
+    assert [path.name for path in cwd.iterdir() if path.is_dir() and not path.name.startswith(".")] == ["rec"]
+    nothing_is_left({"TMPDIR": str(scratch)})
+    return done.stdout
+
+
+def test_it_runs_from_a_home_without_root_or_a_compiler(folder: Path, wheels: Path) -> None:
+    home, path = users(folder, "home"), folder / "bin"
+    path.mkdir(exist_ok=True)
+    if not (path / "python3").exists():
+        (path / "python3").symlink_to(SYSTEM_PYTHON)
+    # A Python that its system manages takes no package without this word, not even in a home.
+    managed = "--break-system-packages"
+    from_wheels = ("--no-index", f"--find-links={wheels}", "holdfast[controller,agent]")
+
+    done = as_user(home, *PIP, "--user", managed, *from_wheels, HOME=str(home))
+
+    assert done.returncode == 0, done.stderr
+    run = (f"{home}/.local/bin/holdfast", "guard", "--record", "rec", "--", "python3", "-c", PROGRAM)
+    said = guards(home, *run, HOME=str(home), PATH=str(path))
+    assert said == "generation 1 grpc: True\ngeneration 2 grpc: True\n"
+
+
+def test_it_runs_from_one_folder_that_others_own_and_with_no_home(folder: Path, wheels: Path) -> None:
+    shared, work = Path(tempfile.mkdtemp(prefix="shared", dir=folder)), users(folder, "work")
+    shared.chmod(0o755)
+    install = (*PIP, "--target", str(shared), "--no-index", f"--find-links={wheels}", "holdfast[controller,agent]")
+    subprocess.run(install, check=True, capture_output=True, timeout=INSTALL_S)
+
+    command = (SYSTEM_PYTHON, "-m", "holdfast", "guard", "--record", "rec", "--", "env", "-u", "PYTHONPATH")
+    run = (*command, SYSTEM_PYTHON, "-c", PROGRAM)
+    said = guards(work, *run, HOME="/nowhere", PATH="/usr/bin:/bin", PYTHONPATH=str(shared))
+
+    assert said == "generation 1 grpc: False\ngeneration 2 grpc: False\n"
