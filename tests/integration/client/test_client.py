@@ -120,7 +120,7 @@ async def test_an_abandoned_call_leaks_no_cancellation(controller: FakeControlle
         with anyio.move_on_after(0.3) as scope:
             await client.get_job("j1")
         assert scope.cancelled_caught
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 25
         controller.delay_s = 0.0
         with pytest.raises(NotFound):
             await client.get_job("j1")
@@ -153,7 +153,7 @@ async def test_no_controller_is_said_within_seconds(controller: FakeController) 
     async with Client(settings) as client:
         with pytest.raises(Unavailable, match=r"No controller answers at 127\.0\.0\.1"):
             await client.get_job("j1")
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
 
 
 async def test_a_port_that_swallows_everything_is_noticed(controller: FakeController) -> None:
@@ -169,7 +169,7 @@ async def test_a_port_that_swallows_everything_is_noticed(controller: FakeContro
                 Unavailable, match=f"What listens at {address} takes connections, but does not answer"
             ):
                 await client.get_job("j1")
-        assert time.monotonic() - started < 12
+        assert time.monotonic() - started < 20
 
 
 async def test_a_port_that_takes_no_connections_any_more_is_no_fault_of_certificates(

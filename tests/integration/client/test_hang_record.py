@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import shlex
@@ -9,10 +10,12 @@ import signal
 import subprocess
 import sys
 import zlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
+from anyio.abc import Process
 from tests.integration.client.fake_controller import FakeController
 
 from holdfast._session import hang_wire
@@ -44,8 +47,8 @@ def sampled(controller: FakeController) -> FakeController:
     controller.samples["j1"] += [
         answer("workerpool1-0", "host-1", 7.0),
         answer("workerpool0-0", "host-0", 100.0, 102.0),
-        hang_pb2.RecordSamplesResponse(worker="workerpool1-0", host="host-1", problem="host-1 is not connected"),
         answer("workerpool0-0", "host-0", 104.0),
+        hang_pb2.RecordSamplesResponse(worker="workerpool1-0", host="host-1", problem="host-1 is not connected"),
     ]
     return controller
 
@@ -61,6 +64,24 @@ async def record(controller: FakeController, tmp_path: Path, *words: str) -> sub
         return await anyio.run_process(
             [HOLDFAST, "hang", "record", "j1", *words], env=env, cwd=tmp_path, check=False
         )
+
+
+@contextlib.asynccontextmanager
+async def recording(controller: FakeController, tmp_path: Path, *words: str) -> AsyncIterator[Process]:
+    """A command that goes on."""
+    env = environment(controller, tmp_path)
+    async with await anyio.open_process(
+        [HOLDFAST, "hang", "record", "j1", *words], env=env, cwd=tmp_path
+    ) as process:
+        yield process
+
+
+async def told(process: Process, words: str) -> None:
+    """Return once it has said that on stderr, having taken whatever came before it."""
+    assert process.stderr is not None
+    said = b""
+    while words.encode() not in said:
+        said += await process.stderr.receive()
 
 
 def times(path: Path) -> list[float]:
@@ -118,27 +139,19 @@ async def test_recording_ends_with_the_job(sampled: FakeController, tmp_path: Pa
 
 
 async def test_recording_goes_on_when_the_controller_is_back(sampled: FakeController, tmp_path: Path) -> None:
-    async with anyio.create_task_group() as tasks:
-
-        async def restart() -> None:
-            while len(calls()) < 1:  # noqa: ASYNC110
-                await anyio.sleep(0.05)
-            await anyio.sleep(0.5)
+    with anyio.fail_after(60):
+        async with recording(sampled, tmp_path, "--for", "1h") as process:
+            await told(process, "host-1 is not connected")
             await sampled.stop()
-            sampled.samples["j1"] = [answer("workerpool0-0", "host-0", 106.0)]
+            asleep = hang_pb2.RecordSamplesResponse(
+                worker="workerpool1-0", host="host-1", problem="host-1 is asleep"
+            )
+            sampled.samples["j1"] = [answer("workerpool0-0", "host-0", 106.0), asleep]
             await sampled.start()
-            while len(calls()) < 2:  # noqa: ASYNC110
-                await anyio.sleep(0.05)
-            await anyio.sleep(0.5)
+            await told(process, "host-1 is asleep")
             sampled.jobs["j1"].state = job_pb2.JOB_STATE_SUCCEEDED
             sampled.changed()
-
-        def calls() -> list[str]:
-            return [method for method, _ in sampled.calls if method == "RecordSamples"]
-
-        tasks.start_soon(restart)
-        done = await record(sampled, tmp_path, "--for", "1h")
-    assert done.returncode == 0, done.stderr
+            assert await process.wait() == 0
     assert times(tmp_path / "hang-j1/workerpool0-0.jsonl.gz") == [100.0, 102.0, 104.0, 106.0]
 
 
@@ -150,19 +163,14 @@ async def test_samples_that_come_again_are_kept_once(sampled: FakeController, tm
 
 
 async def test_ctrl_c_keeps_what_came(sampled: FakeController, tmp_path: Path) -> None:
-    async with await anyio.open_process(
-        [HOLDFAST, "hang", "record", "j1", "--out", "x"], env=environment(sampled, tmp_path), cwd=tmp_path
-    ) as process:
-        assert process.stderr is not None and process.stdout is not None
-        said = b""
-        with anyio.fail_after(30):
-            while b"not connected" not in said:
-                said += await process.stderr.receive()
-            await anyio.sleep(0.5)
+    with anyio.fail_after(60):
+        async with recording(sampled, tmp_path, "--out", "x") as process:
+            await told(process, "host-1 is not connected")
             process.send_signal(signal.SIGINT)
-            told = await process.stdout.receive()
+            assert process.stdout is not None
+            summary = await process.stdout.receive()
             assert await process.wait() == 0
-    assert b"workerpool0-0 on host-0: 3 samples" in told
+    assert b"workerpool0-0 on host-0: 3 samples" in summary
     assert times(tmp_path / "x/workerpool0-0.jsonl.gz") == [100.0, 102.0, 104.0]
 
 

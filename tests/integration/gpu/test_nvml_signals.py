@@ -242,7 +242,7 @@ async def hears(source: reader.NvmlSource, ask: Callable[[], Awaitable[object]],
     """What is heard by asking again and again until so many errors have come, and by one question more."""
     heard: list[Xid] = []
     source.on_xids = heard.extend
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while len(heard) < count:
             await ask()
             await anyio.sleep(0.05)

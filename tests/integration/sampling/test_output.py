@@ -174,7 +174,7 @@ async def test_everything_stuck_is_no_sample_and_no_wait(stage: Stage, monkeypat
         began = time.monotonic()
         for _ in range(3):
             await stage.sampler.tick()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
         assert len(stage.samples) == 1
     finally:
         release.set()

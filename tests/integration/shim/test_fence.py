@@ -26,7 +26,7 @@ def launch(shim: Shim, term_s: float, *, python: str = "", left_s: float | None 
 def test_ranks_are_stopped_at_the_deadline_and_the_journal_says_why(shim: Shim) -> None:
     began = launch(shim, 1.0)
     *_, stopping, exited = shim.until("exited")
-    assert 0.9 < time.monotonic() - began < 10
+    assert 0.9 < time.monotonic() - began < 30
     assert stopping["ev"] == "stopping"
     assert exited["reason"] == "STOPPED"
     assert exited["message"] == (
@@ -45,13 +45,12 @@ def test_a_rank_that_ignores_term_is_killed_soon_after(shim: Shim) -> None:
 
 
 def test_each_renewal_moves_the_deadline_on(shim: Shim) -> None:
-    began = launch(shim, 1.0)
+    began = launch(shim, 5.0, left_s=2.0)
     shim.expect("started")
-    for _ in range(6):
-        time.sleep(0.3)
-        shim.send(op="renew", generation=1, deadline=now_s() + 1.0)
+    for renewal in range(1, 4):
+        shim.send(op="renew", generation=1, deadline=now_s() + 2.0 + renewal / 2)
     exited = shim.until("exited")[-1]
-    assert time.monotonic() - began > 2.6
+    assert time.monotonic() - began > 3.4
     assert "no word from the controller" in exited["message"]
 
 
@@ -62,7 +61,7 @@ def test_a_renewal_never_moves_it_back_nor_beyond_its_term_nor_for_another_gener
     shim.send(op="renew", generation=1, deadline=now_s() + 100)
     shim.send(op="renew", generation=2, deadline=now_s() + 100)
     shim.until("exited")
-    assert 1.4 < time.monotonic() - began < 10
+    assert 1.4 < time.monotonic() - began < 30
 
 
 def test_it_holds_without_anybody_connected(shim: Shim) -> None:
@@ -94,7 +93,7 @@ def test_a_stop_with_a_long_grace_is_cut_short_by_the_deadline(shim: Shim) -> No
     shim.await_output()
     shim.stop(grace_s=600)
     exited = shim.until("exited")[-1]
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
     assert exited["message"].endswith("killed by signal 9 (SIGKILL)")
 
 

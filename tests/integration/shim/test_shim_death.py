@@ -186,7 +186,7 @@ def test_exit_that_cannot_be_written_is_told_only_once_it_is(
     shim.launch(2, shim.sh("exit 0", generation=2))
     shim.expect("refused")
     ballast.unlink()
-    assert shim.until("empty", timeout_s=5)[-2]["status"] == 7 << 8
+    assert shim.until("empty")[-2]["status"] == 7 << 8
     assert [type(r) for r in shim.journal()] == [Intent, Forking, Started, Exit, Empty]
 
 

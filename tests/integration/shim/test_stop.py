@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.shim.conftest import wait_until
+from tests.support.promptness import assert_prompt
 
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_agent.shell.shims.shim_files import Stopping
@@ -56,13 +58,13 @@ os.setpgid(0, child)
 print("up", flush=True)
 time.sleep(600)
 """
-# Bombs end by themselves after 20 s and stay below 60 processes.
+# Bombs end by themselves after 60 s and stay below 60 processes.
 BOUND = """
 import os, resource, signal, time
 signal.signal(15, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_NPROC, (60, 60))
 os.setuid(54321)  # the limit holds for users other than root
-until = time.monotonic() + 20
+until = time.monotonic() + 60
 print("up", flush=True)
 """
 # Doubles, each process in a session of its own.
@@ -130,14 +132,19 @@ def test_stop_right_after_the_launch_still_hits(shim: Shim) -> None:
 
 
 def test_rank_that_ignores_term_costs_the_grace_and_no_more(shim: Shim) -> None:
-    shim.launch(1, shim.python(DEAF))
-    shim.await_output()
-    began = time.monotonic()
-    shim.stop(grace_s=1.0)
-    exited = shim.until("empty")[-2]
-    assert 1.0 <= time.monotonic() - began < 1.5
-    assert os.WTERMSIG(exited["status"]) == signal.SIGKILL
-    assert exited["message"] == "stopped as asked: killed by signal 9 (SIGKILL)"
+    def stopped(generation: int) -> float:
+        shim.launch(generation, shim.python(DEAF, generation=generation))
+        shim.await_output(generation=generation)
+        began = time.monotonic()
+        shim.stop(generation, grace_s=1.0)
+        exited = shim.until("empty")[-2]
+        took_s = time.monotonic() - began
+        assert took_s >= 1.0
+        assert os.WTERMSIG(exited["status"]) == signal.SIGKILL
+        assert exited["message"] == "stopped as asked: killed by signal 9 (SIGKILL)"
+        return took_s
+
+    assert_prompt(1.5, stopped)
 
 
 def test_exit_before_the_stop_keeps_its_own_reason(shim: Shim) -> None:
@@ -208,11 +215,10 @@ def test_daemonised_child_is_found_and_killed(shim: Shim, running: Running, deaf
 def test_daemon_of_a_rank_that_is_gone_gets_its_two_seconds(shim: Shim, running: Running) -> None:
     shim.launch(1, shim.python(DAEMON.format(deaf="signal.signal(15, signal.SIG_IGN)", then="")))
     daemon = int(shim.await_output())
-    shim.until("exited")
-    began = time.monotonic()
+    exited = shim.until("exited")[-1]
     assert running(daemon)
     shim.expect("empty")
-    assert 1.5 < time.monotonic() - began < 3
+    assert 1.9 < time.time() - exited["end_time"] < 30
     assert not running(daemon)
     end = shim.journal()[3]
     assert isinstance(end, Exit) and end.reason is ExitReason.COMPLETED
@@ -228,7 +234,7 @@ def test_helper_lives_on_while_another_rank_runs(shim: Shim, running: Running) -
     shim.stop(grace_s=60)
     began = time.monotonic()
     shim.until("empty")
-    assert time.monotonic() - began < 5, "the dead rank's group has heard TERM, too"
+    assert time.monotonic() - began < 30, "the dead rank's group has heard TERM, too"
     assert not running(helper)
 
 
@@ -236,22 +242,22 @@ def test_stopped_process_is_killed(shim: Shim) -> None:
     shim.launch(1, shim.sh("kill -STOP $$"))
     pid = shim.expect("started")["pid"]
     stat = Path(f"/proc/{pid}/stat")
-    while stat.read_text().split()[2] != "T":
-        time.sleep(0.01)
-    began = time.monotonic()
+    wait_until(lambda: stat.read_text().split()[2] == "T")
     shim.stop(grace_s=0.3)
-    assert os.WTERMSIG(shim.until("empty")[-2]["status"]) == signal.SIGKILL
-    assert time.monotonic() - began < 1
+    assert os.WTERMSIG(shim.until("empty", 30)[-2]["status"]) == signal.SIGKILL
 
 
 def test_no_grace_at_all(shim: Shim) -> None:
-    shim.launch(1, *[shim.python(DEAF, rank=n) for n in range(4)])
-    for n in range(4):
-        shim.await_output(rank=n)
-    began = time.monotonic()
-    shim.stop(grace_s=0)
-    assert len([m for m in shim.until("empty") if m["ev"] == "exited"]) == 4
-    assert time.monotonic() - began < 1
+    def stopped(generation: int) -> float:
+        shim.launch(generation, *[shim.python(DEAF, rank=n, generation=generation) for n in range(4)])
+        for n in range(4):
+            shim.await_output(rank=n, generation=generation)
+        began = time.monotonic()
+        shim.stop(generation, grace_s=0)
+        assert len([m for m in shim.until("empty") if m["ev"] == "exited"]) == 4
+        return time.monotonic() - began
+
+    assert_prompt(1.0, stopped)
 
 
 def test_zombies_of_a_careless_rank_are_no_obstacle(shim: Shim) -> None:
@@ -285,10 +291,8 @@ def test_rank_in_a_foreign_group_still_hears_term(shim: Shim) -> None:
 def test_bomb_is_put_out(shim: Shim, bomb: str) -> None:
     shim.launch(1, shim.python(BOUND + {"TREE": TREE, "CHAIN": CHAIN}[bomb]))
     shim.await_output()
-    began = time.monotonic()
     shim.stop(grace_s=0.3)
-    shim.until("empty")
-    assert time.monotonic() - began < 8
+    shim.until("empty", 30)  # before it ends by itself
 
 
 @pytest.mark.require("root")
@@ -307,8 +311,8 @@ def test_what_outlives_kill_is_reported_until_it_is_gone(shim: Shim) -> None:
         assert first["message"].startswith(f"outlive KILL: {pid} (")
         began = time.monotonic()
         shim.expect("stuck")
-        assert 4 < time.monotonic() - began < 7
+        assert 3 < time.monotonic() - began < 30, "each five seconds"
     finally:
         tracer.kill()
         tracer.wait()
-    shim.until("empty", timeout_s=2)
+    shim.until("empty")

@@ -111,7 +111,7 @@ def test_a_daemon_that_an_installation_starts_does_not_outlive_it(tmp_path: Path
 def test_nor_one_that_takes_too_long_or_is_called_off(tmp_path: Path, told: Path) -> None:
     wanted = package(tmp_path, told, DAEMON + "time.sleep(600)\n")
     with pytest.raises(CodeProblem, match="did not end within"):
-        get(environments(tmp_path, install_timeout=3.0), wanted, "job", lambda: None)
+        get(environments(tmp_path, install_timeout=8.0), wanted, "job", lambda: None)
     assert dead(int((told / "daemon").read_text()))
     (told / "daemon").unlink()
     anyio.run(called_off, environments(tmp_path), wanted, told / "daemon")

@@ -231,10 +231,10 @@ def test_half_of_a_surrogate_pair_in_a_name_is_refused_by_its_place(text: str, p
 def test_a_billion_laughs_are_refused_at_once() -> None:
     lines = ["a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]
-    began = time.monotonic()
+    began = time.process_time()
     message = refusal("\n".join(lines))
     assert "its aliases make it larger than 4,194,304 characters" in message
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_aliases_of_one_long_text_are_counted_in_full() -> None:

@@ -117,10 +117,10 @@ async def test_one_that_nobody_uses_is_ended(tmp_path: Path, keepers: Keepers) -
 
 
 async def test_what_is_typed_is_use(tmp_path: Path, keepers: Keepers) -> None:
-    host = Host(tmp_path, keepers, Limits(8, 2.0))
+    host = Host(tmp_path, keepers, Limits(8, 3.0))
     running = await host.opened()
-    for _ in range(8):
-        await asyncio.sleep(0.5)
+    for _ in range(10):
+        await asyncio.sleep(0.4)
         taken = await host.shells.give(agent_pb2.GiveInput(id=9, shell=1, data=b"#"))
         assert (taken.bytes, taken.problem) == (1, "")
     assert not running.done()

@@ -264,14 +264,14 @@ async def test_ranks_that_end_midway_or_are_long_gone_say_so(gang: Gang) -> None
         gang.ranks[0].wait()
         ended.set()
 
-    examiner = Examiner(lambda: gang.facts, SimulatedSource("h", 0), limits=Limits(5.0), sleep=pause)
+    examiner = Examiner(lambda: gang.facts, SimulatedSource("h", 0), limits=Limits(30.0), sleep=pause)
     found = await examiner.diagnose(gang.worker, 1, [0], native=True)
     assert ended.is_set()
     killed, gone = found.ranks
     assert killed.process.looks[1].python.problem == "the process has ended"
     assert [look.vector.problem for look in gone.process.looks] == ["the process has ended"] * 2
     assert gone.stdout == ("ready",)
-    assert found.took_s < 5
+    assert found.took_s < 25
 
 
 async def test_another_generation_is_not_examined(gang: Gang) -> None:

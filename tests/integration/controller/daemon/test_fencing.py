@@ -43,8 +43,8 @@ async def test_it_finds_the_host_and_nothing_of_ours(monkeypatch: pytest.MonkeyP
 
 async def test_one_that_does_not_end_is_no_proof_and_is_killed_with_its_children(tmp_path: Path) -> None:
     began = time.monotonic()
-    found = await ran(f"sleep 600 & echo $! > {tmp_path}/child; echo begun; wait", within_s=1.0)
-    assert found == Outcome(False, "not done within 1 s: begun")
+    found = await ran(f"sleep 600 & echo $! > {tmp_path}/child; echo begun; wait", within_s=3.0)
+    assert found == Outcome(False, "not done within 3 s: begun")
     assert time.monotonic() - began < 60
     child = int((tmp_path / "child").read_text())
     until(lambda: child not in processes.snapshot(), 60)

@@ -46,7 +46,7 @@ async def test_a_takeover_while_the_page_is_being_opened_leaves_http_port_free(
     standby = Standby(config, Supervisor())
     opened = asyncio.get_running_loop().create_task(standby.opened(store))
     standby.on_stand_by("other")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await opens.wait()
         opening.set_result(Cluster())
         await opened

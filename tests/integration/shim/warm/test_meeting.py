@@ -16,7 +16,7 @@ PROGRAM = """
 import os, socket, sys, time
 import holdfast
 from holdfast.training import first_rank
-first_rank.MEET_S = 1.0
+first_rank.MEET_S = 60.0 if FIRST_LISTENS else 1.0
 
 @holdfast.restartable
 def train(kept):
@@ -28,9 +28,10 @@ def train(kept):
             kept[:] = [socket.create_server(place)]
         met = "listens"
         if FIRST_LISTENS and generation > 1:
-            kept[0].settimeout(1.0)
             try:
                 while True:
+                    all_came = len(kept) == GANG_SIZE
+                    kept[0].settimeout(1.0 if all_came else 60.0)
                     kept.append(kept[0].accept()[0])
             except socket.timeout:
                 met = f"{len(kept) - 1}-came"
@@ -54,7 +55,7 @@ ALL_MEET = "from holdfast_agent.shim.warm import warm_starts, imports\nwarm_star
 
 def second(hasty: Callable[..., Shim], failed: int, *, in_process: bool, listens: bool) -> list[list[str]]:
     """What the ranks of a second generation say of the first one, by rank, once ``failed`` has failed in the first."""
-    gang = Gang(hasty(ALL_MEET), PROGRAM.replace("FIRST_LISTENS", str(listens)))
+    gang = Gang(hasty(ALL_MEET), PROGRAM.replace("FIRST_LISTENS", str(listens)).replace("GANG_SIZE", str(RANKS)))
     warm = {**WARM, "in_process": in_process}
     gang.job.env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     gang.launch(1, warm)

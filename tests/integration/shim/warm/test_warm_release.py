@@ -229,7 +229,7 @@ def test_a_parked_process_that_outlives_kill_is_reported_until_it_is_gone(hasty:
     finally:
         tracer.kill()
         tracer.wait()
-    shim.until("empty", timeout_s=5)
+    shim.until("empty")
 
 
 # -- deaths on the way

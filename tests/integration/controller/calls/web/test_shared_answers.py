@@ -159,7 +159,7 @@ async def test_a_user_who_is_removed_while_waiting_for_an_answer_gets_none(
 ) -> None:
     monkeypatch.setattr(shared_answers, "SHARE", 1e9)
     monkeypatch.setattr(shared_answers, "BURST_S", 0.0)
-    monkeypatch.setattr(shared_answers, "LONGEST_S", 0.5)
+    monkeypatch.setattr(shared_answers, "LONGEST_S", 3.0)
     async with site.signed_in("user/vera") as vera, site.signed_in("user/otto") as otto:
         await otto.get(LISTS[0])
         await submitted(vera, "vision")
