@@ -16,6 +16,7 @@ import pytest
 from tests.integration.shim.conftest import PATIENCE_S, Shim, process_exists, wait_until
 from tests.integration.shim.test_cgroup import place as place
 
+from holdfast_agent.shell.shims.shim_files import Started
 from holdfast_agent.shim.processes import Process
 from holdfast_agent.shim.rehearsal import faults
 from holdfast_agent.shim.rehearsal.injection import FAULTS, Order
@@ -127,6 +128,17 @@ def moves(shim: Shim, name: str) -> bool:
     return file.exists() and file.stat().st_mtime_ns != before
 
 
+def keepers(shim: Shim) -> set[int]:
+    """Processes of the shim that are no ranks: those that keep its faults."""
+    below = Path(f"/proc/{shim.process.pid}/task/{shim.process.pid}/children").read_text().split()
+    return {*map(int, below)} - {each.pid for each in shim.journal() if isinstance(each, Started)}
+
+
+def until_over(shim: Shim) -> None:
+    """A fault says that it is undone a moment before the shim has reaped its keeper and takes another one."""
+    wait_until(lambda: not keepers(shim))
+
+
 def state(pid: int) -> str:
     return Process(pid).state
 
@@ -153,6 +165,7 @@ def test_stop_holds_all_of_the_rank_and_lets_it_go_in_time(
     assert not moves(shim, "main") and not moves(shim, "beside")
     held.connection.close()
     wait_until(lambda: "T" not in [state(pid) for pid in counting])
+    until_over(shim)
     assert inject("stop", for_s=0.2).begun().says() == ("x", "")
     assert "T" not in [state(pid) for pid in counting]
     wait_until(lambda: moves(shim, "main"))
@@ -183,9 +196,7 @@ def test_a_fault_is_undone_when_its_keeper_is_killed(shim: Shim, inject: Any, fa
     pid = shim.until("started")[-1]["pid"]
     shim.await_output()
     given = inject(fault).begun()
-    (keeper,) = {
-        *map(int, Path(f"/proc/{shim.process.pid}/task/{shim.process.pid}/children").read_text().split())
-    } - {pid}
+    (keeper,) = keepers(shim)
     os.kill(keeper, signal.SIGKILL)
     assert given.says() == ("", "")
     said = Path(shim.out, "said")
@@ -250,15 +261,14 @@ def test_a_hanging_rank_waits_in_a_call_and_goes_on_where_it_was(shim: Shim, inj
         assert "TracerPid:\t0\n" in Path(f"/proc/{pid}/status").read_text(), "to the detection it is no debugger's"
         given.connection.close()
         until_past(shim, "main", at + 20)
+        until_over(shim)
     wait_until(lambda: Path(shim.out, "handled").exists())  # signals that came meanwhile are taken then
 
 
-def test_a_hanging_rank_is_killed_where_its_keeper_was(shim: Shim, inject: Any, counting: tuple[int, int]) -> None:
-    pid, _ = counting
+@pytest.mark.usefixtures("counting")
+def test_a_hanging_rank_is_killed_where_its_keeper_was(shim: Shim, inject: Any) -> None:
     given = inject("hang").begun()
-    (keeper,) = {
-        *map(int, Path(f"/proc/{shim.process.pid}/task/{shim.process.pid}/children").read_text().split())
-    } - {pid}
+    (keeper,) = keepers(shim)
     os.kill(keeper, signal.SIGKILL)
     assert given.says() == ("", "")
     assert shim.until("exited")[-1]["status"] == signal.SIGKILL
@@ -355,11 +365,12 @@ def test_net_cuts_the_ranks_off_and_is_undone(shim: Shim, inject: Any, place: Pa
     shim.until("started")
     shim.await_output()
     said = Path(shim.out, "said")
-    wait_until(lambda: said.read_text() == "through")
+    wait_until(lambda: said.exists() and said.read_text() == "through")
     given = inject("net", for_s=1.0).begun()
     assert given.says() == ("x", "")
     assert Path(shim.out, "failed").exists()
     wait_until(lambda: said.read_text() == "through")
+    until_over(shim)
     given = inject("net").begun()
     wait_until(lambda: said.read_text() == "cut off")
     given.connection.close()
