@@ -9,6 +9,8 @@ import pytest
 
 CLI = Path(__file__).parents[2] / "client/holdfast/cli"
 THE_WAY = CLI / "kit/console.py"
+TOO_OLD = CLI / "__init__.py"
+"""Says that this Python is too old to load the way."""
 _PRINTERS = {"echo", "secho", "echo_via_pager", "print_exception", "print_exc", "pprint"}
 _WRITERS = {
     ("os", "write"),
@@ -47,4 +49,8 @@ def test_the_check_finds_what_it_looks_for(source: str) -> None:
 def test_no_command_prints_by_another_way() -> None:
     modules = sorted(CLI.rglob("*.py"))
     assert len(modules) > 40 and THE_WAY in modules and printers(THE_WAY.read_text())
-    assert {str(path): found for path in modules if path != THE_WAY and (found := printers(path.read_text()))} == {}
+    assert {
+        str(path): found
+        for path in modules
+        if path not in (THE_WAY, TOO_OLD) and (found := printers(path.read_text()))
+    } == {}

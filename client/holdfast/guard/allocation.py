@@ -70,6 +70,10 @@ class Allocation:
         """Name of this task's agent."""
         return self.host if self.local_tasks == 1 else f"{self.host}.{self.local_task}"
 
+    def named(self, text: str) -> str:
+        """The text, with this host where it doesn't say which of several it is about."""
+        return text if self.tasks == 1 or self.host in text else f"{self.host}: {text}"
+
 
 def read(environ: Mapping[str, str], hostname: str) -> Allocation:
     """The task that the environment describes. Raises ``ConfigError`` for one that makes no sense."""

@@ -41,7 +41,14 @@ async def write(seed: bytes, directory: Path, host: str, *, controller: bool) ->
             await process.wait()
     if process.returncode:
         lines = said.decode(errors="replace").strip().splitlines()
-        raise Unavailable(f"The guard's certificates can't be made: {lines[-1] if lines else 'it was killed'}.")
+        last = lines[-1] if lines else "it was killed"
+        python = f"{sys.executable}, Python {sys.version.split()[0]}"
+        if last.startswith(("ImportError", "ModuleNotFoundError")):
+            raise Unavailable(
+                f"Holdfast's packages can't be loaded by {python}: {last}.",
+                fix="Run it by the Python that it was installed with, on all hosts.",
+            )
+        raise Unavailable(f"The guard's certificates can't be made: {last}.")
 
 
 def write_here(seed: bytes, directory: Path, host: str, *, controller: bool) -> None:

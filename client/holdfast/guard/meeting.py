@@ -14,10 +14,12 @@ import hashlib
 import json
 import secrets
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast._base.version import __version__
+from holdfast._security.certificate import BACKDATED_S
 from holdfast.errors import ConfigError, Unauthenticated, Unavailable
 from holdfast.guard import trust
 from holdfast.guard.allocation import Allocation
@@ -137,6 +139,12 @@ class Host:
                 f"{__version__}: install one release on all hosts."
             )
             self.changed.set()
+        if abs(apart := float(said["clock"]) - time.time()) >= BACKDATED_S:
+            self.problem = self.problem or (
+                f"The clock of {name} is {abs(apart):.0f} s {'ahead of' if apart > 0 else 'behind'} that of "
+                f"{self._place.name}: certificates would not hold there. Set the clocks, by NTP for instance."
+            )
+            self.changed.set()
         if said.get("command") != self._command:
             self.problem = self.problem or (
                 f"Task {task} on {name} guards another command than task 0 on {self._place.name}: have one script do "
@@ -164,7 +172,8 @@ class Host:
                 elif "abandoned" in said:
                     self.abandoned.add(task)
                 else:
-                    self.problem = self.problem or str(said["problem"])
+                    name, text = self.present[task], str(said["problem"])
+                    self.problem = self.problem or (text if name in text else f"Task {task} on {name}: {text}")
                 self.changed.set()
         self.lost[task] = self.present[task]
         self.changed.set()
@@ -270,8 +279,8 @@ async def _introduce(
         seed = await asyncio.to_thread(unseal, str(said["credential"]))
     nonce = secrets.token_hex(16)
     words = ("task", str(said["nonce"]), str(place.task), place.name, __version__, nonce)
-    introduction = {"task": place.task, "name": place.name, "version": __version__, "nonce": nonce}
-    introduction["command"] = list(command)
+    introduction: dict[str, Any] = {"task": place.task, "name": place.name, "version": __version__, "nonce": nonce}
+    introduction |= {"command": list(command), "clock": time.time()}
     _send(writer, introduction | {"proof": trust.proof(seed, *words)})
     said = await _line(reader)
     controller = str(said["controller"])

@@ -78,7 +78,7 @@ def run(request: Request) -> int:
         return guarded(request)
     except NotStarted as error:
         problem = error.problem
-    request.words.note(problem.message + (f" {problem.fix}" if problem.fix else ""))
+    request.words.note(_of_host(problem.message) + (f" {problem.fix}" if problem.fix else ""))
     if not request.or_run:
         return OUR_FAILURE
     request.words.note("the command runs without a guard: nothing is restarted, and no hang is seen")
@@ -96,6 +96,10 @@ def guarded(request: Request, place: Allocation | None = None) -> int:
         place = place or allocation.read(os.environ, os.uname().nodename)
         spares.check(place.tasks, request.spares)
         if place.kind == "slurm":
+            from holdfast.guard import slurm
+
+            if said := slurm.hidden_gpus(os.environ, os.listdir("/dev"), place.host):
+                request.words.note(said)
             tied.end_with_parent(signal.SIGTERM)
         with _scratch() as folder, Daemon(folder, "controller") as controller, Daemon(folder, "agent") as agent:
             if place.task == 0:
@@ -108,14 +112,22 @@ def guarded(request: Request, place: Allocation | None = None) -> int:
             task = Task(request, place, folder, controller, agent)
             status = anyio.run(task.run)
         if task.leaves_step_open:
-            from holdfast.guard import slurm
-
             slurm.end_step()
         return status
     except HoldfastError as error:
         raise NotStarted(error) from error
     except OSError as error:
         raise NotStarted(Unavailable(in_words(error))) from error
+
+
+def _of_host(text: str) -> str:
+    """The text, with the host that it is about where it doesn't say so, and there may be several."""
+    host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+    try:
+        alone = allocation.read(os.environ, host).tasks == 1
+    except HoldfastError:
+        alone = False
+    return text if alone or host in text else f"{host}: {text}"
 
 
 def _bare(request: Request) -> int:

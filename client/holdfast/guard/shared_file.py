@@ -15,9 +15,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import anyio
+
 from holdfast.errors import ConfigError, Unavailable
-from holdfast.guard import addresses
+from holdfast.guard import addresses, meeting
 from holdfast.guard.allocation import SEED_VARIABLE, Allocation
+from holdfast.guard.meeting import Guest
 from holdfast.guard.trust import given_seed
 
 LOOK_S = 0.2
@@ -45,6 +48,30 @@ class SharedFile:
             f"Task {place.task} on {place.name} has not seen {self.path}, which task 0 writes.",
             fix=f"Start it from a folder that all hosts share, or set HOLDFAST_GUARD_HOST and {SEED_VARIABLE}.",
         )
+
+    async def join(self, place: Allocation, timeout_s: float, command: Sequence[str]) -> Guest:
+        """Join task 0 where its file says. Raises ``Unavailable`` after ``timeout_s``.
+
+        A launch that was killed may have left its file, and a job that is requeued has the same name again: so a file
+        that takes the place of the one that was followed is followed instead.
+        """
+        until = time.monotonic() + timeout_s
+        seed, where = await self.exchange(place, b"", timeout_s)
+        while True:
+            newer: list[tuple[bytes, list[str]]] = []
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._replaced, seed, newer, tasks.cancel_scope)
+                guest = await meeting.join(place, where, seed, None, until - time.monotonic(), command)
+                tasks.cancel_scope.cancel()
+                return guest
+            seed, where = newer[0]
+
+    async def _replaced(self, seed: bytes, newer: list[tuple[bytes, list[str]]], scope: anyio.CancelScope) -> None:
+        """Once there is a file with another seed, add what it says to ``newer``, and cancel the scope."""
+        while (found := await asyncio.to_thread(self.read)) is None or found[0] == seed:  # noqa: ASYNC110 a file of another host
+            await asyncio.sleep(LOOK_S)
+        newer.append(found)
+        scope.cancel()
 
     def write(self, seed: bytes, addresses: Sequence[str]) -> None:
         """Put it there, in place of one that an earlier job of that name has left. Raises ``OSError``."""

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from holdfast.guard.allocation import Allocation
 
@@ -17,6 +17,7 @@ USUAL_GRACE_S = 10.0
 ENDS_S = 5.0
 """For the guard to end after its ranks, before Slurm kills what is left."""
 LEAST_GRACE_S = 1.0
+_NO_GPU = ("", "-1", "NoDevFiles")
 OTHERS_END_S = 3.0
 """For the other tasks to remove their scratch folders once they have left."""
 
@@ -27,6 +28,22 @@ def end_step() -> None:
     step = f"{os.environ.get('SLURM_JOB_ID')}.{os.environ.get('SLURM_STEP_ID')}"
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(["scancel", step], capture_output=True, timeout=TOOL_S, check=False)
+
+
+def hidden_gpus(environ: Mapping[str, str], devices: Collection[str], host: str) -> str:
+    """Why a program finds none of the GPUs that Slurm says this task has, and what to do; empty where it finds them."""
+    given = environ.get("SLURM_STEP_GPUS") or environ.get("SLURM_JOB_GPUS")
+    visible = environ.get("CUDA_VISIBLE_DEVICES", "all")
+    if not given:
+        return ""
+    if visible in _NO_GPU:
+        why, fix = f"CUDA_VISIBLE_DEVICES is {visible!r}", "See --gpus-per-task and --gpu-bind of srun"
+    elif not any(name == "kfd" or re.fullmatch(r"nvidia\d+", name) for name in devices):
+        why, fix = "there is no device of one in /dev", "See that its driver is loaded"
+    else:
+        return ""
+    said = f"Slurm has given GPU {given} of {host} to this step, and the program sees none: {why}."
+    return f"{said} {fix}, or --exclude={host}."
 
 
 def settings() -> Mapping[str, str]:

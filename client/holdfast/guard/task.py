@@ -103,7 +103,7 @@ class Task:
             self._host.tell({"problem": error.message})
         if not self._job and not self._signal:
             raise NotStarted(error) from error
-        self._note(error.message)
+        self._note(self._place.named(error.message))
 
     async def _obey(self, signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
         async for number in signals:
@@ -160,13 +160,17 @@ class Task:
         given = os.environ.get(SEED_VARIABLE, "")
         seed = trust.given_seed(given) if given else trust.new_seed()
         munge = trust.Munge() if place.tasks > 1 and not given and place.kind != "shared" else None
-        if place.kind == "shared":
+        if place.kind == "shared" and not place.task:
             seed, where = await self._shared.exchange(place, seed, self._request.start_timeout_s)
-        else:
+        elif place.kind != "shared":
             where = await asyncio.to_thread(addresses.of_first, place)
         if place.task:
+            patience_s = self._request.start_timeout_s
             unseal = _opener(munge, place.job) if munge else None
-            self._guest = await meeting.join(place, where, seed, unseal, self._request.start_timeout_s, command)
+            if place.kind == "shared":
+                self._guest = await self._shared.join(place, patience_s, command)
+            else:
+                self._guest = await meeting.join(place, where, seed, unseal, patience_s, command)
             self._address = self._guest.address
             await certificates.write(self._guest.seed, self._folder.path, place.name, controller=False)
             return self._guest.controller

@@ -62,7 +62,9 @@ class Munge:
         try:
             said = self._run(["unmunge", f"--socket={self._socket}"], credential.encode())
         except ConfigError as error:
-            raise Unauthenticated(f"A credential can't be opened: {error.message}") from error
+            apart = any(word in error.message for word in ("Expired", "Rewound"))
+            cure = " Set the clocks of both hosts, by NTP for instance." if apart else ""
+            raise Unauthenticated(f"A credential can't be opened: {error.message}{cure}") from error
         head, _, body = said.partition(b"\n\n")
         facts = slurm.facts(head, ":")
         maker = facts.get("UID", "").rpartition("(")[2].removesuffix(")")

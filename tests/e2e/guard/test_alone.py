@@ -24,6 +24,9 @@ from tests.e2e.guard.guarding import (
 )
 from tests.support.fake_nvml.library import SPINNING, TRAINING, FakeNvml
 
+from holdfast.guard.allocation import read
+from holdfast.guard.shared_file import SharedFile
+
 GUARD = (sys.executable, "-m", "holdfast", "guard")
 BAD_STEP = {"SLURM_STEP_NODELIST": "n1", "SLURM_NODEID": "3"}
 
@@ -88,7 +91,7 @@ def test_a_guard_that_cannot_start_says_why(tmp_path: Path) -> None:
     done = guard(tmp_path, "--", "echo", "ran", env=env)
 
     assert (done.returncode, done.stdout) == (125, "")
-    assert "guard: SLURM_STEP_TASKS_PER_NODE is not set" in done.stderr
+    assert "SLURM_STEP_TASKS_PER_NODE is not set" in done.stderr
     nothing_is_left(env)
 
 
@@ -156,6 +159,28 @@ def test_tasks_of_a_launcher_without_a_secret_meet_by_a_file_of_their_folder(tmp
     assert said == [f"rank {task} of 2 local {task} generation 2" for task in range(2)]
     assert [process.returncode for process in started] == [0, 0]
     assert not list(tmp_path.glob(".holdfast-*")), "the secret is gone"
+
+
+def test_a_requeued_launch_does_not_follow_the_file_of_the_one_before(tmp_path: Path) -> None:
+    pbs = {"PBS_JOBID": f"{os.getpid()}.server", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}
+    envs = [
+        environment(tmp_path, **pbs, PMI_RANK=str(task), MPI_LOCALRANKID=str(task), FAILS="0") for task in range(2)
+    ]
+    job = read(envs[1], "host").job
+    SharedFile(tmp_path, job).write(os.urandom(32), ["127.0.0.1"])
+    command = [*GUARD, "--record", "rec", "--", sys.executable, "-c", RANKS]
+    started = [
+        subprocess.Popen(
+            command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+        )
+        for env in reversed(envs)
+    ]
+
+    said = [process.communicate(timeout=PATIENCE_S)[0] for process in started]
+
+    assert said == [f"rank {task} of 2 local {task} generation 1\n" for task in (1, 0)]
+    assert not list(tmp_path.glob(".holdfast-*")), "the secret is gone"
+    nothing_is_left(envs[0])
 
 
 def test_a_spare_takes_the_place_of_a_task_that_is_gone(tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ import contextlib
 import json
 import os
 import socket
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import anyio
 import pytest
 
+from holdfast._base.version import __version__
 from holdfast.errors import Unavailable
 from holdfast.guard import meeting, trust
 from holdfast.guard.allocation import Allocation
@@ -110,7 +112,7 @@ async def test_task_0_learns_of_the_signals_and_problems_of_others(place: Alloca
             while not (host.signals and host.problem):
                 host.changed.clear()
                 await host.changed.wait()
-        assert (host.signals, host.problem, host.lost) == ({1: 15}, "its disk is full", {})
+        assert (host.signals, host.problem, host.lost) == ({1: 15}, "Task 2 on n3: its disk is full", {})
         one.leave()
         two.leave()
 
@@ -150,12 +152,29 @@ async def test_another_release_is_named(place: Allocation) -> None:
         reader, writer = await asyncio.open_connection(HERE, meeting.ports(place.job)[0])
         said = json.loads(await reader.readline())
         proof = trust.proof(SEED, "task", said["nonce"], "1", "n2", "9.9", "m")
-        line = {"task": 1, "name": "n2", "version": "9.9", "nonce": "m", "proof": proof}
+        line = {"task": 1, "name": "n2", "version": "9.9", "nonce": "m", "proof": proof, "clock": 0}
         writer.write(json.dumps(line).encode() + b"\n")
         with anyio.fail_after(20):
             await host.changed.wait()
 
         assert "Task 1 on n2 has Holdfast 9.9" in host.problem
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("apart_s", "said"), [(600, "600 s ahead of that of n1"), (-900, "900 s behind that of n1")]
+)
+async def test_a_host_with_another_clock_is_named(place: Allocation, apart_s: float, said: str) -> None:
+    async with listening(place) as host:
+        reader, writer = await asyncio.open_connection(HERE, meeting.ports(place.job)[0])
+        nonce = json.loads(await reader.readline())["nonce"]
+        proof = trust.proof(SEED, "task", nonce, "1", "n2", __version__, "m")
+        line = {"task": 1, "name": "n2", "version": __version__, "nonce": "m", "proof": proof, "command": []}
+        writer.write(json.dumps(line | {"clock": time.time() + apart_s}).encode() + b"\n")
+        with anyio.fail_after(20):
+            await host.changed.wait()
+
+        assert host.problem.startswith(f"The clock of n2 is {said}")
         writer.close()
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from holdfast.errors import Unavailable
-from holdfast.guard import addresses
+from holdfast.guard import addresses, meeting
 from holdfast.guard.allocation import read
+from holdfast.guard.meeting import Guest
 from holdfast.guard.shared_file import SharedFile
 
 SEED = b"s" * 32
@@ -28,6 +31,27 @@ async def test_others_read_what_task_0_has_written(tmp_path: Path) -> None:
     assert os.stat(file.path).st_mode & 0o777 == 0o600
     file.remove()
     assert os.listdir(tmp_path) == []
+
+
+async def test_a_file_that_a_killed_launch_has_left_is_given_up_for_its_successors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = SharedFile(tmp_path, "guard-1")
+    file.write(b"o" * 32, ["10.0.0.9"])
+    followed: list[bytes] = []
+
+    async def join(_: object, where: list[str], seed: bytes, __: None, patience_s: float, *___: object) -> Guest:
+        followed.append(seed)
+        if seed != SEED:
+            file.write(SEED, ["10.0.0.1"])
+            await asyncio.sleep(patience_s)
+        return cast("Guest", where)
+
+    monkeypatch.setattr(meeting, "join", join)
+    found = await file.join(replace(FIRST, task=1), 60.0, ())
+
+    assert followed == [b"o" * 32, SEED]
+    assert cast("list[str]", found) == ["10.0.0.1"]
 
 
 async def test_a_folder_that_is_not_shared_is_named_with_what_to_do(tmp_path: Path) -> None:

@@ -103,3 +103,31 @@ def test_the_job_is_told_its_time(
     assert limits.give(job, left_s, warning) == said
     assert job.job_spec.scheduling.timeout.seconds == timeout_s
     assert job.job_spec.scheduling.warning_signal.signal == signal
+
+
+@pytest.mark.parametrize(
+    ("environ", "devices", "why"),
+    [
+        ({}, [], ""),
+        ({"SLURM_STEP_GPUS": "0,1"}, ["nvidia0", "nvidiactl"], ""),
+        ({"SLURM_STEP_GPUS": "0"}, ["kfd"], ""),
+        (
+            {"SLURM_STEP_GPUS": "0,1"},
+            ["nvidiactl", "null"],
+            "there is no device of one in /dev. See that its driver",
+        ),
+        (
+            {"SLURM_JOB_GPUS": "0", "CUDA_VISIBLE_DEVICES": "NoDevFiles"},
+            ["nvidia0"],
+            "VISIBLE_DEVICES is 'NoDevFiles'",
+        ),
+    ],
+)
+def test_a_task_that_sees_none_of_its_gpus_is_told_which_host_that_is(
+    environ: dict[str, str], devices: list[str], why: str
+) -> None:
+    said = slurm.hidden_gpus(environ, devices, "n2")
+
+    assert bool(said) == bool(why)
+    assert why in said
+    assert not why or ("of n2 to this step" in said and said.endswith("--exclude=n2."))

@@ -1,0 +1,83 @@
+"""What can be wrong with the hosts of a step of a real Slurm: a sentence names the host and the cure."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.guard.guarding import PATIENCE_S, environment, nothing_is_left
+from tests.support import slurm_cluster
+from tests.support.fake_clock.library import FakeClock
+from tests.support.slurm_cluster import Slurm
+
+pytestmark = pytest.mark.require("slurm")
+GUARD = (sys.executable, "-m", "holdfast", "guard")
+BARE = ("--", "sh", "-c", "echo ran $SLURM_PROCID")
+# Task 1 has another release.
+RELEASE = """\
+import os
+from holdfast._base import version
+if os.environ["SLURM_PROCID"] == "1":
+    version.__version__ = "9.9.9"
+from holdfast.cli import main
+main()
+"""
+# Task 1 is at something else.
+LATE = '[ "$SLURM_PROCID" = 0 ] || { sleep 20; exit 0; }; exec "$@"'
+# Task 1 lives by another clock.
+CLOCK = '[ "$SLURM_PROCID" = 0 ] || export LD_PRELOAD="$CLOCK"; exec "$@"'
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    try:
+        with slurm_cluster.running(folder) as cluster:
+            yield cluster
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def said(slurm: Slurm, folder: Path, *command: str, **more: str) -> tuple[str, str]:
+    """What a step prints, once nothing of it is left."""
+    env = environment(folder, SLURM_CONF=slurm.environment["SLURM_CONF"], **more)
+    step = slurm.srun("-N2", *command, cwd=folder, env=env)
+    out, err = step.communicate(timeout=PATIENCE_S)
+    nothing_is_left(env)
+    return out, err
+
+
+def test_another_release_on_a_host_is_named_and_the_command_may_run_bare(slurm: Slurm, tmp_path: Path) -> None:
+    out, err = said(slurm, tmp_path, sys.executable, "-c", RELEASE, "guard", "--or-run", *BARE)
+
+    assert re.search(r"Task 1 on n\d has Holdfast 9.9.9, and task 0 on n\d has .*: install one release", err), err
+    assert err.count("the command runs without a guard") == 2, err
+    assert sorted(out.splitlines()) == ["ran 0", "ran 1"]
+
+
+def test_a_host_that_does_not_start_is_named(slurm: Slurm, tmp_path: Path) -> None:
+    options = ("--or-run", "--start-timeout", "6s")
+
+    out, err = said(slurm, tmp_path, "sh", "-c", LATE, "-", *GUARD, *options, *BARE)
+
+    assert re.search(
+        r"tasks 1 have not come; there was no word from n\d\. See what those tasks have printed", err
+    ), err
+    assert out == "ran 0\n"
+
+
+@pytest.mark.require("cc")
+def test_a_host_whose_clock_is_apart_is_named(slurm: Slurm, tmp_path: Path) -> None:
+    clock = FakeClock(tmp_path)
+    clock.jump(600)
+    more = {"CLOCK": clock.env["LD_PRELOAD"], "FAKE_CLOCK_OFFSET": clock.env["FAKE_CLOCK_OFFSET"]}
+
+    out, err = said(slurm, tmp_path, "sh", "-c", CLOCK, "-", *GUARD, "--or-run", *BARE, **more)
+
+    assert re.search(r"The clock of n\d is \d+ s ahead of that of n\d: .* Set the clocks", err), err
+    assert sorted(out.splitlines()) == ["ran 0", "ran 1"]
