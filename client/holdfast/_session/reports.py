@@ -38,6 +38,12 @@ class ExitReason(enum.Enum):
     """A controller whose disk is lost knew how it ended."""
 
 
+ENDED_BY_THEMSELVES = frozenset(
+    {ExitReason.COMPLETED, ExitReason.NONZERO_EXIT, ExitReason.SIGNALED, ExitReason.OUT_OF_MEMORY}
+)
+"""Reasons of ranks that their shim saw end though none had ordered it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exit:
     """How one rank of one generation ended."""

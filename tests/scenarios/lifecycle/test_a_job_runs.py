@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.scenarios.world import World, gang, inventory
 
+from holdfast._session.assignment import WarmStart
 from holdfast_controller.core.model.gang import Gang, Pool, Success, Task
 from holdfast_controller.core.model.job_state import JobState
 
@@ -29,9 +30,8 @@ def test_gang_goes_from_submission_to_success_when_all_ranks_complete() -> None:
         "a exit g1 r0 COMPLETED 0",
         "a ending SUCCEEDED",
         "> host-0 ack",
-        "> host-0 STOP a w0 g1",
         "> host-1 STOP a w1 g1",
-    ]
+    ], "the other's host is asked for what it said before it counted; this one will say it by itself"
     assert world.report("a", 1, "EMPTY") == ["a emptied w1"]
     assert world.report("a", 0, "EMPTY") == [
         "a emptied w0",
@@ -44,12 +44,23 @@ def test_gang_goes_from_submission_to_success_when_all_ranks_complete() -> None:
     assert world.cluster.jobs["a"].error is None
 
 
+def test_ranks_that_ended_by_themselves_are_not_ordered_to_stop_but_what_is_parked_beside_them_is() -> None:
+    world = World(hosts=1)
+    for name, warm in (("cold", None), ("warm", WarmStart())):
+        world.submit(name, gang(workers=1, warm=warm))
+        world.run(name)
+        said = world.exit(name, 0)
+        assert (f"> host-0 STOP {name} w0 g1" in said) is (warm is not None)
+        assert world.report(name, 0, "EMPTY")[-1] == f"> host-0 FORGET {name} w0 g1"
+
+
 def test_each_worker_is_forgotten_once_though_the_answer_to_its_stop_comes_after_the_order() -> None:
     """A rank's exit and the proof that nothing is left arrive together, and the stop is answered later."""
     world = World(hosts=1)
     for name in ("a", "b", "c"):
         world.submit(name, gang(workers=1))
         world.run(name)
+        assert world.cancel(name)[-1] == f"> host-0 STOP {name} w0 g1"
         world.exit(name, 0)
         assert world.report(name, 0, "EMPTY")[-1] == f"> host-0 FORGET {name} w0 g1"
         assert world.report(name, 0, "EMPTY") == [], "the answer to the stop is none to the order to forget"
@@ -78,7 +89,6 @@ def test_others_are_stopped_as_soon_as_the_primary_has_completed() -> None:
         "a primary completed",
         "a ending SUCCEEDED",
         "> host-0 ack",
-        "> host-0 STOP a w0 g1",
         "> host-1 STOP a w1 g1",
     ]
 
@@ -91,7 +101,6 @@ def test_primary_gives_the_others_their_end_grace() -> None:
     assert world.wait(59, beating=["host-0", "host-1"]) == []
     assert world.wait(1, beating=["host-0", "host-1"]) == [
         "a ending SUCCEEDED",
-        "> host-0 STOP a w0 g1",
         "> host-1 STOP a w1 g1",
     ]
     assert world.exit("a", 1, "STOPPED:15") == ["a exit g1 r1 STOPPED signal 15", "> host-1 ack"]
@@ -108,8 +117,6 @@ def test_others_that_fail_after_the_primary_are_recorded_and_restart_nothing() -
         "a exit g1 r1 NONZERO_EXIT 3",
         "a ending SUCCEEDED",
         "> host-1 ack",
-        "> host-0 STOP a w0 g1",
-        "> host-1 STOP a w1 g1",
     ]
 
 
@@ -155,7 +162,6 @@ def test_job_that_ends_before_it_was_seen_running_succeeds() -> None:
         "a exit g1 r0 COMPLETED 0",
         "a ending SUCCEEDED",
         "> host-0 ack",
-        "> host-0 STOP a w0 g1",
     ]
     world.empty("a")
     assert world.cluster.jobs["a"].state is JobState.SUCCEEDED

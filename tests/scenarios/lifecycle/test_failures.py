@@ -105,7 +105,6 @@ def test_the_sixth_failure_of_a_worker_is_the_job_s(world: World) -> None:
         "a ending FAILED",
         "> host-1 ack",
         "> host-0 STOP a w0 g6",
-        "> host-1 STOP a w1 g6",
     ]
     world.exit("a", 0, "STOPPED:15")
     world.report("a", 0, "EMPTY")

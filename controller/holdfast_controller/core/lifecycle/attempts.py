@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from holdfast._base.backoff import wait_s as doubling_s
-from holdfast._session.reports import ExitReason
+from holdfast._session.reports import ENDED_BY_THEMSELVES, ExitReason
 from holdfast.errors import WrongState
 from holdfast.hang.pipeline.features import OutputFeatures
 from holdfast_controller.core import events as ev
@@ -233,9 +233,22 @@ def _recover(*, replace: bool, cordoned: bool) -> Recover:
 def _leave(step: Step, job: Job) -> None:
     if job.vacating is Leaving.RETRY:
         await_hosts(step, job)
-    step.touch(job)
+    stop_workers(step, job)
     step.capacity_freed = True
     on_left(step, job)
+
+
+def stop_workers(step: Step, job: Job) -> None:
+    """Order workers of a job that ends or leaves its places to stop, but those that are about to say they are empty.
+
+    A shim whose ranks have ended by themselves ends what they left behind, and its agent reports that. What is parked
+    for a warm start ends only by an order.
+    """
+    ended, empty = job.exits_now(), step.cluster.runtime_of(job.id).empty
+    by_themselves = {rank for rank, exit_ in ended.items() if exit_.reason in ENDED_BY_THEMSELVES}
+    for member in job.gang.members[: len(job.places)]:
+        if job.gang.warm is not None or member.index in empty or not by_themselves.issuperset(member.ranks):
+            step.touch(job, member.index)
 
 
 def on_left(step: Step, job: Job) -> None:

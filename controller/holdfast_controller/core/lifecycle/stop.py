@@ -7,7 +7,7 @@ from dataclasses import replace
 from holdfast._session.reports import ExitReason
 from holdfast.errors import WrongState
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.lifecycle.attempts import clear_timers, leave, on_left
+from holdfast_controller.core.lifecycle.attempts import clear_timers, leave, on_left, stop_workers
 from holdfast_controller.core.lifecycle.error_report import error_of
 from holdfast_controller.core.lifecycle.missing_exits import close_records
 from holdfast_controller.core.lifecycle.root_cause import first_failure
@@ -34,7 +34,7 @@ def end(
     """Decide the job's end. It has it once nothing of it is left anywhere."""
     step.emit(ev.JobEnding(job_id=job.id, at=step.now.wall, outcome=outcome, error=error, stop_reason=stop_reason))
     clear_timers(step, job)
-    step.touch(job)
+    stop_workers(step, job)
     settle(step, job)
 
 
@@ -80,6 +80,7 @@ def on_empty(step: Step, job: Job, index: int) -> None:
     if job.leave is not None and job.leave.related.host == job.places[index].host:
         leave(step, job)
     if not job.stopping:
+        step.cluster.runtime_of(job.id).empty.add(index)
         return
     if index not in job.placement.emptied:
         member = job.gang.members[index]

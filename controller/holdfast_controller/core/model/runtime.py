@@ -53,6 +53,8 @@ class Runtime:
     stuck: dict[int, str] = field(default_factory=dict)
     preparing: dict[int, str] = field(default_factory=dict)
     """By worker: the slow part of its preparation that its host is in."""
+    empty: set[int] = field(default_factory=set)
+    """Workers that have ended by themselves, and of which nothing is left, while others went on."""
     warm: dict[int, str] = field(default_factory=dict)
     """By worker: what is prepared for a warm start of the next generation, or why nothing is."""
     features: dict[int, WorkerFeatures] = field(default_factory=dict)
@@ -77,4 +79,5 @@ class Runtime:
         self.started.pop(worker, None)
         self.stuck.pop(worker, None)
         self.preparing.pop(worker, None)
+        self.empty.discard(worker)
         self.features.pop(worker, None)
