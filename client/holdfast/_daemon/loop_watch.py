@@ -38,7 +38,8 @@ LOOK_S = 0.05
 STALL_S = 0.1
 """A timer that fires so long after its time is a stall."""
 LOG_EVERY_S = 10.0
-"""Seconds between two log lines of stalls; those between are counted in the next one."""
+"""Seconds between two log lines of stalls, each with the count of those between. One that is twice as long as the last
+of them is logged at once."""
 STILL_HELD_S = 5.0
 """A stall that goes on is logged after so long, and again whenever it has doubled."""
 DEEPEST = 24
@@ -94,7 +95,7 @@ class LoopWatch:
         self._beat = float("inf")
         self._gc_began, self._gc_s = 0.0, 0.0
         self._look: _Look | None = None
-        self._logged_at, self._unlogged = -LOG_EVERY_S, 0
+        self._logged_at, self._logged_s, self._unlogged = -LOG_EVERY_S, 0.0, 0
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         for cause in Cause:
@@ -150,11 +151,11 @@ class LoopWatch:
         if stall.cause is Cause.CODE and (directory := os.environ.get(REPORT)):
             with contextlib.suppress(OSError), open(f"{directory}/{os.getpid()}", "a") as file:
                 file.write(json.dumps(asdict(stall)) + "\n")
-        if self._beat - self._logged_at < LOG_EVERY_S:
+        if self._beat - self._logged_at < LOG_EVERY_S and stall.seconds < 2 * self._logged_s:
             self._unlogged += 1
         else:
             log.warning("loop.stalled", **asdict(stall), not_logged=self._unlogged)
-            self._logged_at, self._unlogged = self._beat, 0
+            self._logged_at, self._logged_s, self._unlogged = self._beat, stall.seconds, 0
         self._on_stall(stall)
 
     def _keep_looking(self) -> None:
