@@ -94,7 +94,10 @@ def line(event: ev.Event, cluster: Cluster) -> str:
         case ev.PlacementTried():
             return f"{event.job_id} no room at try {event.number}: {event.reason}"
         case ev.JobPlaced():
-            return f"{event.job_id} placed g{event.generation} on {' '.join(p.host for p in event.places)}"
+            spares = f", spares on {' '.join(p.host for p in event.spares)}" if event.spares else ""
+            return f"{event.job_id} placed g{event.generation} on {' '.join(p.host for p in event.places)}{spares}"
+        case ev.JobSparesChanged():
+            return f"{event.job_id} has spares on {' '.join(p.host for p in event.spares) or 'no host'}"
         case ev.GangLaunched():
             return f"{event.job_id} launched g{event.generation}"
         case ev.GangStarted():

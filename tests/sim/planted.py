@@ -279,8 +279,8 @@ def _says_nothing_after_a_hello() -> AbstractContextManager[Any]:
 def _replaces_anywhere() -> AbstractContextManager[Any]:
     sound = placement.plan_on
 
-    def plan_on(gang: Any, hosts: Any, capacity_of: Any, kept: Any = None) -> Any:
-        return sound(replace(gang, near=None) if kept else gang, hosts, capacity_of, kept)
+    def plan_on(gang: Any, hosts: Any, capacity_of: Any, kept: Any = None, *, spares: bool = True) -> Any:
+        return sound(replace(gang, near=None) if kept else gang, hosts, capacity_of, kept, spares=spares)
 
     return patch.object(placement, "plan_on", plan_on)
 

@@ -36,7 +36,7 @@ Json = dict[str, Any]
 _ORDER = {
     "CustomJob": "id name displayName jobSpec labels annotations project owner account state createTime startTime"
     " endTime updateTime error attempt generation summary waitReason waitsFor array step stepTotal phase savedStep"
-    " expectedEnd workers recoveries hangs heldUntil health archiveProblems",
+    " expectedEnd spareHosts workers recoveries hangs heldUntil health archiveProblems",
     "Hang": "number generation since noticedAt diagnosedAt judgedAt rule sentence suspects suspectRanks stacks"
     " outcome note step",
     "Recovery": "attempt generation startedAt endedAt startType endReason endRelatedTask endRecover lost phases"

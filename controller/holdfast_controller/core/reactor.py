@@ -48,6 +48,7 @@ from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.scheduling import host_reservations
 from holdfast_controller.core.scheduling.expiry import on_expired
+from holdfast_controller.core.scheduling.own_spares import give_back_unsound
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.place import on_waited
 from holdfast_controller.core.scheduling.queue_pass import place_queue
@@ -99,6 +100,7 @@ class Reactor:
         step = Step(self.cluster, self.policies, self.timers, now)
         self._dispatch(step, incoming)
         note_half_life(step)
+        give_back_unsound(step)
         self._reorder(step)
         freed = let_in(step)
         if step.capacity_freed:

@@ -246,6 +246,7 @@ JOB_EVENTS: list[ev.JobEvent] = [
         generation=5,
         places=(Place("h1", ("GPU-1", "GPU-2")), Place("h1"), Place("h1")),
     ),
+    ev.JobSparesChanged(job_id="a", at=Wall(9.8), spares=(Place("h2", ("GPU-3",)),)),
     ev.CancelRequested(job_id="a", at=Wall(10.0), by="bob"),
     ev.JobEnding(
         job_id="a", at=Wall(11.0), outcome=JobState.CANCELLED, error=JobError(1, "cancelled", ("x",), 139)

@@ -339,3 +339,38 @@ def test_everything_wrong_is_told_at_once() -> None:
         f"{TOLERANCE}.maxJobRetries",
         f"{SCHEDULING}.warningSignal.signal",
     ]
+
+
+@pytest.mark.parametrize(
+    ("scheduling", "tolerance", "complaint"),
+    [
+        ({"spares": -1}, None, "spares: must be at least 0"),
+        ({"spares": 10_001}, None, "spares: must be at most 10,000"),
+        ({"spares": "two"}, None, "spares: must be a whole number"),
+        (
+            {"spares": 1, "disableRetries": True},
+            None,
+            "spares: are of no use where scheduling.disableRetries allows no",
+        ),
+        (
+            {"spares": 1},
+            {"disconnectPolicy": "KEEP"},
+            "spares: are of no use with the disconnectPolicy KEEP: a worker on",
+        ),
+        (
+            {"spares": 1, "placement": {"segment": {"size": 1, "within": "rack"}}},
+            None,
+            "spares: can't be near each segment of scheduling.placement (remove one of the two)",
+        ),
+    ],
+)
+def test_spares_that_can_never_be_used_are_refused(scheduling: Any, tolerance: Any, complaint: str) -> None:
+    (found,) = complaints(job(scheduling, tolerance))
+    assert found.startswith(f"{SCHEDULING}.{complaint}"), found
+
+
+def test_spares_for_workers_with_several_gpu_models_are_refused() -> None:
+    machines = [{"acceleratorType": model, "acceleratorCount": 1} for model in ("NVIDIA_H100_80GB", "NVIDIA_L4")]
+    pools = [{"replicaCount": 1, "machineSpec": machine, "processSpec": {"command": ["x"]}} for machine in machines]
+    (found,) = complaints({"displayName": "d", "jobSpec": {"workerPoolSpecs": pools, "scheduling": {"spares": 1}}})
+    assert "spares: do for every worker, and these ask for NVIDIA_H100_80GB and NVIDIA_L4" in found

@@ -7,7 +7,7 @@ export const GROUPS = {
   "saving, evaluating": ["save", "evaluate"],
   starting: ["prepare", "install", "launch", "warm_up"],
   lost: ["lost", "stall", "detect", "diagnose", "stop", "back_off", "held", "relaunch"],
-  "ending, idle": ["wind_down", "pause"],
+  "ending, idle": ["wind_down", "pause", "spare"],
   unknown: ["ran", "unseen"],
 } as const satisfies Record<string, readonly string[]>;
 

@@ -28,7 +28,7 @@ _GROUPS = {
     "saving, evaluating": ("save", "evaluate"),
     "starting": ("prepare", "install", "launch", "warm_up"),
     "lost": ("lost", "stall", "detect", "diagnose", "stop", "back_off", "held", "relaunch"),
-    "ending, idle": ("wind_down", "pause"),
+    "ending, idle": ("wind_down", "pause", "spare"),
     "unknown": ("ran", "unseen"),
 }
 _NO_SAVES = "trained, no save known"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 
 from holdfast._base.printable import one_line, spaced_line
 from holdfast._base.proto_values import seconds, short_name
@@ -98,6 +98,8 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
     if job.HasField("array"):
         yield "array", f"{job.array.index} of {job.array.id} ({extent(job.array)}): {counts(job.array)}"
     yield from _scheduling(job.job_spec.scheduling)
+    if wanted := job.job_spec.scheduling.spares:
+        yield "spares", _spares(job.spare_hosts, wanted)
     yield "created", f"{local(job.create_time.seconds)} ({age(now - job.create_time.seconds)} ago)"
     if job.HasField("end_time"):
         yield "ended", f"{local(job.end_time.seconds)} ({age(now - job.end_time.seconds)} ago)"
@@ -131,6 +133,11 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
         yield "labels", _pairs(job.labels)
     if job.annotations:
         yield "notes", _pairs(job.annotations)
+
+
+def _spares(hosts: Sequence[str], wanted: int) -> str:
+    held = f"on {', '.join(dict.fromkeys(hosts))}, idle until a worker has to leave its host" if hosts else ""
+    return "; ".join(filter(None, (f"{len(hosts)} of {wanted}" if len(hosts) < wanted else str(wanted), held)))
 
 
 def _steps(job: job_pb2.CustomJob) -> str:

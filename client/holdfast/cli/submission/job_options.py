@@ -40,6 +40,7 @@ class JobOptions:
     host_labels: tuple[tuple[str, str], ...] = ()
     within: str | None = None
     """Level of the network of which one domain has to hold all workers."""
+    spares: int | None = None
     labels: tuple[tuple[str, str], ...] = ()
     run_as: str | None = None
     enable_web_access: bool = False
@@ -82,6 +83,8 @@ class JobOptions:
 
             scheduling.placement.within = self.within
             scheduling.placement.mode = PLACEMENT_MODE_REQUIRED
+        if self.spares is not None:
+            scheduling.spares = self.spares
         for key, value in self.labels:
             job.labels[key] = value
         for pool in job.job_spec.worker_pool_specs:
@@ -188,6 +191,12 @@ _OPTIONS = (
         "--within",
         metavar="LEVEL",
         help="Wait for hosts that are all in one domain of this level of the network, such as rack.",
+    ),
+    click.option(
+        "--spares",
+        type=click.IntRange(0),
+        metavar="N",
+        help="Hold room for N more workers on other hosts, for those whose hosts fail.  [default: 0]",
     ),
     click.option(
         "--run-as",

@@ -33,6 +33,7 @@ _PARAMETERS = {
     "jobSpec.scheduling.hostSelector.avoidHosts": "avoid_hosts",
     "jobSpec.scheduling.hostSelector.labels": "host_labels",
     "jobSpec.scheduling.placement.within": "within",
+    "jobSpec.scheduling.spares": "spares",
     "jobSpec.faultTolerance.maxJobRetries": "max_retries",
     "jobSpec.faultTolerance.maxWorkerRestarts": "max_restarts",
     "jobSpec.faultTolerance.hangDetection.timeout": "hang_timeout",

@@ -180,6 +180,8 @@ class Scheduling(Model):
     """The answer to GPUs of the job that stay unused."""
     placement: Placement = Field(default_factory=Placement)
     """How near to each other the workers are placed."""
+    spares: Annotated[int, Whole(0, 10_000)] = 0
+    """Room for this many workers on further hosts, idle until a worker has to leave its host."""
 
 
 class HangAction(enum.Enum):

@@ -37,6 +37,7 @@ def broken(job: Fields) -> Iterator[Broken]:
     scheduling, tolerance = job.get(_SCHEDULING) or {}, job.get(_TOLERANCE) or {}
     yield from _retries(scheduling, tolerance)
     yield from _restart_scope(scheduling, tolerance)
+    yield from _spares(scheduling, tolerance)
     yield from _expected_duration(scheduling)
     yield from _warning_signal(scheduling)
     yield from _after(scheduling)
@@ -77,6 +78,20 @@ def _restart_scope(scheduling: Fields, tolerance: Fields) -> Iterator[Broken]:
             "is WORKER, though scheduling.restartJobOnWorkerRestart restarts the whole job",
             "remove one of the two",
         )
+
+
+def _spares(scheduling: Fields, tolerance: Fields) -> Iterator[Broken]:
+    if not scheduling.get("spares"):
+        return
+    place = (_SCHEDULING, "spares")
+    if scheduling.get("disable_retries"):
+        yield Broken(
+            place, "are of no use where scheduling.disableRetries allows no retry", "remove one of the two"
+        )
+    policy = tolerance.get("disconnect_policy")
+    if policy is not None and policy.name == "KEEP":
+        problem = "are of no use with the disconnectPolicy KEEP: a worker on a lost host is never replaced"
+        yield Broken(place, problem, "write REPLACE_IF_ISOLATED or STOP_AND_REPLACE there, or ask for no spares")
 
 
 def _warning_signal(scheduling: Fields) -> Iterator[Broken]:

@@ -86,6 +86,7 @@ from holdfast_controller.core.events.pause import PauseRequested as PauseRequest
 from holdfast_controller.core.events.queue import DependencyEnded as DependencyEnded
 from holdfast_controller.core.events.queue import JobPlaced as JobPlaced
 from holdfast_controller.core.events.queue import JobQueued as JobQueued
+from holdfast_controller.core.events.queue import JobSparesChanged as JobSparesChanged
 from holdfast_controller.core.events.queue import JobSubmitted as JobSubmitted
 from holdfast_controller.core.events.queue import PlacementTried as PlacementTried
 from holdfast_controller.core.events.queue import TurnCame as TurnCame
@@ -134,6 +135,7 @@ JobEvent = (
     | TurnCame
     | PlacementTried
     | JobPlaced
+    | JobSparesChanged
     | PreparationNoted
     | GangLaunched
     | GangStarted

@@ -86,3 +86,14 @@ class JobPlaced:
     """It started out of turn for good: the first job that waits ahead of it, and is not expected to start later."""
     why: str = ""
     """The rule that gave it these hosts before others, in words; empty where it had its turn on all it may have."""
+    spares: tuple[Place, ...] = ()
+    """Its own spares."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSparesChanged:
+    """A job has these spares of its own from now on: one was lost with its host, or there is a new one."""
+
+    job_id: str
+    at: Wall
+    spares: tuple[Place, ...]

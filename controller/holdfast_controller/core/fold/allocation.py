@@ -51,6 +51,7 @@ def recount(cluster: Cluster) -> None:
     cluster.queue, cluster.holdings, cluster.free_capacity = Queue(), Holdings(), FreeCapacity()
     cluster.dependents, cluster.arrays = Dependents(), Arrays()
     cluster.measuring = {job.id for job in cluster.jobs.whole.values() if job.gang.measures and not job.terminal}
+    cluster.sparing = {job.id for job in cluster.jobs.whole.values() if job.gang.spares and not job.terminal}
     for known in cluster.jobs.heads():
         for name in known.output_on:
             cluster.output_on.setdefault(name, set()).add(known.id)

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import assert_never
 
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.fold.allocation import let_go
+from holdfast_controller.core.fold.allocation import hold, let_go
 from holdfast_controller.core.fold.hang import close_hang
 from holdfast_controller.core.fold.underuse import close_underuse
 from holdfast_controller.core.model.budgets import Recovery, Spent
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Scope
-from holdfast_controller.core.model.hosts.host import place_key
+from holdfast_controller.core.model.hosts.host import Allocation, Place, place_key
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState, checked
 from holdfast_controller.core.model.phase import Held, Leave, Paused, Placed, Queued
@@ -45,6 +45,7 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
             job.vacating = None
             close_recoveries(job, event.at)
             release_reserved(cluster, job, event.at)
+            release_spares(cluster, job, event.at)
             job.phase = Paused(
                 placement_attempts=job.placement_attempts,
                 excluded=job.excluded,
@@ -87,6 +88,8 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
         job.budgets.hang_restarts, job.budgets.hang_step = event.hang_restarts, event.hang_step
     if event.end_reason is EndReason.HANG and event.budget is Budget.JOB:
         job.budgets.hang_moves += 1
+    if event.leaving is Leaving.PAUSE or event.end_reason is EndReason.PREEMPTED:
+        release_spares(cluster, job, event.at)
     if event.leaving is Leaving.RETRY:
         job.state = checked(job.state, JobState.QUEUED)
         job.phase = Queued(
@@ -190,3 +193,21 @@ def release_reserved(cluster: Cluster, job: Job, at: Wall) -> None:
     """Give back what was reserved, though empty, for the next attempt; call it before the job leaves ``Queued``."""
     for index in job.reserved & job.placement.emptied:
         release(cluster, job, index, at)
+
+
+def hold_spares(cluster: Cluster, job: Job, spares: tuple[Place, ...], at: Wall) -> None:
+    """A job holds these spares, in place of those that it had."""
+    release_spares(cluster, job, at)
+    job.placement.spares = spares
+    for index, place in enumerate(spares, start=len(job.gang.members)):
+        pool = job.gang.spare_pool
+        share = Allocation(pool.cpus, pool.memory_mb, place.gpus, job.revocable)
+        hold(cluster, cluster.hosts[place.host], place_key(job.id, index), share, at)
+
+
+def release_spares(cluster: Cluster, job: Job, at: Wall) -> None:
+    """Give back a job's spares: nothing runs there."""
+    for index, place in enumerate(job.spares, start=len(job.gang.members)):
+        if place.host in cluster.hosts:
+            let_go(cluster, cluster.hosts[place.host], place_key(job.id, index), at)
+    job.placement.spares = ()

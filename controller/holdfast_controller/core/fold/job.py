@@ -15,9 +15,11 @@ from holdfast_controller.core.fold.allocation import hold, learn_run_time
 from holdfast_controller.core.fold.attempt import (
     close_recoveries,
     fold_attempt,
+    hold_spares,
     leave_queue,
     release,
     release_reserved,
+    release_spares,
 )
 from holdfast_controller.core.fold.dependency import enter_queue, fold_dependency
 from holdfast_controller.core.fold.hang import close_hang, fold_hang
@@ -151,6 +153,8 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
     job = cluster.jobs[event.job_id]
     if job.gang.measures:
         cluster.measuring.add(job.id)
+    if job.gang.spares:
+        cluster.sparing.add(job.id)
     cluster.dependents.add(job.id, job.unmet)
     if not job.unmet and not job.gang.takes_turns:
         enter_queue(cluster, job, event.at)
@@ -174,6 +178,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             enter_queue(cluster, job, event.at)
         case ev.JobPlaced():
             _placed(cluster, job, event)
+        case ev.JobSparesChanged():
+            hold_spares(cluster, job, event.spares, event.at)
         case ev.PlacementTried():
             assert isinstance(job.phase, Queued)
             job.phase = replace(job.phase, placement_attempts=event.number, not_before=event.not_before)
@@ -228,6 +234,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             leave_queue(cluster, job)
             cluster.dependents.discard(job.id, job.unmet)
             release_reserved(cluster, job, event.at)
+            release_spares(cluster, job, event.at)
             job.phase = Ending(outcome=event.outcome, error=event.error)
         case ev.OutputArchived():
             job.unarchived.pop(event.worker, None)
@@ -252,6 +259,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             job.phase = Ended(outcome=event.state, error=event.error or job.error, at=event.at)
             cluster.runtime.pop(job.id, None)
             cluster.measuring.discard(job.id)
+            cluster.sparing.discard(job.id)
             cluster.jobs.note_end(job)
             learn_run_time(cluster, job)
         case ev.FaultInjected() | ev.FaultNotInjected():
@@ -304,6 +312,7 @@ def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
     if job.generation and not job.launched:
         job.unlaunched.add(job.generation)
     release_reserved(cluster, job, event.at)
+    release_spares(cluster, job, event.at)
     job.phase = Placed(loan=Loan(of=event.loan_of, since=event.at) if event.loan_of else None)
     job.vacating = None
     job.placement = Placement(event.attempt, event.places, since=event.at)
@@ -316,6 +325,7 @@ def _placed(cluster: Cluster, job: Job, event: ev.JobPlaced) -> None:
         pool = job.gang.pool_of(member)
         share = Allocation(pool.cpus, pool.memory_mb, place.gpus, job.revocable)
         hold(cluster, cluster.hosts[place.host], place_key(job.id, member.index), share, event.at)
+    hold_spares(cluster, job, event.spares, event.at)
 
 
 def _started(cluster: Cluster, job: Job, event: ev.GangStarted) -> None:

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from holdfast_controller.core.events import restore as ev
 from holdfast_controller.core.fold.allocation import hold, let_go
-from holdfast_controller.core.fold.attempt import leave_queue, release_reserved
+from holdfast_controller.core.fold.attempt import leave_queue, release_reserved, release_spares
 from holdfast_controller.core.goodput.fold import take_restore
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import Allocation, Orphan, place_key
@@ -35,6 +35,7 @@ def fold_cluster_reconciliation(cluster: Cluster, event: ev.ClusterReconciliatio
             for job in cluster.jobs.whole.values():
                 if job.outcome is None and not job.terminal:
                     job.unreconciled, job.cursor = Unreconciled.OPEN, cluster.sequence
+                    release_spares(cluster, job, event.at)
                     take_restore(job, event)
             tokens = cluster.people.tokens
             cluster.people.tokens = {digest: token for digest, token in tokens.items() if token.used_by}

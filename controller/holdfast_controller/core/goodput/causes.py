@@ -17,6 +17,8 @@ FAILED = "FAILED"
 DECLARED_IDLE = "DECLARED_IDLE"
 SILENT_HOST = "SILENT_HOST"
 """Nothing is heard from the host; once it is, or is given up, the time is what it was."""
+OWN_SPARE = "OWN_SPARE"
+"""The job asked for a spare of its own, which waits for a worker that has to leave its host."""
 OLDER_SAVE = "OLDER_SAVE"
 """Saved work that was given up, since the program resumed from an older save."""
 
@@ -28,6 +30,7 @@ PAYERS: dict[str, Payer] = {
     EXPIRED: Payer.PROGRAM,
     FAILED: Payer.UNKNOWN,
     DECLARED_IDLE: Payer.USER,
+    OWN_SPARE: Payer.USER,
     OLDER_SAVE: Payer.USER,
     SILENT_HOST: Payer.UNKNOWN,
     EndReason.COMPLETED.value: Payer.JOB,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from holdfast_controller.core.goodput import causes
-from holdfast_controller.core.goodput.tape import add_up, advance, begin, end, find, milliseconds
+from holdfast_controller.core.goodput.tape import add_up, advance, begin, end, find, milliseconds, stop
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.model.goodput import Category, JobLedger, Quarantined, Seat, Span, Usage
+from holdfast_controller.core.model.goodput import Category, JobLedger, Quarantined, Seat, Span, Tape, Usage
 from holdfast_controller.core.model.hosts.host import Allocation, Host, place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
@@ -22,6 +22,11 @@ def on_hold(job: Job, index: int, host: Host, share: Allocation, at: Wall) -> No
         job.ledger = JobLedger(milliseconds(at), milliseconds(at))
     ledger = job.ledger
     advance(ledger, at)
+    if job.is_spare(index):
+        seat = _seat(job.gang, index, host, share)
+        span = Span(ledger.clock, None, Category.SPARE, causes.OWN_SPARE)
+        ledger.spares[index] = Tape({index: seat}, [span], seat.weight)
+        return
     begin(ledger, index, _seat(job.gang, index, host, share), Category.PREPARE, ledger.cause or causes.FIRST_START)
 
 
@@ -32,7 +37,11 @@ def on_let_go(cluster: Cluster, job: Job, index: int, host: Host, at: Wall) -> N
         _book_quarantine(cluster, quarantined, max(quarantined.since, milliseconds(at)))
     elif job.ledger is not None:
         advance(job.ledger, at)
-        end(job.ledger, index)
+        spare = job.ledger.spares.pop(index, None)
+        if spare is None:
+            end(job.ledger, index)
+        elif stop(spare, job.ledger.clock):
+            job.ledger.gone.append(spare)
 
 
 def on_upgrade(job: Job, index: int, host: Host, share: Allocation) -> None:
@@ -46,12 +55,14 @@ def on_upgrade(job: Job, index: int, host: Host, share: Allocation) -> None:
     if job.ledger is None:
         at = milliseconds(job.updated_at)
         job.ledger = JobLedger(at, at, complete=False)
-    if not job.ledger.complete and find(job.ledger, index) is None:
+    if not job.ledger.complete and not job.is_spare(index) and find(job.ledger, index) is None:
         begin(job.ledger, index, _seat(job.gang, index, host, share), *present(job))
 
 
 def _seat(gang: Gang, index: int, host: Host, share: Allocation) -> Seat:
     if not gang.gpus:
+        if index >= len(gang.members):
+            return Seat(host.name, "", gang.spare_pool.processes)
         return Seat(host.name, "", gang.members[index].processes)
     held = share.gpus[0] if share.gpus else ""
     model = next((gpu.model for gpu in host.inventory.gpus if gpu.uuid == held), "")

@@ -44,9 +44,8 @@ def end(ledger: JobLedger, index: int) -> Seat | None:
     tape = split(ledger, index)
     if tape is None:
         return None
-    _stop(tape, ledger.clock)
     ledger.live = [other for other in ledger.live if other is not tape]
-    if tape.spans:
+    if stop(tape, ledger.clock):
         ledger.gone.append(tape)
     return tape.members[index]
 
@@ -144,9 +143,10 @@ def _own(tape: Tape) -> dict[int, Seat]:
     return tape.members
 
 
-def _stop(tape: Tape, at: int) -> None:
-    """End the tape's last span."""
+def stop(tape: Tape, at: int) -> bool:
+    """End the tape's last span; whether any time is on it."""
     span = tape.spans[-1]
     span.end = at
     if span.start == at:
         tape.spans.pop()
+    return bool(tape.spans)

@@ -85,7 +85,7 @@ def _copy(tape: Tape) -> Tape:
 def open_usage(job: Job, ledger: JobLedger) -> list[Usage]:
     """The time of a ledger that is not settled, as it would be booked."""
     found = []
-    for tape in (*ledger.live, *ledger.gone):
+    for tape in (*ledger.live, *ledger.spares.values(), *ledger.gone):
         ms: dict[str, int] = {}
         for span in tape.spans:
             add_up(ms, span, ledger.clock if span.end is None else span.end)
@@ -97,7 +97,7 @@ def open_usage(job: Job, ledger: JobLedger) -> list[Usage]:
 def totals(ledger: JobLedger) -> dict[str, int]:
     """Settled and open time together, weight x ms by ``DAY|category|cause``."""
     sums = dict(ledger.sums)
-    for tape in (*ledger.live, *ledger.gone):
+    for tape in (*ledger.live, *ledger.spares.values(), *ledger.gone):
         ms: dict[str, int] = {}
         for span in tape.spans:
             add_up(ms, span, ledger.clock if span.end is None else span.end)

@@ -8,6 +8,7 @@ from holdfast_controller.core.hosts.checks import release
 from holdfast_controller.core.hosts.sessions import give_up_work
 from holdfast_controller.core.lifecycle import deletion
 from holdfast_controller.core.restore.reconcile import end_if_all_told
+from holdfast_controller.core.scheduling.own_spares import give_up
 from holdfast_controller.core.step.access_commands import HostRemovalAsked
 from holdfast_controller.core.step.actions import AccessChanged, CloseSession, Refuse, Reply
 from holdfast_controller.core.step.step import Step
@@ -29,6 +30,7 @@ def on_host_removal(step: Step, asked: HostRemovalAsked) -> None:
         step.do(Refuse(asked.token, WrongState(problem, fix=fix)))
         return
     if host is not None:
+        give_up(step, host.name)
         give_up_work(step, host, f"{host.name} was removed by {asked.by}")
     if host is not None and host.allocations:
         # Kept for the next attempt of a job that is still being stopped elsewhere.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.hosts import own_spares
 from holdfast_controller.core.model.hosts.capacity import capacity_of
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
@@ -26,9 +27,10 @@ def schedulable_hosts(cluster: Cluster) -> list[Host]:
 
 def could_move(cluster: Cluster, job: Job, away: Collection[str]) -> bool:
     """Whether other hosts have free what the workers on the hosts ``away`` need. Placing the job decides for good."""
+    spares = own_spares.keys(job)
     stays = [place.host for place in job.places if place.host not in away]
     others = [
-        capacity_of(host)
+        capacity_of(host, spares)
         for host in cluster.hosts.values()
         if host.name not in away
         and takes_work(cluster, host)

@@ -32,6 +32,7 @@ def end(
     stop_reason: ExitReason = ExitReason.STOPPED,
 ) -> None:
     """Decide the job's end. It has it once nothing of it is left anywhere."""
+    step.capacity_freed |= bool(job.spares)
     step.emit(ev.JobEnding(job_id=job.id, at=step.now.wall, outcome=outcome, error=error, stop_reason=stop_reason))
     clear_timers(step, job)
     stop_workers(step, job)

@@ -22,6 +22,7 @@ from holdfast_controller.core.messages.restore import (
 from holdfast_controller.core.messages.schedules import schedule_message
 from holdfast_controller.core.messages.shares import share_message
 from holdfast_controller.core.model.exits import JobError, shown_raised
+from holdfast_controller.core.model.hosts.host import Place
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
 from holdfast_controller.core.model.recovery import Budget, EndReason, Related, related_in_words
@@ -120,7 +121,10 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
             counts = Counter(place.host for place in event.places)
             where = "placed on " + _listing([f"{h} ({n} workers)" if n > 1 else h for h, n in counts.items()])
             why = f", {event.why}" if event.why else ""
-            return f"{where}{why}{_loan(event.loan_of)}{_ahead(event.ahead_of)}"
+            spares = f", with spares of its own on {_spares(event.spares)}" if event.spares else ""
+            return f"{where}{spares}{why}{_loan(event.loan_of)}{_ahead(event.ahead_of)}"
+        case ev.JobSparesChanged():
+            return f"its own spares are on {_spares(event.spares)} now" if event.spares else "it has no spare left"
         case ev.PreparationNoted():
             return f"{event.doing} on {event.host}"
         case ev.GangLaunched():
@@ -304,6 +308,10 @@ def _rank(worker: str, rank: int) -> str:
 
 def _count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _spares(places: tuple[Place, ...]) -> str:
+    return _listing(list(dict.fromkeys(place.host for place in places)))
 
 
 def _listing(names: list[str]) -> str:

@@ -50,6 +50,8 @@ class Cluster:
     hosts: dict[str, Host] = field(default_factory=dict)
     measuring: set[str] = field(default_factory=set)
     """Jobs that measure hosts and have not ended."""
+    sparing: set[str] = field(default_factory=set)
+    """Jobs that ask for spares of their own and have not ended."""
     draining: set[str] = field(default_factory=set)
     """Hosts that are being drained, or have been and take no work yet."""
     queue: Queue = field(default_factory=Queue)

@@ -183,6 +183,8 @@ class Gang:
     """It is a check of hosts: of no user's, placed as planned or not at all, and gone as soon as a job wants a host."""
     near: Locality | None = None
     """How near its workers are to be; None where the cluster has no topology, or there is nothing to place near."""
+    spares: int = 0
+    """Shares beside its workers, on other hosts, that stay idle until a worker has to leave its host."""
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
@@ -206,6 +208,35 @@ class Gang:
         return sum(pool.replicas * pool.gpus for pool in self.pools)
 
     @cached_property
+    def spare_pool(self) -> Pool:
+        """One of its spares: enough for any of its workers."""
+        pools = [pool for pool in self.pools if pool.replicas]
+        tasks = [pool.task for pool in pools]
+        return Pool(
+            replicas=self.spares,
+            task=replace(
+                tasks[0],
+                image=next((task.image for task in tasks if task.image), ""),
+                secrets=next((task.secrets for task in tasks if task.secrets), ()),
+            ),
+            processes=max(pool.processes for pool in pools),
+            cpus=max(pool.cpus for pool in pools),
+            memory_mb=max(pool.memory_mb for pool in pools),
+            gpus=max(pool.gpus for pool in pools),
+            gpu_type=next((pool.gpu_type for pool in pools if pool.gpu_type), ""),
+        )
+
+    @cached_property
+    def seats(self) -> tuple[Pool, ...]:
+        """Room that each of its shares takes: those of its workers in gang order, then of its spares."""
+        return (*map(self.pool_of, self.members), *((self.spare_pool,) * self.spares if self.spares else ()))
+
+    @cached_property
+    def gpus_held(self) -> int:
+        """GPUs of all workers and spares."""
+        return self.gpus + (self.spares * self.spare_pool.gpus if self.spares else 0)
+
+    @cached_property
     def shape(self) -> str:
         """Equal for jobs that ask the same of the same hosts: where one has no room, the other has none.
 
@@ -219,7 +250,8 @@ class Gang:
             for p in self.pools
         ]
         selector = "" if self.selector == ANYWHERE else self.selector.key
-        return repr(pools) + selector + (self.near.key if self.near is not None else "")
+        spares = f" and {self.spares} spares" if self.spares else ""
+        return repr(pools) + selector + (self.near.key if self.near is not None else "") + spares
 
     @cached_property
     def kind(self) -> str:

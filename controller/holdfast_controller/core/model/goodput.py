@@ -35,6 +35,7 @@ class Category(enum.Enum):
     STOP = "stop"
     BACK_OFF = "back_off"
     HELD = "held"
+    SPARE = "spare"
     RELAUNCH = "relaunch"
     WIND_DOWN = "wind_down"
     UNSEEN = "unseen"
@@ -200,6 +201,8 @@ class JobLedger:
     complete: bool = True
     """Whether the ledger is as old as the job; False where it began with an upgrade of the controller."""
     live: list[Tape] = field(default_factory=list)
+    spares: dict[int, Tape] = field(default_factory=dict)
+    """Of the job's own spares, by index behind those of the workers."""
     gone: list[Tape] = field(default_factory=list)
     """Tapes that have ended, with spans that may yet change."""
     sums: dict[str, int] = field(default_factory=dict)

@@ -282,6 +282,15 @@ class Job:
         return self.placement.places
 
     @property
+    def spares(self) -> tuple[Place, ...]:
+        """Its own spares, of the index of its workers on."""
+        return self.placement.spares
+
+    def is_spare(self, index: int) -> bool:
+        """Whether a share with this index is none of a worker's."""
+        return index >= len(self.gang.members)
+
+    @property
     def started(self) -> dict[int, Started]:
         """Workers of the current launch that were seen running."""
         return self.launch.started

@@ -41,6 +41,8 @@ class Placement:
     """Of them, those that were given up without their host's confirmation: their allocation there is kept."""
     running_since: Wall | None = None
     """Since when the attempt runs."""
+    spares: tuple[Place, ...] = ()
+    """Shares that are held for the next worker that has to leave its host; nothing runs there."""
     since: Wall = NEVER
     """When it was placed; ``NEVER`` in what an older release has stored."""
 

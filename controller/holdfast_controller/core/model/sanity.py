@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.hosts.host import place_key
+from holdfast_controller.core.model.hosts.own_spares import is_own_spare
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.phase import PHASES, Queued
@@ -22,7 +24,11 @@ def check_sanity(cluster: Cluster) -> None:
         assert not (job.outcome and job.id in cluster.watches), f"{job.id} ends and is still watched for hangs"
     for host in cluster.hosts.values():
         owners = {key.rpartition("/")[0] for key in host.allocations}
+        for uuid in {uuid for share in host.allocations.values() for uuid in share.gpus}:
+            held = [key for key, share in host.allocations.items() if uuid in share.gpus]
+            assert len(held) == 1, f"{uuid} of {host.name} is held by {held}"
         assert owners <= cluster.jobs.keys(), f"{host.name} holds allocations of unknown jobs"
+    _check_spares(cluster)
     draining = {host.name for host in cluster.hosts.values() if host.draining}
     assert draining == cluster.draining, "the set of draining hosts is not theirs"
 
@@ -36,6 +42,30 @@ def _check_element(cluster: Cluster, job: Job) -> None:
     assert array.states[index] is job.state, f"{job.id} is counted as {array.states[index].name} in its array"
     assert (index in array.waiting) is job.waits_for_turn, f"{job.id} is {job.phase}, and its array says otherwise"
     assert (index in array.active) is job.has_turn, f"{job.id} is {job.phase}, and its array says otherwise"
+
+
+def _check_spares(cluster: Cluster) -> None:
+    """Jobs' own spares: as many as are asked for at most, on hosts without a worker, each with its share."""
+    jobs = cluster.jobs.whole
+    assert cluster.sparing == {job.id for job in jobs.values() if job.gang.spares and not job.terminal}
+    found = {
+        (key, host.name, share.gpus)
+        for host in cluster.hosts.values()
+        for key, share in host.allocations.items()
+        if is_own_spare(cluster, key)
+    }
+    wanted = {
+        (place_key(job.id, index), spare.host, spare.gpus)
+        for job in jobs.values()
+        for index, spare in enumerate(job.spares, start=len(job.gang.members))
+    }
+    assert found == wanted, f"spares are {wanted}, and hosts hold {found}"
+    for job in (jobs[name] for name in cluster.sparing):
+        assert len(job.spares) <= job.gang.spares, f"{job.id} has more spares than it asks for"
+        used = {place.host for place in job.places}
+        assert used.isdisjoint(spare.host for spare in job.spares), f"{job.id} has a spare beside a worker"
+        holds = not job.spares or (job.outcome is None and job.state is not JobState.PAUSED)
+        assert holds, f"{job.id} is {job.state.name} and holds spares"
 
 
 def _check_job(job: Job) -> None:

@@ -32,7 +32,7 @@ def claims(cluster: Cluster, quotas: Quotas, now_wall: Wall) -> list[Job]:
         for each, by_project in classes:
             for _, name in by_project.get(project, ()) if not each[2] else ():
                 job, own = cluster.jobs[name], cluster.holdings.gpus_by_job.get(name)
-                more = job.gang.gpus - (own or 0)
+                more = job.gang.gpus_held - (own or 0)
                 if not job.gang.gpus or more > left or not may_be_placed(cluster, job, now_wall):
                     continue
                 if lack(quotas, cluster.holdings, name, job.owner, job.gang, waiting):
@@ -45,10 +45,10 @@ def claims(cluster: Cluster, quotas: Quotas, now_wall: Wall) -> list[Job]:
 
 def has_claim(cluster: Cluster, job: Job, quotas: Quotas, now_wall: Wall) -> bool:
     """Whether a job that is not in the queue yet would have a claim behind those that are."""
-    project, gpus = job.gang.project, job.gang.gpus
+    project, gpus = job.gang.project, job.gang.gpus_held
     if not gpus or project not in cluster.shares.guarantees or job.gang.strategy is Strategy.SPOT:
         return False
-    ahead = (each.gang.gpus for each in claims(cluster, quotas, now_wall) if each.gang.project == project)
+    ahead = (each.gang.gpus_held for each in claims(cluster, quotas, now_wall) if each.gang.project == project)
     held = sum(gpus for _, gpus in _held(cluster, project))
     return held + sum(ahead) + gpus <= cluster.shares.guarantees[project]
 

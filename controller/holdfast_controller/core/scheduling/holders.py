@@ -85,9 +85,9 @@ def own_to_end(job: Job, queue_view: QueueView) -> str:
 
 
 def _fits_without(job: Job, other: Job, queue_view: QueueView) -> bool:
-    keys = frozenset(place_key(other.id, index) for index in range(len(other.places)))
+    keys = frozenset(place_key(other.id, index) for index in range(len(other.gang.seats)))
     free, hosts = queue_view.cluster.free_capacity, queue_view.schedulable_hosts
-    theirs = {place.host for place in other.places}
+    theirs = {place.host for place in (*other.places, *other.spares)}
     found = plan_job(job, hosts, lambda host, own: free.without(host, own | keys if host.name in theirs else own))
     return isinstance(found, Plan)
 

@@ -27,7 +27,7 @@ def may_be_placed(cluster: Cluster, job: Job, now_wall: float) -> bool:
 
 def is_alone(job: Job) -> bool:
     """Whether it is a new job whose only worker may have any host."""
-    return not job.places and len(job.gang.members) == 1 and job.gang.anywhere
+    return not job.places and len(job.gang.seats) == 1 and job.gang.anywhere
 
 
 def on_waited(step: Step, kind: JobTimer, job: Job) -> None:
@@ -53,10 +53,11 @@ def place(step: Step, job: Job, found: Plan, *, loan_of: str = "", ahead_of: str
             at=step.now.wall,
             attempt=job.attempt + 1,
             generation=job.generation + 1,
-            places=found.places,
+            places=found.of_workers(job.gang),
             loan_of=loan_of,
             ahead_of=ahead_of,
             why=why,
+            spares=found.of_spares(job.gang),
         )
     )
     step.touch(job)

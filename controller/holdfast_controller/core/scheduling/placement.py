@@ -11,13 +11,15 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast_controller.core.model.gang import Gang, Member, Pool
+from holdfast_controller.core.model.hosts import own_spares
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.hosts.host import Host, Place, place_key
+from holdfast_controller.core.model.hosts.locality import Locality
 from holdfast_controller.core.scheduling import topology
 
 if TYPE_CHECKING:
@@ -26,9 +28,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """A host and GPUs for each worker, in gang order."""
+    """A host and GPUs for each worker, in gang order, and for the job's own spares behind them."""
 
     places: tuple[Place, ...]
+
+    def of_workers(self, gang: Gang) -> tuple[Place, ...]:
+        """The places of its workers."""
+        return self.places[: len(gang.members)]
+
+    def of_spares(self, gang: Gang) -> tuple[Place, ...]:
+        """The places of its spares."""
+        return self.places[len(gang.members) :]
 
 
 @dataclass(frozen=True)
@@ -57,34 +67,48 @@ def may_have(gang: Gang, hosts: Iterable[Host]) -> list[Host]:
 def plan_job(job: Job, hosts: Iterable[Host], capacity_of: CapacityOf = capacity_of) -> Plan | Wait:
     """Place a queued job on those of ``hosts`` that its selector admits, or say why that is impossible now.
 
-    Reserved placements of its last attempt stay if the rest fits beside them on hosts that are not excluded; else
-    all workers are placed again; excluded hosts are taken only where no others fit.
+    Reserved placements of its last attempt stay if the rest fits beside them on hosts that are not excluded, on the
+    job's own spares first; else all workers are placed again; excluded hosts are taken only where no others fit. A
+    job that was placed before needs no spares to go on.
     """
     admitted = may_have(job.gang, hosts)
     if not admitted and not job.gang.anywhere:
         wanted = "; ".join(filter(None, (job.gang.selector.in_words(), job.gang.nearness)))
         return Wait(f"no host that it may have takes work at present ({wanted})")
-    own = frozenset(place_key(job.id, index) for index in job.reserved)
+    spares = own_spares.keys(job)
+    own = spares.union(place_key(job.id, index) for index in job.reserved)
     if job.places:
         admitted = [host for host in admitted if not _is_quarantined(job, host)]
     excluded = job.excluded
     others = [host for host in admitted if host.name not in excluded] if excluded else admitted
-    by_name = {host.name for host in others}
+    by_name = {host.name: host for host in others}
     kept = {index: job.places[index] for index in job.reserved}
+    if job.spares and (there := own_spares.taken(job, by_name)):
+        return Plan(there)
+    anew = not job.places
     if kept and all(place.host in by_name for place in kept.values()):
-        found = plan_on(job.gang, others, lambda host: capacity_of(host, frozenset()), kept)
+        found = plan_on(job.gang, others, lambda host: capacity_of(host, spares), kept, spares=anew)
         if isinstance(found, Plan):
-            return found
+            return Plan(own_spares.left(job, found.places, by_name))
     if len(others) < len(admitted):
-        found = plan_on(job.gang, others, lambda host: capacity_of(host, own))
+        found = plan_on(job.gang, others, lambda host: capacity_of(host, own), spares=anew)
         if isinstance(found, Plan):
-            return found
-    return plan_on(job.gang, admitted, lambda host: capacity_of(host, own))
+            return Plan(own_spares.left(job, found.places, by_name))
+    found = plan_on(job.gang, admitted, lambda host: capacity_of(host, own), spares=anew)
+    return Plan(own_spares.left(job, found.places, by_name)) if isinstance(found, Plan) else found
+
+
+def on_own_spares(job: Job, hosts: Iterable[Host]) -> Plan | None:
+    """The placement of a job whose own spares are enough for its workers that lack a place; None where they aren't."""
+    admitted = (host for host in may_have(job.gang, hosts) if not _is_quarantined(job, host))
+    there = own_spares.taken(job, {host.name: host for host in admitted if host.name not in job.excluded})
+    return Plan(there) if there else None
 
 
 def _is_quarantined(job: Job, host: Host) -> bool:
     """Whether a worker of the job that has left the host may still run there; it may be reserved elsewhere by now."""
     reserved = {place_key(job.id, index) for index in job.reserved if job.places[index].host == host.name}
+    reserved |= own_spares.keys(job)
     return any(key.startswith(f"{job.id}/") and key not in reserved for key in host.allocations)
 
 
@@ -93,17 +117,25 @@ def plan_on(
     hosts: list[Host],
     capacity_of: Callable[[Host], HostCapacity],
     kept: Mapping[int, Place] | None = None,
+    *,
+    spares: bool = True,
 ) -> Plan | Wait:
-    """Place a gang on hosts, beside placements that are kept, and as near to each other as it asks for."""
+    """Place a gang on hosts, beside placements that are kept, and as near to each other as it asks for.
+
+    Its own spares too, unless it can go on without.
+    """
     near, kept = gang.near, kept or {}
     if near is None or not hosts:
-        return plan_in(gang, [capacity_of(host) for host in hosts], kept)
+        return plan_in(gang, [capacity_of(host) for host in hosts], kept, spares=spares)
     for parts in topology.parts(gang, near, hosts, capacity_of, kept):
         places = _place_parts(gang, parts, kept)
         if places is not None:
+            beside = _spares_near(gang, near, places, hosts, capacity_of) if spares and gang.spares else ()
+            if beside is None:
+                continue
             places = topology.in_order(gang, near, places, hosts, kept)
-            return Plan(tuple(places[member.index] for member in gang.members))
-    anywhere = plan_in(gang, [capacity_of(host) for host in hosts], kept)
+            return Plan((*(places[member.index] for member in gang.members), *beside))
+    anywhere = plan_in(gang, [capacity_of(host) for host in hosts], kept, spares=spares)
     if isinstance(anywhere, Wait):
         return anywhere
     return Wait(f"needs room {gang.nearness}, and only hosts further apart have it")
@@ -119,7 +151,41 @@ def _place_parts(gang: Gang, parts: list[topology.Part], kept: Mapping[int, Plac
     return places
 
 
-def plan_in(gang: Gang, capacities: list[HostCapacity], kept: Mapping[int, Place] | None = None) -> Plan | Wait:
+def _spares_near(
+    gang: Gang,
+    near: Locality,
+    places: Mapping[int, Place],
+    hosts: list[Host],
+    capacity_of: Callable[[Host], HostCapacity],
+) -> tuple[Place, ...] | None:
+    """A gang's own spares, as near to its workers as these have to be to each other; None where there is no room."""
+    used = {place.host for place in places.values()}
+    domains = {near.domain_of(host.labels, near.depth) for host in hosts if host.name in used}
+    inside = [host for host in hosts if near.domain_of(host.labels, near.depth) in domains]
+    found = spares_on(gang, map(capacity_of, inside), used)
+    return found if found is not None or near.required else spares_on(gang, map(capacity_of, hosts), used)
+
+
+def spares_on(
+    gang: Gang, capacities: Iterable[HostCapacity], used: Collection[str], wanted: int | None = None
+) -> tuple[Place, ...] | None:
+    """Places of so many spares, or of all, on hosts that no worker of the gang uses; None where there is no room."""
+    pool, found = gang.spare_pool, list[Place]()
+    fitting = [left for left in capacities if left.host not in used and left.fits(pool)]
+    for left in sorted(fitting, key=lambda left: _turn(pool, left, Counter())):
+        left = left.copy()
+        while len(found) < (gang.spares if wanted is None else wanted):
+            if not left.fits(pool):
+                break
+            found.append(left.take(pool))
+        else:
+            return tuple(found)
+    return None
+
+
+def plan_in(
+    gang: Gang, capacities: list[HostCapacity], kept: Mapping[int, Place] | None = None, *, spares: bool = True
+) -> Plan | Wait:
     """Place a gang like ``plan``, within ``capacities``, beside placements that are kept, however far apart."""
     if not capacities:
         return Wait("no host takes work at present")
@@ -129,7 +195,28 @@ def plan_in(gang: Gang, capacities: list[HostCapacity], kept: Mapping[int, Place
     if isinstance(found, Wait):
         return found
     found.update(places)
-    return Plan(tuple(found[member.index] for member in gang.members))
+    workers = tuple(found[member.index] for member in gang.members)
+    if not spares or not gang.spares:
+        return Plan(workers)
+    beside = spares_on(gang, capacities, {place.host for place in workers})
+    return _spares_first(gang, capacities, places) if beside is None else Plan((*workers, *beside))
+
+
+def _spares_first(gang: Gang, capacities: list[HostCapacity], kept: Mapping[int, Place]) -> Plan | Wait:
+    """Place a gang whose workers leave no host to its own spares when they choose first: on fewer hosts."""
+    pool, stays = gang.spare_pool, _used(kept)
+    fitting = [left for left in capacities if left.host not in stays and left.fits(pool)]
+    last_first = sorted(fitting, key=lambda left: _turn(pool, left, Counter()), reverse=True)
+    for count in range(1, min(gang.spares, len(last_first)) + 1):
+        beside = spares_on(gang, last_first[:count], stays)
+        if beside is None:
+            continue
+        taken = {place.host for place in beside}
+        found = plan_in(gang, [left for left in capacities if left.host not in taken], kept, spares=False)
+        if isinstance(found, Plan):
+            return Plan((*found.places, *beside))
+    what = "a host more for its own spare" if gang.spares == 1 else f"other hosts for its {gang.spares} own spares"
+    return Wait(f"needs {what}, beside those of its workers")
 
 
 def _used(places: Mapping[int, Place]) -> Counter[str]:

@@ -13,6 +13,8 @@ loan: it gives way when one of them can start with that (see ``preempt``). Where
 
 Many jobs ask for the same and stand in one line: where one waits for good, a pass looks at none behind it. Spares are
 open to SPOT jobs, and before all others to jobs that had to leave a host (see ``replacements``).
+
+Longer than 400 lines because all of a pass is decided by what it has found so far.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.expiry import note_wait, on_no_room
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts, ends_at
+from holdfast_controller.core.scheduling.own_spares import make_up, serve_own_spares
 from holdfast_controller.core.scheduling.place import is_alone, may_be_placed, place
 from holdfast_controller.core.scheduling.placement import Plan, Wait, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption, may_claim
@@ -55,7 +58,11 @@ def place_queue(step: Step) -> None:
     look = _Look(step)
     if step.policies.spares or step.cluster.spares:
         choose_spares(step, look.hosts, reserved=look.open_hosts.reserved)
+    if step.cluster.sparing:
+        for hosts in serve_own_spares(step, look.hosts):
+            look.preemption.placed(frozenset(hosts))
     if not len(step.cluster.queue):
+        look.make_up()
         step.cluster.unplaceable, step.cluster.unlendable, step.cluster.too_long = set(), set(), {}
         return
     booked = serve_replacements(step, look.hosts, look.preemption)
@@ -72,6 +79,7 @@ def place_queue(step: Step) -> None:
             look.serve(job)
     step.cluster.unplaceable = look.unplaceable & look.reserved
     step.cluster.unlendable, step.cluster.too_long = look.unlendable, look.too_long
+    look.make_up()
     step.cluster.promised = {name: at for name, at in step.cluster.promised.items() if name in step.cluster.queue}
 
 
@@ -114,6 +122,11 @@ class _Look:
         self.booked, self.closed, self.first = booked, set(booked.places), next(iter(booked.jobs), "")
         for job in map(self.step.cluster.jobs.whole.__getitem__, booked.jobs):
             self.waiting.charge(job.owner, job.gang, self.step.cluster.holdings.gpus_by_job.get(job.id))
+
+    def make_up(self) -> None:
+        """Make up for jobs' own spares that are gone, with what is left."""
+        if self.step.cluster.sparing:
+            make_up(self.step, self.open_hosts, self._capacity_of)
 
     @cached_property
     def kept(self) -> ProjectedStarts:

@@ -45,8 +45,8 @@ class Booked:
     def add(self, job: Job, plan: Plan) -> None:
         """Keep the places of a plan for a job."""
         self.jobs[job.id] = None
-        for member, each in zip(job.gang.members, plan.places, strict=True):
-            self.places.setdefault(each.host, []).append((job.gang.pool_of(member), each))
+        for pool, each in zip(job.gang.seats, plan.places, strict=False):
+            self.places.setdefault(each.host, []).append((pool, each))
 
     def limit(self, left: HostCapacity, host: Host) -> HostCapacity:
         """The part of a host's capacity ``left`` that is not booked."""

@@ -55,6 +55,7 @@ def _waiting(step: Step) -> Iterator[Job]:
 
 def _serve(step: Step, job: Job, hosts: list[Host], preemption: Preemption, booked: Booked) -> None:
     cluster, own = step.cluster, {job.places[index].host for index in job.reserved}
+    own |= {spare.host for spare in job.spares}
     suitable = [host for host in hosts if host.name in cluster.spares or host.name in own]
     free = cluster.free_capacity
     found = plan_job(job, suitable, lambda host, shares: booked.limit(free.without(host, shares), host))

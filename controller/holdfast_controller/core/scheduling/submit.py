@@ -16,6 +16,7 @@ from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Strategy
+from holdfast_controller.core.model.hosts.own_spares import never_used
 from holdfast_controller.core.model.hosts.spares import spares_kept, spares_of
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.expiry import note_wait
@@ -154,6 +155,9 @@ def refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> Holdf
         problem = f"each element keeps {kept}: {chars >> 20:,} MiB, and {MOST_ARRAY_CHARS >> 20} are allowed"
         fix = "submit fewer elements at a time, or a shorter spec"
         return InvalidSpec([Violation("jobSpec.scheduling.array", problem, fix)])
+    if problem := never_used(asked.gang):
+        fix = "ask for the disconnectPolicy STOP_AND_REPLACE, or for no spares"
+        return InvalidSpec([Violation("jobSpec.scheduling.spares", problem, fix)])
     if unmet := never_met(cluster, asked.gang, asked.unseen):
         return unmet
     if too_many := _too_many_wait(cluster, asked, policies):

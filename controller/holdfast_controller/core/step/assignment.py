@@ -11,6 +11,7 @@ from holdfast._session.reports import ExitReason, WorkerId
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.hosts.host import place_key
+from holdfast_controller.core.model.hosts.own_spares import is_own_spare
 from holdfast_controller.core.model.job import Job
 
 NOTICE_MOST_S = 120.0
@@ -119,17 +120,19 @@ def on_host(cluster: Cluster, host: str) -> list[tuple[Job, int]]:
     """(Job, worker index) of each worker that is placed on the host and holds its share there."""
     found = []
     for key in cluster.hosts[host].allocations:
-        job_id, _, index = key.rpartition("/")
-        job = cluster.jobs[job_id]
-        if job.places[int(index)].host == host and int(index) not in job.placement.fenced:
-            found.append((job, int(index)))
+        job_id, _, number = key.rpartition("/")
+        job, index = cluster.jobs[job_id], int(number)
+        if job.is_spare(index):
+            continue
+        if job.places[index].host == host and index not in job.placement.fenced:
+            found.append((job, index))
     return found
 
 
 def quarantined(cluster: Cluster, host: str) -> list[str]:
     """Keys of the host's quarantined shares: their workers were taken as gone, and are not proven to be."""
     here = {place_key(job.id, index) for job, index in on_host(cluster, host)}
-    return [key for key in cluster.hosts[host].allocations if key not in here]
+    return [key for key in cluster.hosts[host].allocations if key not in here and not is_own_spare(cluster, key)]
 
 
 def holds(cluster: Cluster, job: Job, index: int, host: str) -> bool:

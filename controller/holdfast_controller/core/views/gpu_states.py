@@ -35,6 +35,8 @@ def is_quarantined(cluster: Cluster, host: str, key: str) -> bool:
     """Whether the share is kept from use because its former worker is not proven gone."""
     job_id, _, number = key.rpartition("/")
     job, index = cluster.jobs[job_id], int(number)
+    if job.is_spare(index):
+        return False
     return index >= len(job.places) or job.places[index].host != host or index in job.placement.fenced
 
 

@@ -75,6 +75,7 @@ def gang_of(
         subscriptions=subscriptions_of(spec),
         output_uri=spec.base_output_directory.output_uri_prefix if spec.base_output_directory else "",
         progress_total=spec.progress_total,
+        spares=scheduling.spares,
         underuse=defaults.underuse_policy(scheduling.underuse, project),
         warm=None
         if warm.mode is WarmMode.OFF

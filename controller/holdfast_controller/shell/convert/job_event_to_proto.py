@@ -54,8 +54,12 @@ def event_to_proto(event: ev.JobEvent, gang: Gang) -> job_pb2.JobEvent:
                 hosts=hosts,
                 loan_of=event.loan_of,
                 ahead_of=event.ahead_of,
+                spare_hosts=[spare.host for spare in event.spares],
             )
             return _Event(placed=placed)
+        case ev.JobSparesChanged():
+            hosts = [spare.host for spare in event.spares]
+            return _Event(spares_changed=_Event.SparesChanged(hosts=hosts))
         case ev.PreparationNoted():
             return _Event(preparing=_Event.Preparing(worker=event.worker, host=event.host, doing=event.doing))
         case ev.GangLaunched():

@@ -87,6 +87,7 @@ def job_to_proto(
         phase=training.phase,
         saved_step=training.saved_step,
         summary=summary_to_proto(summary_of(cluster, job, queue_view, now)),
+        spare_hosts=[spare.host for spare in job.spares],
     )
     if (array := cluster.arrays.of(job)) is not None and job.gang.array is not None:
         message.array.CopyFrom(array_to_proto(array, job.gang.array))

@@ -246,9 +246,10 @@ class _Again:
         """Fold some records, the oldest first."""
         for record in records:
             event = codec.load_event(record.type, record.version, record.payload)
-            if isinstance(event, ev.JobPlaced | ev.JobFound):
-                for place in event.places:
-                    name = place.host
+            if isinstance(event, ev.JobPlaced | ev.JobFound | ev.JobSparesChanged):
+                places = () if isinstance(event, ev.JobSparesChanged) else event.places
+                spares = () if isinstance(event, ev.JobFound) else event.spares
+                for name in {place.host for place in (*places, *spares)}:
                     self._cluster.hosts.setdefault(name, Host(name, "", "", "", Inventory(0, 0)))
             fold(self._cluster, event)
 

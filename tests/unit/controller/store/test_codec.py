@@ -303,6 +303,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "paused: it holds no hosts; resume it with: holdfast job resume a",
         "resumed by ann",
         "placed on h1 (3 workers)",
+        "its own spares are on h2 now",
         "cancelled by bob",
         "ending as CANCELLED: cancelled",
         "every process of workerpool0-0 is gone",

@@ -140,7 +140,7 @@ class Waiting:
         """Count a job that goes on waiting; ``held`` are GPUs that it holds already, None where it holds nothing."""
         for holder in holders(owner, gang):
             ahead = self.ahead[holder]
-            ahead.gpus += max(gang.gpus - (held or 0), 0)
+            ahead.gpus += max(gang.gpus_held - (held or 0), 0)
             ahead.jobs += held is None
 
 
@@ -157,10 +157,10 @@ def lack(
         use = holdings.by_holder.get(holder, _NO_USE)
         ahead = _NONE_AHEAD if waiting is None else waiting.ahead.get(holder, _NONE_AHEAD)
         others = use.gpus - holdings.gpus_by_job.get(job_id, 0)
-        if quota.gpus is not None and gang.gpus and others + ahead.gpus + gang.gpus > quota.gpus:
+        if quota.gpus is not None and gang.gpus and others + ahead.gpus + gang.gpus_held > quota.gpus:
             waited = f", jobs ahead wait for {ahead.gpus} more" if ahead.gpus else ""
             used = f"{name} uses {others} of its {quota.gpus} GPUs"
-            return f"over quota: {used}{waited}; this job needs {gang.gpus}"
+            return f"over quota: {used}{waited}; this job needs {gang.gpus_held}"
         running = len(use.jobs) - (job_id in use.jobs)
         if quota.running_jobs is not None and running + ahead.jobs + 1 > quota.running_jobs:
             waited = f", and {ahead.jobs} wait ahead of this one" if ahead.jobs else ""
@@ -171,8 +171,8 @@ def lack(
 def never(quotas: Quotas, owner: str, gang: Gang) -> tuple[str, str]:
     """(field, problem) of a job that could not start even if nothing were held; both empty when it could."""
     for _, name, quota in _limits(quotas, owner, gang):
-        if quota.gpus is not None and gang.gpus > quota.gpus:
-            problem = f"the job needs {gang.gpus} GPUs, and {name} may hold no more than {quota.gpus}"
+        if quota.gpus is not None and gang.gpus_held > quota.gpus:
+            problem = f"the job needs {gang.gpus_held} GPUs, and {name} may hold no more than {quota.gpus}"
             return "jobSpec.workerPoolSpecs", problem
         if quota.running_jobs == 0:
             return "jobSpec.workerPoolSpecs", f"{name} may run no jobs"

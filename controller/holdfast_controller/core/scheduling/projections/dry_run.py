@@ -87,7 +87,7 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
 
     found = plan_job(job, hosts, left)
     if isinstance(found, Plan):
-        return replace(made, places=found.places)
+        return replace(made, places=found.of_workers(job.gang))
     if claims:
         preemption = Preemption(cluster, now)
         waits = waits_of(preemption, policies.loan_s)
@@ -98,7 +98,7 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
         made = replace(made, gives_way=room.victims if room is not None else ())
     behind = plan_job(job, hosts) if reserved else found
     if isinstance(behind, Plan) and policies.lends_to(job.gang):
-        return replace(made, places=behind.places)
+        return replace(made, places=behind.of_workers(job.gang))
     if isinstance(behind, Plan):
         first = next(other.id for other in before if open_hosts.shape(other) in reserved)
         unless = ", and it starts ahead of that if it isn't expected to delay it"

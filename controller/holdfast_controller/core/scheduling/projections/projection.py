@@ -111,7 +111,7 @@ class _Booked:
 
     until: float
     gang: Gang
-    pool: int
+    pool: Pool
     place: Place
     job_id: str
     basis: Basis | None
@@ -192,8 +192,8 @@ class Outlook:
         self, gang: Gang, places: tuple[Place, ...], until: float, job_id: str = "", basis: Basis | None = None
     ) -> None:
         """A gang holds these places until then, by an estimate of that kind for the job."""
-        for member, place in zip(gang.members, places, strict=True):
-            self._booked.setdefault(place.host, []).append(_Booked(until, gang, member.pool, place, job_id, basis))
+        for pool, place in zip(gang.seats, places, strict=False):
+            self._booked.setdefault(place.host, []).append(_Booked(until, gang, pool, place, job_id, basis))
 
     def cancel(self, gang: Gang, places: tuple[Place, ...]) -> None:
         """Take back the last booking of these places."""
@@ -223,7 +223,7 @@ class Outlook:
             left = [len(free.gpus), free.cpus, free.memory_mb, free.slots]
             comes = [(at, len(a.gpus), a.cpus, a.memory_mb) for at, _, a in held if at < math.inf]
             for other in booked:
-                asked = other.gang.pools[other.pool]
+                asked = other.pool
                 share = (len(other.place.gpus), asked.cpus, asked.memory_mb)
                 left = [left[0] - share[0], left[1] - share[1], left[2] - share[2], left[3] - 1]
                 comes.append((other.until, *share))
@@ -255,7 +255,7 @@ class Outlook:
         left = self._without(host, own, at)
         for booked in self._booked.get(host.name, ()):
             if booked.until > at:
-                pool, left = booked.gang.pools[booked.pool], left.copy()
+                pool, left = booked.pool, left.copy()
                 left.gpus = [gpu for gpu in left.gpus if gpu[0] not in booked.place.gpus]
                 left.cpus -= pool.cpus
                 left.memory_mb -= pool.memory_mb
