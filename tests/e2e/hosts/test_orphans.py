@@ -44,7 +44,7 @@ def test_controller_that_is_not_there_is_told_soon(cluster: DevCluster, tmp_path
         for command in (("ps",), ("run", "--", "true"), ("logs", "-f", "x")):
             began = time.monotonic()
             done = cluster.holdfast(*command, env=env, check=False)
-            assert time.monotonic() - began < 8
+            assert time.monotonic() - began < 20
             assert done.returncode == 125
             assert f"No controller answers at {address}" in done.stderr
             assert "Traceback" not in done.stderr
@@ -98,7 +98,7 @@ def test_stranger_is_turned_away_in_the_handshake(
             assert refusal(call)[0] is grpc.StatusCode.UNAVAILABLE
     began = time.monotonic()
     done = cluster.holdfast("ps", env=settings_file(tmp_path, cluster, credentials), check=False)
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 20
     assert done.returncode == 125
     assert "certificate" in done.stderr, done.stderr
     # With TLS 1.3 a client never hears why its own certificate was refused.

@@ -256,4 +256,4 @@ def test_timeout_counts_on_through_the_controllers_death(cluster: DevCluster) ->
         cluster.kill_controller()
         cluster.restart()
         assert run.ends(30) == 124
-        assert time.monotonic() - began < 12
+        assert time.monotonic() - began < 20

@@ -214,7 +214,7 @@ async def test_a_sparse_log_holds_up_no_other_and_not_the_agents_end(agent: Agen
         await controller.open(number, tail_lines=10)
     began = time.monotonic()
     assert agent.kill(signal.SIGTERM) == 0
-    assert time.monotonic() - began < 9
+    assert time.monotonic() - began < 20
 
 
 async def test_one_job_can_not_take_all_readings(agent: Agent, controller: Controller) -> None:

@@ -154,7 +154,7 @@ async def test_a_peer_whose_name_does_not_resolve_stops_the_launch(agent: Agent,
     began = time.monotonic()
     await controller.assign(with_peer(prepared, "no-such-host.invalid"))
     report = await controller.state("CANNOT_PREPARE")
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 25
     assert report.host_fault
     assert "peer" in report.message
     assert "no-such-host.invalid" in report.message
