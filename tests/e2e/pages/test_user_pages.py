@@ -40,7 +40,8 @@ def test_every_line_of_the_pages_for_users(tmp_path: Path) -> None:
     by_name = {page.name: page for page in pages}
     with started(tmp_path / "c", hosts=4, gpus=8) as cluster, user_shell(folder, cluster.env) as shell:
         first_job(shell, by_name["README"])
-        shell.type_all(by_name["job-file"], by_name["job-file"].lines("Dry runs"))
+        for heading in ("Dry runs", "`jobSpec`"):
+            shell.type_all(by_name["job-file"], by_name["job-file"].lines(heading))
         a_live_job(cluster, shell, by_name)
         a_sweep(cluster, shell, by_name["many-jobs"])
         planned(shell, by_name["schedules"])

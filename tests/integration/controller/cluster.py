@@ -161,7 +161,15 @@ class Agent:
         ended.end_time.GetCurrentTime()
         report = agent_pb2.ExitReport(sequence=self.sequence, job_id=job, worker=worker, exit=ended)
         await self.call.write(agent_pb2.SessionRequest(exit_report=report))
+        order = self.newest_order(job, worker)
+        if self.obey and order is not None and order.phase == agent_pb2.ASSIGNMENT_PHASE_RUN:
+            await self.report(order, agent_pb2.REPORTED_STATE_EMPTY)  # its only rank has ended by itself
         return self.sequence
+
+    def newest_order(self, job: str, worker: str) -> agent_pb2.Assignment | None:
+        """What the controller wanted last of a worker."""
+        orders = [m.assignment for m in self.said if m.WhichOneof("message") == "assignment"]
+        return next((each for each in reversed(orders) if (each.job_id, each.worker) == (job, worker)), None)
 
     async def exits_together(self, reports: list[agent_pb2.ExitReport]) -> None:
         """Report exits in one message."""

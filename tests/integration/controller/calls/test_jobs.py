@@ -85,7 +85,7 @@ async def test_job_goes_the_whole_way(controller: Controller, jobs: Any) -> None
         sequence = await agent.exit(made.id, 0)
         await agent.until(lambda a: sequence in a.acks())
         events = await watch(jobs, made.id)
-        await agent.until(lambda a: a.phases(made.id) == ["PREPARE", "RUN", "STOP", "FORGET"])
+        await agent.until(lambda a: a.phases(made.id) == ["PREPARE", "RUN", "FORGET"])
     types = "JobSubmitted JobPlaced GangLaunched GangStarted RankExited JobEnding WorkerEmptied JobEnded"
     assert [event.type for event in events] == types.split()
     ended = await get(jobs, made.id)

@@ -53,6 +53,7 @@ def test_a_job_in_full() -> None:
         "phase": "",
         "savedStep": None,
         "expectedEnd": None,
+        "spareHosts": [],
         "workers": [
             {
                 "name": "workerpool0-0",
