@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support import verdicts
 
 WITHIN_S = 20.0
 """A shim or a helper that was just told to end may need a moment."""
@@ -78,11 +80,9 @@ def left(base: str) -> list[str]:
 class Leftovers:
     """A plugin, for the process that collects the results."""
 
-    def __init__(self) -> None:
-        self._left: list[str] = []
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
+        yield
         if hasattr(session.config, "workerinput"):
             return
         factory = getattr(session.config, "_tmp_path_factory", None)
@@ -92,12 +92,5 @@ class Leftovers:
         until = time.monotonic() + WITHIN_S
         while (found := left(f"{base}/")) and time.monotonic() < until:
             time.sleep(0.2)
-        self._left = found
-        if found and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._left:
-            terminalreporter.section("left behind by this run", red=True)
-            for line in self._left:
-                terminalreporter.write_line(line)
+        if found:
+            verdicts.fail(session, "it left something behind", found)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import verdicts
 
 from holdfast._daemon.loop_watch import REPORT, STALL_S
 
@@ -56,20 +57,18 @@ class Stalls:
         if report.when == "teardown":
             self._found += [(report.nodeid, stall) for name, stall in report.user_properties if name == "stall"]  # type: ignore[misc]
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
+        yield
         shutil.rmtree(self._folder, ignore_errors=True)
-        if self._found and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self._found:
+            verdicts.fail(session, "event loops were held", self._lines())
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if not self._found:
-            return
-        terminalreporter.section("event loops that were held")
+    def _lines(self) -> Iterator[str]:
         for test, stall in self._found:
-            terminalreporter.line(f"{test}: {stall['cpu_s']:.3f} s of CPU, {stall['seconds']:.3f} s", red=True)
+            yield f"{test}: {stall['cpu_s']:.3f} s of CPU, {stall['seconds']:.3f} s"
             for frame in stall["stack"]:
-                terminalreporter.line(f"    {frame}")
+                yield f"    {frame}"
 
 
 def _is_ours(stall: dict[str, Any]) -> bool:

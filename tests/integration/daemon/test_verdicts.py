@@ -1,7 +1,9 @@
-"""What a run of tests leaves behind is seen, and fails it."""
+"""A run whose tests all passed fails by what it left behind or by a loop that was held, and says so last."""
 
 from __future__ import annotations
 
+import fnmatch
+import json
 import subprocess
 from pathlib import Path
 
@@ -46,7 +48,26 @@ def test_a_run_that_leaves_a_process_fails(pytester: pytest.Pytester, monkeypatc
     result = pytester.runpytest_inprocess("--basetemp", str(base), "-p", "no:cacheprovider")
     try:
         assert result.ret == pytest.ExitCode.TESTS_FAILED
-        result.stdout.fnmatch_lines(["*left behind by this run*", "process *: sleep 613*"])
+        assert "it left something behind" in result.outlines[-2]  # below pytest's own last line
+        assert fnmatch.fnmatch(result.outlines[-1], "process *: sleep 613*")
     finally:
         for line in leftovers.processes(f"{base}/"):
             subprocess.run(["kill", "-9", line.split()[1].rstrip(":")], check=True)
+
+
+def test_a_run_with_a_daemon_that_held_its_loop_fails(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STALLS", "")  # the plugin sets another, and puts nothing back
+    stall = {"seconds": 0.4, "cpu_s": 0.35, "gc_s": 0.0, "cause": "code", "stack": ["x.py:1 compute"]}
+    pytester.makepyfile(f"""
+import os, pathlib
+def test_passes():
+    pathlib.Path(os.environ["HOLDFAST_STALLS"], "7").write_text({json.dumps(stall)!r})
+""")
+    pytester.makeconftest("from tests.support.stalls import Stalls\n"
+        "def pytest_configure(config):\n    config.pluginmanager.register(Stalls())\n")  # fmt: skip
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert result.outlines[-2].endswith("::test_passes: 0.350 s of CPU, 0.400 s")
+    assert result.outlines[-1] == "    x.py:1 compute"
