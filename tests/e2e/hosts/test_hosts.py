@@ -75,9 +75,25 @@ def test_labels_are_shown_and_jobs_land_where_they_ask_to(cluster: DevCluster) -
     assert "rack=b" in cluster.holdfast("host", "list", "-o", "wide").stdout
     assert "rack=a" in cluster.holdfast("host", "show", "host-0").stdout
     first = cluster.detach("--gpus", "1", "--label-selector", "rack=a", *SLEEP)
-    second = cluster.detach("--gpus", "1", "--label-selector", "rack=b", "--avoid-host", "host-1", *SLEEP)
+    second = cluster.detach(
+        "--gpus", "1", "--host-selector", "rack in (b,c),!old", "--avoid-host", "host-1", *SLEEP
+    )
     assert (hosts_of(cluster, first), hosts_of(cluster, second)) == ({"host-0"}, {"host-2"})
     cluster.end(first, second)
+
+
+def test_each_pool_lands_on_hosts_of_its_own(cluster: DevCluster, tmp_path: Path) -> None:
+    task = {"replicaCount": 1, "processSpec": {"command": list(SLEEP[1:]), "workingDirectory": str(tmp_path)}}
+    pools = [{**task, "hostSelector": {"match": match}} for match in ("rack=b,rack!=a", "rack notin (b)")]
+    path = tmp_path / "pools.json"
+    path.write_text(json.dumps({"displayName": "pools", "jobSpec": {"workerPoolSpecs": pools}}))
+    job = cluster.holdfast("submit", str(path)).stdout.strip()
+    cluster.until(lambda: cluster.job(job)["state"] == "JOB_STATE_RUNNING")
+    primary, worker = (each["host"] for each in cluster.job(job)["workers"])
+    assert host(cluster, primary)["labels"] in (LABELS["host-1"], LABELS["host-2"])
+    assert host(cluster, worker)["labels"] == LABELS["host-0"]
+    assert "of workerpool1: where rack notin (b)" in cluster.holdfast("job", "show", job).stdout
+    cluster.end(job)
 
 
 def test_a_job_that_no_host_matches_waits_and_says_why(cluster: DevCluster) -> None:

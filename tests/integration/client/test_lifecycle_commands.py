@@ -202,6 +202,7 @@ scheduling: {priority: 2, timeout: 1h, hostSelector: {hosts: [a], labels: {rack:
 """
     words = ["--priority", "3", "--project", "vision", "--max-wait", "0", "--timeout", "2h", "--max-retries", "0"]
     words += ["--on-host", "b", "--on-host", "c", "--avoid-host", "d", "--label-selector", "zone=x=y"]
+    words += ["--host-selector", "gpu in (h100,h200),!old"]
     result = await holdfast(controller, tmp_path, "submit", "-", *words, input=text)
     assert result.returncode == 0, result.stderr
     assert result.stdout == b"j1\n"
@@ -215,7 +216,8 @@ scheduling: {priority: 2, timeout: 1h, hostSelector: {hosts: [a], labels: {rack:
     assert list(scheduling.host_selector.avoid_hosts) == ["d"]
     assert dict(scheduling.host_selector.labels) == {"rack": "1", "zone": "x=y"}
     page = (await holdfast(controller, tmp_path, "job", "show", "j1")).stdout.decode()
-    assert "  project     vision\n  priority    3\n  hosts       on b, c; not on d; with rack=1, zone=x=y\n" in page
+    hosts = "on b, c; not on d; with rack=1, zone=x=y; where gpu in (h100,h200),!old"
+    assert f"  project     vision\n  priority    3\n  hosts       {hosts}\n" in page
     listed = (await holdfast(controller, tmp_path, "ps")).stdout.decode()
     assert listed.splitlines()[0].split() == [
         "ID",
@@ -251,7 +253,15 @@ async def test_a_job_comes_from_one_place(
 
 
 @pytest.mark.parametrize(
-    "words", [("--priority", "4"), ("--label-selector", "rack"), ("--max-retries", "-1"), ("--max-wait", "soon")]
+    "words",
+    [
+        ("--host-selector", "a in ()"),
+        ("--host-selector", " "),
+        ("--priority", "4"),
+        ("--label-selector", "rack"),
+        ("--max-retries", "-1"),
+        ("--max-wait", "soon"),
+    ],
 )
 async def test_wrong_options_are_refused_before_anything_is_sent(
     controller: FakeController, tmp_path: Path, words: tuple[str, ...]

@@ -63,6 +63,8 @@ class Story:
 
 
 def _gang(dice: random.Random) -> Gang:
+    selector = HostSelector(avoid=frozenset({"host-0"})) if dice.random() < 0.2 else HostSelector()
+
     def pool() -> Pool:
         gpus = dice.choice([0, 0, 1, 2, 4])
         return Pool(
@@ -71,10 +73,12 @@ def _gang(dice: random.Random) -> Gang:
             gpus=gpus,
             gpu_type=dice.choice(["", *MODELS]) if gpus else "",
             cpus=dice.choice([0, 1, 2, 4]),
+            selector=HostSelector(avoid=frozenset({"host-1"}))
+            if dice.random() < 0.3 and not selector.avoid
+            else None,
         )
 
-    pools = (pool(), pool()) if dice.random() < 0.2 else (pool(),)
-    selector = HostSelector(avoid=frozenset({"host-0"})) if dice.random() < 0.2 else HostSelector()
+    pools = (pool(), pool()) if dice.random() < 0.3 else (pool(),)
     return Gang(pools, project=dice.choice(["default", "vision"]), selector=selector, max_wait_s=0.0)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast._base.label_match import read_match
 from holdfast._session.reports import Exit, ExitReason
 from holdfast.hang.judge.finding import Rule
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.exits import JobError
-from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Task
 from holdfast_controller.core.model.goodput import Category, Interval, Progress, Reached
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.hosts.host import (
@@ -28,7 +29,8 @@ from holdfast_controller.core.model.subscription import Notice
 
 GIB = 1 << 30
 TASK = Task(("python", "train.py"), ("--lr", "3"), (("A", "1"), ("B", "$(A)")), "/data")
-GANG = Gang((Pool(1, TASK, processes=2, gpus=2), Pool(2, TASK, cpus=4, memory_mb=100)))
+SELECTOR = HostSelector(frozenset({"h1", "h2"}), match=read_match("gpu in (a,b),!old"))
+GANG = Gang((Pool(1, TASK, processes=2, gpus=2), Pool(2, TASK, cpus=4, memory_mb=100, selector=SELECTOR)))
 EXIT = Exit(1, 1, 0, ExitReason.SIGNALED, None, 11, True, "killed by signal 11", 5.5, ("Segmentation fault",))
 INVENTORY = Inventory(8, 64 * GIB, (Gpu("GPU-1", 0, "NVIDIA H100 80GB HBM3", 80 * GIB, "fell off the bus"),))
 JOB_EVENTS: list[ev.JobEvent] = [

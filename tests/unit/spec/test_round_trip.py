@@ -110,6 +110,7 @@ selector = st.fixed_dictionaries(
         "hosts": st.lists(solid.map("a".__add__), max_size=2),
         "avoidHosts": st.lists(solid.map("b".__add__), max_size=2),
         "labels": host_labels,
+        "match": st.sampled_from(["key-of-match in (a,b)", "!key-of-match", ""]),
         "avoidLabels": host_labels.map(lambda labels: {key: f"not {value}" for key, value in labels.items()}),
     },
 )
@@ -145,6 +146,9 @@ def pools(draw: st.DrawFn) -> list[dict[str, Any]]:
         }
         if draw(st.booleans()):
             pool["machineSpec"] = draw(machine)
+            pool["hostSelector"] = {
+                "match": draw(st.sampled_from(["other-key", "!other-key", "other-key in (a,b)"]))
+            }
             pool["nfsMounts"] = draw(st.lists(st.fixed_dictionaries({"server": printable, "path": printable})))
             pool["diskSpec"] = {"bootDiskType": draw(printable), "bootDiskSizeGb": draw(integers)}
         drawn.append(pool)

@@ -44,6 +44,7 @@ ADDED_FIELDS = (
     ", placement",
     ", underuse",
     ", warm",
+    ", match",
 )
 """Fields since then, in the lists of known fields that refusals of unknown ones end with."""
 
@@ -64,6 +65,7 @@ def outcome(case: dict[str, Any]) -> dict[str, Any]:
         found = [str(violation) for violation in error.violations]
         for name in ADDED_FIELDS:
             found = [said.replace(name, "") for said in found]
+        found = [said.replace("processesPerWorker, hostSelector)", "processesPerWorker)") for said in found]
         # Maps of a message are in any order.
         return {"what": str(error).split("\n")[0], "errors": sorted(found) if "proto" in case else found}
 

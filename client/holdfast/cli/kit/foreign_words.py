@@ -134,7 +134,7 @@ _NEW_JOB = {
     "account": "Resources are counted for --project NAME.",
     "a": "An array is --array 1-20%4.",
     "chdir": "The working directory is --workdir DIR.",
-    "constraint": "Groups of hosts are labels: --label-selector KEY=VALUE.",
+    "constraint": "Groups of hosts are labels: --host-selector 'gpu in (h100,h200)'.",
     "cpus-per-task": "Cores of each worker are --cpus N.",
     "dependency": "Jobs to wait for are --after JOB, once for each.",
     "detach": "It is --detach.",

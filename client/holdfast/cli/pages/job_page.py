@@ -98,6 +98,9 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
     if job.HasField("array"):
         yield "array", f"{job.array.index} of {job.array.id} ({extent(job.array)}): {counts(job.array)}"
     yield from _scheduling(job.job_spec.scheduling)
+    for number, pool in enumerate(job.job_spec.worker_pool_specs):
+        if requested := _hosts(pool.host_selector):
+            yield "hosts", f"of workerpool{number}: {requested}"
     if wanted := job.job_spec.scheduling.spares:
         yield "spares", _spares(job.spare_hosts, wanted)
     yield "created", f"{local(job.create_time.seconds)} ({age(now - job.create_time.seconds)} ago)"
@@ -154,15 +157,8 @@ def _scheduling(scheduling: spec_pb2.Scheduling) -> Iterator[tuple[str, str]]:
     strategy = short_name(spec_pb2.SchedulingStrategy, scheduling.strategy)
     if strategy not in ("UNSPECIFIED", "STANDARD", "ON_DEMAND"):
         yield "strategy", strategy
-    selector = scheduling.host_selector
-    requested = [
-        *(["on " + ", ".join(selector.hosts)] if selector.hosts else []),
-        *(["not on " + ", ".join(selector.avoid_hosts)] if selector.avoid_hosts else []),
-        *(["with " + _pairs(selector.labels)] if selector.labels else []),
-        *(["without " + _pairs(selector.avoid_labels)] if selector.avoid_labels else []),
-    ]
-    if requested:
-        yield "hosts", "; ".join(requested)
+    if requested := _hosts(scheduling.host_selector):
+        yield "hosts", requested
     placement = scheduling.placement
     required = placement.mode == spec_pb2.PLACEMENT_MODE_REQUIRED
     near = [
@@ -175,6 +171,17 @@ def _scheduling(scheduling: spec_pb2.Scheduling) -> Iterator[tuple[str, str]]:
     ]
     if near:
         yield "placement", "; ".join(near)
+
+
+def _hosts(selector: spec_pb2.HostSelector) -> str:
+    requested = [
+        *(["on " + ", ".join(selector.hosts)] if selector.hosts else []),
+        *(["not on " + ", ".join(selector.avoid_hosts)] if selector.avoid_hosts else []),
+        *(["with " + _pairs(selector.labels)] if selector.labels else []),
+        *(["without " + _pairs(selector.avoid_labels)] if selector.avoid_labels else []),
+        *([f"where {selector.match}"] if selector.match else []),
+    ]
+    return "; ".join(requested)
 
 
 def _pairs(mapping: Mapping[str, str]) -> str:

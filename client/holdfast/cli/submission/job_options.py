@@ -38,6 +38,8 @@ class JobOptions:
     on_hosts: tuple[str, ...] = ()
     avoid_hosts: tuple[str, ...] = ()
     host_labels: tuple[tuple[str, str], ...] = ()
+    host_match: str | None = None
+    """Conditions on hosts' labels, as Kubernetes writes them."""
     within: str | None = None
     """Level of the network of which one domain has to hold all workers."""
     spares: int | None = None
@@ -78,6 +80,8 @@ class JobOptions:
             scheduling.host_selector.avoid_hosts[:] = self.avoid_hosts
         for key, value in self.host_labels:
             scheduling.host_selector.labels[key] = value
+        if self.host_match is not None:
+            scheduling.host_selector.match = self.host_match
         if self.within is not None:
             from holdfast.v1.spec_pb2 import PLACEMENT_MODE_REQUIRED
 
@@ -139,6 +143,19 @@ def indices(value: str) -> str:
     return value
 
 
+def conditions(value: str) -> str:
+    """``gpu in (h100,h200),!old,rack!=r7``."""
+    from holdfast._base.label_match import MATCH_FIX, read_match
+
+    try:
+        found = read_match(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; {MATCH_FIX}.") from None
+    if not found:
+        raise click.BadParameter("it holds no condition.")
+    return value
+
+
 _OPTIONS = (
     click.option(
         "--label",
@@ -186,6 +203,13 @@ _OPTIONS = (
         type=key_value,
         metavar="KEY=VALUE",
         help="Use only hosts with this label.",
+    ),
+    click.option(
+        "--host-selector",
+        "host_match",
+        type=conditions,
+        metavar="CONDITIONS",
+        help="Use only hosts whose labels meet these, such as 'gpu in (h100,h200),!old,rack!=r7'.",
     ),
     click.option(
         "--within",

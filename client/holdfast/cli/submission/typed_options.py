@@ -32,6 +32,7 @@ _PARAMETERS = {
     "jobSpec.scheduling.hostSelector.hosts": "on_hosts",
     "jobSpec.scheduling.hostSelector.avoidHosts": "avoid_hosts",
     "jobSpec.scheduling.hostSelector.labels": "host_labels",
+    "jobSpec.scheduling.hostSelector.match": "host_match",
     "jobSpec.scheduling.placement.within": "within",
     "jobSpec.scheduling.spares": "spares",
     "jobSpec.faultTolerance.maxJobRetries": "max_retries",

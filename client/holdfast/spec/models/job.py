@@ -25,7 +25,7 @@ from holdfast.spec.models.ignored import (
     PscInterfaceConfig,
     ReservationAffinity,
 )
-from holdfast.spec.models.lifecycle import FaultTolerance, Labels, Scheduling
+from holdfast.spec.models.lifecycle import FaultTolerance, HostSelector, Labels, Scheduling
 from holdfast.spec.models.notifications import Notifications
 from holdfast.spec.models.packaging import Digest, PackagedCode
 from holdfast.spec.models.scalars import Choice, Flag, Many, Text, Whole
@@ -168,6 +168,8 @@ class WorkerPoolSpec(Model):
     """Kept; a worker uses its host's disks."""
     lustre_mounts: Annotated[tuple[LustreMount, ...], Many(0, 100)] = ()
     """Kept; nothing is mounted."""
+    host_selector: HostSelector = Field(default_factory=HostSelector)
+    """Hosts that these workers may and may not use, of those that the job may."""
 
     @model_validator(mode="wrap")
     @classmethod

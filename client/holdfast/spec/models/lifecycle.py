@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from holdfast._base.label_match import MATCH_CHARS
 from holdfast.spec.models.base import Label, LabelKey, Model
 from holdfast.spec.models.scalars import Choice, Flag, Many, Seconds, Text, Whole
 from holdfast.spec.rules.arrays import ARRAY_CHARS
@@ -52,7 +53,7 @@ class WarningSignal(Model):
 
 
 class HostSelector(Model):
-    """Which hosts a job may use. All conditions must hold."""
+    """Which hosts a job, or a pool of it, may use. All conditions must hold."""
 
     hosts: HostNames = ()
     """Only these, by name; any when empty."""
@@ -62,6 +63,10 @@ class HostSelector(Model):
     """Only hosts that carry all of these labels."""
     avoid_labels: Labels = Field(default_factory=dict)
     """Never a host that carries one of these labels."""
+    match: Annotated[str, Text(max_chars=MATCH_CHARS)] = Field(
+        default="", examples=["gpu in (h100,h200),!old,rack!=r7"]
+    )
+    """Conditions on labels, as Kubernetes writes them, such as gpu in (h100,h200),!old,rack!=r7."""
 
 
 class DependencyEnd(enum.Enum):

@@ -14,7 +14,7 @@ from holdfast._base.expand import TooLong, expand_args, expand_env
 from holdfast._base.launcher import is_launcher, mpi_launcher_in, stays_on_its_host
 from holdfast._base.rank_variables import WORLD_POOLS
 from holdfast.hang.pipeline.step_pattern import BadPattern, compiled
-from holdfast.spec.rules import environment, lifecycle, notifications, placement, secret_env
+from holdfast.spec.rules import environment, hosts, lifecycle, notifications, placement, secret_env
 from holdfast.spec.wording import Broken, Fields, shown
 
 TASKS = ("process_spec", "container_spec", "python_package_spec")
@@ -34,6 +34,7 @@ def broken(job: Fields) -> Iterator[Broken]:
     yield from _worlds_apart(pools)
     yield from _step_pattern(job.get("fault_tolerance") or {})
     yield from lifecycle.broken(job)
+    yield from hosts.broken(job)
     yield from placement.broken(job)
     yield from notifications.broken(job)
 

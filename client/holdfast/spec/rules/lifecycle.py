@@ -43,7 +43,6 @@ def broken(job: Fields) -> Iterator[Broken]:
     yield from _after(scheduling)
     yield from _array(scheduling)
     yield from _underuse(scheduling.get("underuse") or {})
-    yield from _host_selector(scheduling.get("host_selector") or {})
     yield from _exit_codes(tolerance)
     yield from _backoff(tolerance.get("backoff") or {})
 
@@ -164,19 +163,6 @@ def _bad_signal(name: str) -> Broken:
         near = difflib.get_close_matches(full[:32], WARNING_SIGNALS, n=1)
     hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(WARNING_SIGNALS)}"
     return Broken(place, "names no signal that can warn a program", hint)
-
-
-def _host_selector(selector: Fields) -> Iterator[Broken]:
-    place = (_SCHEDULING, "host_selector")
-    fix = "remove it from one of them"
-    wanted = {host for host in selector.get("hosts") or () if host is not None}
-    for index, host in enumerate(selector.get("avoid_hosts") or ()):
-        if host in wanted:
-            yield Broken((*place, "avoid_hosts", index), f"{host} is in hosts as well", fix)
-    labels = selector.get("labels") or {}
-    for key, value in (selector.get("avoid_labels") or {}).items():
-        if value is not None and labels.get(key) == value:
-            yield Broken((*place, "avoid_labels", key), "is asked for in labels", fix)
 
 
 def _exit_codes(tolerance: Fields) -> Iterator[Broken]:

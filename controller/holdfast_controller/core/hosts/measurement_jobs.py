@@ -183,8 +183,9 @@ class WaitingJobs:
 
 
 def _might_have(job: Job, host: Host) -> bool:
-    gpus = len(host.inventory.gpus)
-    return job.gang.admits(host.name, host.labels) and any(p.replicas and p.gpus <= gpus for p in job.gang.pools)
+    gpus, name, labels = len(host.inventory.gpus), host.name, host.labels
+    wanting = (pool for pool in job.gang.pools if pool.replicas and pool.gpus <= gpus)
+    return job.gang.admits(name, labels) and any(pool.admits(name, labels) for pool in wanting)
 
 
 def ended(step: Step) -> list[Job]:

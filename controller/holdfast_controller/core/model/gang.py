@@ -10,6 +10,7 @@ import enum
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from holdfast._base.label_match import Condition
 from holdfast._base.rank_variables import WORLD_POOLS
 from holdfast._session.assignment import Task as Task
 from holdfast._session.assignment import WarmStart
@@ -65,31 +66,38 @@ class Retries:
 
 @dataclass(frozen=True)
 class HostSelector:
-    """Which hosts a job may have. Labels are (key, value) pairs: all of ``labels``, none of ``avoid_labels``."""
+    """Which hosts a job or pool may have. Labels are pairs of key and value: all of ``labels``, no ``avoid_labels``."""
 
     hosts: frozenset[str] = frozenset()
     """Only these, if there are any."""
     avoid: frozenset[str] = frozenset()
     labels: tuple[tuple[str, str], ...] = ()
     avoid_labels: tuple[tuple[str, str], ...] = ()
+    match: tuple[Condition, ...] = ()
+    also: tuple[HostSelector, ...] = ()
+    """Others that have to admit a host as well."""
 
     def admits(self, name: str, labels: dict[str, str]) -> bool:
         """Whether a host of this name and with these labels may be used."""
         if name in self.avoid or (self.hosts and name not in self.hosts):
             return False
         wanted = all(labels.get(key) == value for key, value in self.labels)
-        return wanted and not any(labels.get(key) == value for key, value in self.avoid_labels)
+        if not wanted or any(labels.get(key) == value for key, value in self.avoid_labels):
+            return False
+        return all(each.holds(labels) for each in self.match) and all(o.admits(name, labels) for o in self.also)
 
     @property
     def key(self) -> str:
         """Equal for equal selectors."""
-        return repr((sorted(self.hosts), sorted(self.avoid), self.labels, self.avoid_labels))
+        more = (self.match, [other.key for other in self.also]) if self.match or self.also else ()
+        return repr((sorted(self.hosts), sorted(self.avoid), self.labels, self.avoid_labels, *more))
 
     def in_words(self) -> str:
-        """Which hosts those are, such as ``rack=a, not host-3``."""
-        wanted = [*sorted(self.hosts), *(f"{key}={value}" for key, value in self.labels)]
+        """Which hosts those are, such as ``rack=a, gpu in (h100,h200), not host-3``."""
+        wanted = [*sorted(self.hosts), *(f"{key}={value}" for key, value in self.labels), *map(str, self.match)]
         unwanted = [*sorted(self.avoid), *(f"{key}={value}" for key, value in self.avoid_labels)]
-        return ", ".join([*wanted, *(f"not {what}" for what in unwanted)])
+        others = [other.in_words() for other in self.also]
+        return ", ".join([*wanted, *(f"not {what}" for what in unwanted), *others])
 
 
 ANYWHERE = HostSelector()
@@ -115,6 +123,12 @@ class Pool:
     memory_mb: int = 0
     gpus: int = 0
     gpu_type: str = ""
+    selector: HostSelector | None = None
+    """Which hosts its workers may have, of those that the job may; None: each of them."""
+
+    def admits(self, name: str, labels: dict[str, str]) -> bool:
+        """Whether its workers may have a host of this name and with these labels, as far as its own selector says."""
+        return self.selector is None or self.selector.admits(name, labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +238,14 @@ class Gang:
             memory_mb=max(pool.memory_mb for pool in pools),
             gpus=max(pool.gpus for pool in pools),
             gpu_type=next((pool.gpu_type for pool in pools if pool.gpu_type), ""),
+            selector=HostSelector(also=self.pool_selectors) if self.pool_selectors else None,
+        )
+
+    @cached_property
+    def pool_selectors(self) -> tuple[HostSelector, ...]:
+        """The selectors that its pools have of their own, each once."""
+        return tuple(
+            dict.fromkeys(pool.selector for pool in self.pools if pool.replicas and pool.selector is not None)
         )
 
     @cached_property
@@ -250,6 +272,8 @@ class Gang:
             for p in self.pools
         ]
         selector = "" if self.selector == ANYWHERE else self.selector.key
+        if self.pool_selectors:
+            selector += " of pools " + repr([pool.selector and pool.selector.key for pool in self.pools])
         spares = f" and {self.spares} spares" if self.spares else ""
         return repr(pools) + selector + (self.near.key if self.near is not None else "") + spares
 
@@ -261,11 +285,25 @@ class Gang:
     @cached_property
     def anywhere(self) -> bool:
         """Whether it may have any host."""
-        return self.selector == ANYWHERE and (self.near is None or not self.near.strict_depth)
+        if self.selector != ANYWHERE or self.pool_selectors:
+            return False
+        return self.near is None or not self.near.strict_depth
 
     def admits(self, name: str, labels: dict[str, str]) -> bool:
-        """Whether it may have a host of this name and with these labels."""
-        return self.selector.admits(name, labels) and (self.near is None or self.near.admits(labels))
+        """Whether some worker of it may have a host of this name and with these labels."""
+        if not self.selector.admits(name, labels) or not (self.near is None or self.near.admits(labels)):
+            return False
+        if not self.pool_selectors:
+            return True
+        return any(pool.replicas and pool.admits(name, labels) for pool in self.pools)
+
+    def hosts_in_words(self) -> str:
+        """Which hosts it may have, such as ``rack=a; workerpool1: gpu in (h100,h200)``; empty for any."""
+        pools = enumerate(self.pools)
+        of_pools = [
+            f"workerpool{at}: {pool.selector.in_words()}" for at, pool in pools if pool.selector is not None
+        ]
+        return "; ".join(filter(None, (self.selector.in_words(), self.nearness, *of_pools)))
 
     @property
     def nearness(self) -> str:

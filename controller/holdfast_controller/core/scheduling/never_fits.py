@@ -22,13 +22,16 @@ def never_fits(gang: Gang, hosts: list[Host]) -> tuple[str, str]:
     Nothing is said either while none of its hosts are known.
     """
     admitted = may_have(gang, hosts)
-    if not admitted:
-        return "", ""
     capacities, fix = [capacity_of(host, empty=True) for host in admitted], LESS
+    pools = [pool for pool in gang.pools if pool.replicas]
+    if not admitted or not all(any(capacity.is_admitted(pool) for capacity in capacities) for pool in pools):
+        return "", ""
     workers, slots = sum(pool.replicas for pool in gang.pools), sum(capacity.slots for capacity in capacities)
     if workers > slots:
         # Before its workers are placed one by one, which takes long for a hundred thousand.
         lack = f"it has {workers:,} workers, and they take {slots:,}"
+    elif of_pool := _of_one_pool(gang, capacities):
+        lack = of_pool
     else:
         found = plan_on(gang, admitted, partial(capacity_of, empty=True))
         if isinstance(found, Plan):
@@ -40,6 +43,23 @@ def never_fits(gang: Gang, hosts: list[Host]) -> tuple[str, str]:
     return f"all {len(admitted)} hosts{its} together could not hold the job even when empty: {lack}", fix
 
 
+def _of_one_pool(gang: Gang, capacities: list[HostCapacity]) -> str:
+    """Why the hosts that one pool may have are too few for its workers alone; empty where no pool's are."""
+    for number, pool in enumerate(gang.pools):
+        if pool.selector is None or not pool.replicas:
+            continue
+        able = able_hosts(pool, capacities)
+        if not able or _too_large(pool, able):
+            continue
+        its = f"the {len(able)} hosts that workerpool{number} may have ({pool.selector.in_words()})"
+        if (slots := sum(capacity.slots for capacity in able)) < pool.replicas:
+            return f"it has {pool.replicas:,} workers, and {its} take {slots:,}"
+        there, wanted = sum(capacity.matching(pool) for capacity in able), pool.replicas * pool.gpus
+        if there < wanted:
+            return f"{its} have {_gpus(there, pool.gpu_type)} in all, and this asks for {wanted}"
+    return ""
+
+
 def _lack(gang: Gang, capacities: list[HostCapacity], found: Wait) -> str:
     pools = [pool for pool in gang.pools if pool.replicas]
     for pool in pools:
@@ -49,7 +69,7 @@ def _lack(gang: Gang, capacities: list[HostCapacity], found: Wait) -> str:
         if able and (problem := _too_large(pool, able)):
             return f"{'it' if len(pools) == pool.replicas == 1 else 'a worker of it'} asks for {problem}"
     models = {pool.gpu_type for pool in pools if pool.gpus}
-    if len(models) == 1:
+    if len(models) == 1 and not gang.pool_selectors:
         wanted = next(pool for pool in pools if pool.gpus)
         there = sum(capacity.matching(wanted) for capacity in capacities)
         if there < gang.gpus:
@@ -63,13 +83,14 @@ def _too_large(pool: Pool, able: list[HostCapacity]) -> str:
     """The part of one worker that is larger than any host has; empty where there is none."""
     gpus = max(host.matching(pool) for host in able)
     cpus, memory_mb = max(host.cpus for host in able), max(host.memory_mb for host in able)
+    host = "host" if pool.selector is None else f"host that it may have ({pool.selector.in_words()})"
     if pool.gpus > gpus:
-        most = f"a host has {gpus} at most" if gpus else "no host has any"
+        most = f"a {host} has {gpus} at most" if gpus else f"no {host} has any"
         return f"{_gpus(pool.gpus, pool.gpu_type)}, and {most}"
     if pool.cpus > cpus:
-        return f"{pool.cpus} cores, and a host has {cpus} at most"
+        return f"{pool.cpus} cores, and a {host} has {cpus} at most"
     if pool.memory_mb > memory_mb:
-        return f"{pool.memory_mb} MiB, and a host has {memory_mb} at most"
+        return f"{pool.memory_mb} MiB, and a {host} has {memory_mb} at most"
     return ""
 
 
@@ -83,7 +104,7 @@ def _split(gang: Gang, hosts: list[Host], capacities: list[HostCapacity]) -> str
     The largest such workers: the fewest have to talk to each other over the network.
     """
     pools = [pool for pool in gang.pools if pool.replicas]
-    if len({(pool.gpus, pool.gpu_type, pool.cpus, pool.memory_mb) for pool in pools}) != 1:
+    if len({(pool.gpus, pool.gpu_type, pool.cpus, pool.memory_mb, pool.selector) for pool in pools}) != 1:
         return ""
     most = max(capacity.matching(pools[0]) for capacity in capacities)
     slots = sum(capacity.slots for capacity in capacities)

@@ -44,7 +44,7 @@ def give_up(step: Step, host: str) -> None:
 def _keep(step: Step, hosts: dict[str, Host]) -> None:
     """Give back all spares that are not usable on these hosts."""
     for job in list(_sparing(step.cluster)):
-        kept = tuple(each for each in job.spares if is_usable(each, hosts))
+        kept = tuple(each for each in job.spares if is_usable(job.gang, each, hosts))
         if kept != job.spares:
             step.emit(ev.JobSparesChanged(job_id=job.id, at=step.now.wall, spares=kept))
             step.capacity_freed = True

@@ -55,6 +55,8 @@ def plan(gang: Gang, hosts: Iterable[Host]) -> Plan | Wait:
     return plan_on(gang, list(hosts), capacity_of)
 
 
+NO_OTHERS: Mapping[str, int] = {}
+
 CapacityOf = Callable[[Host, frozenset[str]], HostCapacity]
 """The free capacity of a host without certain shares. The caller changes only copies of it."""
 
@@ -73,8 +75,7 @@ def plan_job(job: Job, hosts: Iterable[Host], capacity_of: CapacityOf = capacity
     """
     admitted = may_have(job.gang, hosts)
     if not admitted and not job.gang.anywhere:
-        wanted = "; ".join(filter(None, (job.gang.selector.in_words(), job.gang.nearness)))
-        return Wait(f"no host that it may have takes work at present ({wanted})")
+        return Wait(f"no host that it may have takes work at present ({job.gang.hosts_in_words()})")
     spares = own_spares.keys(job)
     own = spares.union(place_key(job.id, index) for index in job.reserved)
     if job.places:
@@ -86,7 +87,7 @@ def plan_job(job: Job, hosts: Iterable[Host], capacity_of: CapacityOf = capacity
     if job.spares and (there := own_spares.taken(job, by_name)):
         return Plan(there)
     anew = not job.places
-    if kept and all(place.host in by_name for place in kept.values()):
+    if kept and own_spares.may_stay(job, by_name):
         found = plan_on(job.gang, others, lambda host: capacity_of(host, spares), kept, spares=anew)
         if isinstance(found, Plan):
             return Plan(own_spares.left(job, found.places, by_name))
@@ -229,21 +230,52 @@ def _place(
 ) -> dict[int, Place] | Wait:
     """Places for the missing workers, beside so many that have one. The choosiest and largest choose first.
 
-    ``used`` has the gang's workers on each host, and counts these too.
+    Where pools may have different hosts and that order doesn't fit, others are tried, in which each pool leaves the
+    hosts to the others that these may have as well. ``used`` has the gang's workers on each host, and counts these too.
     """
+    pools: dict[int, list[Member]] = {}
+    for member in missing:
+        pools.setdefault(member.pool, []).append(member)
+    order = sorted(pools, key=lambda number: (*_need(gang.pools[number]), number))
+    if not gang.pool_selectors or len(order) == 1:
+        return _place_pools(gang, [(number, pools[number]) for number in order], capacities, used, placed)
+    fitting = {number: {c.host for c in capacities if c.fits(gang.pools[number])} for number in order}
+    order.sort(key=lambda number: len(fitting[number]))
+    first: Wait | None = None
+    for turn, numbers in enumerate(itertools.permutations(order)):
+        wanted = Counter(name for number in order for name in fitting[number]) if turn else Counter[str]()
+        now = used.copy()
+        found = _place_pools(gang, [(n, pools[n]) for n in numbers], capacities, now, placed, wanted)
+        if not isinstance(found, Wait):
+            used.update(now - used)
+            return found
+        first = first or found
+        if found.placed - placed < len(pools[numbers[0]]):
+            break  # That pool doesn't fit even alone.
+    assert first is not None
+    return first
+
+
+def _place_pools(
+    gang: Gang,
+    pools: list[tuple[int, list[Member]]],
+    capacities: list[HostCapacity],
+    used: Counter[str],
+    placed: int,
+    wanted: Mapping[str, int] = NO_OTHERS,
+) -> dict[int, Place] | Wait:
+    """Places for the workers of pools, one pool after another. Hosts that more pools have ``wanted`` come last."""
     capacities, changed = capacities.copy(), set[int]()
     places: dict[int, Place] = {}
-    for number, wanted in itertools.groupby(
-        sorted(missing, key=lambda m: (*_need(gang.pool_of(m)), m.index)), key=lambda m: m.pool
-    ):
+    for number, members in pools:
         pool = gang.pools[number]
         # Only a worker's own host changes its turn; a host that is too small for one is so for the next.
-        turns = [(_turn(pool, left, used), at) for at, left in enumerate(capacities) if left.fits(pool)]
+        turns = [(_turn(pool, left, used, wanted), at) for at, left in enumerate(capacities) if left.fits(pool)]
         heapq.heapify(turns)
-        for member in wanted:
+        for member in members:
             if not turns:
                 placed += len(places)
-                return Wait(_lack(pool, capacities, placed, len(gang.members)), placed, len(gang.members))
+                return Wait(_lack(gang, number, capacities, placed), placed, len(gang.members))
             at = turns[0][1]
             if at not in changed:
                 changed.add(at)
@@ -251,7 +283,7 @@ def _place(
             places[member.index] = capacities[at].take(pool)
             used[capacities[at].host] += 1
             if capacities[at].fits(pool):
-                heapq.heapreplace(turns, (_turn(pool, capacities[at], used), at))
+                heapq.heapreplace(turns, (_turn(pool, capacities[at], used, wanted), at))
             else:
                 heapq.heappop(turns)
     return places
@@ -262,17 +294,21 @@ def _need(pool: Pool) -> tuple[bool, int, int, int]:
     return not (pool.gpus and pool.gpu_type), -pool.gpus, -pool.cpus, -pool.memory_mb
 
 
-def _turn(pool: Pool, left: HostCapacity, used: Counter[str]) -> tuple[int, int, int, int, int, str]:
+def _turn(
+    pool: Pool, left: HostCapacity, used: Counter[str], wanted: Mapping[str, int] = NO_OTHERS
+) -> tuple[int, int, int, int, int, int, str]:
     """Sort key of the hosts that a worker fits on: the first is taken. A gang without GPUs is spread."""
+    others = wanted.get(left.host, 0)
     if pool.gpus:
         caution, gpus, excess, host = left.fullness
-        return caution, gpus, excess, 0, 0, host
+        return others, caution, gpus, excess, 0, 0, host
     caution, slots, cpus, excess, host = left.emptiness
-    return caution, used[host], slots, cpus, excess, host
+    return others, caution, used[host], slots, cpus, excess, host
 
 
-def _lack(pool: Pool, capacities: list[HostCapacity], placed: int, total: int) -> str:
-    """The resources that the first unplaced worker lacks on the best host, in words."""
+def _lack(gang: Gang, number: int, capacities: list[HostCapacity], placed: int) -> str:
+    """The resources that the first unplaced worker, of that pool, lacks on the best host, in words."""
+    pool, total = gang.pools[number], len(gang.members)
     if ability := missing_ability(pool, capacities):
         return f"needs {ability}"
     able = able_hosts(pool, capacities) or capacities
@@ -280,19 +316,24 @@ def _lack(pool: Pool, capacities: list[HostCapacity], placed: int, total: int) -
     if not lacking and not any(host.slots >= 1 for host in able):
         lacking = ["a free worker slot"]
     what = " and ".join(lacking) or "a host with room for all it asks for at once"
+    if pool.selector is not None:
+        what += f", of the hosts of workerpool{number} ({pool.selector.in_words()})"
     have = f"; {placed} of {total} workers would fit now" if placed else ""
     return f"needs {what}{have}"
 
 
 def missing_ability(pool: Pool, capacities: list[HostCapacity]) -> str:
     """An ability that the pool needs and all hosts lack, in words; else empty."""
-    return next((what for hosts, what in _without_ability(pool, capacities) if len(hosts) == len(capacities)), "")
+    admitted = [host for host in capacities if host.is_admitted(pool)]
+    if pool.selector is not None and not admitted:
+        return f"a host that its pool's hostSelector admits ({pool.selector.in_words()})"
+    return next((what for hosts, what in _without_ability(pool, admitted) if len(hosts) == len(admitted)), "")
 
 
 def able_hosts(pool: Pool, capacities: list[HostCapacity]) -> list[HostCapacity]:
-    """The hosts that lack no ability which the pool needs."""
+    """The hosts that the pool may have, and that lack no ability which it needs."""
     unable = {host.host for hosts, _ in _without_ability(pool, capacities) for host in hosts}
-    return [host for host in capacities if host.host not in unable]
+    return [host for host in capacities if host.host not in unable and host.is_admitted(pool)]
 
 
 def _without_ability(pool: Pool, capacities: list[HostCapacity]) -> Iterator[tuple[list[HostCapacity], str]]:

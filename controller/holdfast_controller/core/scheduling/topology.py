@@ -147,7 +147,7 @@ def _room(pools: Sequence[Pool], *, by_gpus: bool) -> Callable[[HostCapacity], i
 
 def _asks_for_sizes_alone(pool: Pool) -> bool:
     task = pool.task
-    return not (pool.gpu_type or task.image or task.account or task.secrets)
+    return not (pool.gpu_type or pool.selector or task.image or task.account or task.secrets)
 
 
 def _workers(pool: Pool, left: HostCapacity) -> int:
@@ -269,7 +269,7 @@ def in_order(
             segment = domains[places[member.index].host][: near.segment_depth]
         task = pool.task
         asks = (pool.gpus, pool.gpu_type, pool.cpus, pool.memory_mb, bool(task.image), bool(task.account))
-        groups.setdefault((asks, bool(task.secrets), segment), []).append(member.index)
+        groups.setdefault((asks, bool(task.secrets), pool.selector, segment), []).append(member.index)
     found = dict(places)
     for workers in groups.values():
         # A host without labels comes last.

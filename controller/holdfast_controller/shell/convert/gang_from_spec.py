@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from holdfast import spec
+from holdfast._base.label_match import read_match
 from holdfast._session.assignment import PackagedCode, SecretVariable, WarmStart
 from holdfast.hang.thresholds import Action, HangSettings
 from holdfast.spec import DisconnectPolicy, EnvVar, HangDetection, JobSpec, SecretEnvVar, WarmMode, WorkerPoolSpec
 from holdfast_controller.core.model.dependencies import Dependency, DependencyEnd
 from holdfast_controller.core.model.gang import (
+    ANYWHERE,
     Gang,
     HostSelector,
     Pool,
@@ -49,6 +51,7 @@ def gang_of(
                 memory_mb=pool.machine_spec.memory_mb,
                 gpus=pool.machine_spec.accelerator_count,
                 gpu_type=pool.machine_spec.accelerator_type,
+                selector=found if (found := _selector(pool.host_selector)) != ANYWHERE else None,
             )
             for pool in spec.worker_pool_specs
         ),
@@ -164,6 +167,7 @@ def _selector(selector: spec.HostSelector) -> HostSelector:
         avoid=frozenset(selector.avoid_hosts),
         labels=tuple(sorted(selector.labels.items())),
         avoid_labels=tuple(sorted(selector.avoid_labels.items())),
+        match=read_match(selector.match),
     )
 
 

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from holdfast import spec
-from holdfast._base.merge_patch import merged
 from holdfast._base.secret import HIDDEN
 from holdfast._base.secret_names import looks_secret
 from holdfast.errors import InvalidInput, Violation
@@ -54,7 +53,7 @@ def _patched(job_json: str, name: str, patch: str, around: job_pb2.CustomJob) ->
         changes = spec_text.load_json(patch, source="The patch")
         if not isinstance(changes, dict):
             raise InvalidInput([Violation("patch", "must be a JSON object", 'such as {"labels": {"a": "b"}}')])
-        data = merged(data, _camel(changes))
+        data = _merged(data, _camel(changes))
     what = f"The template {name} with the patch" if patch else f"The template {name}"
     job = spec.job_to_proto(spec.parse(data, what=what))
     if job.project not in ("", around.project or DEFAULT_PROJECT):
@@ -116,3 +115,16 @@ def read(job_json: str, project: str) -> job_pb2.CustomJob:
     job = spec.job_to_proto(spec.parse(json.loads(job_json), what="The template"))
     job.project = project
     return job
+
+
+def _merged(target: Any, patch: Any) -> Any:
+    """A JSON merge patch, RFC 7396: objects go into one another, null removes, all else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = _merged(found.get(key), value)
+    return found

@@ -105,12 +105,15 @@ def test_the_page_names_what_is_unusual() -> None:
     scheduling = job.job_spec.scheduling
     scheduling.priority, scheduling.strategy = 2, spec_pb2.SCHEDULING_STRATEGY_SPOT
     scheduling.host_selector.avoid_labels["gpu"] = "old"
+    job.job_spec.worker_pool_specs.add().host_selector.match = "rack in (a,b)"
+    pool = len(job.job_spec.worker_pool_specs) - 1
     found = lines_of(job)
     for line in (
         "  project     vision",
         "  priority    2",
         "  strategy    SPOT",
         "  hosts       without gpu=old",
+        f"  hosts       of workerpool{pool}: where rack in (a,b)",
         "  notes       ticket=a?[31mb",
     ):
         assert line in found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.caution import caution
@@ -38,6 +38,7 @@ class HostCapacity:
     """Signs against the host: it is chosen after those that have fewer."""
     excess: int = 0
     """As ``Host.excess``: it is chosen after its equals that have less."""
+    labels: dict[str, str] = field(default_factory=dict)
 
     @property
     def fullness(self) -> tuple[int, int, int, str]:
@@ -61,7 +62,12 @@ class HostCapacity:
             and not (self.no_accounts and pool.task.account)
             and (self.gives_secrets or not pool.task.secrets)
             and (not pool.gpus or self.matching(pool) >= pool.gpus)
+            and (pool.selector is None or self.is_admitted(pool))
         )
+
+    def is_admitted(self, pool: Pool) -> bool:
+        """Whether workers of ``pool`` may have this host, by its own selector."""
+        return pool.selector is None or pool.selector.admits(self.host, self.labels)
 
     def matching(self, pool: Pool) -> int:
         """Free GPUs of the model that the pool asks for."""
@@ -84,6 +90,7 @@ class HostCapacity:
             self.revocable_gpus,
             self.caution,
             self.excess,
+            self.labels,
         )
 
     def beside_gpus(self, cpus: int, memory_mb: int, slots: int) -> HostCapacity:
@@ -100,6 +107,7 @@ class HostCapacity:
             self.revocable_gpus,
             self.caution,
             self.excess,
+            self.labels,
         )
 
     def take(self, pool: Pool) -> Place:
@@ -177,4 +185,5 @@ def capacity_of(host: Host, without: frozenset[str] = frozenset(), *, empty: boo
         revocable_gpus=sum(len(a.gpus) for a in held if a.revocable),
         caution=caution(host),
         excess=host.excess,
+        labels=host.labels,
     )

@@ -39,17 +39,28 @@ def never_used(gang: Gang) -> str:
     return ""
 
 
-def is_usable(spare: Place, hosts: Mapping[str, Host]) -> bool:
-    """Whether a worker could start there now, by the hosts that take work."""
+def is_usable(gang: Gang, spare: Place, hosts: Mapping[str, Host]) -> bool:
+    """Whether any worker could start there now, by the hosts that take work and the labels that these have."""
     host = hosts.get(spare.host)
-    return host is not None and host.faulty.isdisjoint(spare.gpus)
+    if host is None or not host.faulty.isdisjoint(spare.gpus):
+        return False
+    return gang.admits(host.name, host.labels) and gang.spare_pool.admits(host.name, host.labels)
+
+
+def may_stay(job: Job, hosts: Mapping[str, Host]) -> bool:
+    """Whether all its workers that have a place may keep it, by the hosts that take work."""
+    for index in job.reserved:
+        host = hosts.get(job.places[index].host)
+        if host is None or not job.gang.pool_of(job.gang.members[index]).admits(host.name, host.labels):
+            return False
+    return True
 
 
 def taken(job: Job, hosts: Mapping[str, Host]) -> tuple[Place, ...]:
     """Places of a waiting job and its spares once those take the place of workers that lack one; empty if too few."""
-    if any(job.places[index].host not in hosts for index in job.reserved):
+    if not may_stay(job, hosts):
         return ()
-    spares = [spare for spare in job.spares if is_usable(spare, hosts)]
+    spares = [spare for spare in job.spares if is_usable(job.gang, spare, hosts)]
     missing = [member for member in job.gang.members if member.index not in job.reserved]
     if not missing or len(missing) > len(spares):
         return ()
@@ -66,4 +77,4 @@ def left(job: Job, places: tuple[Place, ...], hosts: Mapping[str, Host]) -> tupl
     if not job.spares:
         return places
     used = {place.host for place in places}
-    return (*places, *(each for each in job.spares if each.host not in used and is_usable(each, hosts)))
+    return (*places, *(each for each in job.spares if each.host not in used and is_usable(job.gang, each, hosts)))
