@@ -62,10 +62,11 @@ quick: setup
 	$(PY) -m pytest -q -n $(CORES) $(QUICK)
 
 # Twice as many at a time as there are cores: a test with real processes has a third of a core on average, and else waits.
-# With four times as many they take so long that some miss their time.
+# With four times as many they take so long that some miss their time. One more for each two cores takes what only
+# computes, and yields to the others (tests/support/whole_run/sharing.py).
 # In the order of their folders: what takes long comes first, and the many short ones last, so that none waits for
 # another's end.
-JOBS ?= $(shell expr $(CORES) \* 2)
+JOBS ?= $(shell expr $(CORES) \* 5 / 2)
 test: compiled
 	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
 

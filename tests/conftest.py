@@ -15,9 +15,11 @@ from typing import Any, TypeVarTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.support import leftovers, machine_parts, reruns, stalls
+from tests.support import machine_parts
 from tests.support.fake_nvml.library import FakeNvml, build
 from tests.support.warm_start import starts
+from tests.support.whole_run import leftovers, reruns, sharing, stalls
+from xdist.remote import Producer
 
 pytest_plugins = ["pytester"]
 
@@ -39,7 +41,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(reruns.Reruns())
     config.pluginmanager.register(leftovers.Leftovers())
     config.pluginmanager.register(stalls.Stalls())
+    sharing.yield_to_others()
     starts.install()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> sharing.Sharing | None:
+    return sharing.Sharing(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

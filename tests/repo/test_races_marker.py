@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support import reruns
+from tests.support.whole_run import reruns
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 INI = """

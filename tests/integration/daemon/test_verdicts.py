@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.support import leftovers
+from tests.support.whole_run import leftovers
 
 RUN = """
 import subprocess
@@ -42,7 +42,7 @@ def test_a_process_is_seen_by_what_it_has_of_the_run(how: str, tmp_path: Path) -
 def test_a_run_that_leaves_a_process_fails(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leftovers, "WITHIN_S", 0.1)
     pytester.makepyfile(RUN)
-    pytester.makeconftest("from tests.support.leftovers import Leftovers\npytest_plugins = []\n"
+    pytester.makeconftest("from tests.support.whole_run.leftovers import Leftovers\npytest_plugins = []\n"
         "def pytest_configure(config):\n    config.pluginmanager.register(Leftovers())\n")  # fmt: skip
     base = pytester.path / "base"
     result = pytester.runpytest_inprocess("--basetemp", str(base), "-p", "no:cacheprovider")
@@ -65,7 +65,7 @@ import os, pathlib
 def test_passes():
     pathlib.Path(os.environ["HOLDFAST_STALLS"], "7").write_text({json.dumps(stall)!r})
 """)
-    pytester.makeconftest("from tests.support.stalls import Stalls\n"
+    pytester.makeconftest("from tests.support.whole_run.stalls import Stalls\n"
         "def pytest_configure(config):\n    config.pluginmanager.register(Stalls())\n")  # fmt: skip
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
