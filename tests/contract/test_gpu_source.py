@@ -96,7 +96,7 @@ async def test_closed_source_can_be_read_again(source: GpuSource) -> None:
 
 async def test_simulated_gpus_are_named_after_host_and_index() -> None:
     gpus = (await read(SimulatedSource("host-1", 2))).gpus
-    assert gpus[1] == Gpu("GPU-sim-host-1-1", 1, "Simulated GPU", 16 << 30)
+    assert gpus[1] == Gpu("GPU-sim-host-1-1", 1, "Simulated GPU", 16 << 30, bus_id="0000ffff:02:00.0")
 
 
 async def test_simulated_host_may_have_no_gpus() -> None:

@@ -248,7 +248,8 @@ class SimulatedSource:
         self.on_xids: Callable[[Sequence[Xid]], None] = _ignore
         self._script = SignalScript(script, monotonic) if script else None
         self._gpus = tuple(
-            Gpu(f"{SIMULATED}{host_name}-{index}", index, "Simulated GPU", 16 << 30) for index in range(count)
+            Gpu(f"{SIMULATED}{host_name}-{index}", index, "Simulated GPU", 16 << 30, bus_id=bus_id)
+            for index, bus_id in enumerate(f"0000ffff:{slot:02x}:00.0" for slot in range(1, count + 1))
         )
 
     async def inventory(self) -> Reading | Blind:

@@ -92,6 +92,9 @@ class Config:
     simulated_signals: Path | None = None
     """JSON file that says what the simulated GPUs do, for tests and demonstrations. Without
     it, the file that HOLDFAST_SIMULATED_SIGNALS names, or they report no activity."""
+    simulated_topology: Path | None = None
+    """Folder that is read in place of /sys to find out which cores and network cards are near to GPUs, for tests and
+    demonstrations. Simulated GPUs are at ffff:01:00.0, ffff:02:00.0 and so on."""
     allow_root_workers: bool = False
     """Whether workers may run as root; without it none does, whatever the controller says."""
     worker_user: str = ""

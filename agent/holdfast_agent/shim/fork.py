@@ -39,6 +39,9 @@ def fork(
             pids.append((plan, pid))
     if release:
         pids = release.ready(pids, start)
+        for plan, pid in pids:
+            if plan.binding and plan.rank in release.parked:
+                plan.binding.give(pid, plan.files[1])
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     hit("shim.fork.after")
     for plan, pid in pids:

@@ -33,7 +33,8 @@ def begin(number: int, plans: list[Plan], message: Record, directory: int) -> tu
     failures: tuple[int, ...] = ()
     try:
         failures = os.pipe2(os.O_CLOEXEC)
-        file = journal.create(number, [plan.rank for plan in plans], gpus, boot_id(), directory)
+        bindings = {plan.rank: plan.binding.order for plan in plans if plan.binding}
+        file = journal.create(number, [plan.rank for plan in plans], gpus, boot_id(), directory, bindings)
     except OSError:
         for fd in failures:
             os.close(fd)

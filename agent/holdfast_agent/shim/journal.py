@@ -60,12 +60,20 @@ class Journal:
         os.close(self._fd)
 
 
-def create(number: int, ranks: list[int], gpus: list[str], boot_id: str, directory: int) -> Journal:
+def create(
+    number: int,
+    ranks: list[int],
+    gpus: list[str],
+    boot_id: str,
+    directory: int,
+    bindings: dict[int, Record] | None = None,
+) -> Journal:
     """A new generation's journal with its intent, file and name durable. Raises OSError, and then there is none."""
     name = f"g{number}.journal"
     hit("shim.intent.before")
     journal = Journal(name, directory)
-    journal.add({"ev": "intent", "generation": number, "ranks": ranks, "gpus": gpus, "boot_id": boot_id})
+    intent = {"ev": "intent", "generation": number, "ranks": ranks, "gpus": gpus, "boot_id": boot_id}
+    journal.add(intent | ({"bindings": bindings} if bindings else {}))
     try:
         journal.sync()
         hit("shim.intent.synced")

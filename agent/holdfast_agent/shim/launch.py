@@ -15,6 +15,7 @@ import signal
 
 from holdfast_agent.shim import build_locks, capabilities, secret_files, terminal, torch_names
 from holdfast_agent.shim.processes import printable, read_small
+from holdfast_agent.shim.walls.binding import Binding
 
 PR_SET_PDEATHSIG = 1
 OOM_SCORE_ADJ = "/proc/self/oom_score_adj"
@@ -44,6 +45,7 @@ class Plan:
         self.before_program: Callable[[], None] | None = None  # the last that its child does
         files = order.get("secret_files", {})
         self.secret_files = {encode(name): encode(path) for name, path in files.items()}
+        self.binding = Binding(order["binding"]) if order.get("binding") else None
         if not self.argv or not self.argv[0]:
             raise ValueError("the command is empty")
         if any(not name or b"=" in name for name in self.env):
@@ -169,6 +171,8 @@ def become(plan: Plan, identity: Identity, generation: Generation, null: int, fa
         if plan.before_program:
             problem = "its warm start failed"
             plan.before_program()
+        if plan.binding:
+            plan.binding.take()
         problem = execute(plan.argv, plan.env)
     except secret_files.Unreadable as unreadable:
         problem = str(unreadable)

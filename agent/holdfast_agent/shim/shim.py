@@ -116,7 +116,8 @@ class Shim:
 
     def greet(self) -> None:
         """Say who we are, and where the worker stands."""
-        hello = {"ev": "hello", "version": VERSION, "pid": os.getpid(), "shells": True, "faults": injection.FAULTS}
+        hello = {"ev": "hello", "version": VERSION, "pid": os.getpid(), "shells": True, "bindings": True}
+        hello["faults"] = injection.FAULTS
         if self.worker:
             self.worker.greet(hello)
 

@@ -82,6 +82,16 @@ class WarmStart:
     """Ranks that can leave their work go on in the next generation, in the process that they have."""
 
 
+class NumaBinding(enum.Enum):
+    """Cores and memory of its host that a rank is kept to."""
+
+    NONE = "NONE"
+    NODE = "NODE"
+    """The cores of its GPU's NUMA node, shared with others, and that node's memory first."""
+    EXCLUSIVE = "EXCLUSIVE"
+    """Whole cores that no other rank is bound to, and the same memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
     """How the ranks of one generation find each other. ``pools`` holds host:port of each worker of each pool."""
@@ -137,6 +147,7 @@ class Launch:
     """Percent of utilization below which a GPU counts as idle; 0 where no one wants to know."""
     warm: WarmStart | None = None
     """None where no warm start of the next generation is to be prepared, and this one is cold."""
+    numa_binding: NumaBinding = NumaBinding.NONE
 
     @property
     def ranks(self) -> range:

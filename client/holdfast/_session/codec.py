@@ -15,6 +15,7 @@ from holdfast._base.proto_values import duration, seconds, timestamp
 from holdfast._session.assignment import (
     Assignment,
     Launch,
+    NumaBinding,
     PackagedCode,
     Phase,
     Rendezvous,
@@ -26,6 +27,7 @@ from holdfast._session.reports import (
     Exit,
     ExitReason,
     ExitReport,
+    RankBinding,
     ReportedState,
     WorkerId,
     WorkerReport,
@@ -61,6 +63,7 @@ class _Enum:
 _REASONS = _Enum(ExitReason, job_pb2.ExitReason, "EXIT_REASON_", "exit_reason")
 _STATES = _Enum(ReportedState, agent_pb2.ReportedState, "REPORTED_STATE_", "reported_state")
 _PHASES = _Enum(Phase, agent_pb2.AssignmentPhase, "ASSIGNMENT_PHASE_", "phase", "agent")
+_BINDINGS = _Enum(NumaBinding, spec_pb2.NumaBinding, "NUMA_BINDING_", "numa_binding", "agent")
 KNOWN_GENERATIONS = 64
 """Rendezvous that are kept encoded."""
 
@@ -120,8 +123,23 @@ def exit_report_from_proto(message: agent_pb2.ExitReport) -> ExitReport:
     )
 
 
+def binding_to_proto(binding: RankBinding | None) -> job_pb2.RankBinding | None:
+    """Cores, memory and network cards of a rank, for users and for the controller."""
+    return None if binding is None else job_pb2.RankBinding(**{f: getattr(binding, f) for f in _BINDING_FIELDS})
+
+
+_BINDING_FIELDS = ("cpus", "exclusive", "memory_nodes", "nics", "note")
+"""Called the same on the wire."""
+
+
+def _binding_from_proto(message: job_pb2.RankBinding) -> RankBinding:
+    values: dict[str, Any] = {name: getattr(message, name) for name in _BINDING_FIELDS}
+    return RankBinding(**values | {"nics": tuple(message.nics)})
+
+
 def worker_report_to_proto(report: WorkerReport) -> agent_pb2.WorkerReport:
     """A worker's state, for the controller."""
+    bound = dict(report.bindings)
     return agent_pb2.WorkerReport(
         job_id=report.key.job,
         worker=report.key.worker,
@@ -131,7 +149,9 @@ def worker_report_to_proto(report: WorkerReport) -> agent_pb2.WorkerReport:
         port=report.port,
         master_port=report.master_port,
         shim_pid=report.shim_pid,
-        ranks=[job_pb2.Rank(rank=rank, pid=pid) for rank, pid in report.pids],
+        ranks=[
+            job_pb2.Rank(rank=rank, pid=pid, binding=binding_to_proto(bound.get(rank))) for rank, pid in report.pids
+        ],
         message=report.message,
         host_fault=report.host_fault,
         gpus=report.gpus,
@@ -165,6 +185,11 @@ def worker_report_from_proto(message: agent_pb2.WorkerReport) -> WorkerReport:
         warm=message.warm,
         in_process_ranks=message.in_process_ranks,
         forgotten=message.forgotten,
+        bindings=tuple(
+            (each.rank, _binding_from_proto(each.binding))
+            for each in sorted(message.ranks, key=lambda each: each.rank)
+            if each.HasField("binding")
+        ),
     )
 
 
@@ -226,6 +251,7 @@ def _launch_to_proto(launch: Launch) -> agent_pb2.Launch:
         output_uri=launch.output_uri,
         job_spec_json=launch.spec_json,
         warm=None if launch.warm is None else _warm_to_proto(launch.warm),
+        numa_binding=_BINDINGS.encode(launch.numa_binding),
         **{name: getattr(launch, name) for name in _LAUNCH_FIELDS},
     )
 
@@ -250,6 +276,7 @@ def _launch_from_proto(message: agent_pb2.Launch) -> Launch:
         output_uri=uri,
         spec_json=message.job_spec_json,
         warm=_warm_from_proto(message.warm) if message.HasField("warm") else None,
+        numa_binding=_BINDINGS.decode(message.numa_binding, NumaBinding.NONE),
         **values | {"gpus": tuple(message.gpus)},
     )
 

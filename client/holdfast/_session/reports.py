@@ -103,6 +103,22 @@ class ReportedState(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class RankBinding:
+    """Cores, memory and network cards of one rank. Numbers are in the kernel's lists, such as 0-15,64-79."""
+
+    cpus: str = ""
+    """CPUs that it may run on; empty where it isn't bound."""
+    exclusive: bool = False
+    """No other rank is bound to any of them."""
+    memory_nodes: str = ""
+    """NUMA nodes whose memory it is given first; empty where none is preferred."""
+    nics: tuple[str, ...] = ()
+    """The nearest to its GPUs first."""
+    note: str = ""
+    """Why it isn't bound as asked."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerReport:
     """The state of one worker on its host. Ports are 0 until it is prepared."""
 
@@ -132,6 +148,8 @@ class WorkerReport:
     """How many of its ranks, all of them warm, were ranks of the generation before and went on in their process."""
     forgotten: bool = False
     """With EMPTY: its files are gone too, as FORGET orders. Agents of release 0.1 don't say it."""
+    bindings: tuple[tuple[int, RankBinding], ...] = ()
+    """Rank and what it is bound to, of those in ``pids``; without those whose job asks for no binding."""
 
 
 def decode_status(status: int | None) -> tuple[int | None, int | None, bool]:

@@ -23,6 +23,7 @@ def test_hello_names_the_phase(shim: Shim) -> None:
         "generation": 0,
         "phase": "idle",
         "shells": True,
+        "bindings": True,
         "faults": ["kill", "stop", "slow", "disk", "net", "hang"],
     }
     shim.launch(1, shim.sh("trap '' TERM; echo up; while :; do sleep 0.05; done"))

@@ -15,6 +15,7 @@ from holdfast._session import codec
 from holdfast._session.assignment import (
     Assignment,
     Launch,
+    NumaBinding,
     PackagedCode,
     Phase,
     Rendezvous,
@@ -26,6 +27,7 @@ from holdfast._session.reports import (
     Exit,
     ExitReason,
     ExitReport,
+    RankBinding,
     ReportedState,
     WorkerId,
     WorkerReport,
@@ -67,6 +69,10 @@ WORKER_REPORT = WorkerReport(
     warm="2 ranks with 1932 modules wait in 74 MiB",
     in_process_ranks=1,
     forgotten=True,
+    bindings=tuple(
+        (rank, RankBinding("0-15,64-79", True, "0", ("mlx5_0", "mlx5_1"), "2 of its cores are far"))
+        for rank in (6, 7)
+    ),
 )
 LAUNCH = Launch(
     task=Task(
@@ -101,6 +107,7 @@ LAUNCH = Launch(
     lacks="the secret wandb is gone",
     idle_below_pct=5,
     warm=WarmStart(("mylib.data",), ("pandas",), in_process=True),
+    numa_binding=NumaBinding.EXCLUSIVE,
 )
 ASSIGNMENT = Assignment(
     epoch=6,

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.cli.kit.parameters import key_value
 from holdfast.cli.submission.job_options import JobOptions, secret_of
-from holdfast.v1 import job_pb2
+from holdfast.v1 import job_pb2, spec_pb2
 
 
 def test_what_is_not_given_leaves_the_job_as_it_is() -> None:
@@ -73,3 +73,10 @@ def test_a_secret_is_of_the_name_of_its_variable_unless_said_otherwise() -> None
 def test_a_secret_without_a_variable_or_a_name_is_refused(value: str) -> None:
     with pytest.raises(click.BadParameter, match="NAME=SECRET"):
         secret_of(value)
+
+
+@pytest.mark.parametrize("word", ["none", "node", "exclusive"])
+def test_a_binding_is_written_as_the_job_file_has_it(word: str) -> None:
+    job = job_pb2.CustomJob()
+    JobOptions(numa_binding=word).apply(job)
+    assert job.job_spec.scheduling.numa_binding == spec_pb2.NumaBinding.Value(f"NUMA_BINDING_{word.upper()}")

@@ -7,7 +7,7 @@ from tests.unit.controller.job_examples import GANG, GIB, INVENTORY, JOB_EVENTS
 from holdfast._base.health import Health
 from holdfast._base.identity import Kind
 from holdfast._base.xids import Repair
-from holdfast._session.reports import Exit, ExitReason
+from holdfast._session.reports import Exit, ExitReason, RankBinding
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.accounts.users import Role
@@ -239,7 +239,7 @@ RESTORED: list[ev.Event] = [
         attempt=1,
         generations=(2,),
         places=(Place("h1"),),
-        started=(Started(900, (1001,)),),
+        started=(Started(900, (1001,), bindings=((0, RankBinding("0-3", True, "0", ("mlx5_0",), "n")),)),),
     ),
     ev.JobUnsure(job_id="s", at=Wall(43.0), generation=1000, reason="no host knows of it"),
     ev.OrphanFound(host="h1", at=Wall(43.0), job="u", worker="workerpool0-0", generation=1, gpus=("u0",)),

@@ -369,6 +369,13 @@ def test_spares_that_can_never_be_used_are_refused(scheduling: Any, tolerance: A
     assert found.startswith(f"{SCHEDULING}.{complaint}"), found
 
 
+@pytest.mark.parametrize("wrong", ["SOCKET", "nod", 1, ["NODE"], {"mode": "NODE"}])
+def test_a_binding_that_is_none_is_refused_with_those_that_are(wrong: Any) -> None:
+    (found,) = complaints(job({"numaBinding": wrong}))
+    assert found.startswith(f"{SCHEDULING}.numaBinding: must be "), found
+    assert isinstance(wrong, (int, list, dict)) or "EXCLUSIVE" in found
+
+
 def test_spares_for_workers_with_several_gpu_models_are_refused() -> None:
     machines = [{"acceleratorType": model, "acceleratorCount": 1} for model in ("NVIDIA_H100_80GB", "NVIDIA_L4")]
     pools = [{"replicaCount": 1, "machineSpec": machine, "processSpec": {"command": ["x"]}} for machine in machines]

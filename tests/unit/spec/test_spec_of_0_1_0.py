@@ -33,6 +33,7 @@ POLICIES_NOW = "must be KEEP or STOP_AND_REPLACE or REPLACE_IF_ISOLATED, not"
 EVENTS_THEN, EVENTS_NOW = "or MAINTENANCE or UNSURE, not", "or MAINTENANCE or UNSURE or UNDERUSED or STRAGGLER, not"
 ADDED_FIELDS = (
     ", spares",
+    ", numaBinding",
     ", enableWebAccess",
     ", externalTimeout",
     ", progressTotal",

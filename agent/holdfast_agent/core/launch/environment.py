@@ -11,16 +11,18 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast._base.expand import expand_args, expand_env
 from holdfast._base.launcher import is_launcher
 from holdfast._session.assignment import Assignment, Launch, Rendezvous
-from holdfast._session.reports import WorkerId
+from holdfast._session.reports import RankBinding, WorkerId
+from holdfast_agent.core.launch.binding import sized, variables
 from holdfast_agent.core.launch.containers import image_argv, in_container, of_image
 from holdfast_agent.core.model.model import Container, PreparedCode, RankLaunch
+from holdfast_agent.core.model.topology import Topology
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TF_TASKS = ("chief", "worker", "ps", "evaluator")
@@ -65,6 +67,7 @@ class HostFacts:
     """The admin wants a command run after each generation."""
     local_ranks: tuple[int, int] = (0, 0)
     """LOCAL_RANK of the first rank, and LOCAL_WORLD_SIZE where other agents of this machine count too, else 0."""
+    topology: Topology = field(default_factory=Topology)
 
     def running_as(self, user: WorkerUser | None) -> HostFacts:
         """The same facts with another account for the ranks; None changes nothing."""
@@ -110,8 +113,11 @@ def plan_ranks(
     facts: HostFacts,
     container: Container | None = None,
     code: PreparedCode | None = None,
+    bindings: Sequence[RankBinding | None] = (),
 ) -> tuple[RankLaunch, ...]:
     """Every process of a launch, complete with command and environment. ``container`` is None on the bare host.
+
+    ``bindings`` are the ranks', in their order; none where the job asks for none.
 
     Parameter servers and evaluators find none of the variables of torch's world, so that nothing in them waits for
     peers that don't wait for them; HOLDFAST_RANK is the number under which their output is found.
@@ -129,19 +135,21 @@ def plan_ranks(
     image = of_image(container, scratch_directory(facts, assignment.key))
     planned = []
     for local_rank, rank in enumerate(launch.ranks):
+        bound = bindings[local_rank] if bindings else None
         ours = {
             **shared,
             ("RANK" if launch.in_world else "HOLDFAST_RANK"): str(rank),
             **_local(launch, local_rank, facts),
             "TORCHELASTIC_ERROR_FILE": f"{error_dir(facts, assignment.key, assignment.generation)}/r{rank}.json",
+            **variables(bound),
         }
-        env = compose(launch, facts, ours, diagnostics, image, code)
+        env = compose(sized(launch, bound, facts.cpu_count), facts, ours, diagnostics, image, code)
         secrets = tuple(each for each in launch.task.secrets if each.name not in {**ours, **_of_code(code)})
         argv = tuple(expand_args((*launch.task.command, *launch.task.args), env))
         if container is not None:
             argv = image_argv(container, launch, argv)
         stdout, stderr = log_paths(facts, assignment.key, assignment.generation, rank)
-        planned.append(RankLaunch(rank, argv, env, cwd, stdout, stderr, secrets, launch.task.terminal))
+        planned.append(RankLaunch(rank, argv, env, cwd, stdout, stderr, secrets, launch.task.terminal, bound))
     return tuple(planned)
 
 

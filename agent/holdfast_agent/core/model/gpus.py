@@ -38,7 +38,7 @@ class Gpu:
     memory_bytes: int
     # Empty when healthy.
     problem: str = ""
-    # Such as 00000000:17:00.0; empty for simulated ones.
+    # Such as 00000000:17:00.0.
     bus_id: str = ""
     # UUID of the GPU that a MIG instance is part of; empty for a whole GPU.
     parent: str = ""

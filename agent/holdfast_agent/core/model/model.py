@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast._session.assignment import SecretVariable
+from holdfast._session.reports import RankBinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +48,5 @@ class RankLaunch:
     secrets: tuple[SecretVariable, ...] = ()
     """Variables beside ``env``, whose values are not known here."""
     terminal: bool = False
+    binding: RankBinding | None = None
+    """None where its job asks for none."""

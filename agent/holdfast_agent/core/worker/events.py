@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast._session.assignment import Assignment
-from holdfast._session.reports import Exit, WorkerId
+from holdfast._session.reports import Exit, RankBinding, WorkerId
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.core.model.gpus import Blind, GpuUsage
 from holdfast_agent.core.model.model import Container, PreparedCode
@@ -30,6 +30,8 @@ class Journal:
     """UUIDs of the devices that the ranks were given."""
     forked: bool = False
     """Ranks were about to be forked, so some may have run; shims of release 0.1 don't say."""
+    bindings: tuple[tuple[int, RankBinding], ...] = ()
+    """Rank and what it was bound to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class WorkerPrepared:
     code: PreparedCode | None = None
     user: WorkerUser | None = None
     """The account that the job names, as this host knows it; None where it names none."""
+    binds: bool = True
+    """Whether its shim binds ranks; one of an older release doesn't."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast._session.assignment import Assignment
-from holdfast._session.reports import Exit, ExitReport, WorkerId
+from holdfast._session.reports import Exit, ExitReport, RankBinding, WorkerId
+from holdfast_agent.core.launch.binding import bind
 from holdfast_agent.core.launch.environment import HostFacts, plan_ranks
 from holdfast_agent.core.model.model import RankLaunch
+from holdfast_agent.core.model.topology import cpus_in
 from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker.actions import Action
 from holdfast_agent.core.worker.states import Forgetting, Launching, Preparing, Running
@@ -15,6 +17,7 @@ from holdfast_agent.core.worker.worker import Worker, close, keep_going
 from holdfast_agent.core.worker.worker import advance as next_steps
 
 ExitId = tuple[WorkerId, int, int]
+UNABLE = "not bound: its worker's shim is of an earlier release, until the job is placed again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,22 @@ class HostState:
     def plan(self, desired: Assignment) -> tuple[RankLaunch, ...]:
         """The ranks of a launch, as this host starts them."""
         worker = self.workers[desired.key]
-        return plan_ranks(desired, self.facts.running_as(worker.user), worker.container, worker.code)
+        facts = self.facts.running_as(worker.user)
+        bindings = bind(facts.topology, desired.launch, self.bound_but(worker)) if desired.launch else ()
+        if not worker.binds:
+            bindings = tuple(each and RankBinding(nics=each.nics, note=UNABLE) for each in bindings)
+        return plan_ranks(desired, facts, worker.container, worker.code, bindings)
+
+    def bound_but(self, worker: Worker) -> frozenset[int]:
+        """CPUs that ranks of other workers share with none: of those that run, or that stay for another generation."""
+        others = (each for each in self.workers.values() if each is not worker and each.holds_cores())
+        return frozenset(
+            cpu
+            for other in others
+            for binding in other.bindings.values()
+            if binding.exclusive
+            for cpu in cpus_in(binding.cpus)
+        )
 
     def advance(self, worker: Worker, now: float, *, always: bool = False) -> list[Action]:
         """Take steps towards the desired state, then report where the state has changed (or ``always``).

@@ -37,6 +37,7 @@ def on_worker_found(host: HostState, event: ev.WorkerFound, now: float) -> list[
     worker.codes = {exit_.rank: shell_code(exit_) for exit_ in last.exits}
     # What an earlier boot has left on a GPU is gone.
     worker.gpus = () if last.other_boot else last.gpus
+    worker.bindings = dict(last.bindings)
     if last.empty and worker.gpus and event.freed < last.generation:
         return gpu_release.resume(worker, last.generation, now)
     if last.empty and host.facts.has_epilog and event.closed < last.generation:
@@ -61,6 +62,7 @@ def on_worker_prepared(host: HostState, event: ev.WorkerPrepared, now: float) ->
     worker.container = event.container
     worker.code = event.code
     worker.user = event.user
+    worker.binds = event.binds
     worker.move(Prepared(event.generation, event.port, event.master_port))
     if worker.desired and worker.desired.generation == event.generation:
         worker.checked = worker.desired.launch or worker.checked

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from holdfast._session.assignment import Assignment, Launch, Phase
-from holdfast._session.reports import Exit, ExitReason, WorkerId, WorkerReport
+from holdfast._session.reports import Exit, ExitReason, RankBinding, WorkerId, WorkerReport
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.core.model.model import Container, PreparedCode, RankLaunch
 from holdfast_agent.core.worker.actions import (
@@ -71,6 +71,10 @@ class Worker:
     """Rank to the code that a shell would show, of the same generation; 125 where the end is unknown."""
     gpus: tuple[str, ...] = ()
     """UUIDs of the devices of that generation."""
+    bindings: dict[int, RankBinding] = field(default_factory=dict)
+    """By rank, of that generation; without those whose job asks for none."""
+    binds: bool = True
+    """Whether its shim binds ranks."""
     launched: Launch | None = None
     """The last launch in this run of the agent."""
     launched_at: float | None = None
@@ -135,6 +139,11 @@ class Worker:
         """A recorded exit with the attempt to which its generation belongs."""
         return replace(exit_, attempt=self.attempt(exit_.generation))
 
+    def holds_cores(self) -> bool:
+        """Whether what its ranks are bound to is in use, or will be by its next generation."""
+        runs = isinstance(self.state, (Launching, Running, Stopping, Stuck, Lost))
+        return runs or (self.desired is not None and not _ended(self.desired))
+
     def report(self) -> WorkerReport:
         """The worker's state as a report for the controller."""
         state = self.state
@@ -157,6 +166,7 @@ class Worker:
             warm=self.warm,
             in_process_ranks=len(self.in_process & self.pids.keys()) if live else 0,
             forgotten=isinstance(state, Forgotten),
+            bindings=tuple(sorted(self.bindings.items())) if live else (),
         )
 
 
@@ -285,6 +295,7 @@ def _from_prepared(
 
 def launch_of(worker: Worker, ranks: tuple[RankLaunch, ...]) -> LaunchRanks:
     """The order to start the generation that the worker is in."""
+    worker.bindings = {each.rank: each.binding for each in ranks if each.binding is not None}
     memory_mb = worker.launched.memory_mb if worker.launched else 0
     peers = peers_of(worker.desired) if worker.desired else None
     fence_s = _fence_s(worker.desired, peers) if worker.desired else 0.0

@@ -27,6 +27,7 @@ from holdfast._session.reports import Exit, ReportedState, WorkerId
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core.launch.environment import HostFacts
 from holdfast_agent.core.metrics.metering import Meter, gauges
+from holdfast_agent.core.model.topology import Topology
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.core.worker.states import Launching, Prepared, Preparing, Running
@@ -288,9 +289,9 @@ class Driver:
         beat.sent_at.FromNanoseconds(time.time_ns())
         return beat
 
-    def on_gpus(self, names: dict[str, str]) -> None:
-        """The host's GPUs were read: UUID to what CUDA calls each."""
-        self._reactor.facts = dataclasses.replace(self._reactor.facts, gpu_names=names)
+    def on_gpus(self, names: dict[str, str], topology: Topology) -> None:
+        """The host's GPUs were read: UUID to what CUDA calls each, and where they are."""
+        self._reactor.facts = dataclasses.replace(self._reactor.facts, gpu_names=names, topology=topology)
         self._tasks.start_soon(self._performer.read_gpus)
 
     def on_gpu_faults(self) -> None:

@@ -14,6 +14,7 @@ from holdfast._base.codec import Format, from_plain, to_plain
 from holdfast._daemon import log
 from holdfast_agent.core.gpu.faults import FaultyGpu
 from holdfast_agent.core.model.gpus import Gpu
+from holdfast_agent.shell.base.topology import sysfs_name
 from holdfast_agent.shell.shims import shim_files
 
 _KEPT = Format(skip_unknown=True)
@@ -57,15 +58,9 @@ class FaultFile:
         module = _inode(self._sysfs / "module" / "nvidia")
         found = {}
         for gpu in gpus:
-            device = _inode(self._sysfs / "bus" / "pci" / "devices" / _sysfs_name(gpu.bus_id)) if gpu.bus_id else ""
+            device = _inode(self._sysfs / "bus" / "pci" / "devices" / sysfs_name(gpu.bus_id)) if gpu.bus_id else ""
             found[gpu.uuid] = f"{module}/{device}" if module and device else ""
         return found
-
-
-def _sysfs_name(bus_id: str) -> str:
-    """``00000000:17:00.0`` as the kernel writes it: ``0000:17:00.0``."""
-    domain, _, rest = bus_id.partition(":")
-    return f"{domain[-4:]}:{rest}".lower()
 
 
 def _inode(path: Path) -> str:

@@ -33,7 +33,7 @@ from holdfast_agent.core.launch.environment import DEFAULT_PATH, HostFacts
 from holdfast_agent.core.launch.scopes import SLICE
 from holdfast_agent.gpu.reader import BorrowedGpus, GpuSource, NvmlSource, SimulatedSource
 from holdfast_agent.shell import config
-from holdfast_agent.shell.base import inventory
+from holdfast_agent.shell.base import inventory, topology
 from holdfast_agent.shell.cgroups import cgroups, scopes
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.containers import containers
@@ -151,6 +151,7 @@ async def _main(settings: Config, file: Path | None, failures: list[BaseExceptio
         site_env=config.read_env_file(settings.env_file),
         has_epilog=bool(settings.hooks.epilog),
         local_ranks=(settings.guard.first_local_rank, settings.guard.local_ranks),
+        topology=topology.read(settings.simulated_topology or topology.SYSFS),
     )
     address = settings.address or inventory.host_address(settings.data_interface)
     if config.check_certificate(settings).ends_at < time.time():
@@ -248,7 +249,12 @@ def _assemble(
     accounts = config.accounts(settings, facts.user)
     archive = Archive(settings.state_dir / "archive", facts, accounts, functools.partial(_tell_of_archive, link))
     kept = FaultFile(settings.state_dir / "gpu_faults.json")
-    gpus = GpuWatch(source, host, kept, driver.on_gpus, driver.on_gpu_faults)
+
+    def on_names(names: dict[str, str]) -> None:
+        buses = {gpu.uuid: gpu.bus_id for gpu in gpus.known}
+        driver.on_gpus(names, topology.read(settings.simulated_topology or topology.SYSFS, bus_ids=buses))
+
+    gpus = GpuWatch(source, host, kept, on_names, driver.on_gpu_faults)
     freeing = GpuFreeing(source, files, settings.state_dir / "gpu_unused.json")
     fitness = Fitness(settings.checks, gpus, freeing, driver.unused, fresh_shm=not shared)
     ports = Ports(settings.ports, settings.name)

@@ -287,7 +287,8 @@ class Preparation:
         code = self._prepared.get(desired.key) if launch.task.code is not None else None
         user = facts.user if launch.task.account else None
         shim_pid = self.shims.pid(desired.key)
-        return WorkerPrepared(desired.key, desired.generation, own, master, shim_pid, container, code, user)
+        binds = self.shims.binds(desired.key)
+        return WorkerPrepared(desired.key, desired.generation, own, master, shim_pid, container, code, user, binds)
 
     def _bind(self, action: Prepare, launch: Launch) -> tuple[int, int]:
         """This worker's port, and MASTER_PORT or 0."""

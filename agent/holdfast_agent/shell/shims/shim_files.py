@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast._session.reports import Exit, ExitReason, decode_status, raised_in
+from holdfast._session.reports import Exit, ExitReason, RankBinding, decode_status, raised_in
 from holdfast_agent.shim import processes
 
 
@@ -25,6 +25,8 @@ class Intent:
     boot_id: str
     gpus: tuple[str, ...] = ()
     """UUIDs; those of a shim of before this was written are not known."""
+    bindings: tuple[tuple[int, RankBinding], ...] = ()
+    """Rank and what it was to be bound to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,13 @@ def record_from(fields: Mapping[str, Any]) -> Record | None:
     """
     match fields["ev"]:
         case "intent":
-            gpus = tuple(map(str, fields.get("gpus", ())))
-            return Intent(int(fields["generation"]), tuple(map(int, fields["ranks"])), str(fields["boot_id"]), gpus)
+            return Intent(
+                int(fields["generation"]),
+                tuple(map(int, fields["ranks"])),
+                str(fields["boot_id"]),
+                tuple(map(str, fields.get("gpus", ()))),
+                tuple((int(rank), _binding(each)) for rank, each in fields.get("bindings", {}).items()),
+            )
         case "forking":
             return Forking()
         case "started":
@@ -77,6 +84,16 @@ def record_from(fields: Mapping[str, Any]) -> Record | None:
         case "empty":
             return Empty()
     return None
+
+
+def _binding(fields: Mapping[str, Any]) -> RankBinding:
+    return RankBinding(
+        str(fields["cpus"]),
+        bool(fields["exclusive"]),
+        str(fields["memory_nodes"]),
+        tuple(map(str, fields["nics"])),
+        str(fields["note"]),
+    )
 
 
 def _exit(fields: Mapping[str, Any]) -> Exit:

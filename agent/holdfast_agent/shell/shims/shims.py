@@ -42,6 +42,7 @@ class Held:
     """Set once it has its directory, or has said why not."""
     refusal: str = ""
     keeps_shells: bool = False
+    binds: bool = False
     faults: tuple[str, ...] = ()
 
 
@@ -81,6 +82,11 @@ class Shims:
         """Whether the worker's shim can start shells beside its ranks; one of an older release can't."""
         held = self._held.get(key)
         return held is not None and held.keeps_shells
+
+    def binds(self, key: WorkerId) -> bool:
+        """Whether the worker's shim binds ranks to cores and memory; one of an older release doesn't."""
+        held = self._held.get(key)
+        return held is not None and held.binds
 
     def faults(self, key: WorkerId) -> tuple[str, ...]:
         """The faults that the worker's shim can inject; none for one of an older release."""
@@ -204,6 +210,7 @@ class Shims:
             return
         if message["ev"] == "hello":
             held.keeps_shells = bool(message.get("shells"))
+            held.binds = bool(message.get("bindings"))
             held.faults = tuple(message.get("faults") or ())
             held.greeted.set()
         elif message["ev"] == "refused" and message["generation"] == 0:

@@ -72,6 +72,7 @@ class WorkerFiles:
             other_boot=intent.boot_id != shim_files.boot_id(),
             wrote_output=any(_size(path) for path in paths),
             gpus=intent.gpus,
+            bindings=intent.bindings,
         )
 
     def exit(self, recorded: Exit) -> Exit:

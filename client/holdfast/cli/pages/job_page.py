@@ -22,7 +22,8 @@ from holdfast.v1 import job_pb2, spec_pb2
 
 _MOST_EXITS = 20
 _MOST = 10
-"""Hangs, and recoveries."""
+"""Hangs, recoveries, and ranks with a binding."""
+_MOST_NICS = 4
 _WRAPPED = frozenset({"now", "happened", "done", "to do", "health", "ends"})
 
 
@@ -207,13 +208,30 @@ def _workers(job: job_pb2.CustomJob, *, wide: bool, width: int | None, colour: b
         if wide:
             row.append(str(worker.shim_pid or "-"))
         lines.append([*row, _ranks(worker.ranks)])
-    return render(columns, lines, width=width, colour=colour) + _warm(job)
+    return render(columns, lines, width=width, colour=colour) + _warm(job) + _bindings(job, wide=wide)
 
 
 def _warm(job: job_pb2.CustomJob) -> str:
     """The state of each worker's warm start; nothing where none is asked for."""
     said = [f"{worker.name}: {worker.warm}" for worker in job.workers if worker.warm]
     return "".join(f"Warm start of {line}\n" for line in said)
+
+
+def _bindings(job: job_pb2.CustomJob, *, wide: bool) -> str:
+    """Bindings of the first ranks, or of all; nothing where the job asks for none."""
+    bound = [(rank.rank, rank.binding) for each in job.workers for rank in each.ranks if rank.HasField("binding")]
+    shown = bound if wide else bound[:_MOST]
+    lines = [f"Rank {number}: {_binding(binding)}\n" for number, binding in shown]
+    hidden = len(bound) - len(shown)
+    return "".join(lines) + (f"{hidden} more ranks are bound; see them with -o wide\n" if hidden else "")
+
+
+def _binding(binding: job_pb2.RankBinding) -> str:
+    own = " of its own" if binding.exclusive else ""
+    said = [f"CPUs {binding.cpus}{own}"] if binding.cpus else []
+    said += [f"memory of node {binding.memory_nodes}"] if binding.memory_nodes else []
+    said += [", ".join(binding.nics[:_MOST_NICS])] if binding.nics and binding.cpus else []
+    return ", ".join(said) + (f"{'; ' if said else ''}{binding.note}" if binding.note else "")
 
 
 def _ranks(ranks: Iterable[job_pb2.Rank]) -> str:

@@ -43,6 +43,7 @@ class JobOptions:
     within: str | None = None
     """Level of the network of which one domain has to hold all workers."""
     spares: int | None = None
+    numa_binding: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
     run_as: str | None = None
     enable_web_access: bool = False
@@ -89,6 +90,10 @@ class JobOptions:
             scheduling.placement.mode = PLACEMENT_MODE_REQUIRED
         if self.spares is not None:
             scheduling.spares = self.spares
+        if self.numa_binding is not None:
+            from holdfast.v1.spec_pb2 import NumaBinding
+
+            scheduling.numa_binding = NumaBinding.Value(f"NUMA_BINDING_{self.numa_binding.upper()}")
         for key, value in self.labels:
             job.labels[key] = value
         for pool in job.job_spec.worker_pool_specs:
@@ -221,6 +226,11 @@ _OPTIONS = (
         type=click.IntRange(0),
         metavar="N",
         help="Hold room for N more workers on other hosts, for those whose hosts fail.  [default: 0]",
+    ),
+    click.option(
+        "--numa-binding",
+        type=click.Choice(["none", "node", "exclusive"]),
+        help="Keep each rank to the cores and memory next to its GPU, or to cores of its own there.  [default: none]",
     ),
     click.option(
         "--run-as",

@@ -35,6 +35,7 @@ _PARAMETERS = {
     "jobSpec.scheduling.hostSelector.match": "host_match",
     "jobSpec.scheduling.placement.within": "within",
     "jobSpec.scheduling.spares": "spares",
+    "jobSpec.scheduling.numaBinding": "numa_binding",
     "jobSpec.faultTolerance.maxJobRetries": "max_retries",
     "jobSpec.faultTolerance.maxWorkerRestarts": "max_restarts",
     "jobSpec.faultTolerance.hangDetection.timeout": "hang_timeout",

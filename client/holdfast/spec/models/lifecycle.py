@@ -145,6 +145,14 @@ class Placement(Model):
     """Workers that are nearer to each other than the whole job."""
 
 
+class NumaBinding(enum.Enum):
+    """Which of its host's cores and memory each rank is kept to. Values are the names in the contract."""
+
+    NONE = "NUMA_BINDING_NONE"
+    NODE = "NUMA_BINDING_NODE"
+    EXCLUSIVE = "NUMA_BINDING_EXCLUSIVE"
+
+
 class Scheduling(Model):
     """Times and limits of the whole job."""
 
@@ -187,6 +195,9 @@ class Scheduling(Model):
     """How near to each other the workers are placed."""
     spares: Annotated[int, Whole(0, 10_000)] = 0
     """Room for this many workers on further hosts, idle until a worker has to leave its host."""
+    numa_binding: Annotated[NumaBinding, Choice(NumaBinding, "NUMA_BINDING_", NumaBinding.NONE)] = NumaBinding.NONE
+    """NODE: a rank runs on the cores of its GPU's NUMA node and is given that node's memory first. EXCLUSIVE: on whole
+    cores there that no other rank is bound to. NONE: anywhere on its host."""
 
 
 class HangAction(enum.Enum):

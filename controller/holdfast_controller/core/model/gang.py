@@ -12,8 +12,8 @@ from functools import cached_property
 
 from holdfast._base.label_match import Condition
 from holdfast._base.rank_variables import WORLD_POOLS
+from holdfast._session.assignment import NumaBinding, WarmStart
 from holdfast._session.assignment import Task as Task
-from holdfast._session.assignment import WarmStart
 from holdfast.hang.thresholds import HangSettings
 from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.dependencies import Dependency
@@ -199,6 +199,7 @@ class Gang:
     """How near its workers are to be; None where the cluster has no topology, or there is nothing to place near."""
     spares: int = 0
     """Shares beside its workers, on other hosts, that stay idle until a worker has to leave its host."""
+    numa_binding: NumaBinding = NumaBinding.NONE
 
     @cached_property
     def members(self) -> tuple[Member, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast._session.assignment import Rendezvous
-from holdfast._session.reports import WorkerReport
+from holdfast._session.reports import RankBinding, WorkerReport
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.model.goodput import ProgressWatch
@@ -23,6 +23,8 @@ class Started:
     """How many of them had their imports done before."""
     in_process_ranks: int = 0
     """How many of these went on in the process of the generation before."""
+    bindings: tuple[tuple[int, RankBinding], ...] = ()
+    """Rank and what it is bound to; without those whose job asks for no binding."""
 
     @property
     def warm(self) -> bool:
@@ -33,7 +35,7 @@ class Started:
     def of(cls, report: WorkerReport) -> Started:
         """The started processes that a worker's report lists."""
         pids = tuple(pid for _, pid in report.pids)
-        return cls(report.shim_pid, pids, report.warm_ranks, report.in_process_ranks)
+        return cls(report.shim_pid, pids, report.warm_ranks, report.in_process_ranks, report.bindings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ def _launch(cluster: Cluster, job: Job, index: int, phase: Phase) -> Launch:
         owner=job.owner,
         idle_below_pct=gang.underuse.below_pct if gang.underuse is not None and pool.gpus else 0,
         warm=None if job.budgets.warm_failed else gang.warm,
+        numa_binding=gang.numa_binding,
     )
 
 

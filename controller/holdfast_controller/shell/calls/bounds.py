@@ -141,6 +141,7 @@ TABLE: dict[str, Bound] = {
     "WorkerReport.gpus": Bound(255, 256),
     "WorkerReport.silent_peers": Bound(items=4_096),
     "WorkerReport.message": EXPLAINS,
+    "RankBinding.cpus": EXPLAINS,
     "ExitReports.reports": Bound(items=EXITS_TOGETHER),
     "ExitReport.stderr_tail": Bound(4_096, 50, cut="end"),
     "Exit.message": EXPLAINS,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from holdfast import spec
 from holdfast._base.label_match import read_match
-from holdfast._session.assignment import PackagedCode, SecretVariable, WarmStart
+from holdfast._session.assignment import NumaBinding, PackagedCode, SecretVariable, WarmStart
 from holdfast.hang.thresholds import Action, HangSettings
 from holdfast.spec import DisconnectPolicy, EnvVar, HangDetection, JobSpec, SecretEnvVar, WarmMode, WorkerPoolSpec
 from holdfast_controller.core.model.dependencies import Dependency, DependencyEnd
@@ -79,6 +79,7 @@ def gang_of(
         output_uri=spec.base_output_directory.output_uri_prefix if spec.base_output_directory else "",
         progress_total=spec.progress_total,
         spares=scheduling.spares,
+        numa_binding=NumaBinding[scheduling.numa_binding.name],
         underuse=defaults.underuse_policy(scheduling.underuse, project),
         warm=None
         if warm.mode is WarmMode.OFF

@@ -195,6 +195,7 @@ def _worker(
     started = job.started.get(member.index) or cluster.runtime_of(job.id).started.get(member.index)
     place = job.places[member.index]
     pids = started.pids if started else ()
+    bound = dict(started.bindings) if started else {}
     exits = [
         exit_to_proto(records[rank], late.get((generation, rank)))
         for generation, records in ended
@@ -208,7 +209,12 @@ def _worker(
         shim_pid=started.shim_pid if started else 0,
         gpus=place.gpus,
         ranks=[
-            job_pb2.Rank(rank=rank, local_rank=local, pid=pids[local] if local < len(pids) else 0)
+            job_pb2.Rank(
+                rank=rank,
+                local_rank=local,
+                pid=pids[local] if local < len(pids) else 0,
+                binding=codec.binding_to_proto(bound.get(rank)),
+            )
             for local, rank in enumerate(member.ranks)
         ],
         exits=exits,

@@ -31,7 +31,8 @@ def full_job() -> job_pb2.CustomJob:
         gpus=["GPU-1"],
         warm="2 ranks wait",
     )
-    worker.ranks.add(rank=0, local_rank=0, pid=34)
+    binding = job_pb2.RankBinding(cpus="0-3,8-11", exclusive=True, memory_nodes="0", nics=["mlx5_0"])
+    worker.ranks.add(rank=0, local_rank=0, pid=34, binding=binding)
     worker.ranks.add(rank=1, local_rank=1)
     worker.exits.extend([lost, killed])
     job = job_pb2.CustomJob(

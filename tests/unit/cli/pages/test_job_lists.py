@@ -93,8 +93,8 @@ def test_long_sentences_are_wrapped_and_not_cut() -> None:
     assert max(map(len, shown)) <= 60
 
 
-def lines_of(job: job_pb2.CustomJob) -> list[str]:
-    return list(page(job, NOW, wide=False, width=None, colour=False))
+def lines_of(job: job_pb2.CustomJob, *, wide: bool = False) -> list[str]:
+    return list(page(job, NOW, wide=wide, width=None, colour=False))
 
 
 def test_the_page_names_what_is_unusual() -> None:
@@ -190,3 +190,23 @@ def test_each_answer_has_words(word: str) -> None:
 def test_a_recovery_says_how_its_ranks_began(warm: bool | None, in_process: int, words: str) -> None:
     recovery = job_pb2.Recovery(end_recover="PROC_RESTART", warm=warm, in_process_ranks=in_process)
     assert recovery_table.row(recovery, 0.0)[-1] == "restarted in place" + words
+
+
+def test_a_job_page_says_what_its_ranks_are_bound_to() -> None:
+    job = job_pb2.CustomJob(id="j1")
+    worker = job.workers.add(name="workerpool0-0", host="host-0")
+    nics = [f"mlx5_{number}" for number in range(8)]
+    bindings = [
+        job_pb2.RankBinding(cpus="0-3,8-11", exclusive=True, memory_nodes="0", nics=nics),
+        job_pb2.RankBinding(cpus="4-7", nics=nics[:1], note="no cores of its own: 0 of 2 are free"),
+        job_pb2.RankBinding(nics=nics, note="not bound: it has no GPU to be near to"),
+    ]
+    for number in range(12):
+        worker.ranks.add(rank=number, pid=100 + number, binding=bindings[min(number, 2)])
+    lines = [line.strip() for line in "\n".join(lines_of(job)).splitlines()]
+    assert "Rank 0: CPUs 0-3,8-11 of its own, memory of node 0, mlx5_0, mlx5_1, mlx5_2, mlx5_3" in lines
+    assert "Rank 1: CPUs 4-7, mlx5_0; no cores of its own: 0 of 2 are free" in lines
+    assert "Rank 2: not bound: it has no GPU to be near to" in lines
+    assert "2 more ranks are bound; see them with -o wide" in lines
+    assert not [line for line in lines if line.startswith("Rank 11")]
+    assert "Rank 11: not bound" in "\n".join(lines_of(job, wide=True))

@@ -13,6 +13,8 @@ from tests.unit.cli.pages.answers import full_host, full_job, full_status
 from holdfast._sdk import json_view
 from holdfast.v1 import host_pb2, job_pb2, spec_pb2
 
+BINDING = {"cpus": "0-3,8-11", "exclusive": True, "memoryNodes": "0", "nics": ["mlx5_0"], "note": ""}
+
 
 def test_a_job_in_full() -> None:
     assert json_view.job(full_job()) == {
@@ -62,8 +64,8 @@ def test_a_job_in_full() -> None:
                 "shimPid": 12,
                 "gpus": ["GPU-1"],
                 "ranks": [
-                    {"rank": 0, "localRank": 0, "pid": 34},
-                    {"rank": 1, "localRank": 1, "pid": None},
+                    {"rank": 0, "localRank": 0, "pid": 34, "binding": BINDING},
+                    {"rank": 1, "localRank": 1, "pid": None, "binding": None},
                 ],
                 "exits": [
                     {
