@@ -51,7 +51,7 @@ def _alone(selector: Fields, place: Place) -> Iterator[Broken]:
 
 
 def _together(own: Fields, whole: Fields, place: Place) -> Iterator[Broken]:
-    """What a pool asks for beside its job: there may be a host that meets both."""
+    """Contradictions between what a pool asks for and its job: there may be a host that meets both."""
     if _excluded(own) or _excluded(whole):
         return
     theirs, asked = _hosts(whole), _hosts(own)
