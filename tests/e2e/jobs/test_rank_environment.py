@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from tests.e2e.cli_cluster import DevCluster
 
+from holdfast_agent.shell.base import topology
+
 PRINT_ENV = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
@@ -29,6 +31,26 @@ def environments(output: str) -> dict[int, dict[str, str]]:
 def run_env(cluster: DevCluster, *args: str, **more: Any) -> dict[int, dict[str, str]]:
     done = cluster.holdfast("run", *args, "--all", "--", sys.executable, "-c", PRINT_ENV, **more)
     return environments(done.stdout)
+
+
+def test_two_ranks_have_a_core_each_and_the_job_says_which(cluster: DevCluster) -> None:
+    if len(topology.read().cores) < 2:
+        pytest.skip("this machine has one core")
+    said = "print(*(l.split()[1] for l in open('/proc/self/status') if l.startswith('Cpus_allowed_list')))"
+    options = ("--processes-per-worker", "2", "--cpus", "2", "--numa-binding", "exclusive", "--all")
+    done = cluster.holdfast("run", *options, "--", sys.executable, "-c", said)
+    found = dict(re.findall(r"r(\d)\] (\S+)", done.stdout))
+    assert sorted(found) == ["0", "1"]
+    assert found["0"] != found["1"]
+    job = cluster.ask(lambda client: client.newest_jobs(1))[0].id
+    page = cluster.holdfast("job", "show", job).stdout
+    for rank, bound in found.items():
+        assert f"Rank {rank}: CPUs {bound} of its own" in page
+    ranks = json.loads(cluster.holdfast("job", "show", job, "-o", "json").stdout)["workers"][0]["ranks"]
+    assert [each["binding"]["cpus"] for each in ranks] == [found["0"], found["1"]]
+    refused = cluster.holdfast("run", "--numa-binding", "socket", "--", "true", check=False)
+    assert refused.returncode == 2
+    assert "'socket' is not one of 'none', 'node', 'exclusive'" in refused.stderr
 
 
 def test_four_ranks_on_two_hosts_know_their_ranks_gpus_and_addresses(cluster: DevCluster) -> None:

@@ -53,6 +53,18 @@ def test_rank_sees_the_containers_files_and_is_the_shims_child(shim: Shim, holde
     shim.until("empty")
 
 
+def test_rank_of_another_account_is_bound_in_a_container_too(shim: Shim, holder: dict[str, int]) -> None:
+    cpu = str(max(os.sched_getaffinity(0)))
+    binding = {"cpus": cpu, "exclusive": True, "memory_nodes": "", "nics": [], "note": ""}
+    rank = shim.sh("cat /mnt/mark; id -u; grep Cpus_allowed_list /proc/self/status") | {
+        "binding": binding,
+        "cwd": "/",
+    }
+    shim.launch(1, rank, container=holder, uid=65_534, gid=65_534, groups=[])
+    shim.until("empty")
+    assert shim.output().split() == ["boxed", "65534", "Cpus_allowed_list:", cpu]
+
+
 def test_signal_that_ends_a_rank_is_told_as_such(shim: Shim, holder: dict[str, int]) -> None:
     shim.launch(1, shim.sh("kill -ABRT $$"), container=holder)
     assert os.waitstatus_to_exitcode(shim.until("exited")[-1]["status"]) == -6
