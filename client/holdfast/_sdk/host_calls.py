@@ -23,6 +23,16 @@ def gpus_free(host: host_pb2.Host) -> int:
     return sum(_is_free(host, gpu) for gpu in host.inventory.gpus)
 
 
+def partitions(host: host_pb2.Host) -> dict[str, tuple[int, int]]:
+    """By MIG profile, such as ``1g.10gb``: how many instances of a host a job may have now, and of how many."""
+    found: dict[str, tuple[int, int]] = {}
+    for gpu in host.inventory.gpus:
+        if profile := gpu.model.partition(" MIG ")[2].strip().lower():
+            free, there = found.get(profile, (0, 0))
+            found[profile] = free + _is_free(host, gpu), there + 1
+    return dict(sorted(found.items()))
+
+
 def _is_free(host: host_pb2.Host, gpu: host_pb2.Gpu) -> bool:
     if gpu.state:
         return gpu.state == host_pb2.GPU_STATE_FREE

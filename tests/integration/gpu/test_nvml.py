@@ -19,6 +19,9 @@ from tests.support.fake_nvml.library import GIB, FakeNvml
 from holdfast_agent.core.model.gpus import Blind, ChangeKind, GpuUsage, Reading, Unidentified, merge
 from holdfast_agent.gpu import reader
 from holdfast_agent.gpu.child import COMMAND
+from holdfast_controller.core.model.gang import Gang, Pool, Task
+from holdfast_controller.core.model.hosts import host
+from holdfast_controller.core.scheduling.placement import Plan, plan
 
 pytestmark = pytest.mark.require("cc")
 # A failure must not delay the next try of these tests.
@@ -92,6 +95,27 @@ async def test_usage_tells_memory_and_all_compute_processes(source: reader.NvmlS
         GpuUsage("GPU-0", 5 * GIB, (12, 77, 301)),
         GpuUsage("GPU-1", 5 * GIB, tuple(range(1000, 1040))),
     )
+
+
+async def test_each_profile_of_a_divided_gpu_is_given_to_the_job_that_asks_for_it(
+    source: reader.NvmlSource, fake_nvml: FakeNvml
+) -> None:
+    fake_nvml.gpus(2)
+    fake_nvml.say(
+        "mig 1 MIG-a 10737418240 0 NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "mig 1 MIG-b 42949672960 0 NVIDIA H100 80GB HBM3 MIG 3g.40gb",
+        "mig 1 MIG-c 10737418240 0 NVIDIA H100 80GB HBM3 MIG 1g.10gb+me",
+    )
+    gpus = tuple(host.Gpu(g.uuid, g.index, g.model, g.memory_bytes, g.problem) for g in (await read(source)).gpus)
+    here = host.Host("a", "a", "boot", "1", host.Inventory(16, 64 * GIB, gpus))
+
+    def given(profile: str, count: int = 1) -> tuple[str, ...]:
+        found = plan(Gang((Pool(1, Task(("x",)), gpus=count, gpu_partition=profile),)), [here])
+        return found.places[0].gpus if isinstance(found, Plan) else ()
+
+    profiles = ("", "1g.10gb", "3g.40gb", "1g.10gb+me", "7g.80gb")
+    assert [given(profile) for profile in profiles] == [("GPU-0",), ("MIG-a",), ("MIG-b",), ("MIG-c",), ()]
+    assert given("", 2) == given("1g.10gb", 2) == ()
 
 
 @pytest.mark.parametrize("code", [nvml.NOT_SUPPORTED, 13], ids=["not supported", "function not in this driver"])

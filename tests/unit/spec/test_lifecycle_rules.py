@@ -381,3 +381,17 @@ def test_spares_for_workers_with_several_gpu_models_are_refused() -> None:
     pools = [{"replicaCount": 1, "machineSpec": machine, "processSpec": {"command": ["x"]}} for machine in machines]
     (found,) = complaints({"displayName": "d", "jobSpec": {"workerPoolSpecs": pools, "scheduling": {"spares": 1}}})
     assert "spares: do for every worker, and these ask for NVIDIA_H100_80GB and NVIDIA_L4" in found
+
+
+def test_spares_do_for_one_mig_profile_alone() -> None:
+    data = job({"spares": 1})
+    pool = data["jobSpec"]["workerPoolSpecs"][0]
+    other = {**pool, "machineSpec": {"acceleratorCount": 1}}
+    data["jobSpec"]["workerPoolSpecs"] = [
+        {**pool, "machineSpec": {"acceleratorCount": 1, "gpuPartitionSize": "1g.10gb"}},
+        other,
+    ]
+    words = "do for every worker, and these ask for 1g.10gb and whole GPUs"
+    assert complaints(data) == [
+        f"{SCHEDULING}.spares: {words} (ask for one gpuPartitionSize in all workerPoolSpecs, or for no spares)"
+    ]

@@ -129,7 +129,7 @@ TABLE = [
         "is 0, though acceleratorType names a GPU",
         "jobSpec.workerPoolSpecs[].machineSpec.acceleratorType without a count",
     ),
-    Row(f"{MACHINE}.gpuPartitionSize", "1g.10gb", KEPT, "as their host's admin has partitioned them"),
+    Row(f"{MACHINE}.gpuPartitionSize", "1g.10gb"),
     Row(f"{MACHINE}.tpuTopology", "2x2x1", REFUSED, "has no counterpart here"),
     Row(f"{MACHINE}.multihostGpuNodeCount", 2, KEPT, "a worker has one host"),
     Row(f"{MACHINE}.minGpuDriverVersion", "550", KEPT, "hosts have the driver that they have"),

@@ -46,6 +46,7 @@ ADDED_FIELDS = (
     ", underuse",
     ", warm",
     ", match",
+    ", gpuPartitionSize",
 )
 """Fields since then, in the lists of known fields that refusals of unknown ones end with."""
 

@@ -86,6 +86,17 @@ from tests.unit.spec.test_reading import POOL, TASK, complaints, job, with_pool,
             f"{POOL}.machineSpec.memoryMb: must be at most 1,073,741,824, no",
         ),
         (
+            with_pool(machineSpec={"gpuPartitionSize": "1g.10gb"}),
+            f"{POOL}.machineSpec.acceleratorCount: is 0, though gpuPartitionSize names a MIG profile (write how many",
+        ),
+        *(
+            (
+                with_pool(machineSpec={"acceleratorCount": 1, "gpuPartitionSize": size}),
+                f"{POOL}.machineSpec.gpuPartitionSize: must be a MIG profile such as 1g.10gb, not",
+            )
+            for size in ("10gb", "1g", "MIG 1g.10gb", "0g.10gb", "1g.10gb ")
+        ),
+        (
             with_pool(machineSpec={"machineType": "x" * 257}),
             f"{POOL}.machineSpec.machineType: has 257 characters; at mo",
         ),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast._base.printable import one_line
 from holdfast._base.proto_values import short_name
-from holdfast._sdk.host_calls import gpus_free
+from holdfast._sdk.host_calls import gpus_free, partitions
 from holdfast.cli.hosts.host_history import recent_events
 from holdfast.cli.hosts.maintenance_table import in_words
 from holdfast.cli.hosts.measurements import measured
@@ -66,6 +66,7 @@ def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colo
         ("agent", host.agent_version),
         ("cores", f"{inventory.cpu_count}, {host.cpu_reserved} reserved by jobs"),
         ("memory", f"{_gib(inventory.memory_bytes)}, {_gib(host.memory_reserved_bytes)} reserved by jobs"),
+        ("MIG", ", ".join(f"{free}/{there} {name} free" for name, (free, there) in partitions(host).items())),
         ("workers", f"{host.workers} of at most {inventory.max_workers}"),
         ("jobs", ", ".join(host.job_ids)),
         *([("runs", "processes and containers")] if inventory.containers else []),

@@ -38,10 +38,6 @@ _OF_JOB = {
 """Field of the job spec: why nothing comes of it, and what to do instead."""
 
 _OF_MACHINE = {
-    "gpu_partition_size": (
-        "GPUs are given whole, or as their host's admin has partitioned them",
-        "name a partition of the hosts' in acceleratorType, such as NVIDIA_H100_MIG_1g.10gb",
-    ),
     "reservation_affinity": ("the hosts are there already", "choose among them with scheduling.hostSelector"),
     "multihost_gpu_node_count": ("a worker has one host", "ask for more workers with replicaCount"),
     "min_gpu_driver_version": (

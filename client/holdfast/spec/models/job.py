@@ -42,6 +42,7 @@ Annotation = Annotated[str, Text(max_bytes=65_536, control=True)]
 Account = Annotated[str, Text(max_chars=64, pattern=NAME_PATTERN, must=f"be an account's name: {NAME_RULE}")]
 Annotations = Annotated[dict[AnnotationKey, Annotation], Many(0, 64)]
 
+MIG_PROFILE = r"(?:[1-9]c\.)?[1-9]g\.[1-9][0-9]{0,3}gb(?:[+-][a-z.]{1,16})*"
 IMAGE = "registry.example/train:1"
 
 
@@ -137,8 +138,10 @@ class MachineSpec(Model):
     """Cores reserved for each worker; none when 0."""
     memory_mb: Annotated[int, Whole(0, 2**30, bits=64)] = 0
     """Memory reserved for each worker, in MiB; none when 0."""
-    gpu_partition_size: Kept = ""
-    """Kept; GPUs are given as their host's admin has partitioned them."""
+    gpu_partition_size: Annotated[
+        str, Text(max_chars=64, pattern=MIG_PROFILE, must="be a MIG profile such as 1g.10gb")
+    ] = Field(default="", examples=["1g.10gb"])
+    """Profile of MIG instances that admins have made, each of which counts as one GPU; whole GPUs when empty."""
     reservation_affinity: ReservationAffinity | None = None
     """Kept; a job has the hosts that are there."""
     multihost_gpu_node_count: Annotated[int, Whole(0, 2**31 - 1)] = 0

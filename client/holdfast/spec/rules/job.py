@@ -117,6 +117,12 @@ def _machine(machine: Fields) -> Iterator[Broken]:
             "is 0, though acceleratorType names a GPU",
             "write how many GPUs each worker needs, or remove acceleratorType",
         )
+    elif machine.get("gpu_partition_size") and machine.get("accelerator_count", 0) == 0:
+        yield Broken(
+            ("machine_spec", "accelerator_count"),
+            "is 0, though gpuPartitionSize names a MIG profile",
+            "write how many such instances each worker needs, or remove gpuPartitionSize",
+        )
 
 
 def _task(task: Fields, processes: int | None) -> Iterator[Broken]:

@@ -31,6 +31,10 @@ def _spares(pools: Any, *, segmented: bool) -> Iterator[Broken]:
         problem = "can't be near each segment of scheduling.placement"
         yield Broken(place, problem, "remove one of the two")
     machines = [(pool or {}).get("machine_spec") or {} for pool in pools if (pool or {}).get("replica_count")]
+    sizes = {each.get("gpu_partition_size") or "whole GPUs" for each in machines if each.get("accelerator_count")}
+    if len(sizes) > 1:
+        problem = f"do for every worker, and these ask for {' and '.join(sorted(sizes))}"
+        yield Broken(place, problem, "ask for one gpuPartitionSize in all workerPoolSpecs, or for no spares")
     models = {model for each in machines if (model := each.get("accelerator_type"))}
     if len(models) > 1:
         problem = f"do for every worker, and these ask for {' and '.join(sorted(models))}"

@@ -123,12 +123,19 @@ class Pool:
     memory_mb: int = 0
     gpus: int = 0
     gpu_type: str = ""
+    gpu_partition: str = ""
+    """Profile of MIG instances, such as ``1g.10gb``, of which each counts as one of ``gpus``; empty: whole GPUs."""
     selector: HostSelector | None = None
     """Which hosts its workers may have, of those that the job may; None: each of them."""
 
     def admits(self, name: str, labels: dict[str, str]) -> bool:
         """Whether its workers may have a host of this name and with these labels, as far as its own selector says."""
         return self.selector is None or self.selector.admits(name, labels)
+
+    def gpu_words(self, number: int) -> str:
+        """A number of the GPUs that it asks for: ``2 NVIDIA_H100 GPUs`` or ``1 1g.10gb MIG instance``."""
+        kind = f"{self.gpu_partition} MIG instance" if self.gpu_partition else "GPU"
+        return " ".join(filter(None, (str(number), self.gpu_type, kind + ("" if number == 1 else "s"))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +246,7 @@ class Gang:
             memory_mb=max(pool.memory_mb for pool in pools),
             gpus=max(pool.gpus for pool in pools),
             gpu_type=next((pool.gpu_type for pool in pools if pool.gpu_type), ""),
+            gpu_partition=next((pool.gpu_partition for pool in pools if pool.gpu_partition), ""),
             selector=HostSelector(also=self.pool_selectors) if self.pool_selectors else None,
         )
 
@@ -273,6 +281,8 @@ class Gang:
             for p in self.pools
         ]
         selector = "" if self.selector == ANYWHERE else self.selector.key
+        if any(pool.gpu_partition for pool in self.pools):
+            selector += " in parts of " + repr([pool.gpu_partition for pool in self.pools])
         if self.pool_selectors:
             selector += " of pools " + repr([pool.selector and pool.selector.key for pool in self.pools])
         spares = f" and {self.spares} spares" if self.spares else ""

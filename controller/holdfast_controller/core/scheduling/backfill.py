@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast_controller.core.model.gang import Gang, Pool
-from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of, model_matches
+from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.scheduling.placement import may_have
 
@@ -105,7 +105,7 @@ def _widen(reserved: Reserved, pool: Pool, whole: HostCapacity) -> Reserved:
     """
     if not pool.gpus:
         return replace(reserved, closed=True)
-    gpus = sum(1 for _, model in whole.gpus if model_matches(pool.gpu_type, model))
+    gpus = whole.matching(pool)
     return Reserved(
         closed=reserved.closed or gpus < len(whole.gpus),
         cpus=max(reserved.cpus, -(-gpus * pool.cpus // pool.gpus)),

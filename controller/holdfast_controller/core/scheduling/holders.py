@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast_controller.core.model.hosts.capacity import model_matches
+from holdfast_controller.core.model.hosts.capacity import gpu_matches
 from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_job
@@ -39,16 +39,17 @@ def holders(job: Job, queue_view: QueueView) -> tuple[str, ...]:
 
 def _holders(job: Job, queue_view: QueueView) -> tuple[str, ...]:
     """The jobs on its hosts that hold GPUs of its models, or anything where it asks for none."""
-    known, models = queue_view.holders, {pool.gpu_type for pool in job.gang.pools if pool.gpus}
-    kind = f"of {' '.join(sorted(models))} {len(models)}" if job.gang.anywhere else ""
+    known = queue_view.holders
+    models = {(pool.gpu_type, pool.gpu_partition) for pool in job.gang.pools if pool.replicas and pool.gpus}
+    kind = f"of {sorted(models)}" if job.gang.anywhere else ""
     if kind in known:
         return known[kind]
     held = Counter[str]()
     for host in may_have(job.gang, queue_view.schedulable_hosts):
         unwanted = set[str]()
-        if "" not in models:
+        if models and (("", "") not in models or host.inventory.is_partitioned):
             gpus = host.inventory.gpus
-            unwanted = {gpu.uuid for gpu in gpus if not any(model_matches(model, gpu.model) for model in models)}
+            unwanted = {gpu.uuid for gpu in gpus if not any(gpu_matches(*wanted, gpu.model) for wanted in models)}
         for key, share in host.allocations.items():
             count = len(share.gpus) if not unwanted else sum(gpu not in unwanted for gpu in share.gpus)
             if count or not models:
@@ -96,7 +97,7 @@ def fewer_gpus(job: Job, queue_view: QueueView) -> int:
     """GPUs for each worker with which a job would fit now that is first in the queue; 0 where fewer don't help."""
     gang = job.gang
     pools = [pool for pool in gang.pools if pool.replicas]
-    if queue_view.head is not job or len({(pool.gpus, pool.gpu_type) for pool in pools}) != 1:
+    if queue_view.head is not job or len({(pool.gpus, pool.gpu_type, pool.gpu_partition) for pool in pools}) != 1:
         return 0
     hosts = may_have(gang, queue_view.schedulable_hosts)
     free = max((queue_view.cluster.free_capacity.capacity_of(host).matching(pools[0]) for host in hosts), default=0)

@@ -11,7 +11,15 @@ from functools import partial
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.hosts.host import Host
-from holdfast_controller.core.scheduling.placement import Plan, Wait, able_hosts, may_have, missing_ability, plan_on
+from holdfast_controller.core.scheduling.placement import (
+    Plan,
+    Wait,
+    able_hosts,
+    may_have,
+    missing_ability,
+    other_profiles,
+    plan_on,
+)
 
 LESS = "ask for less, or add hosts"
 
@@ -56,7 +64,7 @@ def _of_one_pool(gang: Gang, capacities: list[HostCapacity]) -> str:
             return f"it has {pool.replicas:,} workers, and {its} take {slots:,}"
         there, wanted = sum(capacity.matching(pool) for capacity in able), pool.replicas * pool.gpus
         if there < wanted:
-            return f"{its} have {_gpus(there, pool.gpu_type)} in all, and this asks for {wanted}"
+            return f"{its} have {pool.gpu_words(there)} in all, and this asks for {wanted}"
     return ""
 
 
@@ -68,12 +76,12 @@ def _lack(gang: Gang, capacities: list[HostCapacity], found: Wait) -> str:
         able = able_hosts(pool, capacities)
         if able and (problem := _too_large(pool, able)):
             return f"{'it' if len(pools) == pool.replicas == 1 else 'a worker of it'} asks for {problem}"
-    models = {pool.gpu_type for pool in pools if pool.gpus}
+    models = {(pool.gpu_type, pool.gpu_partition) for pool in pools if pool.gpus}
     if len(models) == 1 and not gang.pool_selectors:
         wanted = next(pool for pool in pools if pool.gpus)
         there = sum(capacity.matching(wanted) for capacity in capacities)
         if there < gang.gpus:
-            return f"the hosts have {_gpus(there, wanted.gpu_type)} in all, and this asks for {gang.gpus}"
+            return f"the hosts have {wanted.gpu_words(there)} in all, and this asks for {gang.gpus}"
     if found.placed:
         return f"they have room for only {found.placed} of its {found.workers} workers"
     return f"it {found.reason}"
@@ -85,17 +93,13 @@ def _too_large(pool: Pool, able: list[HostCapacity]) -> str:
     cpus, memory_mb = max(host.cpus for host in able), max(host.memory_mb for host in able)
     host = "host" if pool.selector is None else f"host that it may have ({pool.selector.in_words()})"
     if pool.gpus > gpus:
-        most = f"a {host} has {gpus} at most" if gpus else f"no {host} has any"
-        return f"{_gpus(pool.gpus, pool.gpu_type)}, and {most}"
+        most = f"a {host} has {gpus} at most" if gpus else f"no {host} has any{other_profiles(pool, able)}"
+        return f"{pool.gpu_words(pool.gpus)}, and {most}"
     if pool.cpus > cpus:
         return f"{pool.cpus} cores, and a {host} has {cpus} at most"
     if pool.memory_mb > memory_mb:
         return f"{pool.memory_mb} MiB, and a {host} has {memory_mb} at most"
     return ""
-
-
-def _gpus(number: int, model: str) -> str:
-    return f"{number}{' ' if model else ''}{model} GPU{'' if number == 1 else 's'}"
 
 
 def _split(gang: Gang, hosts: list[Host], capacities: list[HostCapacity]) -> str:
@@ -104,7 +108,8 @@ def _split(gang: Gang, hosts: list[Host], capacities: list[HostCapacity]) -> str
     The largest such workers: the fewest have to talk to each other over the network.
     """
     pools = [pool for pool in gang.pools if pool.replicas]
-    if len({(pool.gpus, pool.gpu_type, pool.cpus, pool.memory_mb, pool.selector) for pool in pools}) != 1:
+    asks = {(p.gpus, p.gpu_type, p.gpu_partition, p.cpus, p.memory_mb, p.selector) for p in pools}
+    if len(asks) != 1 or pools[0].gpu_partition:
         return ""
     most = max(capacity.matching(pools[0]) for capacity in capacities)
     slots = sum(capacity.slots for capacity in capacities)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from holdfast_controller.core.model.gang import Gang, Member, Pool
 from holdfast_controller.core.model.hosts import own_spares
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
-from holdfast_controller.core.model.hosts.host import Host, Place, place_key
+from holdfast_controller.core.model.hosts.host import Host, Place, partition_of, place_key
 from holdfast_controller.core.model.hosts.locality import Locality
 from holdfast_controller.core.scheduling import topology
 
@@ -291,7 +291,7 @@ def _place_pools(
 
 def _need(pool: Pool) -> tuple[bool, int, int, int]:
     """Sort key of pools: first those that name a GPU model, then the largest."""
-    return not (pool.gpus and pool.gpu_type), -pool.gpus, -pool.cpus, -pool.memory_mb
+    return not (pool.gpus and (pool.gpu_type or pool.gpu_partition)), -pool.gpus, -pool.cpus, -pool.memory_mb
 
 
 def _turn(
@@ -352,12 +352,17 @@ def _too_small(pool: Pool, capacities: list[HostCapacity]) -> list[str]:
     lacking = []
     fullest = max(capacities, key=lambda host: host.matching(pool))
     if pool.gpus and (best := fullest.matching(pool)) < pool.gpus:
-        where = f", {fullest.host}" if best else ""
-        kind = f" {pool.gpu_type}" if pool.gpu_type else ""
-        gpus = f"{pool.gpus}{kind} GPU{'s' if pool.gpus > 1 else ''}"
-        lacking.append(f"{gpus} on one host ({best} free on the best{where})")
+        where = f", {fullest.host}" if best else other_profiles(pool, capacities)
+        lacking.append(f"{pool.gpu_words(pool.gpus)} on one host ({best} free on the best{where})")
     if pool.cpus and (cpus := max(host.cpus for host in capacities)) < pool.cpus:
         lacking.append(f"{pool.cpus} cores on one host ({max(cpus, 0)} free on the best)")
     if pool.memory_mb and (memory := max(host.memory_mb for host in capacities)) < pool.memory_mb:
         lacking.append(f"{pool.memory_mb} MiB on one host ({max(memory, 0)} free on the best)")
     return lacking
+
+
+def other_profiles(pool: Pool, hosts: list[HostCapacity]) -> str:
+    """The MIG profiles that hosts have instead, with the field that asks for one; empty where they have none."""
+    profiles = {partition_of(model) for capacity in hosts if capacity.is_partitioned for _, model in capacity.gpus}
+    profiles -= {"", pool.gpu_partition}
+    return f"; there are MIG instances for gpuPartitionSize {', '.join(sorted(profiles))}" if profiles else ""

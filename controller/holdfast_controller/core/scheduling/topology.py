@@ -122,14 +122,14 @@ def _leaves(
 
 
 def _room(pools: Sequence[Pool], *, by_gpus: bool) -> Callable[[HostCapacity], int]:
-    """The most GPUs that workers of one pool could hold on a host; the most workers, for a gang without GPUs."""
+    """The most GPUs that workers could hold on a host, or more; the most workers, for a gang without GPUs."""
     if len({(p.gpus, p.cpus, p.memory_mb) for p in pools}) == 1 and all(map(_asks_for_sizes_alone, pools)):
         gpus, cpus, memory_mb = pools[0].gpus, pools[0].cpus or 1, pools[0].memory_mb or 1
         if by_gpus and gpus:
             least_cpus, least_mb = pools[0].cpus, pools[0].memory_mb
 
             def gpus_for(left: HostCapacity) -> int:
-                free = len(left.gpus)
+                free = len(left.gpus) if not left.is_partitioned else left.matching(pools[0])
                 if free < gpus or left.slots < 1 or left.cpus < least_cpus or left.memory_mb < least_mb:
                     return 0
                 workers = free // gpus
@@ -142,12 +142,27 @@ def _room(pools: Sequence[Pool], *, by_gpus: bool) -> Callable[[HostCapacity], i
                 return min(workers, left.slots) * gpus
 
             return gpus_for
-    return lambda left: max((_workers(pool, left) * (pool.gpus if by_gpus else 1) for pool in pools), default=0)
+    # Pools that ask for different things, such as MIG instances of two profiles, may stand beside each other.
+    unlike = list({_asks(pool): pool for pool in pools}.values())
+
+    def most_on(left: HostCapacity) -> int:
+        room = sum(_workers(pool, left) * (pool.gpus if by_gpus else 1) for pool in unlike)
+        return min(room, len(left.gpus) if by_gpus else left.slots)
+
+    return most_on
+
+
+def _asks(pool: Pool) -> tuple[object, ...]:
+    """Equal for pools whose workers can stand in for each other on any host."""
+    task = pool.task
+    sizes = (pool.gpus, pool.gpu_type, pool.gpu_partition, pool.cpus, pool.memory_mb)
+    return (*sizes, bool(task.image), bool(task.account), bool(task.secrets), pool.selector)
 
 
 def _asks_for_sizes_alone(pool: Pool) -> bool:
     task = pool.task
-    return not (pool.gpu_type or pool.selector or task.image or task.account or task.secrets)
+    named = pool.gpu_type or pool.gpu_partition or pool.selector
+    return not (named or task.image or task.account or task.secrets)
 
 
 def _workers(pool: Pool, left: HostCapacity) -> int:
@@ -267,9 +282,7 @@ def in_order(
         pool, segment = gang.pools[member.pool], None
         if near.segments is not None:
             segment = domains[places[member.index].host][: near.segment_depth]
-        task = pool.task
-        asks = (pool.gpus, pool.gpu_type, pool.cpus, pool.memory_mb, bool(task.image), bool(task.account))
-        groups.setdefault((asks, bool(task.secrets), pool.selector, segment), []).append(member.index)
+        groups.setdefault((_asks(pool), segment), []).append(member.index)
     found = dict(places)
     for workers in groups.values():
         # A host without labels comes last.

@@ -51,6 +51,7 @@ def gang_of(
                 memory_mb=pool.machine_spec.memory_mb,
                 gpus=pool.machine_spec.accelerator_count,
                 gpu_type=pool.machine_spec.accelerator_type,
+                gpu_partition=pool.machine_spec.gpu_partition_size.lower(),
                 selector=found if (found := _selector(pool.host_selector)) != ANYWHERE else None,
             )
             for pool in spec.worker_pool_specs

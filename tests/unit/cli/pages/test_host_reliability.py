@@ -111,3 +111,14 @@ def test_json_has_them_in_seconds() -> None:
     assert "reliability" not in json_view.host(host_pb2.Host(name="h"))
     assert json_view.host(host_pb2.Host(name="h", reliability=known(3)))["reliability"]["mtbf"] == 12 * DAY
     assert "hosts" not in json_view.goodput_sums("project", sums())
+
+
+def test_a_hosts_mig_instances_are_counted_by_profile() -> None:
+    host = host_pb2.Host(name="gpu-07", state=host_pb2.HOST_STATE_READY)
+    for profile, job in (("1g.10gb", ""), ("1g.10gb", "train-x"), ("3g.40gb", "")):
+        host.inventory.gpus.add(model=f"NVIDIA H100 80GB HBM3 MIG {profile}", job_id=job)
+    host.inventory.gpus.add(model="NVIDIA H100 80GB HBM3")
+    shown = list(page(host, NOW, wide=False, width=None, colour=False))
+    assert "  MIG       1/2 1g.10gb free, 1/1 3g.40gb free" in shown
+    del host.inventory.gpus[:3]
+    assert not any("MIG" in line for line in page(host, NOW, wide=False, width=None, colour=False))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.caution import caution
-from holdfast_controller.core.model.hosts.host import Host, Place
+from holdfast_controller.core.model.hosts.host import Host, Place, partition_of, whole_model
 
 _VENDOR = {"NVIDIA", "TESLA", "GEFORCE", "AMD"}
 _OF_MACHINE = {"MEGA"}
@@ -39,6 +39,8 @@ class HostCapacity:
     excess: int = 0
     """As ``Host.excess``: it is chosen after its equals that have less."""
     labels: dict[str, str] = field(default_factory=dict)
+    is_partitioned: bool = False
+    """Some of its GPUs are MIG instances."""
 
     @property
     def fullness(self) -> tuple[int, int, int, str]:
@@ -70,10 +72,10 @@ class HostCapacity:
         return pool.selector is None or pool.selector.admits(self.host, self.labels)
 
     def matching(self, pool: Pool) -> int:
-        """Free GPUs of the model that the pool asks for."""
-        if not pool.gpu_type:
+        """Free GPUs, or MIG instances, of the model and the profile that the pool asks for."""
+        if not (pool.gpu_type or pool.gpu_partition or self.is_partitioned):
             return len(self.gpus)
-        return sum(1 for _, model in self.gpus if model_matches(pool.gpu_type, model))
+        return sum(1 for _, model in self.gpus if gpu_matches(pool.gpu_type, pool.gpu_partition, model))
 
     def copy(self) -> HostCapacity:
         """The same room, to be used up by another plan."""
@@ -91,6 +93,7 @@ class HostCapacity:
             self.caution,
             self.excess,
             self.labels,
+            self.is_partitioned,
         )
 
     def beside_gpus(self, cpus: int, memory_mb: int, slots: int) -> HostCapacity:
@@ -112,7 +115,7 @@ class HostCapacity:
 
     def take(self, pool: Pool) -> Place:
         """Reserve one worker's share."""
-        chosen = [g for g in self.gpus if model_matches(pool.gpu_type, g[1])][: pool.gpus]
+        chosen = [g for g in self.gpus if gpu_matches(pool.gpu_type, pool.gpu_partition, g[1])][: pool.gpus]
         self.gpus = [g for g in self.gpus if g not in chosen]
         self.cpus -= pool.cpus
         self.memory_mb -= pool.memory_mb
@@ -152,6 +155,19 @@ def model_matches(wanted: str, model: str) -> bool:
     return all(map(_SIZE.fullmatch, lacks)) and not any(map(_SIZE.fullmatch, has))
 
 
+@functools.lru_cache(maxsize=4096)
+def gpu_matches(wanted: str, partition: str, model: str) -> bool:
+    """Whether a GPU answers to a model's name and a MIG profile. Without a profile only a whole GPU does.
+
+    A name may have the profile in it, too: ``NVIDIA_H100_MIG_1g.10gb``.
+    """
+    own = partition_of(model)
+    if "MIG" in _words(wanted):
+        return model_matches(wanted, model) and (not partition or own == partition)
+    is_alike = own == partition or "SIMULATED" in _words(model)
+    return is_alike and model_matches(wanted, whole_model(model))
+
+
 def _words(name: str) -> set[str]:
     return {word for word in re.split(r"[^A-Z0-9]+", name.upper()) if word}
 
@@ -186,4 +202,5 @@ def capacity_of(host: Host, without: frozenset[str] = frozenset(), *, empty: boo
         caution=caution(host),
         excess=host.excess,
         labels=host.labels,
+        is_partitioned=inventory.is_partitioned,
     )

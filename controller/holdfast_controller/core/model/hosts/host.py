@@ -28,6 +28,19 @@ class GpuFault:
     count: int = 1
 
 
+_MIG = " MIG "
+
+
+def partition_of(model: str) -> str:
+    """The profile of a MIG instance, such as ``1g.10gb``, as the driver's name for it ends; empty for a whole GPU."""
+    return model.partition(_MIG)[2].strip().lower()
+
+
+def whole_model(model: str) -> str:
+    """The model of the GPU that a MIG instance is part of; that of a whole GPU as it is."""
+    return model.partition(_MIG)[0]
+
+
 @dataclass(frozen=True)
 class Gpu:
     """A GPU of a host; ``problem`` is empty when it answers, ``faults`` is what its agent knows against it."""
@@ -68,6 +81,11 @@ class Inventory:
         models = [gpu.model for gpu in self.gpus]
         gives = not self.no_containers, not self.no_accounts, self.gives_secrets
         return repr((self.cpus, self.memory_bytes, self.max_workers, models, *gives))
+
+    @cached_property
+    def is_partitioned(self) -> bool:
+        """Whether some of its GPUs are MIG instances."""
+        return any(partition_of(gpu.model) for gpu in self.gpus)
 
 
 @dataclass(frozen=True)
