@@ -7,7 +7,7 @@ effects are the reactor's.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import assert_never
+from typing import assert_never, get_args
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.access import fold_people
@@ -47,14 +47,15 @@ from holdfast_controller.core.model.placement import Attempt, GangLaunch, Placem
 from holdfast_controller.core.model.runtime import Runtime
 
 PLANNED = ev.ScheduleEvent | ev.TemplateEvent
+_OF_JOBS = frozenset(get_args(ev.JobEvent)) - {ev.JobSubmitted}
 
 
 def fold(cluster: Cluster, event: ev.Event) -> None:
     """Apply ``event`` and count it."""
     cluster.sequence += 1
     cluster.shares.at = event.at
-    if isinstance(event, ev.RankExited):  # most events are, so they come first
-        _fold_of_job(cluster, event)
+    if type(event) in _OF_JOBS:  # most events are, so they come first
+        _fold_of_job(cluster, event)  # type: ignore[arg-type]
         return
     if isinstance(event, PLANNED):
         fold_planned(cluster, event)
@@ -164,9 +165,14 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
 
 
 def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
-    match event:
-        case ev.JobSubmitted() | ev.NotificationGivenUp() | ev.PreparationNoted() | ev.MaintenanceAhead():
-            pass
+    match event:  # the most frequent first: the types are tried in turn
+        case ev.RankExited():
+            job.exits.setdefault(event.exit.generation, {})[event.exit.rank] = event.exit
+        case ev.WorkerEmptied():
+            index = job.gang.index_by_name[event.worker]
+            job.placement.emptied.add(index)
+            if job.outcome is not None or index not in job.reserved:
+                release(cluster, job, index, event.at)
         case ev.ProgressRecorded():
             pass  # for the ledger
         case ev.JobQueued():
@@ -189,10 +195,26 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
                 job.recoveries[-1].stopped_at = event.at
         case ev.GangStarted():
             _started(cluster, job, event)
-        case ev.RankExited():
-            job.exits.setdefault(event.exit.generation, {})[event.exit.rank] = event.exit
         case ev.LateExitFound():
             job.late_exits.append(event.exit)
+        case ev.JobEnding():
+            job.stop_reason = event.stop_reason
+            close_underuse(job, event.at)
+            close_hang(job, event.at, _ENDED[event.outcome])
+            close_recoveries(job, event.at)
+            leave_queue(cluster, job)
+            cluster.dependents.discard(job.id, job.unmet)
+            release_reserved(cluster, job, event.at)
+            release_spares(cluster, job, event.at)
+            job.phase = Ending(outcome=event.outcome, error=event.error)
+        case ev.JobEnded():
+            job.state = checked(job.state, event.state)
+            job.phase = Ended(outcome=event.state, error=event.error or job.error, at=event.at)
+            cluster.runtime.pop(job.id, None)
+            cluster.measuring.discard(job.id)
+            cluster.sparing.discard(job.id)
+            cluster.jobs.note_end(job)
+            learn_run_time(cluster, job)
         case ev.RestartDecided():
             restart(cluster, job, event)
         case ev.WorkerLaunched():
@@ -226,25 +248,10 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
         case ev.CancelRequested():
             if job.awaited:
                 job.state = checked(job.state, JobState.CANCELLING)
-        case ev.JobEnding():
-            job.stop_reason = event.stop_reason
-            close_underuse(job, event.at)
-            close_hang(job, event.at, _ENDED[event.outcome])
-            close_recoveries(job, event.at)
-            leave_queue(cluster, job)
-            cluster.dependents.discard(job.id, job.unmet)
-            release_reserved(cluster, job, event.at)
-            release_spares(cluster, job, event.at)
-            job.phase = Ending(outcome=event.outcome, error=event.error)
         case ev.OutputArchived():
             job.unarchived.pop(event.worker, None)
             if event.problem:
                 job.unarchived[event.worker] = event.problem
-        case ev.WorkerEmptied():
-            index = job.gang.index_by_name[event.worker]
-            job.placement.emptied.add(index)
-            if job.outcome is not None or index not in job.reserved:
-                release(cluster, job, index, event.at)
         case ev.WorkerFenced():
             index = job.gang.index_by_name[event.worker]
             job.placement.emptied.add(index)
@@ -254,18 +261,12 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
                 release(cluster, job, index, event.at)
             else:
                 job.placement.fenced.add(index)
-        case ev.JobEnded():
-            job.state = checked(job.state, event.state)
-            job.phase = Ended(outcome=event.state, error=event.error or job.error, at=event.at)
-            cluster.runtime.pop(job.id, None)
-            cluster.measuring.discard(job.id)
-            cluster.sparing.discard(job.id)
-            cluster.jobs.note_end(job)
-            learn_run_time(cluster, job)
         case ev.FaultInjected() | ev.FaultNotInjected():
             fold_injection(job, event)
         case ev.JobFound() | ev.JobUnsure() | ev.JobCleared():
             fold_job_reconciliation(cluster, job, event)
+        case ev.JobSubmitted() | ev.NotificationGivenUp() | ev.PreparationNoted() | ev.MaintenanceAhead():
+            pass
         case _:
             assert_never(event)
 
