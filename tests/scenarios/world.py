@@ -222,7 +222,6 @@ class World:
         *,
         host_fault: bool = False,
         silent: Iterable[tuple[int, int]] = (),
-        forgotten: bool = False,
     ) -> WorkerReport:
         """What an agent would say of a place. ``silent``: (worker, generation) that its shim hears nothing more of."""
         known = self.cluster.jobs.get(job)
@@ -242,7 +241,6 @@ class World:
             message=message,
             host_fault=host_fault,
             silent_peers=tuple(silent),
-            forgotten=forgotten,
         )
 
     def report(
@@ -256,10 +254,9 @@ class World:
         host: str = "",
         host_fault: bool = False,
         silent: Iterable[tuple[int, int]] = (),
-        forgotten: bool = False,
     ) -> list[str]:
         at = host or self.cluster.jobs[job].places[worker].host
-        fields: dict[str, Any] = {"host_fault": host_fault, "silent": silent, "forgotten": forgotten}
+        fields: dict[str, Any] = {"host_fault": host_fault, "silent": silent}
         told = self.place(job, worker, state, generation, message, **fields)
         if state == "PREPARED":
             self.ready.add((job, told.key.worker, told.generation))

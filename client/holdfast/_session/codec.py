@@ -162,7 +162,6 @@ def worker_report_to_proto(report: WorkerReport) -> agent_pb2.WorkerReport:
         warm_ranks=report.warm_ranks,
         warm=report.warm,
         in_process_ranks=report.in_process_ranks,
-        forgotten=report.forgotten,
     )
 
 
@@ -184,7 +183,6 @@ def worker_report_from_proto(message: agent_pb2.WorkerReport) -> WorkerReport:
         warm_ranks=message.warm_ranks,
         warm=message.warm,
         in_process_ranks=message.in_process_ranks,
-        forgotten=message.forgotten,
         bindings=tuple(
             (each.rank, _binding_from_proto(each.binding))
             for each in sorted(message.ranks, key=lambda each: each.rank)

@@ -146,8 +146,6 @@ class WorkerReport:
     """What is prepared for a warm start of the next generation, or why nothing is; empty where none is asked for."""
     in_process_ranks: int = 0
     """How many of its ranks, all of them warm, were ranks of the generation before and went on in their process."""
-    forgotten: bool = False
-    """With EMPTY: its files are gone too, as FORGET orders. Agents of release 0.1 don't say it."""
     bindings: tuple[tuple[int, RankBinding], ...] = ()
     """Rank and what it is bound to, of those in ``pids``; without those whose job asks for no binding."""
 

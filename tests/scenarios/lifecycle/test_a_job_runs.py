@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.scenarios.world import World, gang, inventory
 
 from holdfast._session.assignment import WarmStart
 from holdfast_controller.core.model.gang import Gang, Pool, Success, Task
+from holdfast_controller.core.model.hosts import host
 from holdfast_controller.core.model.job_state import JobState
 
 
@@ -54,8 +56,8 @@ def test_ranks_that_ended_by_themselves_are_not_ordered_to_stop_but_what_is_park
         assert world.report(name, 0, "EMPTY")[-1] == f"> host-0 FORGET {name} w0 g1"
 
 
-def test_each_worker_is_forgotten_once_though_the_answer_to_its_stop_comes_after_the_order() -> None:
-    """A rank's exit and the proof that nothing is left arrive together, and the stop is answered later."""
+def test_each_worker_is_ordered_once_in_a_session_to_be_forgotten_whatever_is_still_said_of_it() -> None:
+    """The answer to its stop may come after the order, and agents of release 0.1 answer the order itself, too."""
     world = World(hosts=1)
     for name in ("a", "b", "c"):
         world.submit(name, gang(workers=1))
@@ -63,21 +65,22 @@ def test_each_worker_is_forgotten_once_though_the_answer_to_its_stop_comes_after
         assert world.cancel(name)[-1] == f"> host-0 STOP {name} w0 g1"
         world.exit(name, 0)
         assert world.report(name, 0, "EMPTY")[-1] == f"> host-0 FORGET {name} w0 g1"
-        assert world.report(name, 0, "EMPTY") == [], "the answer to the stop is none to the order to forget"
-        assert world.report(name, 0, "EMPTY", forgotten=True) == []
-        assert world.cluster.presence_of("host-0").forgetting == set()
+        assert world.report(name, 0, "EMPTY") == world.report(name, 0, "EMPTY") == []
+    world.hang_up("host-0")
+    assert world.join("host-0", places=[world.place("b", 0, "EMPTY")])[-1] == "> host-0 FORGET b w0 g1"
 
 
-def test_an_agent_that_does_not_tell_the_answers_apart_is_asked_to_forget_until_one_is_left() -> None:
+def test_what_is_remembered_of_orders_to_forget_does_not_grow_with_the_jobs_of_a_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(host, "FORGETTING", 3)
     world = World(hosts=1)
-    world.submit("a", gang(workers=1))
-    world.run("a")
-    world.exit("a", 0)
-    assert world.report("a", 0, "EMPTY")[-1] == "> host-0 FORGET a w0 g1"
-    assert world.report("a", 0, "EMPTY") == []
-    assert world.report("a", 0, "EMPTY") == ["> host-0 FORGET a w0 g1"]
-    assert world.report("a", 0, "EMPTY") == []
-    assert world.cluster.presence_of("host-0").forgetting == set()
+    for name in ("a", "b", "c", "d"):
+        world.submit(name, gang(workers=1))
+        world.run(name)
+        world.exit(name, 0)
+        world.report(name, 0, "EMPTY")
+    assert list(world.cluster.presence_of("host-0").forgetting) == ["b/0", "c/0", "d/0"]
 
 
 def test_others_are_stopped_as_soon_as_the_primary_has_completed() -> None:

@@ -68,7 +68,6 @@ WORKER_REPORT = WorkerReport(
     warm_ranks=2,
     warm="2 ranks with 1932 modules wait in 74 MiB",
     in_process_ranks=1,
-    forgotten=True,
     bindings=tuple(
         (rank, RankBinding("0-15,64-79", True, "0", ("mlx5_0", "mlx5_1"), "2 of its cores are far"))
         for rank in (6, 7)

@@ -132,10 +132,11 @@ def on_worker_forgotten(host: HostState, event: ev.WorkerForgotten, now: float) 
     worker = host.workers.get(event.key)
     if worker is None or not isinstance(worker.state, Forgetting):
         return []
+    unsaid = worker.state.unsaid
     worker.move(Forgotten(worker.state.generation))
     del host.workers[event.key]
     if worker.desired is None or worker.desired.generation <= worker.state.generation:
-        return [*host.report(worker), *without_worker(host, event.key.job)]
+        return [*(host.report(worker) if unsaid else []), *without_worker(host, event.key.job)]
     return on_assigned(host, ev.Assigned(worker.desired), now)
 
 

@@ -162,6 +162,8 @@ class Forgetting:
     """The worker's files are being removed."""
 
     generation: int
+    unsaid: bool = True
+    """The controller has not heard yet that the worker is empty: it is told once the files are gone."""
     kind = StateKind.FORGETTING
 
 

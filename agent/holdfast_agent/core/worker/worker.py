@@ -165,7 +165,6 @@ class Worker:
             warm_ranks=len(self.started_warm & self.pids.keys()) if live else 0,
             warm=self.warm,
             in_process_ranks=len(self.in_process & self.pids.keys()) if live else 0,
-            forgotten=isinstance(state, Forgotten),
             bindings=tuple(sorted(self.bindings.items())) if live else (),
         )
 
@@ -234,10 +233,11 @@ def _from_empty(worker: Worker, desired: Assignment, state: Empty, actions: list
         worker.move(Stopping(state.generation))
         return Settled.DONE
     if _ended(desired):
-        if state.generation < desired.generation:
+        unsaid = state.generation < desired.generation
+        if unsaid:
             worker.move(Empty(desired.generation, state.message))
         if desired.phase is Phase.FORGET and not worker.unacked:
-            worker.move(Forgetting(desired.generation))
+            worker.move(Forgetting(desired.generation, unsaid))
             actions.append(Forget(worker.key))
         return Settled.DONE
     if state.generation >= desired.generation or desired.launch is None:

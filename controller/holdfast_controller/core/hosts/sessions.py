@@ -51,7 +51,6 @@ def on_connected(step: Step, hello: HostConnected) -> None:
     begun = len(step.actions)
     step.cluster.begin_session(hello.host, hello.session)
     presence.forgetting.clear()
-    presence.says_forgotten = False
     presence.silent_peers.clear()
     presence.clock_behind_s.clear()
     presence.heard_before = presence.last_seen_wall

@@ -60,14 +60,14 @@ def on_report(step: Step, host: str, report: WorkerReport) -> None:
 def _on_released_place(step: Step, job: Job, index: int, host: str, report: WorkerReport) -> None:
     """Have a host forget a worker that has left it, and free the worker's share once it is empty.
 
-    The host is sent that once; its answer is no reason to send it again. A quarantined share is free once empty.
+    The host is sent that once in a session. A quarantined share is free once empty.
     """
     presence, key = step.cluster.presence_of(host), place_key(job.id, index)
     if report.state is ReportedState.EMPTY and key in step.cluster.hosts[host].allocations:
         step.emit(ev.HostPlaceFreed(host=host, at=step.now.wall, place=key))
         step.capacity_freed = True
-    if not presence.forgets(key, report) and presence.session is not None and has_left(job, index, host):
-        presence.forgetting.add(key)
+    if key not in presence.forgetting and presence.session is not None and has_left(job, index, host):
+        presence.forgetting.append(key)
         step.do(Assign(host, presence.session, released(step.cluster, job, index)))
 
 

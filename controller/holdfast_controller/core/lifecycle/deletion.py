@@ -93,11 +93,11 @@ def on_host_removed(step: Step, host: str) -> None:
 
 
 def clear_up(step: Step, host: str, report: WorkerReport) -> None:
-    """Have a host forget a worker of a job that is long deleted. It is sent that once: its answer is a report."""
+    """Have a host forget a worker of a job that is long deleted. It is sent that once in a session."""
     presence, key = step.cluster.presence_of(host), f"{report.key.job}/{report.key.worker}"
     session = presence.session
-    if not presence.forgets(key, report) and session is not None:
-        presence.forgetting.add(key)
+    if key not in presence.forgetting and session is not None:
+        presence.forgetting.append(key)
         step.do(StopOrphan(host, session, report.key.job, report.key.worker, report.generation))
 
 

@@ -64,5 +64,5 @@ def place(step: Step, job: Job, found: Plan, *, loan_of: str = "", ahead_of: str
     for index, place in enumerate(before):
         presence = step.cluster.presence_of(place.host)
         if place.host != job.places[index].host and presence.session is not None:
-            presence.forgetting.add(place_key(job.id, index))
+            presence.forgetting.append(place_key(job.id, index))
             step.do(Assign(place.host, presence.session, released(step.cluster, job, index)))

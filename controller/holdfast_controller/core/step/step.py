@@ -154,8 +154,11 @@ class Step:
             presence = self.cluster.presence_of(host)
             if presence.session is not None:
                 order = desired(self.cluster, job, index, self.policies.leases.fence_s)
+                key = place_key(job_id, index)
                 if order.phase is Phase.FORGET:
-                    presence.forgetting.add(place_key(job_id, index))
+                    presence.forgetting.append(key)
+                elif key in presence.forgetting:
+                    presence.forgetting.remove(key)
                 self.actions.append(Assign(host, presence.session, order))
 
     def decision(self) -> Decision:

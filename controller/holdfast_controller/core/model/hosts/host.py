@@ -9,11 +9,12 @@ from functools import cached_property
 
 from holdfast._base.health import Health
 from holdfast._base.xids import Repair
-from holdfast._session.reports import ReportedState, WorkerReport
 from holdfast_controller.core.model.clock import BOOT, NEVER, Mono, Wall
 from holdfast_controller.core.model.goodput import HostRecord, Quarantined
 from holdfast_controller.core.model.hosts.measurements import HostMeasurements
 
+FORGETTING = 256
+"""So many orders to forget a worker are remembered of a session; a host has far fewer workers at a time."""
 CLOCK_WINDOW = 6
 """Heartbeats over which a host's clock is compared with ours: half a minute."""
 
@@ -308,10 +309,9 @@ class Presence:
     lost_at: Wall = NEVER
     """While it is silent: when it will be lost, or was."""
     liveness: Liveness = Liveness.SUSPECT
-    forgetting: set[str] = field(default_factory=set)
-    """Shares whose workers this session was asked to forget and has not confirmed."""
-    says_forgotten: bool = False
-    """Its agent tells the answer to that from other reports of empty workers; those of release 0.1 don't."""
+    forgetting: deque[str] = field(default_factory=lambda: deque(maxlen=FORGETTING))
+    """Shares whose workers this session was ordered to forget last: what it still says of them is no reason to order it
+    again."""
     clock_behind_s: deque[float] = field(default_factory=lambda: deque(maxlen=CLOCK_WINDOW))
     """By how much the host's clock seemed behind ours, of its newest heartbeats."""
     fence_called: bool = False
@@ -323,14 +323,6 @@ class Presence:
     def is_connected(self) -> bool:
         """Whether it has a session, and is heard from."""
         return self.session is not None and self.liveness is Liveness.READY
-
-    def forgets(self, key: str, report: WorkerReport) -> bool:
-        """Note a report of a share that the host is to forget; whether it has, or was ordered to in this session."""
-        self.says_forgotten = self.says_forgotten or report.forgotten
-        ordered = key in self.forgetting
-        if report.forgotten or (report.state is ReportedState.EMPTY and not self.says_forgotten):
-            self.forgetting.discard(key)
-        return ordered or report.forgotten
 
 
 def place_key(job_id: str, worker: int) -> str:
