@@ -14,7 +14,7 @@ from typing import Any
 from holdfast._base.codec import from_plain, to_plain
 from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.learned_step import LearnedStep
-from holdfast.hang.pipeline.log_progress import COUNT_S, LineReader, WorkCount
+from holdfast.hang.pipeline.log_progress import COUNT_S, MAX_LINE, LineReader, WorkCount
 from holdfast.hang.pipeline.rank_baseline import Baseline, begin, observe
 from holdfast.hang.pipeline.rank_times import RankTimes, added
 from holdfast.hang.pipeline.step_count import LineCounts, Shown, StepCount
@@ -26,6 +26,8 @@ GPU_READINGS = 12
 """Readings of a GPU at work, 5 s apart, that are more than a start does there."""
 WORK_LINES = 400
 """Lines of a sample in which the beginning of work is looked for: to read all of a flood would hold the agent."""
+CHARACTERS_MOST = 40_000
+"""Of a sample's lines, those that are told from talk by their shape: of a line full of numbers each costs 1 to 2 us."""
 REPEAT_S = 8.0
 """A vector without news is sent again after so long; the controller calls a worker blind after 15 s."""
 
@@ -129,9 +131,10 @@ class WorkerWatch:
                 self.count.take(said.rank, step, total)
                 if step is not None and (self.step is None or step > self.step):
                     self.step, self.step_s = step, said.at_s
-        read = [self._is_progress(line, sample.at_s) for line in sample.lines]
         if self.reported:
             return moved
+        lines = sample.lines if self.step_pattern else _newest(sample.lines)
+        read = [self._is_progress(line, sample.at_s) for line in lines]
         if self._reader.step is not None:
             self.step = self._reader.step
         return any(read)
@@ -140,7 +143,7 @@ class WorkerWatch:
         """Note whether the program has begun its work by now; once it has, that stays."""
         if self._work.began:
             return
-        for line in sample.lines[:WORK_LINES]:
+        for line in _newest(sample.lines)[:WORK_LINES]:
             self._work.take(line.rank, line.text, sample.at_s)
         grew_s = sample.files.events_grew_s
         if self._events_s is None:
@@ -163,13 +166,12 @@ class WorkerWatch:
     def _is_progress(self, line: LogLine, at_s: float) -> bool:
         before = self._reader.steps_read
         progress = self._reader.is_progress(line.text)
-        if not self.reported:
-            if self._reader.steps_read > before:
-                self.count.take(line.rank, self._reader.step, self._reader.total)
-            elif self.step is None:
-                self.counts.take(line.rank, line.text)
-                if not self.step_pattern and self.counts.shown() is None:
-                    self.learned.take(line.rank, line.text, at_s)
+        if self._reader.steps_read > before:
+            self.count.take(line.rank, self._reader.step, self._reader.total)
+        elif self.step is None:
+            self.counts.take(line.rank, line.text)
+            if not self.step_pattern and self.counts.shown() is None:
+                self.learned.take(line.rank, line.text, at_s)
         return progress
 
     @property
@@ -207,6 +209,21 @@ class WorkerWatch:
         self.last_progress_s, self.step = record.get("lastProgressS"), known_step(record.get("step"))
         self._work.began = record.get("beganWork", False)
         self._reports = {int(rank): count for rank, count in record.get("reports", {}).items()}
+
+
+def _newest(lines: Sequence[LogLine]) -> Sequence[LogLine]:
+    """All of a sample's lines; of a flood the newest of each stream, to ``CHARACTERS_MOST`` in all."""
+    if sum(min(len(line.text), MAX_LINE) for line in lines) <= CHARACTERS_MOST:
+        return lines
+    left = dict.fromkeys(((line.rank, line.stream) for line in lines), 0)
+    left = dict.fromkeys(left, CHARACTERS_MOST // len(left))
+    kept = []
+    for line in reversed(lines):
+        stream = line.rank, line.stream
+        left[stream] -= min(len(line.text), MAX_LINE)
+        if left[stream] >= 0:
+            kept.append(line)
+    return kept[::-1]
 
 
 def _works(said: RankProgress) -> bool:

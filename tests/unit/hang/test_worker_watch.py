@@ -7,10 +7,10 @@ import json
 import pytest
 
 from holdfast.hang.pipeline.features import OutputFeatures
-from holdfast.hang.pipeline.log_progress import WorkCount
+from holdfast.hang.pipeline.log_progress import MAX_LINE, LineReader, WorkCount
 from holdfast.hang.pipeline.samples import RankSample
 from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
-from holdfast.hang.worker_watch import WORK_LINES, WorkerWatch
+from holdfast.hang.worker_watch import CHARACTERS_MOST, WORK_LINES, WorkerWatch
 
 
 def sample(at_s: float, line: str = "", reports: int = 0, rank: int = 0) -> WorkerSample:
@@ -31,6 +31,33 @@ def test_of_a_flood_of_lines_the_first_are_read_for_the_beginning_of_work(monkey
     flood = tuple(LogLine(0, "out", f"loading {number}") for number in range(5 * WORK_LINES))
     WorkerWatch("host-0", 1).take(WorkerSample("job", "workerpool0-0", 1, 10.0, lines=flood))
     assert read == [line.text for line in flood[:WORK_LINES]]
+
+
+def test_of_a_flood_the_newest_lines_of_each_stream_are_told_from_talk_and_a_pattern_is_looked_for_in_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a line full of numbers costs is bounded by characters: 2,000 such lines held the agent for a second."""
+    read: list[str] = []
+
+    def is_progress(self: LineReader, line: str) -> bool:
+        read.append(line)
+        return False
+
+    monkeypatch.setattr(LineReader, "is_progress", is_progress)
+    lines = tuple(
+        LogLine(rank, stream, f"{rank} {stream} {number} " + "7 " * 400)
+        for rank in range(4)
+        for stream in ("out", "err")
+        for number in range(250)
+    )
+    flood = WorkerSample("job", "workerpool0-0", 1, 10.0, lines=lines)
+    WorkerWatch("host-0", 1).take(flood)
+    assert sum(len(line[:MAX_LINE]) for line in read) <= CHARACTERS_MOST
+    each = CHARACTERS_MOST // 8 // MAX_LINE
+    assert read == [line.text for index, line in enumerate(lines) if index % 250 >= 250 - each]
+    read.clear()
+    WorkerWatch("host-0", 1, step_pattern=r"step (\d+)").take(flood)
+    assert read == [line.text for line in lines]
 
 
 def test_once_a_program_reports_progress_its_lines_are_none() -> None:

@@ -11,7 +11,7 @@ from holdfast_agent.shell.sampling.guarded_reader import Subject, Turn
 BYTES_MOST = 256 << 10
 """Read of one stream in one look; of a flood only the newest part is read."""
 LINES_MOST, LINES_LEAST = 2_000, 20
-"""Of all streams of a worker in one look, and of each of many: a line costs the event loop some 10 us."""
+"""Of all streams of a worker in one look, and of each of many: a short line costs the event loop some 50 us."""
 
 
 class OutputStream(Subject):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 import anyio
+import anyio.lowlevel
 
 from holdfast._daemon import log
 from holdfast._session.reports import WorkerId
@@ -95,6 +96,7 @@ class Sampler:
             for key, sample in samples:
                 left.discard(key)
                 self._pass_on(key, sample)
+                await anyio.lowlevel.checkpoint()  # what was printed is read in it: that of one worker at a time
             if done:
                 break
         self._on_tick(time.perf_counter() - began, not done)

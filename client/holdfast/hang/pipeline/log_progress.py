@@ -11,6 +11,7 @@ Whether the program has begun its work is a stricter question (``WorkCount``): e
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -97,6 +98,7 @@ class _Place:
         return self.changes >= GAUGE_CHANGES and self.falls > GAUGE_SHARE * self.changes
 
 
+@functools.lru_cache(maxsize=512)  # several readers ask for each line in turn
 def normalised(line: str) -> tuple[str, tuple[float, ...]]:
     """A line's shape, with clocks, identifiers and numbers taken out, and the numbers that are no clocks."""
     text = _OPAQUE.sub("<id>", _CLOCKS.sub("<t>", line[:MAX_LINE].strip()))
