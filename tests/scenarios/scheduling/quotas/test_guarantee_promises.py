@@ -69,7 +69,7 @@ def test_preemption_comes_to_an_end_when_nothing_else_happens(seed: int) -> None
 
 def test_the_same_stories_preempt_and_a_planted_loop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the test above would prove nothing: if all is taken for borrowed, claims take turns for ever."""
-    assert sum(len(each) for seed in range(20) for each in churn(seed, steps=40, rest_h=2)) > 0
+    assert any(any(churn(seed, steps=40, rest_h=2)) for seed in range(20))
     monkeypatch.setattr(reclaim, "borrowers", lambda cluster, _: dict(cluster.holdings.gpus_by_job))
 
     def rests(seed: int) -> bool:
