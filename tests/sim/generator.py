@@ -68,6 +68,7 @@ def draw(seed: int) -> Plan:
     moves.sort(key=lambda move: move.at_s)
     moves = _shared(moves, random.Random(f"projects of {seed}"), lasts_s)
     moves = _near(moves, random.Random(f"near {seed}"))
+    moves = _with_spares(moves, random.Random(f"spares of {seed}"), hosts)
     moves = _limited(moves, random.Random(f"limits of {seed}"), names, lasts_s)
     return Plan(
         seed,
@@ -290,3 +291,19 @@ def _misfortune(dice: random.Random, names: list[str], at_s: float) -> Move:
         case _:
             deadline_s = dice.choice([None, 0.0, 30.0])
             return OfHost(at_s, "drain", host, (deadline_s, dice.random() < 0.3))
+
+
+def _with_spares(moves: list[Move], dice: random.Random, hosts: int) -> list[Move]:
+    """Jobs that may leave a lost host hold a spare or two: half of those that will; in a quarter of the worlds most."""
+    chance = 0.8 if dice.random() < 0.25 else 0.0
+    found: list[Move] = []
+    for move in moves:
+        if isinstance(move, Submit):
+            gang = move.gang
+            room = hosts - len(gang.members)
+            leaves = gang.replace_when_lost or (gang.replace_if_isolated and len(gang.members) > 1)
+            often = max(chance, 0.5) if move.job in ("long", "guarded") else chance
+            if leaves and room > 0 and dice.random() < often:
+                move = replace(move, gang=replace(gang, spares=dice.randint(1, min(room, 2))))
+        found.append(move)
+    return found

@@ -129,7 +129,10 @@ class GoodputOracle:
                 self.shares[key] = Share(name, weight)
 
     def _weight(self, job: Job, index: int, gpus: int) -> int:
-        return gpus if job.gang.gpus else job.gang.members[index].processes
+        members = job.gang.members
+        if job.gang.gpus:
+            return gpus
+        return members[index].processes if index < len(members) else max(each.processes for each in members)
 
     def _leave(self, event: ev.Event) -> None:
         """A share that is not proven empty is its host's from the fence on, or from the end of its job."""
@@ -185,7 +188,9 @@ class GoodputOracle:
             self.check(known is None or known.terminal, NAME, f"{job_id} was closed before its end")
             ledger = found.ledger
             self.check(not ledger.live and not ledger.gone, NAME, f"{job_id} was closed with open spans")
-        total = sum(ledger.sums.values()) + sum(_open_ms(ledger, tape) for tape in (*ledger.live, *ledger.gone))
+        total = sum(ledger.sums.values()) + sum(
+            _open_ms(ledger, tape) for tape in (*ledger.live, *ledger.gone, *ledger.spares.values())
+        )
         self.check(total == self.of_job[job_id], NAME, f"{job_id}: {total} ms of {self.of_job[job_id]} ms")
         self.check(all(ms >= 0 for ms in ledger.sums.values()), NAME, f"{job_id} has a negative sum")
 
@@ -194,7 +199,7 @@ class GoodputOracle:
         for job in self.cluster.jobs.values():
             if job.ledger is None:
                 continue
-            for tape in (*job.ledger.live, *job.ledger.gone):
+            for tape in (*job.ledger.live, *job.ledger.gone, *job.ledger.spares.values()):
                 ms = sum(
                     (span.end if span.end is not None else job.ledger.clock) - span.start for span in tape.spans
                 )

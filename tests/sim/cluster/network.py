@@ -120,12 +120,14 @@ class Stream:
             other.died()
 
     def _read_late(self, other: End, message: Any, heard_before: float) -> None:
+        controller = self.world.controller
+        heard = controller is not None and other.life is controller.life  # what one of the past reads is nothing
         if not other.open:
             # The stream was found broken before that: what still came on it nobody can read.
-            self.world.oracles.on_unreadable(self.host, heard_before)
+            if heard or other is not self.controller:
+                self.world.oracles.on_unreadable(self.host, heard_before)
             return
-        controller = self.world.controller
-        if other is self.controller and message != FIN and controller is not None and other.life is controller.life:
+        if other is self.controller and message != FIN and heard:
             # How long it lay there its reader can't know.
             self.world.oracles.on_arrived(self.host)
         self._read(other, message)
