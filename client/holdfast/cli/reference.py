@@ -82,9 +82,7 @@ def _option(option: click.Option) -> str:
 def _values(option: click.Option) -> str:
     if isinstance(option.type, click.Choice):
         return " \\| ".join(option.type.choices)
-    return {"integer range": "N", "text": "TEXT", "directory": "DIR"}.get(
-        option.type.name, option.type.name.upper()
-    )
+    return {"text": "TEXT", "directory": "DIR"}.get(option.type.name, option.type.name.upper())
 
 
 if __name__ == "__main__":

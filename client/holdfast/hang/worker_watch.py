@@ -27,7 +27,7 @@ GPU_READINGS = 12
 WORK_LINES = 400
 """Lines of a sample in which the beginning of work is looked for: to read all of a flood would hold the agent."""
 CHARACTERS_MOST = 40_000
-"""Of a sample's lines, those that are told from talk by their shape: of a line full of numbers each costs 1 to 2 us."""
+"""Of a sample's lines, those divided from talk by their shape: each of a line full of numbers costs 1 to 2 us."""
 REPEAT_S = 8.0
 """A vector without news is sent again after so long; the controller calls a worker blind after 15 s."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from holdfast.cli.app import root
 from holdfast.cli.kit.parameters import key_value
 from holdfast.cli.submission.job_options import JobOptions, secret_of
 from holdfast.v1 import job_pb2, spec_pb2
@@ -80,3 +82,19 @@ def test_a_binding_is_written_as_the_job_file_has_it(word: str) -> None:
     job = job_pb2.CustomJob()
     JobOptions(numa_binding=word).apply(job)
     assert job.job_spec.scheduling.numa_binding == spec_pb2.NumaBinding.Value(f"NUMA_BINDING_{word.upper()}")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (["--replicas", "x"], "'x' is no whole number; give 1 or more."),
+        (["--replicas", "0"], "0 is too small; give 1 or more."),
+        (["--priority", "7"], "7 is too large; give 1 to 3."),
+        (["--gpus", "-1"], "-1 is too small; give 0 or more."),
+        (["--spares", "1.5"], "'1.5' is no whole number; give 0 or more."),
+    ],
+)
+def test_a_number_that_can_not_be_is_refused_with_what_can(given: list[str], problem: str) -> None:
+    result = CliRunner().invoke(root, ["run", *given, "--", "true"])
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1] == f"Error: Invalid value for '{given[0]}': {problem}"

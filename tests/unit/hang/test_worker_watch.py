@@ -33,7 +33,7 @@ def test_of_a_flood_of_lines_the_first_are_read_for_the_beginning_of_work(monkey
     assert read == [line.text for line in flood[:WORK_LINES]]
 
 
-def test_of_a_flood_the_newest_lines_of_each_stream_are_told_from_talk_and_a_pattern_is_looked_for_in_all(
+def test_of_a_flood_the_newest_lines_of_each_stream_are_divided_from_talk_and_a_pattern_is_looked_for_in_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What a line full of numbers costs is bounded by characters: 2,000 such lines held the agent for a second."""

@@ -163,7 +163,7 @@ class Forgetting:
 
     generation: int
     unsaid: bool = True
-    """The controller has not heard yet that the worker is empty: it is told once the files are gone."""
+    """The controller has not heard yet that the worker is empty, and will once the files are gone."""
     kind = StateKind.FORGETTING
 
 

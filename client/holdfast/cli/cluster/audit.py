@@ -13,6 +13,7 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import say
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import output_option, show_list
+from holdfast.cli.kit.parameters import Count
 
 if TYPE_CHECKING:
     from holdfast._security.audit_chain import Anchor, Verification
@@ -24,7 +25,7 @@ _FILE = re.compile(r"audit(?:-([a-z]+))?(?:\.(\d+))?\.jsonl")
 
 
 @click.group(cls=Commands, invoke_without_command=True)
-@click.option("--tail", type=click.IntRange(1, 1000), default=100, show_default=True, help="The newest N.")
+@click.option("--tail", type=Count(1, 1000), default=100, show_default=True, help="The newest N.")
 @click.option("--who", default="", help="Only of one party, such as user/ann or host/host-7.")
 @click.option("--refused", is_flag=True, help="Only what was refused or failed.")
 @click.option(

@@ -13,7 +13,7 @@ from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.console import say
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import dump, page_option
-from holdfast.cli.kit.parameters import host_label
+from holdfast.cli.kit.parameters import Count, host_label
 
 if TYPE_CHECKING:
     from holdfast.dev import Status
@@ -34,10 +34,10 @@ def dev() -> None:
 
 
 @dev.command()
-@click.option("--hosts", type=click.IntRange(1), help="Agents to start.  [default: 1, or those of the last time]")
-@click.option("--gpus", type=click.IntRange(0), help="Simulated GPUs of each host; 0 for the machine's own.")
+@click.option("--hosts", type=Count(1), help="Agents to start.  [default: 1, or those of the last time]")
+@click.option("--gpus", type=Count(0), help="Simulated GPUs of each host; 0 for the machine's own.")
 @_directory
-@click.option("--port", type=click.IntRange(1, 65535), help="Port of the controller; a free one unless given.")
+@click.option("--port", type=Count(1, 65535), help="Port of the controller; a free one unless given.")
 @click.option(
     "--label",
     "labels",

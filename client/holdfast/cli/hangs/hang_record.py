@@ -13,7 +13,7 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import say
 from holdfast.cli.kit.durations import span
 from holdfast.cli.kit.job_names import job_of
-from holdfast.cli.kit.parameters import duration, job_argument
+from holdfast.cli.kit.parameters import Count, duration, job_argument
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ DURATIONS = ("timeout", "floor", "ceiling", "startup_timeout", "lone_work_timeou
 @click.option(
     "--hang",
     "number",
-    type=click.IntRange(1),
+    type=Count(1),
     metavar="NUMBER",
     help="Only what was kept with this hang, also of a job that has ended.",
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.kit.console import Console
-from holdfast.cli.kit.parameters import duration
+from holdfast.cli.kit.parameters import Count, duration
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,18 +29,14 @@ NO_OTHER_HOST_S = 30
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option(
-    "--nproc", type=click.IntRange(1, 1024), default=1, show_default=True, help="Ranks that each task starts."
-)
+@click.option("--nproc", type=Count(1, 1024), default=1, show_default=True, help="Ranks that each task starts.")
 @click.option(
     "--spares",
-    type=click.IntRange(0),
+    type=Count(0),
     default=0,
     help="Tasks without ranks, which take the place of others.  [default: 0]",
 )
-@click.option(
-    "--max-restarts", type=click.IntRange(0), help="In-place restarts for each task's failures.  [default: 5]"
-)
+@click.option("--max-restarts", type=Count(0), help="In-place restarts for each task's failures.  [default: 5]")
 @click.option("--restart-on-hang", is_flag=True, help="Relaunch in place when it hangs, instead of only telling.")
 @click.option("--warm", is_flag=True, help="Have the program's imports done before a restart in place needs them.")
 @click.option(

@@ -10,7 +10,7 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.durations import span
 from holdfast.cli.kit.job_names import on_job
-from holdfast.cli.kit.parameters import duration, job_argument
+from holdfast.cli.kit.parameters import Count, duration, job_argument
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -30,7 +30,7 @@ DEFAULT_S, DEFAULT_SPEED = 30.0, 50
 @click.command()
 @job_argument()
 @click.argument("fault", type=click.Choice(tuple(FAULTS)))
-@click.option("--rank", type=click.IntRange(0), required=True, help="Global rank that has the fault.")
+@click.option("--rank", type=Count(0), required=True, help="Global rank that has the fault.")
 @click.option(
     "--for",
     "length",
@@ -38,9 +38,7 @@ DEFAULT_S, DEFAULT_SPEED = 30.0, 50
     metavar="TIME",
     help="Until it is undone, 30s unless given, 1h at most. Not with kill.",
 )
-@click.option(
-    "--speed", type=click.IntRange(1, 99), help="With slow: percent of the time in which it runs, else 50."
-)
+@click.option("--speed", type=Count(1, 99), help="With slow: percent of the time in which it runs, else 50.")
 def inject(word: str, fault: str, rank: int, length: float | None, speed: int | None) -> None:
     """Inject a fault into a rank of a running job, as a rehearsal.
 

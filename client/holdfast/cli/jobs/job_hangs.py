@@ -15,7 +15,7 @@ from holdfast.cli.kit.console import OUT, Console, coloured, say, say_text
 from holdfast.cli.kit.durations import local
 from holdfast.cli.kit.job_names import job_of, on_job
 from holdfast.cli.kit.output import dump
-from holdfast.cli.kit.parameters import duration, job_argument
+from holdfast.cli.kit.parameters import Count, duration, job_argument
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _FULL = click.option("--full", is_flag=True, help="Every frame of every thread o
 
 @click.command()
 @job_argument()
-@click.option("--number", type=click.IntRange(1), help="Only this hang, counted from 1.")
+@click.option("--number", type=Count(1), help="Only this hang, counted from 1.")
 @_FULL
 @_FORMAT
 def hangs(word: str, number: int | None, full: bool, output: str) -> None:
@@ -103,7 +103,7 @@ def _dump_hangs(job: job_pb2.CustomJob, chosen: list[job_pb2.Hang], found: list[
 @click.option(
     "--native",
     multiple=True,
-    type=click.IntRange(0),
+    type=Count(0),
     metavar="RANK",
     help="Take C frames and children of this rank too; that stops it for a moment.",
 )

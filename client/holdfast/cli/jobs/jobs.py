@@ -27,7 +27,7 @@ from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.job_filters import job_filter
 from holdfast.cli.kit.job_names import job_of, jobs_of, on_job
 from holdfast.cli.kit.output import dump, json_line, output_option, show_list, show_one
-from holdfast.cli.kit.parameters import job_argument, key_value, moment
+from holdfast.cli.kit.parameters import Count, job_argument, key_value, moment
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def job() -> None:
 @click.option("--owner", help="Only jobs of this user.")
 @click.option("--mine", is_flag=True, help="Only your jobs.")
 @click.option("--active", is_flag=True, help="Only jobs that have not ended.")
-@click.option("--limit", type=click.IntRange(1, 1000), help="Only the newest so many.")
+@click.option("--limit", type=Count(1, 1000), help="Only the newest so many.")
 @EXPAND
 @output_option
 def list_(limit: int | None, mine: bool, owner: str | None, expand: bool, output: str, **asked: Any) -> None:
@@ -223,7 +223,7 @@ def events(word: str, output: str) -> None:
 
 @job.command()
 @job_argument()
-@click.option("--cursor", type=click.IntRange(0), default=0, help="Only what happened after this place in the log.")
+@click.option("--cursor", type=Count(0), default=0, help="Only what happened after this place in the log.")
 @click.option(
     "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="Format."
 )

@@ -13,7 +13,7 @@ import click
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, OutputClosed
 from holdfast.cli.kit.job_names import job_of
-from holdfast.cli.kit.parameters import job_argument, moment
+from holdfast.cli.kit.parameters import Count, job_argument, moment
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
@@ -28,13 +28,13 @@ SIGPIPE = 141
 @job_argument()
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option("--worker", multiple=True, metavar="NAME", help="Only this worker, such as workerpool0-0.")
-@click.option("--rank", multiple=True, type=click.IntRange(0), metavar="RANK", help="Only this rank.")
+@click.option("--rank", multiple=True, type=Count(0), metavar="RANK", help="Only this rank.")
 @click.option(
     "--generation",
-    type=click.IntRange(1),
+    type=Count(1),
     help="This launch of the gang, with -f those after it too; the newest unless given.",
 )
-@click.option("--tail", type=click.IntRange(0), metavar="LINES", help="Only the last lines of each stream.")
+@click.option("--tail", type=Count(0), metavar="LINES", help="Only the last lines of each stream.")
 @click.option("--since", type=moment, metavar="TIME", help="Only what is newer: 10m, or 2026-11-21T04:00:00Z.")
 @click.option("--grep", metavar="TEXT", help="Only lines with this text, which the hosts look for.")
 @click.option("-i", "--ignore-case", is_flag=True, help="With --grep: a stands for A too.")

@@ -16,7 +16,7 @@ from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.foreign_words import BEHIND_PROGRAM
 from holdfast.cli.kit.job_names import job_of, name_dependencies
 from holdfast.cli.kit.motd import once
-from holdfast.cli.kit.parameters import job_argument
+from holdfast.cli.kit.parameters import Count, job_argument
 from holdfast.cli.submission.job_options import (
     JobOptions,
     check_detached,
@@ -59,13 +59,13 @@ class _Rerun(click.Command):
 @click.option(
     "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the ranks; NAME alone carries yours."
 )
-@click.option("--gpus", type=click.IntRange(0), help="GPUs for each worker.")
-@click.option("--replicas", type=click.IntRange(1), help="Workers; for jobs whose workers are all alike.")
-@click.option("--processes-per-worker", type=click.IntRange(1), help="Ranks of each worker.")
-@click.option("--cpus", type=click.IntRange(0), help="Cores reserved for each worker.")
+@click.option("--gpus", type=Count(0), help="GPUs for each worker.")
+@click.option("--replicas", type=Count(1), help="Workers; for jobs whose workers are all alike.")
+@click.option("--processes-per-worker", type=Count(1), help="Ranks of each worker.")
+@click.option("--cpus", type=Count(0), help="Cores reserved for each worker.")
 @click.option(
     "--memory-mb",
-    type=click.IntRange(0),
+    type=Count(0),
     help="Memory reserved for each worker, in MiB; where hosts bound workers by cgroups, also the most it may use.",
 )
 @restart_options

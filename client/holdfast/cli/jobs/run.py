@@ -16,7 +16,7 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.job_names import job_of, name_dependencies
 from holdfast.cli.kit.motd import once
-from holdfast.cli.kit.parameters import job_argument
+from holdfast.cli.kit.parameters import Count, job_argument
 from holdfast.cli.submission.code_options import items
 from holdfast.cli.submission.job_options import JobOptions, job_options, restart_options, stop_options
 from holdfast.cli.submission.packaging import CodeOptions, Packed, packing
@@ -29,20 +29,18 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("--gpus", type=click.IntRange(0), default=0, help="GPUs for each worker.")
-@click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Workers.")
-@click.option(
-    "--processes-per-worker", type=click.IntRange(1), help="Ranks of each worker; one per GPU unless given."
-)
+@click.option("--gpus", type=Count(0), default=0, help="GPUs for each worker.")
+@click.option("--replicas", type=Count(1), default=1, show_default=True, help="Workers.")
+@click.option("--processes-per-worker", type=Count(1), help="Ranks of each worker; one per GPU unless given.")
 @click.option("--name", default="", help="Display name of the job.")
 @click.option(
     "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the ranks; NAME alone carries yours."
 )
 @restart_options
-@click.option("--cpus", type=click.IntRange(0), default=0, help="Cores reserved for each worker.")
+@click.option("--cpus", type=Count(0), default=0, help="Cores reserved for each worker.")
 @click.option(
     "--memory-mb",
-    type=click.IntRange(0),
+    type=Count(0),
     default=0,
     help="Memory reserved for each worker, in MiB; where hosts bound workers by cgroups, also the most it may use.",
 )
@@ -153,7 +151,7 @@ def run(
 
 @click.command()
 @job_argument()
-@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Global rank to type to.")
+@click.option("--rank", type=Count(0), default=0, show_default=True, help="Global rank to type to.")
 def attach(word: str, rank: int) -> None:
     """Join your terminal to that of a rank.
 

@@ -21,7 +21,7 @@ from holdfast.cli.kit.console import say, say_text
 from holdfast.cli.kit.durations import local, span
 from holdfast.cli.kit.job_names import on_job
 from holdfast.cli.kit.output import dump
-from holdfast.cli.kit.parameters import job_argument, moment
+from holdfast.cli.kit.parameters import Count, job_argument, moment
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -35,14 +35,12 @@ _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 @click.command()
 @job_argument()
-@click.option("--rank", "ranks", type=click.IntRange(0), multiple=True, help="Only this rank; may be repeated.")
+@click.option("--rank", "ranks", type=Count(0), multiple=True, help="Only this rank; may be repeated.")
 @click.option("--figure", "figures", multiple=True, metavar="NAME", help="Such as gpu_util; may be repeated.")
 @click.option("--since", type=moment, metavar="SPAN|TIME", help="From then on: 2h ago, or 2026-11-01T08:00.")
 @click.option("--until", type=moment, metavar="SPAN|TIME", help="Up to then.")
 @click.option("--recording", default="", metavar="NAME", help="What went before a hang or a failing exit, at 2 s.")
-@click.option(
-    "--points", type=click.IntRange(1, 2000), default=CHART, show_default=True, help="Of each series, at most."
-)
+@click.option("--points", type=Count(1, 2000), default=CHART, show_default=True, help="Of each series, at most.")
 @click.option("-o", "--output", type=click.Choice(("table", "json", "csv")), default="table", show_default=True)
 def series(
     word: str,

@@ -12,7 +12,7 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.durations import local
 from holdfast.cli.kit.job_names import job_of
-from holdfast.cli.kit.parameters import job_argument
+from holdfast.cli.kit.parameters import Count, job_argument
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -23,7 +23,7 @@ HOLD_S = 30 * 86_400.0
 
 @click.command()
 @job_argument()
-@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Global rank to be beside.")
+@click.option("--rank", type=Count(0), default=0, show_default=True, help="Global rank to be beside.")
 @click.option("--hold", is_flag=True, help="Keep a hung job as it is until you release it.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def shell(word: str, rank: int, hold: bool, command: tuple[str, ...]) -> None:

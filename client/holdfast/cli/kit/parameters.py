@@ -16,6 +16,31 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 C = TypeVar("C", bound=Callable[..., object])
 
 
+class Count(click.IntRange):
+    """A whole number; ``min`` and ``max`` are included."""
+
+    name = "n"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number. Fails with the bounds for what is none, or is beyond them."""
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"{value!r} is no whole number; give {self._bounds}.", param, ctx)
+        low, high = self.min is not None and number < self.min, self.max is not None and number > self.max
+        if low or high:
+            self.fail(f"{number} is too {'small' if low else 'large'}; give {self._bounds}.", param, ctx)
+        return number
+
+    @property
+    def _bounds(self) -> str:
+        return f"{self.min} or more" if self.max is None else f"{self.min} to {self.max}"
+
+    def _describe_range(self) -> str:
+        """For an option's help; nothing where any number does."""
+        return "" if (self.min, self.max) == (0, None) else self._bounds
+
+
 def duration(value: str | float) -> float:
     """Seconds, from ``90``, ``90s``, ``15m``, ``2h``."""
     try:

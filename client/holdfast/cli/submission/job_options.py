@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.kit.parameters import duration, key_value
+from holdfast.cli.kit.parameters import Count, duration, key_value
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
@@ -171,7 +171,7 @@ _OPTIONS = (
         help="A label of the job, to find it by.",
     ),
     click.option("--project", help="Project that the job's resources are counted for.  [default: default]"),
-    click.option("--priority", type=click.IntRange(1, 3), help="3 is placed first, 1 last.  [default: 1]"),
+    click.option("--priority", type=Count(1, 3), help="3 is placed first, 1 last.  [default: 1]"),
     click.option(
         "--after",
         multiple=True,
@@ -196,7 +196,7 @@ _OPTIONS = (
     ),
     click.option(
         "--max-retries",
-        type=click.IntRange(0),
+        type=Count(0),
         help="New placements of the whole job after failures.  [default: 3; with run 0]",
     ),
     click.option("--on-host", "on_hosts", multiple=True, metavar="HOST", help="Use only this host, or these."),
@@ -223,7 +223,7 @@ _OPTIONS = (
     ),
     click.option(
         "--spares",
-        type=click.IntRange(0),
+        type=Count(0),
         metavar="N",
         help="Hold room for N more workers on other hosts, for those whose hosts fail.  [default: 0]",
     ),
@@ -267,7 +267,7 @@ def job_options(command: C) -> C:
 
 _RESTARTS = (
     click.option(
-        "--max-restarts", type=click.IntRange(0), help="In-place restarts for each worker's failures.  [default: 5]"
+        "--max-restarts", type=Count(0), help="In-place restarts for each worker's failures.  [default: 5]"
     ),
     click.option(
         "--restart-on-hang", is_flag=True, help="Relaunch in place when it hangs, instead of only telling."
