@@ -29,6 +29,13 @@ def test_a_job_names_those_that_hold_its_gpus_the_largest_first_and_three_at_mos
     assert found.advice == "Nothing: it starts by itself; end it now by: holdfast cancel a"
 
 
+def test_a_job_whose_own_spares_hold_room_says_how_many() -> None:
+    world = World(hosts=3)
+    world.submit("b", dataclasses.replace(gang(1), spares=1, replace_when_lost=True), owner="bob")
+    world.submit("a", gang(2))
+    assert summary(world).health.endswith("; the GPUs are held by b with a spare")
+
+
 def test_jobs_without_gpus_hold_nothing_of_what_lacks() -> None:
     world = World(hosts=1)
     world.submit("b", gang(1, gpus=3), owner="bob")

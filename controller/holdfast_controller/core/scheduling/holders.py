@@ -61,7 +61,7 @@ def _holders(job: Job, queue_view: QueueView) -> tuple[str, ...]:
 
 
 def held_by(job: Job, queue_view: QueueView) -> str:
-    """Such as "; the GPUs are held by a-1, b-2, c-3 and 2 more"; empty where no job holds what it lacks.
+    """Such as "; the GPUs are held by a-1, b-2 with a spare, c-3 and 2 more"; empty where no job holds what it lacks.
 
     Where no end of theirs would be enough by all that is known, that is said too.
     """
@@ -72,7 +72,14 @@ def held_by(job: Job, queue_view: QueueView) -> str:
     what = "the GPUs are" if job.gang.gpus else "the hosts' room is"
     unknown = queue_view.now is not None and queue_view.head is job and job.id not in queue_view.starts
     when = ", and when it can start is not known" if unknown else ""
-    return f"; {what} held by {', '.join(names[:MOST_NAMED])}{more}{when}"
+    named = ", ".join(name + _spares(name, queue_view) for name in names[:MOST_NAMED])
+    return f"; {what} held by {named}{more}{when}"
+
+
+def _spares(name: str, queue_view: QueueView) -> str:
+    job = queue_view.cluster.jobs.whole.get(name)
+    count = len(job.spares) if job is not None else 0
+    return {0: "", 1: " with a spare"}.get(count, f" with {count} spares")
 
 
 def own_to_end(job: Job, queue_view: QueueView) -> str:
