@@ -12,7 +12,7 @@ from tests.sim import generator
 from tests.sim.cluster.world import World
 
 from holdfast._sdk import json_view
-from holdfast.cli.pages import exit_table, recovery_table
+from holdfast.cli.pages import exit_table, job_page, recovery_table
 from holdfast.cli.pages.job_tables import steps
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
@@ -23,6 +23,12 @@ from holdfast_controller.shell.convert.job_to_proto import job_to_proto, workers
 
 WEB = Path(__file__).parents[2] / "web"
 SEEDS = 50
+BINDINGS = (
+    job_pb2.RankBinding(cpus="0-15,64-79", exclusive=True, memory_nodes="0", nics=[f"mlx5_{n}" for n in range(6)]),
+    job_pb2.RankBinding(cpus="16-31", memory_nodes="1", note="2 of its cores are far"),
+    job_pb2.RankBinding(nics=["mlx5_0"], note="not bound: the kernel says no NUMA node of its GPU"),
+)
+"""Simulated agents bind no rank."""
 
 
 def world_amid(seed: int) -> tuple[Cluster, Now]:
@@ -50,10 +56,13 @@ def jobs_amid(seed: int) -> list[job_pb2.CustomJob]:
             worker_pool_specs=[
                 spec_pb2.WorkerPoolSpec(replica_count=len(members), processes_per_worker=len(members[0].ranks))
                 for _, members in sorted(pools.items())
-            ]
+            ],
+            scheduling=spec_pb2.Scheduling(spares=job.gang.spares),
         )
         message = job_to_proto(cluster, job, spec, queue, now)
         message.workers.extend(workers_to_proto(cluster, job, job.gang.members if job.places else ()))
+        for rank in (rank for each in message.workers for rank in each.ranks):
+            rank.binding.CopyFrom(BINDINGS[rank.rank % len(BINDINGS)])
         found.append(message)
     return found
 
@@ -72,6 +81,8 @@ def printed(job: job_pb2.CustomJob) -> dict[str, Any]:
         "answers": [recovery_table.row(each, 0.0)[-1] for each in job.recoveries],
         "phases": [recovery_table._phases_in_words(each.phases) for each in job.recoveries],
         "steps": steps(job),
+        "spares": dict(job_page._facts(job, 0.0)).get("spares", ""),
+        "bindings": job_page._bindings(job, wide=True).splitlines(),
         "word": job.summary.headline,
         "ranks": sum(len(worker.ranks) for worker in job.workers) or None,
     }
@@ -108,6 +119,7 @@ def test_the_page_says_what_the_command_line_prints() -> None:
     told = [printed(job) for job in jobs]
     assert len(shown) == len(told) > SEEDS
     assert sum(len(each["exits"]) for each in told) > 50, "or nothing was compared"
+    assert sum(bool(each["spares"]) for each in told) > 10
     assert sum(len(each["phases"]) for each in told) > 20
     for job, page, line in zip(jobs, shown, told, strict=True):
         assert page | {"ranks": 0} == line | {"ranks": 0}, job.id

@@ -15,5 +15,7 @@ console.log(JSON.stringify(jobs.map((job) => ({
   phases: job.recoveries.map(gang.phasesInWords),
   steps: gang.steps(job),
   word: gang.lastWord(job),
+  spares: gang.spares(job),
+  bindings: gang.bindings(job).map(({ rank, words }) => `Rank ${rank}: ${words}`),
   ranks: gang.gang(job.jobSpec).ranks,
 }))));

@@ -1,5 +1,5 @@
 /** Members of a job's gang and how they ended, as the command line shows them. */
-import type { Exit, Hang, Job, JobArray, JobRow, JobSpec, Recovery, Worker } from "./types.ts";
+import type { Binding, Exit, Hang, Job, JobArray, JobRow, JobSpec, Recovery, Worker } from "./types.ts";
 import { epoch, ranges, short, whole } from "./words.ts";
 
 /** Workers, ranks and GPUs that the whole job asks for. */
@@ -172,6 +172,32 @@ export function rankRows(job: Job): { rank: number; worker: Worker; pid: number 
       })),
     )
     .sort((a, b) => a.rank - b.rank);
+}
+
+const MOST_NICS = 4;
+
+/** What each bound rank is bound to, as the command line prints it. */
+export function bindings(job: Job): { rank: number; words: string }[] {
+  return job.workers
+    .flatMap((worker) => worker.ranks.flatMap(({ rank, binding }) => (binding ? [{ rank, words: boundTo(binding) }] : [])))
+    .sort((a, b) => a.rank - b.rank);
+}
+
+function boundTo({ cpus, exclusive, memoryNodes, nics, note }: Binding): string {
+  const said = [
+    cpus && `CPUs ${cpus}${exclusive ? " of its own" : ""}`,
+    memoryNodes && `memory of node ${memoryNodes}`,
+    cpus && nics.slice(0, MOST_NICS).join(", "),
+  ].filter(Boolean).join(", ");
+  return [said, note].filter(Boolean).join("; ");
+}
+
+/** `2, on host-3, host-4, idle until a worker has to leave its host`; empty where a job asks for no spares. */
+export function spares(job: Job): string {
+  const wanted = job.jobSpec.scheduling?.spares ?? 0, hosts = job.spareHosts ?? [];
+  if (!wanted) return "";
+  const held = hosts.length ? `; on ${[...new Set(hosts)].join(", ")}, idle until a worker has to leave its host` : "";
+  return `${hosts.length < wanted ? `${hosts.length} of ${wanted}` : wanted}${held}`;
 }
 
 /** `20 jobs, 4 at once`. */

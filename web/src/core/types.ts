@@ -19,13 +19,22 @@ export interface Exit {
   raised: string | null;
 }
 
+/** The cores, memory and network cards next to a rank's GPU that it is bound to. */
+export interface Binding {
+  cpus: string;
+  exclusive: boolean;
+  memoryNodes: string;
+  nics: string[];
+  note: string;
+}
+
 export interface Worker {
   name: string;
   host: string;
   state: string;
   shimPid: number | null;
   gpus: string[];
-  ranks: { rank: number; localRank: number; pid: number | null }[];
+  ranks: { rank: number; localRank: number; pid: number | null; binding?: Binding | null }[];
   exits: Exit[];
 }
 
@@ -88,7 +97,7 @@ export interface Pool {
 
 export interface JobSpec {
   workerPoolSpecs?: Pool[];
-  scheduling?: { priority?: number; maxWaitDuration?: string };
+  scheduling?: { priority?: number; maxWaitDuration?: string; spares?: number };
   [key: string]: unknown;
 }
 
@@ -161,6 +170,8 @@ export interface Job extends JobRow {
   jobSpec: JobSpec;
   annotations: Record<string, string>;
   account: string;
+  /** Hosts of its own spares; absent from an older controller. */
+  spareHosts?: string[];
   workers: Worker[];
   recoveries: Recovery[];
   hangs: Hang[];

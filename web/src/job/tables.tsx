@@ -1,12 +1,14 @@
 import type { JSX } from "preact";
-import { answer, exitGroups, exitText, goesOn, hangOutcome, PHASES, phasesInWords, rankRows, recoverySummary } from "../core/gang.ts";
+import { answer, bindings, exitGroups, exitText, goesOn, hangOutcome, PHASES, phasesInWords, rankRows, recoverySummary } from "../core/gang.ts";
 import { hostPath, jobPath } from "../core/route.ts";
 import type { Hang, Job, Recovery } from "../core/types.ts";
 import { ended, epoch, short, span } from "../core/words.ts";
-import { Empty, Table, Text, Time, Windowed } from "../ui/bits.tsx";
+import { Command, Empty, Table, Text, Time, Windowed } from "../ui/bits.tsx";
 import { useNow } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
 import { Stacks } from "./stacks.tsx";
+
+const MOST_BOUND = 64;
 
 /** Each rank: where it is, and how its process of this generation ended. */
 export function Ranks({ job }: { job: Job }): JSX.Element {
@@ -17,28 +19,44 @@ export function Ranks({ job }: { job: Job }): JSX.Element {
     job.hangs.filter((hang) => goesOn(job, hang)).flatMap((hang) => hang.suspectRanks.map((each) => each.rank)),
   );
   return (
-    <div class="panel ranks" role="table" aria-label="Ranks" aria-rowcount={rows.length + 1}>
-      <div class="row head" role="row">
-        {["Rank", "Worker", "Host", "Pid", "State"].map((title) => <span key={title} role="columnheader">{title}</span>)}
+    <>
+      <div class="panel ranks" role="table" aria-label="Ranks" aria-rowcount={rows.length + 1}>
+        <div class="row head" role="row">
+          {["Rank", "Worker", "Host", "Pid", "State"].map((title) => <span key={title} role="columnheader">{title}</span>)}
+        </div>
+        <Windowed role="rowgroup" count={rows.length} height={36} label="Ranks" class={rows.length > 14 ? "tall" : "short"} row={(index) => {
+          const row = rows[index];
+          if (!row) return <div key={index} />;
+          const { rank, worker, pid, exit } = row;
+          const bad = exit !== null && !["COMPLETED", "STOPPED"].includes(exit.reason);
+          return (
+            <div class="row" role="row" key={rank} aria-rowindex={index + 2}>
+              <span role="cell"><a href={jobPath(job.id, `?tab=logs&rank=${rank}`)}>rank {rank}</a>{shells && !exit && <>{" "}<a href={jobPath(job.id, `?tab=shell&rank=${rank}`)} aria-label={`Shell beside rank ${rank}`}>shell</a></>}</span>
+              <span role="cell"><Text of={worker.name} /></span>
+              <span role="cell">{worker.host ? <a href={hostPath(worker.host)}><Text of={worker.host} /></a> : "–"}</span>
+              <span role="cell">{pid ?? "–"}</span>
+              <span role="cell" class={bad || suspects.has(rank) ? "bad" : ""}>
+                {exit ? <Text of={`${exit.reason}: ${exitText(exit)}`} /> : suspects.has(rank) ? "suspect of the hang" : worker.state.toLowerCase()}
+              </span>
+            </div>
+          );
+        }} />
       </div>
-      <Windowed role="rowgroup" count={rows.length} height={36} label="Ranks" class={rows.length > 14 ? "tall" : "short"} row={(index) => {
-        const row = rows[index];
-        if (!row) return <div key={index} />;
-        const { rank, worker, pid, exit } = row;
-        const bad = exit !== null && !["COMPLETED", "STOPPED"].includes(exit.reason);
-        return (
-          <div class="row" role="row" key={rank} aria-rowindex={index + 2}>
-            <span role="cell"><a href={jobPath(job.id, `?tab=logs&rank=${rank}`)}>rank {rank}</a>{shells && !exit && <>{" "}<a href={jobPath(job.id, `?tab=shell&rank=${rank}`)} aria-label={`Shell beside rank ${rank}`}>shell</a></>}</span>
-            <span role="cell"><Text of={worker.name} /></span>
-            <span role="cell">{worker.host ? <a href={hostPath(worker.host)}><Text of={worker.host} /></a> : "–"}</span>
-            <span role="cell">{pid ?? "–"}</span>
-            <span role="cell" class={bad || suspects.has(rank) ? "bad" : ""}>
-              {exit ? <Text of={`${exit.reason}: ${exitText(exit)}`} /> : suspects.has(rank) ? "suspect of the hang" : worker.state.toLowerCase()}
-            </span>
-          </div>
-        );
-      }} />
-    </div>
+      <Bound job={job} />
+    </>
+  );
+}
+
+/** The cores, memory and network cards that ranks are bound to; nothing where the job asks for no binding. */
+function Bound({ job }: { job: Job }): JSX.Element | null {
+  const bound = bindings(job);
+  if (!bound.length) return null;
+  return (
+    <details>
+      <summary>What ranks are bound to</summary>
+      <dl class="said">{bound.slice(0, MOST_BOUND).map(({ rank, words }) => <div key={rank}><dt>Rank {rank}</dt><dd><Text of={words} /></dd></div>)}</dl>
+      {bound.length > MOST_BOUND && <p class="soft">And {bound.length - MOST_BOUND} more: <Command line={`holdfast job show ${job.id} -o wide`} /></p>}
+    </details>
   );
 }
 

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
-import { extent, gang, lastWord, ran, steps } from "../core/gang.ts";
+import { extent, gang, lastWord, ran, spares, steps } from "../core/gang.ts";
 import { hours, LEVELS, losses } from "../core/ledger.ts";
 import { jobPath, withQuery } from "../core/route.ts";
 import type { Goodput, Job } from "../core/types.ts";
@@ -116,6 +116,7 @@ function Said({ job, silent }: { job: Job; silent: boolean }): JSX.Element {
           <div key={name}><dt>{name}</dt><dd>{name === HEALTHY ? <Health of={text} word={silent ? "Not known." : IN_A_WORD[said?.condition ?? ""] ?? ""} /> : <Text of={text} />}{name === TO_DO && command && <Command line={command} />}</dd></div>
         ))}
         {done && <div><dt>Step</dt><dd>{done}</dd></div>}
+        {spares(job) && <div><dt>Spares</dt><dd><Text of={spares(job)} /></dd></div>}
         {job.expectedEnd && <div><dt>Ends</dt><dd>{job.expectedEnd.words}</dd></div>}
       </dl>
     </>
