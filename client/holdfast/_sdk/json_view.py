@@ -44,7 +44,7 @@ _ORDER = {
     "Host": "name state cordoned cordonReason cordonedBy cordonedSince maintenance failedChecks strangeWork inDoubt"
     " draining drained goingDown goingDownSince agentStoppedAt silentSince lostAt drainDeadline labels address"
     " agentVersion refused bootId lastSeen cpuCount cpuReserved memoryBytes memoryReservedBytes workers maxWorkers"
-    " gpuProblem spare accounts accountsProblem containers"
+    " gpuProblem spare machineTypes accounts accountsProblem containers"
     " containersProblem gpus jobIds reliability measurements",
     "Gpu": "uuid index model memoryBytes problem jobId state faults",
 }

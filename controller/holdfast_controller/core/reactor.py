@@ -79,6 +79,7 @@ class Reactor:
         self.cluster = cluster
         self.settings = self.policies = policies
         self._merge_quotas()
+        cluster.machine_types = policies.machine_types
         self.timers = Timers()
         self._queue_view = SharedQueueView()
         self._reordered_at = BOOT
@@ -213,6 +214,9 @@ class Reactor:
                 self._merge_quotas()
                 step.policies = self.policies
                 self.cluster.can_fit.clear()
+                if self.cluster.machine_types != policies.machine_types:
+                    self.cluster.machine_types = policies.machine_types
+                    self.cluster.dirty_hosts.update(self.cluster.hosts)
                 measuring.arm(step)
                 # A quota that was raised lets jobs start, and one that was lowered is what others wait for now.
                 step.capacity_freed = True

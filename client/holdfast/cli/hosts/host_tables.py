@@ -66,6 +66,7 @@ def page(host: host_pb2.Host, now: float, *, wide: bool, width: int | None, colo
         ("agent", host.agent_version),
         ("cores", f"{inventory.cpu_count}, {host.cpu_reserved} reserved by jobs"),
         ("memory", f"{_gib(inventory.memory_bytes)}, {_gib(host.memory_reserved_bytes)} reserved by jobs"),
+        ("type", ", ".join(host.machine_types)),
         ("MIG", ", ".join(f"{free}/{there} {name} free" for name, (free, there) in partitions(host).items())),
         ("workers", f"{host.workers} of at most {inventory.max_workers}"),
         ("jobs", ", ".join(host.job_ids)),

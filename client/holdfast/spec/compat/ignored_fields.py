@@ -51,12 +51,16 @@ KEPT = frozenset({*_OF_JOB, *_OF_MACHINE, *_OTHERS})
 """Names of all such fields that are kept whole."""
 
 
-def warnings(job: JobFile | JobSpec) -> list[Violation]:
-    """A warning for each field that is set and changes nothing here: its path, why, and what to do instead."""
+def warnings(job: JobFile | JobSpec, *, machine_types: bool = False) -> list[Violation]:
+    """A warning for each field that is set and changes nothing here: its path, why, and what to do instead.
+
+    ``machine_types``: the cluster has some, so that the name of one means something.
+    """
     spec = job.job_spec if isinstance(job, JobFile) else job
     found = [
         Violation(f"jobSpec.{place}", f"is kept, but changes nothing: {why}", fix)
         for place, why, fix in _found(spec)
+        if not (machine_types and place.endswith(".machineType"))
     ]
     if spec.scheduling.disable_retries and spec.scheduling.restart_job_on_worker_restart:
         problem = "is taken as false: scheduling.disableRetries allows no restart"

@@ -129,7 +129,7 @@ class MachineSpec(Model):
     """The resources that one worker needs of its host."""
 
     machine_type: Name = ""
-    """A name for people; placement goes by the counts below."""
+    """A class of hosts that admins have declared; a name for people where they have declared none."""
     accelerator_type: Annotated[str, Accelerator(max_chars=256)] = ""
     """GPU model, such as NVIDIA_H100_80GB; any model when empty."""
     accelerator_count: Annotated[int, Whole(0, 1024)] = 0

@@ -20,6 +20,7 @@ from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import KeptWatch, SharedCause
 from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
 from holdfast_controller.core.model.hosts.host import FailedCheck, Host, Liveness, Presence
+from holdfast_controller.core.model.hosts.machine_types import MachineType
 from holdfast_controller.core.model.hosts.reservations import Choice, HostReservations
 from holdfast_controller.core.model.jobs import Jobs, PurgedJobs
 from holdfast_controller.core.model.queue import Queue
@@ -66,6 +67,8 @@ class Cluster:
     """By waiting job: its first projected start. Not in the log: a controller that starts projects again."""
     spares: dict[str, str] = field(default_factory=dict)
     """By host that is kept back for jobs that lose one: the rule that says so, as of the last pass over the queue."""
+    machine_types: tuple[MachineType, ...] = ()
+    """Of the settings."""
     run_times: RunTimes = field(default_factory=RunTimes)
     shares: Shares = field(default_factory=Shares)
     reservations: HostReservations = field(default_factory=HostReservations)

@@ -18,6 +18,7 @@ from holdfast.hang.thresholds import HangSettings
 from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.hosts.locality import Locality
+from holdfast_controller.core.model.hosts.machine_types import MachineType
 from holdfast_controller.core.model.subscription import Subscription
 from holdfast_controller.core.model.underuse import UnderusePolicy
 
@@ -127,6 +128,18 @@ class Pool:
     """Profile of MIG instances, such as ``1g.10gb``, of which each counts as one of ``gpus``; empty: whole GPUs."""
     selector: HostSelector | None = None
     """Which hosts its workers may have, of those that the job may; None: each of them."""
+    machines: tuple[MachineType, ...] = ()
+    """Classes of hosts, as they were declared when the job was submitted: its workers' hosts are of all of these."""
+
+    @property
+    def is_choosy(self) -> bool:
+        """Whether it may have fewer hosts than its job may."""
+        return self.selector is not None or bool(self.machines)
+
+    def hosts_in_words(self) -> str:
+        """Which hosts it may have, such as ``gpu in (a,b), machine type a3-high``."""
+        selector = [self.selector.in_words()] if self.selector is not None else []
+        return ", ".join([*selector, *(f"machine type {machine.name}" for machine in self.machines)])
 
     def admits(self, name: str, labels: dict[str, str]) -> bool:
         """Whether its workers may have a host of this name and with these labels, as far as its own selector says."""
@@ -248,7 +261,13 @@ class Gang:
             gpu_type=next((pool.gpu_type for pool in pools if pool.gpu_type), ""),
             gpu_partition=next((pool.gpu_partition for pool in pools if pool.gpu_partition), ""),
             selector=HostSelector(also=self.pool_selectors) if self.pool_selectors else None,
+            machines=tuple(dict.fromkeys(machine for pool in pools for machine in pool.machines)),
         )
+
+    @cached_property
+    def is_choosy(self) -> bool:
+        """Whether one of its pools may have fewer hosts than the job may."""
+        return any(pool.replicas and pool.is_choosy for pool in self.pools)
 
     @cached_property
     def pool_selectors(self) -> tuple[HostSelector, ...]:
@@ -283,8 +302,11 @@ class Gang:
         selector = "" if self.selector == ANYWHERE else self.selector.key
         if any(pool.gpu_partition for pool in self.pools):
             selector += " in parts of " + repr([pool.gpu_partition for pool in self.pools])
-        if self.pool_selectors:
-            selector += " of pools " + repr([pool.selector and pool.selector.key for pool in self.pools])
+        if self.is_choosy:
+            keys = [
+                [pool.selector and pool.selector.key, *(each.key for each in pool.machines)] for pool in self.pools
+            ]
+            selector += f" of pools {keys!r}"
         spares = f" and {self.spares} spares" if self.spares else ""
         return repr(pools) + selector + (self.near.key if self.near is not None else "") + spares
 
@@ -296,7 +318,7 @@ class Gang:
     @cached_property
     def anywhere(self) -> bool:
         """Whether it may have any host."""
-        if self.selector != ANYWHERE or self.pool_selectors:
+        if self.selector != ANYWHERE or self.is_choosy:
             return False
         return self.near is None or not self.near.strict_depth
 
@@ -311,9 +333,7 @@ class Gang:
     def hosts_in_words(self) -> str:
         """Which hosts it may have, such as ``rack=a; workerpool1: gpu in (h100,h200)``; empty for any."""
         pools = enumerate(self.pools)
-        of_pools = [
-            f"workerpool{at}: {pool.selector.in_words()}" for at, pool in pools if pool.selector is not None
-        ]
+        of_pools = [f"workerpool{at}: {pool.hosts_in_words()}" for at, pool in pools if pool.is_choosy]
         return "; ".join(filter(None, (self.selector.in_words(), self.nearness, *of_pools)))
 
     @property

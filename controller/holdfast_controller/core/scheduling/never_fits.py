@@ -54,12 +54,12 @@ def never_fits(gang: Gang, hosts: list[Host]) -> tuple[str, str]:
 def _of_one_pool(gang: Gang, capacities: list[HostCapacity]) -> str:
     """Why the hosts that one pool may have are too few for its workers alone; empty where no pool's are."""
     for number, pool in enumerate(gang.pools):
-        if pool.selector is None or not pool.replicas:
+        if not pool.is_choosy or not pool.replicas:
             continue
         able = able_hosts(pool, capacities)
         if not able or _too_large(pool, able):
             continue
-        its = f"the {len(able)} hosts that workerpool{number} may have ({pool.selector.in_words()})"
+        its = f"the {len(able)} hosts that workerpool{number} may have ({pool.hosts_in_words()})"
         if (slots := sum(capacity.slots for capacity in able)) < pool.replicas:
             return f"it has {pool.replicas:,} workers, and {its} take {slots:,}"
         there, wanted = sum(capacity.matching(pool) for capacity in able), pool.replicas * pool.gpus
@@ -77,7 +77,7 @@ def _lack(gang: Gang, capacities: list[HostCapacity], found: Wait) -> str:
         if able and (problem := _too_large(pool, able)):
             return f"{'it' if len(pools) == pool.replicas == 1 else 'a worker of it'} asks for {problem}"
     models = {(pool.gpu_type, pool.gpu_partition) for pool in pools if pool.gpus}
-    if len(models) == 1 and not gang.pool_selectors:
+    if len(models) == 1 and not gang.is_choosy:
         wanted = next(pool for pool in pools if pool.gpus)
         there = sum(capacity.matching(wanted) for capacity in capacities)
         if there < gang.gpus:
@@ -91,7 +91,7 @@ def _too_large(pool: Pool, able: list[HostCapacity]) -> str:
     """The part of one worker that is larger than any host has; empty where there is none."""
     gpus = max(host.matching(pool) for host in able)
     cpus, memory_mb = max(host.cpus for host in able), max(host.memory_mb for host in able)
-    host = "host" if pool.selector is None else f"host that it may have ({pool.selector.in_words()})"
+    host = "host" if not pool.is_choosy else f"host that it may have ({pool.hosts_in_words()})"
     if pool.gpus > gpus:
         most = f"a {host} has {gpus} at most" if gpus else f"no {host} has any{other_profiles(pool, able)}"
         return f"{pool.gpu_words(pool.gpus)}, and {most}"
@@ -108,7 +108,7 @@ def _split(gang: Gang, hosts: list[Host], capacities: list[HostCapacity]) -> str
     The largest such workers: the fewest have to talk to each other over the network.
     """
     pools = [pool for pool in gang.pools if pool.replicas]
-    asks = {(p.gpus, p.gpu_type, p.gpu_partition, p.cpus, p.memory_mb, p.selector) for p in pools}
+    asks = {(p.gpus, p.gpu_type, p.gpu_partition, p.cpus, p.memory_mb, p.selector, p.machines) for p in pools}
     if len(asks) != 1 or pools[0].gpu_partition:
         return ""
     most = max(capacity.matching(pools[0]) for capacity in capacities)

@@ -237,7 +237,7 @@ def _place(
     for member in missing:
         pools.setdefault(member.pool, []).append(member)
     order = sorted(pools, key=lambda number: (*_need(gang.pools[number]), number))
-    if not gang.pool_selectors or len(order) == 1:
+    if not gang.is_choosy or len(order) == 1:
         return _place_pools(gang, [(number, pools[number]) for number in order], capacities, used, placed)
     fitting = {number: {c.host for c in capacities if c.fits(gang.pools[number])} for number in order}
     order.sort(key=lambda number: len(fitting[number]))
@@ -316,8 +316,8 @@ def _lack(gang: Gang, number: int, capacities: list[HostCapacity], placed: int) 
     if not lacking and not any(host.slots >= 1 for host in able):
         lacking = ["a free worker slot"]
     what = " and ".join(lacking) or "a host with room for all it asks for at once"
-    if pool.selector is not None:
-        what += f", of the hosts of workerpool{number} ({pool.selector.in_words()})"
+    if pool.is_choosy:
+        what += f", of the hosts of workerpool{number} ({pool.hosts_in_words()})"
     have = f"; {placed} of {total} workers would fit now" if placed else ""
     return f"needs {what}{have}"
 
@@ -325,8 +325,8 @@ def _lack(gang: Gang, number: int, capacities: list[HostCapacity], placed: int) 
 def missing_ability(pool: Pool, capacities: list[HostCapacity]) -> str:
     """An ability that the pool needs and all hosts lack, in words; else empty."""
     admitted = [host for host in capacities if host.is_admitted(pool)]
-    if pool.selector is not None and not admitted:
-        return f"a host that its pool's hostSelector admits ({pool.selector.in_words()})"
+    if pool.is_choosy and not admitted:
+        return f"a host that its pool may have ({pool.hosts_in_words()})"
     return next((what for hosts, what in _without_ability(pool, admitted) if len(hosts) == len(admitted)), "")
 
 

@@ -156,12 +156,12 @@ def _asks(pool: Pool) -> tuple[object, ...]:
     """Equal for pools whose workers can stand in for each other on any host."""
     task = pool.task
     sizes = (pool.gpus, pool.gpu_type, pool.gpu_partition, pool.cpus, pool.memory_mb)
-    return (*sizes, bool(task.image), bool(task.account), bool(task.secrets), pool.selector)
+    return (*sizes, bool(task.image), bool(task.account), bool(task.secrets), pool.selector, pool.machines)
 
 
 def _asks_for_sizes_alone(pool: Pool) -> bool:
     task = pool.task
-    named = pool.gpu_type or pool.gpu_partition or pool.selector
+    named = pool.gpu_type or pool.gpu_partition or pool.is_choosy
     return not (named or task.image or task.account or task.secrets)
 
 

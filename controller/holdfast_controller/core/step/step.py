@@ -21,6 +21,7 @@ from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.hosts.lease import LeasePolicy
+from holdfast_controller.core.model.hosts.machine_types import MachineType
 from holdfast_controller.core.model.hosts.measurements import HostChecks
 from holdfast_controller.core.model.hosts.spares import SpareRule
 from holdfast_controller.core.model.job import Job
@@ -57,6 +58,8 @@ class Policies:
     run_as: RunAs = RunAs.SERVICE
     spares: tuple[SpareRule, ...] = ()
     """Hosts that are kept back for jobs that lose one."""
+    machine_types: tuple[MachineType, ...] = ()
+    """Classes of hosts that jobs may ask for by name."""
     backfill: Backfill = Backfill.STRICT
     """Of a core by itself; the settings of a controller have another default."""
     usage_half_life_s: float = HALF_LIFE_S

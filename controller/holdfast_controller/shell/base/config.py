@@ -21,6 +21,7 @@ from holdfast_controller.core.model.accounts.users import RunAs
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.shell.base import audit_syslog
 from holdfast_controller.shell.base.host_checks_config import HostChecksConfig
+from holdfast_controller.shell.base.machine_types_config import MachineTypeConfig, check_machine_types
 from holdfast_controller.shell.base.oidc_config import OidcConfig
 from holdfast_controller.shell.base.spares_config import SparesConfig, check_spares
 from holdfast_controller.shell.base.topology_config import check_topology
@@ -221,6 +222,8 @@ class ControllerConfig:
     """A table for each project; the one named "*" is for projects that have none."""
     spares: dict[str, SparesConfig] = field(default_factory=dict)
     """A table for each kind of hosts, with any name."""
+    machine_types: dict[str, MachineTypeConfig] = field(default_factory=dict)
+    """A table for each class of hosts, with the name that jobs give as ``machineType``."""
     host_checks: HostChecksConfig = field(default_factory=HostChecksConfig)
     """Active checks of idle hosts."""
     injection_projects: tuple[str, ...] = ()
@@ -317,6 +320,7 @@ class ControllerConfig:
         self.host_checks.check()
         check_topology(self.topology)
         check_spares(self.spares, self.topology)
+        check_machine_types(self.machine_types)
         log.check_level(self.log_level)
         if self.log_file_mb < 1:
             raise ConfigError(f"log_file_mb is {self.log_file_mb}.", fix="Write 1 or more.")

@@ -53,8 +53,9 @@ def gang_of(
                 gpu_type=pool.machine_spec.accelerator_type,
                 gpu_partition=pool.machine_spec.gpu_partition_size.lower(),
                 selector=found if (found := _selector(pool.host_selector)) != ANYWHERE else None,
+                machines=defaults.machines(pool.machine_spec.machine_type, at) if pool.replica_count else (),
             )
-            for pool in spec.worker_pool_specs
+            for at, pool in enumerate(spec.worker_pool_specs)
         ),
         timeout_s=scheduling.timeout,
         expected_s=scheduling.expected_duration or 0.0,

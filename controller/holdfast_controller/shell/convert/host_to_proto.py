@@ -10,6 +10,7 @@ from holdfast_controller.core.fold.host import SELF
 from holdfast_controller.core.model.accounts.throttling import throttled_in_words
 from holdfast_controller.core.model.clock import NEVER
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.hosts.capacity import types_of
 from holdfast_controller.core.model.hosts.host import CondemnedGpu, FailedCheck, GpuFault, Host, Maintenance
 from holdfast_controller.core.views.gpu_states import GpuState, gpu_states, is_unreconciled
 from holdfast_controller.shell.convert.job_to_proto import timestamp
@@ -74,6 +75,7 @@ def host_to_proto(cluster: Cluster, host: Host, kept: Collection[str]) -> host_p
         throttled=throttled_in_words(host, presence.last_seen_wall),
         cordoned_by=host.cordoned_by or (SELF if reboot is not None or host.unfit is not None else ""),
         spare=cluster.spares.get(host.name, ""),
+        machine_types=types_of(host, cluster.machine_types),
         in_doubt=is_unreconciled(cluster, host),
         strange_work=[
             host_pb2.StrangeWork(

@@ -10,8 +10,10 @@ from holdfast.errors import InvalidSpec, Violation
 from holdfast.hang.thresholds import Action
 from holdfast.spec import DisconnectPolicy, Placement, PlacementMode, Underuse
 from holdfast_controller.core.model.hosts.locality import Locality, Segments
+from holdfast_controller.core.model.hosts.machine_types import MachineType
 from holdfast_controller.core.model.underuse import UnderuseAction, UnderusePolicy, UnderuseShare
 from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.base.machine_types_config import machine_types_of
 
 
 @dataclass(frozen=True)
@@ -23,13 +25,15 @@ class JobDefaults:
     underuse: Mapping[str, UnderusePolicy] = field(default_factory=dict)
     topology: tuple[str, ...] = ()
     """Keys of labels that name the levels of the network, from the outermost on."""
+    machine_types: tuple[MachineType, ...] = ()
 
     @classmethod
     def of(cls, config: ControllerConfig) -> JobDefaults:
         """The defaults that the settings name."""
         underuse = {project: table.policy for project, table in config.underuse.items()}
         policy = DisconnectPolicy[config.disconnect_policy]
-        return cls(Action[config.hang_action], policy, underuse, tuple(config.topology))
+        types = machine_types_of(config.machine_types)
+        return cls(Action[config.hang_action], policy, underuse, tuple(config.topology), types)
 
     def underuse_policy(self, asked: Underuse, project: str) -> UnderusePolicy | None:
         """A job's own wishes where it has some, else those of its project; None where GPUs are not looked at."""
@@ -68,6 +72,23 @@ class JobDefaults:
         within = asked.within or (segment.within if segment else self.topology[-1])
         segments = Segments(segment.size, segment.within) if segment and segment.size > 1 else None
         return Locality(self.topology, within, required, segments)
+
+    def machines(self, name: str, pool: int) -> tuple[MachineType, ...]:
+        """The class of hosts that a pool asks for by name; none where it names none, or none are declared.
+
+        Raises ``InvalidSpec`` for a name that no class has.
+        """
+        if not name or not self.machine_types:
+            return ()
+        found = tuple(each for each in self.machine_types if each.name == name)
+        if not found:
+            known = [each.name for each in self.machine_types]
+            more = f" (and {len(known) - 10} more)" if len(known) > 10 else ""
+            where = f"jobSpec.workerPoolSpecs[{pool}].machineSpec.machineType"
+            problem = f"{name} is no machine type of the cluster"
+            fix = f"use one of {', '.join(known[:10])}{more}, or leave it out"
+            raise InvalidSpec([Violation(where, problem, fix)])
+        return found
 
     def _unknown(self, where: str, level: str) -> Violation:
         if not self.topology:

@@ -22,6 +22,7 @@ from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.step.commands import PoliciesChanged
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.base.machine_types_config import machine_types_of
 from holdfast_controller.shell.base.spares_config import rules_of
 from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.convert.job_defaults import JobDefaults
@@ -45,6 +46,7 @@ LIVE = frozenset(
         "host_checks",
         "injection_projects",
         "log_level",
+        "machine_types",
         "max_jobs",
         "names",
         "notification_hosts",
@@ -85,6 +87,7 @@ def policies_of(config: ControllerConfig, secret_key: bytes) -> Policies:
         quotas=config.limits,
         backfill=Backfill(config.backfill),
         spares=rules_of(config.spares, config.topology),
+        machine_types=machine_types_of(config.machine_types),
         usage_half_life_s=config.usage_half_life,
         admins=frozenset(config.admins),
         injection_projects=frozenset(config.injection_projects),

@@ -10,7 +10,7 @@ from typing import cast
 from google.protobuf import json_format, struct_pb2
 
 from holdfast import spec
-from holdfast.errors import CursorExpired, WrongState
+from holdfast.errors import CursorExpired, Violation, WrongState
 from holdfast.v1 import agent_pb2, job_pb2, job_pb2_grpc, spec_pb2
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.access.rules import Registry
@@ -85,6 +85,10 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         """Set what holds for jobs from now on that don't say, and the receivers that they may name."""
         self._defaults, self._channels = defaults, channels
 
+    def warnings(self, job_file: spec.JobFile) -> list[Violation]:
+        """A warning for each field that changes nothing here: a machine type does where some are declared."""
+        return spec.warnings(job_file, machine_types=bool(self._defaults.machine_types))
+
     @unary
     async def CreateJob(self, request: job_pb2.CreateJobRequest, context: Context) -> job_pb2.CreateJobResponse:
         owner = caller_name(context)
@@ -95,7 +99,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
             return replace(submitted, token=token, request_id=request.request_id, job_id=job_id)
 
         job_id = await self._driver.ask(once(owner, request, submission))
-        warnings = map(str, spec.warnings(job_file))
+        warnings = map(str, self.warnings(job_file))
         job = await committed_job(self._driver, job_id, owner)
         motd = motd_to_proto(self._driver.cluster.people.motd)
         return job_pb2.CreateJobResponse(job=job, warnings=warnings, motd=motd)
@@ -107,7 +111,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         found = dry_run(self._driver.cluster, submitted, self._driver.reactor.policies, now())
         await self._driver.settled()
         answer = dry_run_to_proto(found, submitted.gang)
-        answer.warnings.extend(map(str, spec.warnings(job_file)))
+        answer.warnings.extend(map(str, self.warnings(job_file)))
         return answer
 
     @unary

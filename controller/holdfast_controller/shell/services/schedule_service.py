@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from google.protobuf import json_format
 
-from holdfast import spec
 from holdfast._base.secret_names import hide_secrets
 from holdfast.v1 import job_pb2, schedule_pb2, schedule_pb2_grpc, spec_pb2
 from holdfast_controller.core.access.rules import Registry
@@ -67,7 +66,7 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
             )
 
         key = await self._driver.ask(asked)
-        warnings = map(str, spec.warnings(job_file))
+        warnings = map(str, self._jobs.warnings(job_file))
         return schedule_pb2.CreateScheduleResponse(schedule=self._schedule(key), warnings=warnings)
 
     @unary

@@ -122,3 +122,9 @@ def test_a_hosts_mig_instances_are_counted_by_profile() -> None:
     assert "  MIG       1/2 1g.10gb free, 1/1 3g.40gb free" in shown
     del host.inventory.gpus[:3]
     assert not any("MIG" in line for line in page(host, NOW, wide=False, width=None, colour=False))
+
+
+def test_a_hosts_machine_types_are_named() -> None:
+    host = host_pb2.Host(name="gpu-07", machine_types=["a3-high", "any-h100"])
+    assert "  type      a3-high, any-h100" in page(host, NOW, wide=False, width=None, colour=False)
+    assert json_view.host(host)["machineTypes"] == ["a3-high", "any-h100"]

@@ -279,6 +279,7 @@ def test_a_host_in_full() -> None:
         "maxWorkers": 0,
         "gpuProblem": "",
         "spare": "",
+        "machineTypes": [],
         "accounts": False,
         "accountsProblem": "",
         "containers": False,

@@ -105,7 +105,7 @@ def test_within_one_rack_each_pool_has_hosts_of_its_own() -> None:
 
 def test_a_pool_without_any_host_says_what_it_asks_for_and_waits() -> None:
     gang = Gang((Pool(1, TASK, gpus=1), Pool(1, TASK, gpus=8, selector=where("gpu=h200"))))
-    reason = "needs a host that its pool's hostSelector admits (gpu=h200)"
+    reason = "needs a host that its pool may have (gpu=h200)"
     assert why(plan(gang, [labelled("a", gpu="h100")])) == reason
     assert never_fits(gang, [labelled("a", gpu="h100")]) == ("", "")
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.caution import caution
-from holdfast_controller.core.model.hosts.host import Host, Place, partition_of, whole_model
+from holdfast_controller.core.model.hosts.host import Host, Inventory, Place, partition_of, whole_model
+from holdfast_controller.core.model.hosts.machine_types import MachineType
 
 _VENDOR = {"NVIDIA", "TESLA", "GEFORCE", "AMD"}
 _OF_MACHINE = {"MEGA"}
 """Words of managed services' names that say which machine a GPU is in, not which GPU it is."""
 _SIZE = re.compile(r"[0-9]+GB?")
 _MIB = 1 << 20
+NOTHING = Inventory(0, 0)
 
 
 @dataclass
@@ -41,6 +44,8 @@ class HostCapacity:
     labels: dict[str, str] = field(default_factory=dict)
     is_partitioned: bool = False
     """Some of its GPUs are MIG instances."""
+    inventory: Inventory = NOTHING
+    """All that the host has."""
 
     @property
     def fullness(self) -> tuple[int, int, int, str]:
@@ -64,12 +69,14 @@ class HostCapacity:
             and not (self.no_accounts and pool.task.account)
             and (self.gives_secrets or not pool.task.secrets)
             and (not pool.gpus or self.matching(pool) >= pool.gpus)
-            and (pool.selector is None or self.is_admitted(pool))
+            and (not pool.is_choosy or self.is_admitted(pool))
         )
 
     def is_admitted(self, pool: Pool) -> bool:
-        """Whether workers of ``pool`` may have this host, by its own selector."""
-        return pool.selector is None or pool.selector.admits(self.host, self.labels)
+        """Whether workers of ``pool`` may have this host, by its own selector and its machine types."""
+        if not pool.admits(self.host, self.labels):
+            return False
+        return all(is_of(machine, self.labels, self.inventory) for machine in pool.machines)
 
     def matching(self, pool: Pool) -> int:
         """Free GPUs, or MIG instances, of the model and the profile that the pool asks for."""
@@ -94,6 +101,7 @@ class HostCapacity:
             self.excess,
             self.labels,
             self.is_partitioned,
+            self.inventory,
         )
 
     def beside_gpus(self, cpus: int, memory_mb: int, slots: int) -> HostCapacity:
@@ -111,6 +119,8 @@ class HostCapacity:
             self.caution,
             self.excess,
             self.labels,
+            False,
+            self.inventory,
         )
 
     def take(self, pool: Pool) -> Place:
@@ -168,6 +178,21 @@ def gpu_matches(wanted: str, partition: str, model: str) -> bool:
     return is_alike and model_matches(wanted, whole_model(model))
 
 
+def is_of(machine: MachineType, labels: Mapping[str, str], inventory: Inventory) -> bool:
+    """Whether a host with these labels and this inventory is of a machine type. MIG instances aren't counted."""
+    if inventory.cpus < machine.cpus or inventory.memory_bytes // _MIB < machine.memory_mb:
+        return False
+    if not all(each.holds(labels) for each in machine.match):
+        return False
+    least = machine.gpu_count or bool(machine.gpus)
+    return not least or sum(gpu_matches(machine.gpus, "", gpu.model) for gpu in inventory.gpus) >= least
+
+
+def types_of(host: Host, machines: Iterable[MachineType]) -> tuple[str, ...]:
+    """Names of the machine types that a host is of."""
+    return tuple(machine.name for machine in machines if is_of(machine, host.labels, host.inventory))
+
+
 def _words(name: str) -> set[str]:
     return {word for word in re.split(r"[^A-Z0-9]+", name.upper()) if word}
 
@@ -203,4 +228,5 @@ def capacity_of(host: Host, without: frozenset[str] = frozenset(), *, empty: boo
         excess=host.excess,
         labels=host.labels,
         is_partitioned=inventory.is_partitioned,
+        inventory=inventory,
     )
