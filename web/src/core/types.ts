@@ -353,6 +353,8 @@ export interface Host {
   inDoubt: boolean;
   /** The setting that keeps it back for jobs that lose a host; empty: none. */
   spare: string;
+  /** Classes of hosts that it is of; absent from an older controller. */
+  machineTypes?: string[];
   draining: boolean;
   drained: boolean;
   goingDown: boolean;

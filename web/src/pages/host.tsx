@@ -71,6 +71,7 @@ export function HostPage({ name }: { name: string }): JSX.Element {
     ["Memory", `${gib(host.memoryBytes)}, ${gib(host.memoryReservedBytes)} reserved by jobs`],
     ["Workers", `${host.workers} of at most ${host.maxWorkers}`],
     ["Labels", Object.entries(host.labels).map(([key, value]) => `${key}=${value}`).join(", ")],
+    ["Machine type", (host.machineTypes ?? []).join(", ")],
     ["Reserved", ofHost(reserved.data?.reservations ?? [], name, now).join("; ")],
     ["Cordoned", host.cordoned ? `by ${host.cordonedBy || "the controller"}${host.cordonedSince ? ` since ${moment(epoch(host.cordonedSince) ?? 0)}` : ""}` : ""],
   ];

@@ -292,7 +292,7 @@ class ControllerConfig:
             raise ConfigError(f"{names} must be above 0, each longer than the one before.")
         if self.http_port is not None and not 0 <= self.http_port < 65536:
             raise ConfigError(f"http_port is {self.http_port}; ports go from 1 to 65535.")
-        for name in ("audit_mb", "audit_days"):
+        for name in ("audit_mb", "audit_days", "log_file_mb", "max_jobs", "waiting_jobs_per_user"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}.", fix="Write 1 or more.")
         if self.backup_within < 0:
@@ -322,8 +322,6 @@ class ControllerConfig:
         check_spares(self.spares, self.topology)
         check_machine_types(self.machine_types)
         log.check_level(self.log_level)
-        if self.log_file_mb < 1:
-            raise ConfigError(f"log_file_mb is {self.log_file_mb}.", fix="Write 1 or more.")
         if self.hang_action not in Action.__members__:
             fix = f"Write {' or '.join(Action.__members__)}."
             raise ConfigError(f"hang_action is {self.hang_action!r}.", fix=fix)
@@ -332,9 +330,6 @@ class ControllerConfig:
         if not 60 <= self.usage_half_life <= 3660 * 86_400:
             fix = 'Write a duration such as "7d": a minute at least, ten years at most.'
             raise ConfigError(f"usage_half_life is {self.usage_half_life:g} s.", fix=fix)
-        for key in ("max_jobs", "waiting_jobs_per_user"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"{key} is {getattr(self, key)}.", fix="Write 1 or more.")
         if not 0 <= self.health_cordons <= 100:
             raise ConfigError(f"health_cordons is {self.health_cordons}.", fix="Write a percentage, 0 to 100.")
         for key in ("listen", "enrolment_listen"):
