@@ -8,8 +8,10 @@ from tests.scenarios.lifecycle.situations import summary
 from tests.scenarios.queue_stories import cpu, policies
 from tests.scenarios.world import World, gang, inventory
 
+from holdfast._base.label_match import read_match
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.gang import Gang, HostSelector
 from holdfast_controller.core.scheduling.holders import held_by
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 
@@ -27,6 +29,27 @@ def test_a_job_names_those_that_hold_its_gpus_the_largest_first_and_three_at_mos
     assert found.health.endswith("; the GPUs are held by b, c, other and 1 more")
     assert "bob" not in found.health + found.advice, "those who may see one job may not see whose the others are"
     assert found.advice == "Nothing: it starts by itself; end it now by: holdfast cancel a"
+
+
+def test_a_job_whose_pool_may_have_no_host_here_waits_for_none_that_holds_others() -> None:
+    world = World(hosts=2)
+    world.join("h-x", labels={"rack": "x"})
+    for name in ("b", "c", "d"):
+        world.submit(name, gang(1), owner="bob")
+    world.submit("a", of_hosts("rack=none"))
+    assert "held by" not in summary(world).health
+    world.submit("z", of_hosts("rack=x"))
+    on_x = next(name for name in ("b", "c", "d") if world.cluster.jobs[name].places[0].host == "h-x")
+    assert held_by(world.cluster.jobs["z"], view(world)) == f"; the GPUs are held by {on_x}"
+
+
+def of_hosts(match: str) -> Gang:
+    """A gang of one worker whose pool may have these hosts."""
+    made = gang(1)
+    selector = HostSelector(match=read_match(match))
+    return dataclasses.replace(
+        made, pools=tuple(dataclasses.replace(pool, selector=selector) for pool in made.pools)
+    )
 
 
 def test_a_job_whose_own_spares_hold_room_says_how_many() -> None:

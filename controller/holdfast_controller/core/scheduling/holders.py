@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast_controller.core.model.hosts.capacity import gpu_matches
+from holdfast_controller.core.model.hosts.capacity import capacity_of, gpu_matches
 from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_job
@@ -45,7 +45,11 @@ def _holders(job: Job, queue_view: QueueView) -> tuple[str, ...]:
     if kind in known:
         return known[kind]
     held = Counter[str]()
-    for host in may_have(job.gang, queue_view.schedulable_hosts):
+    hosts = may_have(job.gang, queue_view.schedulable_hosts)
+    if job.gang.is_choosy:
+        pools = [pool for pool in job.gang.pools if pool.replicas]
+        hosts = [host for host in hosts if any(map(capacity_of(host).is_admitted, pools))]
+    for host in hosts:
         unwanted = set[str]()
         if models and (("", "") not in models or host.inventory.is_partitioned):
             gpus = host.inventory.gpus
