@@ -98,10 +98,14 @@ class _Place:
         return self.changes >= GAUGE_CHANGES and self.falls > GAUGE_SHARE * self.changes
 
 
-@functools.lru_cache(maxsize=512)  # several readers ask for each line in turn
 def normalised(line: str) -> tuple[str, tuple[float, ...]]:
     """A line's shape, with clocks, identifiers and numbers taken out, and the numbers that are no clocks."""
-    text = _OPAQUE.sub("<id>", _CLOCKS.sub("<t>", line[:MAX_LINE].strip()))
+    return _normalised(line[:MAX_LINE])
+
+
+@functools.lru_cache(maxsize=512)  # several readers ask for each line in turn
+def _normalised(line: str) -> tuple[str, tuple[float, ...]]:
+    text = _OPAQUE.sub("<id>", _CLOCKS.sub("<t>", line.strip()))
     numbers = tuple(float(found) for found in _NUMBER.findall(text)[:MAX_NUMBERS])
     return _NUMBER.sub("#", text), numbers
 
