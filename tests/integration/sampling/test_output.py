@@ -8,13 +8,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.integration.sampling.conftest import Stage
 
-from holdfast.hang.records.recording import RankProgress
+from holdfast._session.reports import WorkerId
+from holdfast.hang.records.recording import RankProgress, WorkerSample
+from holdfast_agent.core.launch.environment import log_paths
+from holdfast_agent.gpu.reader import SimulatedSource
+from holdfast_agent.shell.output.log_index import make_directories
 from holdfast_agent.shell.sampling import sampler, worker
 from holdfast_agent.shell.sampling.output import BYTES_MOST, LINES_MOST
-from holdfast_agent.shell.sampling.worker import WorkerSampling
+from holdfast_agent.shell.sampling.sampler import Sampler
+from holdfast_agent.shell.sampling.worker import Watched, WorkerSampling
 
 
 @pytest.fixture(autouse=True)
@@ -224,3 +230,32 @@ async def test_a_last_look_waits_for_no_file_that_blocks(stage: Stage, monkeypat
     finally:
         blocked.set()
     assert (await stage.tick()).generation == 1
+
+
+async def test_a_last_look_during_a_tick_comes_behind_the_ticks_own_sample(stage: Stage) -> None:
+    """What the tick has read is passed on a worker at a time, and others have a turn between."""
+    pid = stage.start("signal.pause()")
+    await stage.up()
+    keys = [WorkerId("job-1", f"workerpool1-{number}") for number in range(16)]
+    watched = [Watched(key, 1, os.getpid(), {0: pid}, {}, ()) for key in keys]
+    samples: list[WorkerSample] = []
+    for key in keys:
+        make_directories(stage.facts, key, 1)
+
+    async with anyio.create_task_group() as tasks:
+
+        def on_sample(sample: WorkerSample) -> None:
+            samples.append(sample)
+            if len(samples) == 1:
+                for one in watched:
+                    with open(log_paths(stage.facts, one.key, 1, 0)[0], "ab") as out:
+                        out.write(b"newer\n")
+                    tasks.start_soon(made.last_look, one)
+            time.sleep(0.02)  # as a flood of lines holds the loop, while last looks read in a thread
+
+        made = Sampler(stage.facts, SimulatedSource("h", 0), lambda: watched, on_sample)
+        await made.tick()
+    made.close()
+    for key in keys:
+        its = [sample for sample in samples if sample.worker == key.worker]
+        assert [[line.text for line in sample.lines] for sample in its] == [[], ["newer"]]

@@ -91,12 +91,14 @@ class Sampler:
         for _ in range(_TRIES):
             samples: list[tuple[WorkerId, WorkerSample]] = []
             job = partial(self._read, wanted, left, samples)
-            async with self._reading:
+            async with self._reading:  # a last look is passed on behind these, since it is newer
                 done = await self._readers.run(job, self._deadline_s)
-            for key, sample in samples:
-                left.discard(key)
-                self._pass_on(key, sample)
-                await anyio.lowlevel.checkpoint()  # what was printed is read in it: that of one worker at a time
+                for key, sample in samples:
+                    left.discard(key)
+                    self._pass_on(key, sample)
+                    await (
+                        anyio.lowlevel.checkpoint()
+                    )  # what was printed is read in it: that of one worker at a time
             if done:
                 break
         self._on_tick(time.perf_counter() - began, not done)
