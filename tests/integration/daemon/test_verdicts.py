@@ -71,3 +71,21 @@ def test_passes():
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert result.outlines[-2].endswith("::test_passes: 0.350 s of CPU, 0.400 s")
     assert result.outlines[-1] == "    x.py:1 compute"
+
+
+def test_what_a_process_of_the_run_finds_is_said_by_the_one_that_collects(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    stall = {"seconds": 0.4, "cpu_s": 0.35, "gc_s": 0.0, "cause": "code", "stack": ["x.py:1 compute"]}
+    pytester.makepyfile(f"""
+import os, pathlib
+def test_passes():
+    pathlib.Path(os.environ["HOLDFAST_STALLS"], "7").write_text({json.dumps(stall)!r})
+""")
+    pytester.makeconftest("from tests.support.whole_run.stalls import Stalls\n"
+        "def pytest_configure(config):\n    config.pluginmanager.register(Stalls())\n")  # fmt: skip
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-n", "1")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert result.outlines[-2].endswith("::test_passes: 0.350 s of CPU, 0.400 s")
+    assert not any("INTERNALERROR" in line for line in (*result.outlines, *result.errlines))

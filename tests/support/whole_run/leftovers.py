@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support import verdicts
+from tests.support.whole_run import verdicts
 
 WITHIN_S = 20.0
 """A shim or a helper that was just told to end may need a moment."""

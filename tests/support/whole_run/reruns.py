@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import pytest
-from tests.support import verdicts
+from tests.support.whole_run import verdicts
 
 RERUNS = 2
 DELAY_S = 1.0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import verdicts
+from tests.support.whole_run import verdicts
 
 from holdfast._daemon.loop_watch import REPORT, STALL_S
 
