@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from holdfast_agent.core.model.topology import UNKNOWN, Core, Device, Topology, cpus_in
+from holdfast_agent.shell.base.kernel_files import names, text
 
 SYSFS = Path("/sys")
-MOST_DEVICES = 512
-"""Of each kind; a host with more is read as far as that."""
 MOST_NODES = 1024
-_SMALL = 1 << 16
+LONG = 1 << 16
+"""Bytes of a list of CPUs or distances."""
 _NODE = re.compile(r"node([0-9]{1,4})")
 _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2,3}:[0-9a-f]{2}\.[0-7]")
 _BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
@@ -30,11 +30,11 @@ def read(
     node_of: dict[int, int] = {}
     distances: dict[int, tuple[int, ...]] = {}
     nodes = root / "devices" / "system" / "node"
-    for name in _names(nodes):
+    for name in names(nodes):
         if (found := _NODE.fullmatch(name)) and int(found[1]) < MOST_NODES:
             number = int(found[1])
-            node_of |= dict.fromkeys(cpus_in(_text(nodes / name / "cpulist")), number)
-            row = _text(nodes / name / "distance").split()
+            node_of |= dict.fromkeys(cpus_in(text(nodes / name / "cpulist", LONG)), number)
+            row = text(nodes / name / "distance", LONG).split()
             if row and all(each.isdecimal() and len(each) <= 5 for each in row):
                 distances[number] = tuple(map(int, row))
     devices = root / "bus" / "pci" / "devices"
@@ -56,7 +56,7 @@ def _cores(folder: Path, allowed: frozenset[int], node_of: Mapping[int, int]) ->
     left = set(allowed)
     for cpu in sorted(allowed):
         if cpu in left:
-            siblings = cpus_in(_text(folder / f"cpu{cpu}" / "topology" / "thread_siblings_list"))
+            siblings = cpus_in(text(folder / f"cpu{cpu}" / "topology" / "thread_siblings_list", LONG))
             node = node_of.get(cpu, UNKNOWN)
             together = {each for each in siblings & left if node_of.get(each, UNKNOWN) == node} | {cpu}
             left -= together
@@ -70,7 +70,7 @@ def _nics(root: Path) -> Iterable[Device]:
     """
     for kind in ("infiniband", "net"):
         folder = root / "class" / kind
-        physical = [name for name in _names(folder) if not os.path.lexists(folder / name / "device" / "physfn")]
+        physical = [name for name in names(folder) if not os.path.lexists(folder / name / "device" / "physfn")]
         found = [_device(name, folder / name / "device") for name in physical]
         if cards := [each for each in found if each.path]:
             return cards
@@ -89,27 +89,6 @@ def _device(name: str, link: Path) -> Device:
     parts = target.split("/")
     first = next((at for at, part in enumerate(parts) if _BRIDGE.fullmatch(part)), len(parts))
     path = tuple(part for part in parts[first:] if _BRIDGE.fullmatch(part) or _PCI.fullmatch(part))
-    node = _text(Path(target) / "numa_node")
+    node = text(Path(target) / "numa_node")
     known = node.isdecimal() and len(node) <= 4 and int(node) < MOST_NODES
     return Device(name, int(node) if known else UNKNOWN, path)
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))[:MOST_DEVICES]
-    except OSError:
-        return []
-
-
-def _text(path: Path) -> str:
-    """The file's text; empty where it can't be read."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError):
-        return ""
-    try:
-        return os.read(file, _SMALL).decode("ascii", "replace").strip()
-    except OSError:
-        return ""
-    finally:
-        os.close(file)

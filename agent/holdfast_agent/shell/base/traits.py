@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+
+from holdfast_agent.shell.base.kernel_files import names, text
 
 MOST_BYTES = 128
 _FILES = {
@@ -20,36 +21,21 @@ _THERE = {"nvidia_peermem": "sys/module/nvidia_peermem", "nvidia_fs": "sys/modul
 
 def found(root: Path = Path("/")) -> dict[str, str]:
     """Every trait that this host has; those of GPUs and adapters only where their driver is loaded."""
-    traits = {name: text for name, path in _FILES.items() if (text := _text(root / path))}
+    traits = {name: found for name, path in _FILES.items() if (found := _chosen(root / path))}
     if "NVIDIA driver" in traits:
         traits |= {name: "loaded" if (root / path).is_dir() else "" for name, path in _THERE.items()}
-        traits["IOMMU"] = "on" if _any(root / "sys/class/iommu") else "off"
-    for adapter in _names(root / "sys/class/infiniband"):
+        traits["IOMMU"] = "on" if names(root / "sys/class/iommu") else "off"
+    for adapter in names(root / "sys/class/infiniband"):
         folder = root / "sys/class/infiniband" / adapter
-        kind, firmware = _text(folder / "hca_type") or _text(folder / "board_id"), _text(folder / "fw_ver")
+        kind, firmware = _chosen(folder / "hca_type") or _chosen(folder / "board_id"), _chosen(folder / "fw_ver")
         if kind and firmware and not (folder / "device/physfn").exists():
             known = set(filter(None, traits.get(f"firmware of {kind}", "").split(", ")))
             traits[f"firmware of {kind}"] = ", ".join(sorted(known | {firmware}))
     return traits
 
 
-def _any(folder: Path) -> bool:
-    return bool(_names(folder))
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))[:64]
-    except OSError:
-        return []
-
-
-def _text(path: Path) -> str:
+def _chosen(path: Path) -> str:
     """The file's text; of one that offers a choice, as ``always [madvise] never``, what is chosen."""
-    try:
-        with path.open("rb") as file:
-            text = file.read(MOST_BYTES).decode("ascii", "replace").strip()
-    except OSError:
-        return ""
-    _, bracket, rest = text.partition("[")
-    return rest.partition("]")[0] if bracket else text
+    whole = text(path, MOST_BYTES)
+    _, bracket, rest = whole.partition("[")
+    return rest.partition("]")[0] if bracket else whole

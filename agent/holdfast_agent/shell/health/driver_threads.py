@@ -6,16 +6,15 @@ once. Where the host's processes can't be seen, as in a container, nothing is fo
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from holdfast_agent.core.health.engine import Reading
+from holdfast_agent.shell.base.kernel_files import text
 
 RULE = "gpu.driver_stuck"
 MOST_BYTES = 1 << 18
 MOST_THREADS = 256
 _NAMES = ("nvidia", "nv_queue", "nv_open", "UVM ")
-_SMALL = 4096
 
 
 class DriverThreads:
@@ -28,14 +27,14 @@ class DriverThreads:
 
     def look(self) -> list[Reading]:
         """Each thread of the driver, and whether it is in state D."""
-        if _read(self._proc / "2" / "comm").strip() != "kthreadd":
+        if text(self._proc / "2" / "comm") != "kthreadd":
             return []
-        pids = _read(self._proc / "2" / "task" / "2" / "children", MOST_BYTES).split()
+        pids = text(self._proc / "2" / "task" / "2" / "children", MOST_BYTES).split()
         self._known = {pid: self._known[pid] if pid in self._known else self._name(pid) for pid in pids}
         of_driver = [(pid, name) for pid, name in self._known.items() if name][:MOST_THREADS]
         readings = []
         for pid, name in of_driver:
-            state = _read(self._proc / pid / "stat").rpartition(") ")[2][:1]
+            state = text(self._proc / pid / "stat").rpartition(") ")[2][:1]
             if state:
                 # Another thread may come to have the number of one that has ended.
                 what = f"the driver's kernel thread {name} (pid {pid}) can't be interrupted"
@@ -43,23 +42,5 @@ class DriverThreads:
         return readings
 
     def _name(self, pid: str) -> str:
-        name = _read(self._proc / pid / "comm").strip()
+        name = text(self._proc / pid / "comm")
         return name.replace(" ", "_") if name.startswith(_NAMES) else ""
-
-
-def _read(path: Path, most: int = _SMALL) -> str:
-    """The text of a file of /proc; empty where it can't be read."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        parts, left = [], most
-        while left and (data := os.read(file, left)):
-            parts.append(data)
-            left -= len(data)
-        return b"".join(parts).decode("ascii", "replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(file)

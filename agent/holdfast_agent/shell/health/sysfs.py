@@ -11,10 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast_agent.core.health.engine import Reading
+from holdfast_agent.shell.base.kernel_files import names, text
 
-MOST_DEVICES = 512
-"""Of each kind; a host with more is read as far as that."""
-_SMALL = 4096
 _ERRORS = {
     "pcie.fatal": ("aer_dev_fatal", "TOTAL_ERR_FATAL", "fatal errors on its bus"),
     "pcie.nonfatal": ("aer_dev_nonfatal", "TOTAL_ERR_NONFATAL", "errors on its bus that were not fatal"),
@@ -60,11 +58,11 @@ def _ports(root: Path) -> Iterator[Reading]:
             yield Reading("pcie.narrowed", adapter.name, width, f"its PCIe link is x{width:g}", epoch)
         for port in _folders(adapter / "ports"):
             name = f"{adapter.name}:{port.name}"
-            state = _text(port / "state")
+            state = text(port / "state")
             active = state.startswith(_ACTIVE)
             if state:
                 yield Reading("ib.port", name, float(active), f"the port is {_word(state)}", epoch)
-            rate = _text(port / "rate").split(" ")[0]
+            rate = text(port / "rate").split(" ")[0]
             if active and rate.replace(".", "", 1).isdecimal():
                 yield Reading("ib.rate", name, float(rate), f"the port runs at {rate} Gbit/s", epoch)
             downs = _number(port / "counters" / "link_downed")
@@ -82,17 +80,13 @@ def _disks(root: Path) -> Iterator[Reading]:
         if count is not None:
             yield Reading("disk.errors", volume.name, count, "errors of the file system", _epoch(volume))
     for drive in _folders(root / "class" / "nvme"):
-        state = _text(drive / "state")
+        state = text(drive / "state")
         if state:
             yield Reading("disk.dead", drive.name, float(state == "dead"), f"the drive is {state}")
 
 
 def _folders(folder: Path, prefix: str = "") -> list[Path]:
-    try:
-        names = sorted(name for name in os.listdir(folder) if name.startswith(prefix))
-    except OSError:
-        return []
-    return [folder / name for name in names[:MOST_DEVICES]]
+    return [folder / name for name in names(folder, prefix)]
 
 
 def _epoch(folder: Path) -> str:
@@ -103,28 +97,14 @@ def _epoch(folder: Path) -> str:
         return ""
 
 
-def _text(path: Path) -> str:
-    """The file's text; empty where it can't be read."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.read(file, _SMALL).decode("ascii", "replace").strip()
-    except OSError:
-        return ""
-    finally:
-        os.close(file)
-
-
 def _number(path: Path) -> float | None:
-    text = _text(path)
-    return float(text) if text.isdecimal() and len(text) <= 20 else None
+    found = text(path)
+    return float(found) if found.isdecimal() and len(found) <= 20 else None
 
 
 def _labelled(path: Path, key: str) -> float | None:
     """The number of the line that begins with ``key``."""
-    for line in _text(path).splitlines():
+    for line in text(path).splitlines():
         label, _, number = line.rpartition(" ")
         if label == key:
             with suppress(ValueError):
