@@ -199,10 +199,19 @@ def test_a_dry_run_says_what_would_come_of_a_job(site: Site, settings: Path, tmp
     assert sum(job["displayName"] == "tried" for job in jobs) == 1
 
 
+NO_CLASS = "[machine_types.all]\n"
+"""A class of hosts that says nothing of them: an error that has a line of its own."""
+
+
 def test_a_bad_file_changes_nothing_and_is_said_to(site: Site, settings: Path) -> None:
     text = settings.read_text()
     refused = len(events(site, "controller", "settings.refused"))
-    for wrong in ("[quotas.llm]\ngpu = 1\n", '[[notifications]]\nname = "a b"\nurl = "https://x"\n', "[quotas\n"):
+    for wrong in (
+        "[quotas.llm]\ngpu = 1\n",
+        '[[notifications]]\nname = "a b"\nurl = "https://x"\n',
+        "[quotas\n",
+        NO_CLASS,
+    ):
         settings.write_text(f"log_level = 'debug'\n{text}{wrong}")
         code, said = reload(site)
         assert code == 2 and said.endswith(" Nothing was changed.\n")
@@ -213,6 +222,8 @@ def test_a_bad_file_changes_nothing_and_is_said_to(site: Site, settings: Path) -
             WITHIN_S,
             "for the controller to refuse it",
         )
+        problem = events(site, "controller", "settings.refused")[-1]["error"]
+        assert problem.count(str(settings)) == 1, "the file is named once"
     assert site.daemons["controller"].poll() is None
     assert not [line for line in site.log("controller").splitlines() if '"level": "debug"' in line]
 

@@ -128,9 +128,13 @@ class Settings:
             return {"refused": "it was started without a file of settings"}
         async with self._lock:
             try:
-                return await self._apply(await asyncio.to_thread(settings_file.load, ControllerConfig, file))
+                written = await asyncio.to_thread(settings_file.load, ControllerConfig, file)
+                try:
+                    return await self._apply(written)
+                except ConfigError as error:
+                    raise settings_file.placed(error, file) from error
             except ConfigError as error:
-                problem = str(settings_file.placed(error, file))
+                problem = str(error)
                 log.warning("settings.refused", error=problem, fix="the settings before are still in effect")
                 return {"refused": problem}
 
