@@ -90,6 +90,16 @@ class Slurm:
     def start(self) -> None:
         """Return once all nodes take work."""
         self._configure()
+        self.start_munged()
+        self._daemon("slurmctld", "-D", "-i")
+        for number in range(1, NODES + 1):
+            self._daemon("slurmd", "-D", "-N", f"n{number}")
+        _wait_until(
+            lambda: self.run("sinfo", "-h", "-o", "%t %D").split() == ["idle", str(NODES)], "all nodes are idle"
+        )
+
+    def start_munged(self) -> None:
+        """Return once credentials are made and opened, by ``munge.socket`` in its folder."""
         folder = self.folder
         subprocess.run(["mungekey", "--create", f"--keyfile={folder}/munge.key"], check=True)
         self._daemon(
@@ -103,12 +113,6 @@ class Slurm:
             f"--log-file={folder}/munged.log",
         )
         _wait_until(lambda: (folder / "munge.socket").exists(), "munged listens")
-        self._daemon("slurmctld", "-D", "-i")
-        for number in range(1, NODES + 1):
-            self._daemon("slurmd", "-D", "-N", f"n{number}")
-        _wait_until(
-            lambda: self.run("sinfo", "-h", "-o", "%t %D").split() == ["idle", str(NODES)], "all nodes are idle"
-        )
 
     def _configure(self) -> None:
         free = _free_ports(NODES + 1)
@@ -135,6 +139,10 @@ class Slurm:
         """End all jobs, then all daemons."""
         with contextlib.suppress(subprocess.SubprocessError):
             self.run("scancel", "--state=RUNNING", "--signal=KILL", "--full", "--me")
+        self.stop_daemons()
+
+    def stop_daemons(self) -> None:
+        """End them all."""
         for process in reversed(self._daemons):
             process.send_signal(signal.SIGTERM)
         for process in reversed(self._daemons):
@@ -154,6 +162,17 @@ def running(folder: Path) -> Iterator[Slurm]:
         yield slurm
     finally:
         slurm.stop()
+
+
+@contextlib.contextmanager
+def munge(folder: Path) -> Iterator[Path]:
+    """Munge alone, as long as the block; gives its socket."""
+    slurm = Slurm(folder)
+    try:
+        slurm.start_munged()
+        yield folder / "munge.socket"
+    finally:
+        slurm.stop_daemons()
 
 
 def missing() -> str:

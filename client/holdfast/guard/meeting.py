@@ -1,9 +1,10 @@
 """Brings the tasks of one job together: the others find task 0, prove who they are, and learn its controller's address.
 
 Lines of JSON over TCP. Nothing secret is said in the clear: the seed comes inside a credential, or is known before, and
-each side proves that it has it. The ports follow from the job's name, so that no task needs to learn them; who else
-listens there proves nothing, and is passed by. A connection stays open as long as its guard lives, so each side
-notices at once when the other is gone.
+each line after the greeting proves that its sender has it (``lines``). The ports follow from the job's name, so that no
+task needs to learn them; who else listens there proves nothing, and is passed by: the port is part of each proof, so
+that a conversation can't be passed on to the port on which task 0 does listen. A connection stays open as long as its
+guard lives, so each side notices at once when the other is gone.
 """
 
 from __future__ import annotations
@@ -11,29 +12,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import json
 import secrets
-import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast._base.version import __version__
 from holdfast._security.certificate import BACKDATED_S
 from holdfast.errors import ConfigError, Unauthenticated, Unavailable
-from holdfast.guard import trust
 from holdfast.guard.allocation import Allocation
+from holdfast.guard.lines import LINE_BYTES, Link, read_line, write_line
 
 CANDIDATES = 16
 FIRST_PORT, LAST_PORT = 10_000, 29_999
 """Outside of what kernels give to outgoing connections, and of Slurm's own ports below."""
-LINE_BYTES = 64 << 10
-ANSWER_S = 10.0
-"""For a step of the greeting, which may run munge."""
+CONNECTED_S, ANSWER_S = 3.0, 10.0
+"""For a connection, and for a step of the greeting, which may run munge."""
+REFUSED, SILENCE = "nothing listens there", "no answer"
 AGAIN_S = 0.1
-SILENT_S, BEAT_S = 20, 5
-"""A task that is silent for so long is gone; the kernel asks in between, at no cost to us."""
-NEWCOMERS = 64
+NEWCOMERS, OF_ONE_ADDRESS = 256, 64
 """Connections at a time that have not proven anything."""
 
 Seal = Callable[[], str]
@@ -56,11 +56,12 @@ class Host:
     def __init__(
         self, place: Allocation, seed: bytes, controller: str, seal: Seal | None, command: Sequence[str] = ()
     ) -> None:
-        self._command = list(command)
+        self._command = _mark(command)
         self._place, self._seed, self._controller = place, seed, controller
         self._seal = seal
-        self._writers: dict[int, asyncio.StreamWriter] = {}
-        self._newcomers = 0
+        self._links: dict[int, Link] = {}
+        self._newcomers: Counter[str] = Counter()
+        """By address: who holds all the places of one host keeps no other host's tasks out."""
         self._server: asyncio.Server | None = None
         self.present: dict[int, str] = {}
         self.lost: dict[int, str] = {}
@@ -92,8 +93,8 @@ class Host:
         """Stop listening, and hang up on all tasks that are still there."""
         if self._server is not None:
             self._server.close()
-        for writer in self._writers.values():
-            writer.close()
+        for link in self._links.values():
+            link.close()
 
     def tell_job(self, job: str) -> None:
         """Send the job's id to every task, also to those that come later."""
@@ -102,35 +103,37 @@ class Host:
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """Send to every task that is there."""
-        for task, writer in list(self._writers.items()):
+        for task, link in list(self._links.items()):
             if task not in self.lost:
-                _send(writer, message)
+                link.send(message)
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = -1
-        self._newcomers += 1
+        task, address = -1, str((writer.get_extra_info("peername") or ("",))[0])
+        self._newcomers[address] += 1
         try:
-            if self._newcomers > NEWCOMERS:
+            if self._newcomers[address] > OF_ONE_ADDRESS or self._newcomers.total() > NEWCOMERS:
                 return
             async with asyncio.timeout(ANSWER_S):
                 task = await self._admit(reader, writer)
-        except (OSError, ValueError, KeyError, TypeError, TimeoutError, ConfigError, asyncio.IncompleteReadError):
+        except (OSError, ValueError, KeyError, TypeError, TimeoutError, asyncio.IncompleteReadError):
             return  # no task of this job, or one that is gone again
+        except (ConfigError, Unauthenticated):
+            return
         finally:
-            self._newcomers -= 1
+            self._newcomers -= Counter((address,))
             if task < 0:
                 writer.close()
-        await self._attend(task, reader)
+        await self._attend(task)
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
         nonce = secrets.token_hex(16)
         credential = await asyncio.to_thread(self._seal) if self._seal else ""
-        _send(writer, {"job": self._place.job, "nonce": nonce, "credential": credential})
-        said = await _line(reader)
+        write_line(writer, {"job": self._place.job, "nonce": nonce, "credential": credential})
+        theirs = str((await read_line(reader))["nonce"])
+        words = (nonce, theirs, str(writer.get_extra_info("sockname")[1]))
+        link = Link(reader, writer, self._seed, words, first_task=True)
+        said = await link.receive()
         task, name = int(said["task"]), str(said["name"])
-        words = ("task", nonce, str(task), name, str(said["version"]), str(said["nonce"]))
-        if not secrets.compare_digest(str(said["proof"]), trust.proof(self._seed, *words)):
-            raise ValueError("no proof")
         if not 0 < task < self._place.tasks or task in self.present:
             raise ValueError("no such task")
         if said["version"] != __version__:
@@ -151,22 +154,21 @@ class Host:
                 "what each rank is to do, by its RANK."
             )
             self.changed.set()
-        _send(writer, {"controller": self._controller, "proof": self._answer(str(said["nonce"]))})
+        link.send({"controller": self._controller})
         if self._job:
-            _send(writer, {"job": self._job})
-        _keep_asking(writer)
+            link.send({"job": self._job})
+        link.keep_asking()
         self.present[task] = name
-        self._writers[task] = writer
+        self._links[task] = link
         self.changed.set()
         return task
 
-    def _answer(self, nonce: str) -> str:
-        return trust.proof(self._seed, "controller", nonce, self._controller)
-
-    async def _attend(self, task: int, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, asyncio.IncompleteReadError):
+    async def _attend(self, task: int) -> None:
+        with contextlib.suppress(
+            OSError, ValueError, KeyError, TypeError, Unauthenticated, asyncio.IncompleteReadError
+        ):
             while True:
-                said = await _line(reader)
+                said = await self._links[task].receive()
                 if "signal" in said:
                     self.signals[task] = int(said["signal"])
                 elif "abandoned" in said:
@@ -175,6 +177,7 @@ class Host:
                     name, text = self.present[task], str(said["problem"])
                     self.problem = self.problem or (text if name in text else f"Task {task} on {name}: {text}")
                 self.changed.set()
+        self._links[task].close()
         self.lost[task] = self.present[task]
         self.changed.set()
 
@@ -182,35 +185,35 @@ class Host:
 class Guest:
     """Another task's side, once it was admitted."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seed: bytes, said: str) -> None:
-        self._reader, self._writer = reader, writer
-        _keep_asking(writer)
-        self.seed, self.controller = seed, said
-        self.address = str(writer.get_extra_info("sockname")[0])
+    def __init__(self, link: Link, seed: bytes, controller: str, address: str) -> None:
+        self._link = link
+        link.keep_asking()
+        self.seed, self.controller = seed, controller
+        self.address = address
         """Ours, as task 0 sees it."""
 
     async def hear(self) -> dict[str, Any] | None:
         """The next message of task 0; None once it is gone."""
         try:
-            return await _line(self._reader)
-        except (OSError, ValueError, asyncio.IncompleteReadError):
+            return await self._link.receive()
+        except (OSError, ValueError, Unauthenticated, asyncio.IncompleteReadError):
             return None
 
     def complain(self, problem: str) -> None:
         """Tell task 0 why this one can't start."""
-        _send(self._writer, {"problem": problem})
+        self._link.send({"problem": problem})
 
     def pass_on(self, number: int) -> None:
         """Tell task 0 that a signal wants the job to end."""
-        _send(self._writer, {"signal": number})
+        self._link.send({"signal": number})
 
     def abandon(self) -> None:
         """Tell task 0 that this task's process of the launcher is dead."""
-        _send(self._writer, {"abandoned": True})
+        self._link.send({"abandoned": True})
 
     def leave(self) -> None:
         """Hang up, which says that this task is done."""
-        self._writer.close()
+        self._link.close()
 
 
 async def join(
@@ -222,16 +225,17 @@ async def join(
     command: Sequence[str] = (),
 ) -> Guest:
     """Find task 0 at one of the addresses ``hosts``. Raises ``Unavailable`` after ``timeout_s``."""
-    why = "nothing listens there"
+    why = SILENCE
     try:
         async with asyncio.timeout(timeout_s):
             while True:
-                for host in hosts:
-                    for port in ports(place.job):
-                        found = await _try(place, host, port, seed, unseal, command)
-                        if isinstance(found, Guest):
-                            return found
-                        why = found or why
+                # A firewall hides all ports of an address: the next address is tried before the next port.
+                for port, host in itertools.product(ports(place.job), hosts):
+                    found = await _try(place, host, port, seed, unseal, command)
+                    if isinstance(found, Guest):
+                        return found
+                    if found != REFUSED or why == SILENCE:
+                        why = found
                 await asyncio.sleep(AGAIN_S)
     except TimeoutError:
         first = ports(place.job)[0]
@@ -247,12 +251,12 @@ async def _try(
     place: Allocation, host: str, port: int, seed: bytes, unseal: Unseal | None, command: Sequence[str]
 ) -> Guest | str:
     try:
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(CONNECTED_S):
             reader, writer = await asyncio.open_connection(host, port, limit=LINE_BYTES)
     except ConnectionRefusedError:
-        return ""
+        return REFUSED
     except (OSError, TimeoutError) as error:
-        return str(error) or "no answer"
+        return str(error) or SILENCE
     try:
         async with asyncio.timeout(ANSWER_S):
             return await _introduce(place, reader, writer, seed, unseal, command)
@@ -272,46 +276,21 @@ async def _introduce(
     unseal: Unseal | None,
     command: Sequence[str],
 ) -> Guest:
-    said = await _line(reader)
+    said = await read_line(reader)
     if said["job"] != place.job:
         raise ValueError("another job's")
     if unseal is not None:
         seed = await asyncio.to_thread(unseal, str(said["credential"]))
     nonce = secrets.token_hex(16)
-    words = ("task", str(said["nonce"]), str(place.task), place.name, __version__, nonce)
-    introduction: dict[str, Any] = {"task": place.task, "name": place.name, "version": __version__, "nonce": nonce}
-    introduction |= {"command": list(command), "clock": time.time()}
-    _send(writer, introduction | {"proof": trust.proof(seed, *words)})
-    said = await _line(reader)
-    controller = str(said["controller"])
-    if not secrets.compare_digest(str(said["proof"]), trust.proof(seed, "controller", nonce, controller)):
-        raise Unauthenticated("task 0 has another secret")
-    return Guest(reader, writer, seed, controller)
+    write_line(writer, {"nonce": nonce})
+    words = (str(said["nonce"]), nonce, str(writer.get_extra_info("peername")[1]))
+    link = Link(reader, writer, seed, words, first_task=False)
+    introduction: dict[str, Any] = {"task": place.task, "name": place.name, "version": __version__}
+    link.send(introduction | {"command": _mark(command), "clock": time.time()})
+    controller = str((await link.receive())["controller"])
+    return Guest(link, seed, controller, str(writer.get_extra_info("sockname")[0]))
 
 
-def _keep_asking(writer: asyncio.StreamWriter) -> None:
-    """Have the kernel find out when the other side is gone without a word, such as a host without power."""
-    connection = writer.get_extra_info("socket")
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        (socket.TCP_KEEPIDLE, BEAT_S),
-        (socket.TCP_KEEPINTVL, BEAT_S),
-        (socket.TCP_KEEPCNT, SILENT_S // BEAT_S - 1),
-        (socket.TCP_USER_TIMEOUT, SILENT_S * 1000),  # for what was sent and not acknowledged
-    ):
-        connection.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-def _send(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
-    writer.write(json.dumps(message).encode() + b"\n")
-
-
-async def _line(reader: asyncio.StreamReader) -> dict[str, Any]:
-    try:
-        text = await reader.readuntil(b"\n")
-    except asyncio.LimitOverrunError as error:
-        raise ValueError("a line without end") from error
-    message = json.loads(text)
-    if not isinstance(message, dict):
-        raise ValueError("no object")
-    return message
+def _mark(command: Sequence[str]) -> str:
+    """A mark that tells commands apart, which may be longer than a line."""
+    return hashlib.sha256(json.dumps(list(command)).encode()).hexdigest()

@@ -35,6 +35,8 @@ class Record:
         self.directory = directory
         self._words = words
         self.problem = ""
+        self._folder = -1
+        """The folder itself: another may get its name, where others can write to the one in which it lies."""
         self.controller = ""
         """The address that commands are given."""
         self._try(self._make)
@@ -48,6 +50,11 @@ class Record:
             except FileExistsError:
                 self.directory = wanted.with_name(f"{wanted.name}-{number}")
             else:
+                folder = os.open(self.directory, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                if os.geteuid() and os.fstat(folder).st_uid != os.geteuid():  # on NFS root's may have no owner
+                    os.close(folder)
+                    raise PermissionError(errno.EPERM, "another user has put a folder in its place")
+                self._folder = folder
                 if self.directory != wanted:
                     self._words.note(f"{wanted} is there already: the record is in {self.directory}")
                 return
@@ -59,17 +66,20 @@ class Record:
 
         def write() -> None:
             for name, source in (("ca.pem", settings.ca), ("user.pem", settings.cert), ("user.key", settings.key)):
-                self._write(name, source.read_text())
+                self._write(name, source.read_text(), os.O_EXCL)
             lines = {"controller": settings.controller, "ca": "ca.pem", "cert": "user.pem", "key": "user.key"}
-            self._write("client.toml", "".join(f"{key} = {json.dumps(text)}\n" for key, text in lines.items()))
+            text = "".join(f"{key} = {json.dumps(text)}\n" for key, text in lines.items())
+            self._write("client.toml", text, os.O_EXCL)
 
         self._try(write)
 
     def close_to_commands(self) -> None:
         """Remove them: the controller that they lead to is gone, and its key with it."""
+        if self._folder < 0:
+            return
         for name in ("client.toml", "ca.pem", "user.pem", "user.key"):
             with contextlib.suppress(OSError):
-                (self.directory / name).unlink()
+                os.unlink(name, dir_fd=self._folder)
 
     def event(self, event: job_pb2.WatchJobResponse) -> None:
         """Append an event."""
@@ -94,7 +104,7 @@ class Record:
 
     def _write(self, name: str, text: str, how: int = os.O_TRUNC) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | how
-        with os.fdopen(os.open(self.directory / name, flags, 0o600), "w", errors="replace") as file:
+        with os.fdopen(os.open(name, flags, 0o600, dir_fd=self._folder), "w", errors="replace") as file:
             file.write(text)
 
     def _try(self, write: Callable[[], None]) -> None:

@@ -6,9 +6,11 @@ which waits until no shim is left of the workers in the folder, and removes it. 
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
+import stat
 import sys
 import time
 
@@ -21,7 +23,36 @@ def make() -> str:
     """A new folder that is the user's alone. Raises ``OSError``, naming the folder that it can't lie in."""
     import tempfile
 
-    return tempfile.mkdtemp(prefix=PREFIX)
+    parent = os.path.realpath(tempfile.gettempdir())
+    if who := _can_replace(parent):
+        text = f"{who} can replace what lies there: set TMPDIR to a folder of yours"
+        raise PermissionError(errno.EPERM, text, parent)
+    return tempfile.mkdtemp(prefix=PREFIX, dir=parent)
+
+
+def _can_replace(folder: str) -> str:
+    """Say who else can rename and remove what this user makes in a folder; empty where no one can."""
+    found = os.stat(folder)
+    if found.st_uid not in (0, os.geteuid(), _unmapped_user()):
+        return f"its owner, uid {found.st_uid},"
+    while True:
+        found = os.stat(folder)
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            return f"everyone who can write to {folder}"
+        if folder == os.path.dirname(folder):
+            return ""
+        folder = os.path.dirname(folder)
+
+
+def _unmapped_user() -> int:
+    """The uid by which the files of all who don't exist in a container are seen, root's too; else root's."""
+    try:
+        with open("/proc/self/uid_map") as file:
+            whole = file.read().split() == ["0", "0", "4294967295"]
+        with open("/proc/sys/kernel/overflowuid") as file:
+            return 0 if whole else int(file.read())
+    except (OSError, ValueError):
+        return 0
 
 
 def watch(folder: str) -> int:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import stat
 import time
 from collections.abc import Sequence
@@ -74,15 +75,26 @@ class SharedFile:
         scope.cancel()
 
     def write(self, seed: bytes, addresses: Sequence[str]) -> None:
-        """Put it there, in place of one that an earlier job of that name has left. Raises ``OSError``."""
+        """Put it there, in place of one that an earlier job of that name has left.
+
+        Raises ``OSError``, or ``ConfigError`` where something of another user's has its name.
+        """
         text = json.dumps({"seed": seed.hex(), "addresses": list(addresses)})
-        new = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        # A name that no one can have taken before: the folder may be open to others, such as /tmp.
+        new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(8)}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(new, flags, 0o600), "w") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        new.replace(self.path)
+        try:
+            new.replace(self.path)
+        except OSError as error:
+            new.unlink(missing_ok=True)
+            raise ConfigError(
+                f"{self.path} can't be written, by which the tasks meet: {error.strerror}.",
+                fix="Something of another user's lies there: start it from a folder that only you can write to.",
+            ) from error
 
     def read(self) -> tuple[bytes, list[str]] | None:
         """The seed and addresses of task 0; None where it is not there, or is not this user's own."""
@@ -90,8 +102,12 @@ class SharedFile:
             # NFS shows a new file in a listing of its folder long before it lets a name that was missing be opened.
             if self.path.name not in os.listdir(self.path.parent):
                 return None
-            with os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as file:
+            # What another user has put there may be a pipe, which no one ever writes to.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+            with os.fdopen(os.open(self.path, flags)) as file:
                 found = os.fstat(file.fileno())
+                if not stat.S_ISREG(found.st_mode):
+                    return None
                 if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
                     return None
                 said = json.loads(file.read(MOST_BYTES))

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 
 from holdfast._base import rank_variables
+from holdfast.errors import Unavailable
 from holdfast.guard.allocation import SEED_VARIABLE
 
 PR_SET_PDEATHSIG = 1
@@ -37,6 +38,19 @@ def environment(ours: Mapping[str, str]) -> dict[str, str]:
         # An empty part is the current folder, whose modules are the user's.
         env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in given.split(os.pathsep) if part)
     return env
+
+
+def unloadable(words: str) -> Unavailable | None:
+    """An error where these last words of a module say that this Python can't load it; None for others."""
+    lines = words.strip().splitlines()
+    last = lines[-1].strip() if lines else ""
+    if not last.startswith(("ImportError", "ModuleNotFoundError")):
+        return None
+    python = f"{sys.executable}, Python {sys.version.split()[0]}"
+    return Unavailable(
+        f"Holdfast's packages can't be loaded by {python}: {last}.",
+        fix="Run it by the Python that it was installed with, on all hosts.",
+    )
 
 
 def main() -> None:

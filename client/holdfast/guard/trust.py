@@ -85,7 +85,8 @@ class Munge:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ConfigError(f"{command[0]} can't be run: {error}.", fix=_FIX) from error
         if done.returncode:
-            why = done.stderr.decode(errors="replace").strip()[:200]
+            status = slurm.facts(done.stdout.partition(b"\n\n")[0], ":").get("STATUS", "")
+            why = (done.stderr.decode(errors="replace").strip() or status)[:200]
             raise ConfigError(f"{command[0]} failed: {why}.", fix=_FIX)
         return done.stdout
 

@@ -16,8 +16,9 @@ import pytest
 
 from holdfast._base.version import __version__
 from holdfast.errors import Unavailable
-from holdfast.guard import meeting, trust
+from holdfast.guard import lines, meeting
 from holdfast.guard.allocation import Allocation
+from holdfast.guard.lines import Link
 from holdfast.guard.meeting import Guest, Host
 
 SEED, OTHER = b"s" * 32, b"o" * 32
@@ -124,11 +125,27 @@ async def test_a_task_with_another_secret_is_not_let_in(place: Allocation) -> No
         assert host.present == {}
 
 
-async def test_what_listens_on_the_first_port_and_is_no_guard_is_passed_by(place: Allocation) -> None:
+@pytest.mark.parametrize(
+    "said", [b"\n", b"x" * 200_000, b"[" * 60_000 + b"\n", b'{"job": "\\ud800"}\n', b'{"job": 1e999}\n']
+)
+async def test_what_listens_on_the_first_port_and_says_what_no_guard_does_is_passed_by(
+    place: Allocation, said: bytes
+) -> None:
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        writer.close()
+
+    impostor = await asyncio.start_server(answer, HERE, meeting.ports(place.job)[0])
+    async with impostor, listening(place):
+        (await joined(place, 1)).leave()
+
+
+async def test_what_listens_on_the_first_port_and_is_no_guard_is_passed_by(place: Allocation) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(json.dumps({"job": place.job, "nonce": "n", "credential": ""}).encode() + b"\n")
-        await asyncio.sleep(0.2)
-        writer.write(json.dumps({"controller": "192.0.2.1:1", "proof": "0" * 64}).encode() + b"\n")
+        theirs = json.loads(await reader.readline())["nonce"]
+        words = ("n", theirs, str(meeting.ports(place.job)[0]))
+        Link(reader, writer, OTHER, words, first_task=True).send({"controller": "192.0.2.1:1"})
         writer.close()
 
     impostor = await asyncio.start_server(answer, HERE, meeting.ports(place.job)[0])
@@ -139,6 +156,76 @@ async def test_what_listens_on_the_first_port_and_is_no_guard_is_passed_by(place
         guest.leave()
 
 
+async def test_who_passes_a_conversation_on_to_task_0_is_not_let_in_between(place: Allocation) -> None:
+    passed = []
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            passed.append(data)
+            writer.write(data)
+        writer.close()
+
+    async def between(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(HERE, meeting.ports(place.job)[1])
+        await asyncio.gather(copy(reader, back), copy(there, writer))
+
+    impostor = await asyncio.start_server(between, HERE, meeting.ports(place.job)[0])
+    async with impostor, listening(place) as host:
+        guest = await joined(place, 1)
+
+        assert passed, "it was tried"
+        assert b"10.0.0.1:7000" not in b"".join(passed)
+        assert host.present == {1: "n2"}
+        (link,) = host._links.values()
+        assert link._writer.get_extra_info("peername") == guest._link._writer.get_extra_info("sockname")
+        guest.leave()
+
+
+async def test_a_line_that_is_made_up_or_said_again_ends_the_conversation(place: Allocation) -> None:
+    """As somebody might who can write into a connection of the two, once it stands."""
+    async with listening(place) as host:
+        one, two = await joined(place, 1), await joined(place, 2)
+        host.changed = asyncio.Event()
+        two._link._writer.write(b'{"signal": 15}\n')
+        with anyio.fail_after(20):
+            await host.changed.wait()
+        assert (host.lost, host.signals) == ({2: "n3"}, {})
+
+        said: list[bytes] = []
+        writer = host._links[1]._writer
+        write = writer.write
+        writer.write = said.append  # type: ignore[method-assign,assignment]
+        host.tell({"failed": {}})
+        for line in (*said, *said):
+            write(line)
+        assert await one.hear() == {"failed": {}}
+        assert await one.hear() is None
+        one.leave()
+        two.leave()
+
+
+async def test_who_holds_all_places_of_an_address_keeps_no_other_out(
+    place: Allocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meeting, "OF_ONE_ADDRESS", 2)
+    port = meeting.ports(place.job)[0]
+    async with listening(place) as host:
+        held = [await asyncio.open_connection(HERE, port) for _ in range(2)]
+        for reader, _ in held:
+            await reader.readline()
+        refused, writer = await asyncio.open_connection(HERE, port)
+        assert await refused.read() == b""
+        writer.close()
+
+        elsewhere, writer = await asyncio.open_connection(HERE, port, local_addr=("127.0.0.2", 0))
+        assert json.loads(await elsewhere.readline())["job"] == place.job
+
+        for _, each in (*held, (elsewhere, writer)):
+            each.close()
+        (await joined(place, 1)).leave()
+        assert host.present == {1: "n2"}
+
+
 async def test_the_seed_comes_inside_the_credential(place: Allocation) -> None:
     async with listening(place, seal=SEED.hex):
         guest = await meeting.join(replace(place, task=1), [HERE], OTHER, bytes.fromhex, 20.0)
@@ -147,18 +234,25 @@ async def test_the_seed_comes_inside_the_credential(place: Allocation) -> None:
         guest.leave()
 
 
+async def introduced(place: Allocation, introduction: dict[str, object]) -> Link:
+    """A guest that says this of itself."""
+    port = meeting.ports(place.job)[0]
+    reader, writer = await asyncio.open_connection(HERE, port)
+    nonce = json.loads(await reader.readline())["nonce"]
+    lines.write_line(writer, {"nonce": "m"})
+    link = Link(reader, writer, SEED, (nonce, "m", str(port)), first_task=False)
+    link.send({"task": 1, "name": "n2", "version": __version__, "command": meeting._mark(()), **introduction})
+    return link
+
+
 async def test_another_release_is_named(place: Allocation) -> None:
     async with listening(place) as host:
-        reader, writer = await asyncio.open_connection(HERE, meeting.ports(place.job)[0])
-        said = json.loads(await reader.readline())
-        proof = trust.proof(SEED, "task", said["nonce"], "1", "n2", "9.9", "m")
-        line = {"task": 1, "name": "n2", "version": "9.9", "nonce": "m", "proof": proof, "clock": 0}
-        writer.write(json.dumps(line).encode() + b"\n")
+        link = await introduced(place, {"version": "9.9", "clock": 0})
         with anyio.fail_after(20):
             await host.changed.wait()
 
         assert "Task 1 on n2 has Holdfast 9.9" in host.problem
-        writer.close()
+        link.close()
 
 
 @pytest.mark.parametrize(
@@ -166,21 +260,26 @@ async def test_another_release_is_named(place: Allocation) -> None:
 )
 async def test_a_host_with_another_clock_is_named(place: Allocation, apart_s: float, said: str) -> None:
     async with listening(place) as host:
-        reader, writer = await asyncio.open_connection(HERE, meeting.ports(place.job)[0])
-        nonce = json.loads(await reader.readline())["nonce"]
-        proof = trust.proof(SEED, "task", nonce, "1", "n2", __version__, "m")
-        line = {"task": 1, "name": "n2", "version": __version__, "nonce": "m", "proof": proof, "command": []}
-        writer.write(json.dumps(line | {"clock": time.time() + apart_s}).encode() + b"\n")
+        link = await introduced(place, {"clock": time.time() + apart_s})
         with anyio.fail_after(20):
             await host.changed.wait()
 
         assert host.problem.startswith(f"The clock of n2 is {said}")
-        writer.close()
+        link.close()
 
 
 async def test_lines_that_are_no_greeting_do_no_harm(place: Allocation) -> None:
     async with listening(place) as host:
-        for junk in (b"\n", b"[]\n", b'{"task": []}\n', b"x" * 200_000, b'{"task": 99}\n'):
+        deep = b"[" * 60_000 + b"\n"
+        for junk in (
+            b"\n",
+            b"[]\n",
+            b"{}\n",
+            b'{"nonce": []}\n[]\n',
+            b"x" * 200_000,
+            deep,
+            b'{"nonce": "n"}\n0 {}\n',
+        ):
             reader, writer = await asyncio.open_connection(HERE, meeting.ports(place.job)[0])
             await reader.readline()
             with contextlib.suppress(OSError):
@@ -225,12 +324,12 @@ async def test_the_kernel_is_asked_to_notice_a_side_that_is_silent(place: Alloca
     async with listening(place) as host:
         guest = await joined(place, 1)
 
-        for writer in (guest._writer, *host._writers.values()):
-            connection = writer.get_extra_info("socket")
+        for link in (guest._link, *host._links.values()):
+            connection = link._writer.get_extra_info("socket")
             assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             probes = [
                 connection.getsockopt(socket.IPPROTO_TCP, name)
                 for name in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
             ]
-            assert probes[0] + probes[1] * probes[2] == meeting.SILENT_S
+            assert probes[0] + probes[1] * probes[2] == lines.SILENT_S
         guest.leave()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,25 +11,93 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.e2e.guard.guarding import PATIENCE_S, environment, nothing_is_left, processes, wait_for
+from tests.support.machine_parts import ANOTHER_USER, SYSTEM_PYTHON
 
-from holdfast.guard import meeting
+from holdfast._base.version import __version__
+from holdfast.guard import certificates, meeting
 from holdfast.guard.allocation import SEED_VARIABLE, read
 
 pytestmark = pytest.mark.require("root")
-NOBODY = "65534"
 SEED = os.urandom(32).hex()
 WAITS = 'import os, pathlib, time; pathlib.Path("up").write_text(repr(dict(os.environ))); time.sleep(1000)'
 
 
+# What can be read of a process: its files in /proc, and the names in its folders there.
+READS = """\
+import os, sys
+for pid in sys.argv[1:]:
+    for name in ("environ", "mem", "maps", "smaps", "smaps_rollup", "auxv", "io", "stack", "syscall", "timers"):
+        try:
+            with open(f"/proc/{pid}/{name}", "rb", 0) as file:
+                if file.read(1):
+                    print(pid, name)
+        except OSError:
+            pass
+    for name in ("fd", "map_files", "ns"):
+        try:
+            print(pid, name, [os.readlink(f"/proc/{pid}/{name}/{each}") for each in os.listdir(f"/proc/{pid}/{name}")])
+        except OSError:
+            pass
+    for name in ("cwd", "root", "exe"):
+        try:
+            print(pid, name, os.readlink(f"/proc/{pid}/{name}"))
+        except OSError:
+            pass
+    try:
+        os.kill(int(pid), 0)
+        print(pid, "signals")
+    except OSError:
+        pass
+"""
+# What is answered to nonsense, by TCP and by UDP, at each address; and which sockets with a name can be reached.
+KNOCKS = """\
+import json, socket, sys
+NONSENSE = [b"", b"\\n", bytes(4096), b"[" * 60000 + b"\\n", b"x" * 200000, b'{"nonce": "n"}\\n0 {}\\n']
+NONSENSE += [b"GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n", b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n" + bytes(9)]
+NONSENSE += [bytes.fromhex("1603010005010000010303")]
+given = json.loads(sys.argv[1])
+for host, port in given["tcp"]:
+    for text in NONSENSE:
+        said = b""
+        with socket.create_connection((host, port), 60) as knock:
+            try:
+                knock.sendall(text)
+                knock.shutdown(socket.SHUT_WR)
+                while data := knock.recv(4096):
+                    said += data
+            except OSError:
+                pass
+        print(json.dumps([port, said.decode("latin-1")]))
+for host, port in given["udp"]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as knock:
+        knock.settimeout(0.2)
+        knock.connect((host, port))
+        for text in NONSENSE:
+            try:
+                knock.send(text[:1000])
+                print(json.dumps([port, knock.recv(4096).decode("latin-1")]))
+            except OSError:
+                pass
+for path in given["unix"]:
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+        with socket.socket(socket.AF_UNIX, kind) as knock:
+            try:
+                knock.connect(path)
+                print(json.dumps([path, "connected"]))
+            except OSError:
+                pass
+"""
+
+
 def neighbour(*command: str) -> str:
     """What a command of another user prints, as far as it gets."""
-    account = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    done = subprocess.run([*account, *command], cwd="/", capture_output=True, text=True, timeout=PATIENCE_S)
+    done = subprocess.run([*ANOTHER_USER, *command], cwd="/", capture_output=True, text=True, timeout=PATIENCE_S)
     return done.stdout
 
 
@@ -90,6 +159,65 @@ def test_no_command_line_and_no_rank_holds_the_secret_and_no_environment_is_open
     assert neighbour("cat", *(f"/proc/{pid}/environ" for pid in running)) == ""
 
 
+@pytest.mark.require("system_python")
+def test_a_neighbour_learns_of_its_processes_what_ps_shows_and_reaches_none(env: dict[str, str]) -> None:
+    running = [str(pid) for pid in processes(env)]
+    own = subprocess.run([SYSTEM_PYTHON, "-I", "-c", READS, *running], capture_output=True, text=True)
+
+    assert len(own.stdout.splitlines()) > 10 * len(running), "their user reads all of it"
+    assert neighbour(SYSTEM_PYTHON, "-I", "-c", READS, *running) == ""
+
+
+def _listening(env: dict[str, str], kind: str) -> list[tuple[str, int]]:
+    """Where a guard's processes listen, by ``-t`` or ``-u``."""
+    guards = set(processes(env))
+    said = subprocess.run(["ss", "-Hlnp", kind], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    ours = [line.split()[3] for line in said.stdout.splitlines() if any(f"pid={pid}," in line for pid in guards)]
+    return [(address.rpartition(":")[0].strip("[]"), int(address.rpartition(":")[2])) for address in ours]
+
+
+def _named_sockets(env: dict[str, str]) -> list[str]:
+    """Names of the sockets that a guard's processes have, abstract ones with their @."""
+    inodes = set()
+    for pid in processes(env):
+        for each in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                inodes.add(os.readlink(each).removeprefix("socket:[").removesuffix("]"))
+    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    return sorted({words[7] for words in lines if len(words) > 7 and words[6] in inodes})
+
+
+@pytest.mark.require("system_python")
+def test_nonsense_is_answered_by_nothing_and_named_sockets_are_out_of_reach(
+    folder: Path, env: dict[str, str]
+) -> None:
+    before = processes(env)
+    tcp, udp, unix = _listening(env, "-t"), _listening(env, "-u"), _named_sockets(env)
+    assert len(tcp) >= 2, "tasks meet, and the controller listens"
+    assert not any(name.startswith("@") for name in unix), "an abstract socket is open to all"
+    # They are bound by way of a descriptor of their folder, so their names are no paths of theirs.
+    unix += [str(path) for path in Path(env["TMPDIR"]).rglob("*") if path.is_socket()]
+    assert len(unix) >= 4, "agents and shims have sockets"
+
+    given = json.dumps({"tcp": tcp, "udp": udp, "unix": unix})
+    said = [json.loads(line) for line in neighbour(SYSTEM_PYTHON, "-I", "-c", KNOCKS, given).splitlines()]
+
+    assert len(said) == 9 * len(tcp)
+    for port, text in said:
+        if text.startswith("{"):
+            (greeting,) = text.splitlines()
+            assert set(json.loads(greeting)) == {"job", "nonce", "credential"}
+        else:
+            assert text[:1] in ("", "\x15"), (port, text)  # an alert of TLS
+        assert SEED not in text
+    assert before.keys() <= processes(env).keys()
+    config = env | {"HOLDFAST_CONFIG": str(next(folder.glob("holdfast-*")) / "client.toml")}
+    shown = subprocess.run(
+        [sys.executable, "-m", "holdfast", "ps", "-o", "json"], env=config, capture_output=True, timeout=PATIENCE_S
+    )
+    assert [job["state"] for job in json.loads(shown.stdout)] == ["JOB_STATE_RUNNING"]
+
+
 def answered_to(record: Path, certificate: str | None) -> bytes:
     """The first that a guard's controller says to a caller of HTTP/2; nothing where it hangs up."""
     controller = int((record / "client.toml").read_text().partition("127.0.0.1:")[2].partition('"')[0])
@@ -108,12 +236,17 @@ def answered_to(record: Path, certificate: str | None) -> bytes:
 
 
 def test_nothing_that_a_guard_listens_on_answers_a_caller_without_its_secret(
-    folder: Path, env: dict[str, str]
+    folder: Path, env: dict[str, str], tmp_path: Path
 ) -> None:
     (record,) = folder.glob("holdfast-*")
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    certificates.write_here(b"o" * 32, stranger, "host-1", controller=True)
+    shutil.copy(record / "client.toml", stranger)
 
     assert answered_to(record, "user") != b"", "the guard's own user is answered"
     assert answered_to(record, None) == b""
+    assert [answered_to(stranger, name) for name in ("user", "agent", "controller")] == [b""] * 3
 
     place = read(env, "host")
     said = b""
@@ -123,8 +256,14 @@ def test_nothing_that_a_guard_listens_on_answers_a_caller_without_its_secret(
         except ConnectionRefusedError:
             continue
         with connection:
-            forged = {"task": 1, "name": "forged", "version": "1", "nonce": "0" * 32, "proof": "0" * 64}
-            connection.sendall(json.dumps(forged).encode() + b"\n")
+            introduction = {
+                "task": 1,
+                "name": "forged",
+                "version": __version__,
+                "command": "",
+                "clock": time.time(),
+            }
+            connection.sendall(f'{{"nonce": "n"}}\n{"0" * 64} {json.dumps(introduction)}\n'.encode())
             while data := connection.recv(4096):
                 said += data
 
@@ -134,12 +273,7 @@ def test_nothing_that_a_guard_listens_on_answers_a_caller_without_its_secret(
 
 
 def test_addresses_are_those_of_the_job_alone(env: dict[str, str]) -> None:
-    guards = set(processes(env))
-    listening = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-
-    ours = [
-        line.split()[3] for line in listening.stdout.splitlines() if any(f"pid={pid}," in line for pid in guards)
-    ]
+    ours = _listening(env, "-t")
 
     assert ours
-    assert all("127.0.0.1" in address for address in ours), ours
+    assert {address.removeprefix("::ffff:") for address, _ in ours} == {"127.0.0.1"}

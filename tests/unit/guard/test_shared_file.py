@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from holdfast.errors import Unavailable
+from holdfast.errors import ConfigError, Unavailable
 from holdfast.guard import addresses, meeting
 from holdfast.guard.allocation import read
 from holdfast.guard.meeting import Guest
@@ -80,6 +80,24 @@ def test_a_file_that_others_could_have_written_is_not_believed(tmp_path: Path) -
     file.path.rename(real)
     os.symlink(real, file.path)
     assert file.read() is None
+
+
+def test_a_pipe_in_its_place_is_none_and_holds_no_one_up(tmp_path: Path) -> None:
+    file = SharedFile(tmp_path, "guard-1")
+    os.mkfifo(file.path, 0o600)
+
+    assert file.read() is None
+
+
+def test_what_cannot_be_replaced_is_named_and_nothing_secret_stays(tmp_path: Path) -> None:
+    file = SharedFile(tmp_path, "guard-1")
+    (file.path / "full").mkdir(parents=True)
+
+    with pytest.raises(ConfigError, match=r"guard-1 can't be written, by which the tasks meet") as raised:
+        file.write(SEED, ["10.0.0.1"])
+
+    assert "a folder that only you can write to" in raised.value.fix
+    assert os.listdir(tmp_path) == [file.path.name]
 
 
 def test_a_host_without_any_name_or_route_has_its_loopback(monkeypatch: pytest.MonkeyPatch) -> None:

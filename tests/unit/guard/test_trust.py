@@ -88,7 +88,8 @@ class Unmunge:
             self.body = body
             return subprocess.CompletedProcess(command, 0, b"MUNGE:x:\n", b"")
         head = f"STATUS:          {self.status}\nUID:             someone ({self.uid})\n\n".encode()
-        return subprocess.CompletedProcess(command, 0, head + self.body, b"")
+        failed = 0 if self.status == "Success (0)" else 15
+        return subprocess.CompletedProcess(command, failed, head + self.body, b"")
 
 
 def test_a_seed_travels_in_a_credential(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,5 +123,5 @@ def test_an_expired_credential_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     sealed = munge.seal(SEED, "17.0")
     fake.status = "Expired credential (15)"
 
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(Unauthenticated, match=r"Expired credential \(15\)\. Set the clocks of both hosts, by NTP"):
         munge.open(sealed, "17.0")
