@@ -86,6 +86,16 @@ def rank_pid(environ: Mapping[str, str], rank: int, *, generation: int) -> int:
     raise AssertionError(f"rank {rank} is not there")
 
 
+def guard_of(environ: Mapping[str, str], task: int) -> int:
+    """The pid of the guard of a task in a step of Slurm."""
+    guards = [
+        pid for pid, line in processes(environ).items() if " -m holdfast guard " in line and "tied" not in line
+    ]
+    mark = b"SLURM_PROCID=%d\0" % task
+    (found,) = [pid for pid in guards if mark in Path(f"/proc/{pid}/environ").read_bytes()]
+    return found
+
+
 def nothing_is_left(environ: Mapping[str, str]) -> None:
     """No process of the guard's or the command's, and nothing in scratch, once what ends has had its time."""
     wait_for(lambda: not processes(environ), "no process is left")

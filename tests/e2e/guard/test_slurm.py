@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +17,11 @@ from tests.e2e.guard.guarding import (
     RANKS,
     WAITS,
     environment,
+    guard_of,
     nothing_is_left,
-    processes,
     rank_pid,
     wait_for,
 )
-from tests.support import slurm_cluster
 from tests.support.slurm_cluster import Slurm
 
 pytestmark = pytest.mark.require("slurm")
@@ -40,17 +36,6 @@ pathlib.Path(f"up-{rank}-{restarts}").write_text("")
 while not restarts:
     time.sleep(0.1)
 """
-
-
-@pytest.fixture(scope="module")
-def slurm() -> Iterator[Slurm]:
-    # Slurm's sockets lie there, whose names can't be as long as a test's folder.
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    try:
-        with slurm_cluster.running(folder) as cluster:
-            yield cluster
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_ranks_are_the_tasks_and_the_step_ends_as_the_guilty_rank_did(slurm: Slurm, tmp_path: Path) -> None:
@@ -159,10 +144,8 @@ def test_a_task_whose_guard_is_killed_ends_the_step(slurm: Slurm, tmp_path: Path
     env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"])
     step = slurm.srun("-N2", *GUARD, "--", sys.executable, "-c", WAITS, cwd=tmp_path, env=env)
     wait_for(lambda: (tmp_path / "up-0").exists() and (tmp_path / "up-1").exists(), "both ranks run")
-    guards = [pid for pid, line in processes(env).items() if " -m holdfast guard " in line and "tied" not in line]
-    (second,) = [pid for pid in guards if b"SLURM_PROCID=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
 
-    os.kill(second, signal.SIGKILL)
+    os.kill(guard_of(env, 1), signal.SIGKILL)
 
     _, err = step.communicate(timeout=PATIENCE_S)
     assert re.search("Task 1 on n[1-4] is gone before its time", err), err
@@ -171,14 +154,6 @@ def test_a_task_whose_guard_is_killed_ends_the_step(slurm: Slurm, tmp_path: Path
     assert f"guard: see {record.name}" in err
     assert step.returncode != 0
     nothing_is_left(env)
-
-
-def guard_of(env: dict[str, str], task: int) -> int:
-    """The pid of a task's guard."""
-    guards = [pid for pid, line in processes(env).items() if " -m holdfast guard " in line and "tied" not in line]
-    mark = b"SLURM_PROCID=%d\0" % task
-    (found,) = [pid for pid in guards if mark in Path(f"/proc/{pid}/environ").read_bytes()]
-    return found
 
 
 def parent_of(pid: int) -> int:
