@@ -171,6 +171,21 @@ def _system_python() -> bool:
     return _works(*ANOTHER_USER, SYSTEM_PYTHON, "-c", asked)
 
 
+@functools.cache
+def other_pythons() -> dict[tuple[int, int], str]:
+    """Pythons of other versions on this machine, by version: in PATH, or of pyenv."""
+    found: dict[tuple[int, int], str] = {}
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    paths = [shutil.which(f"python3.{minor}") for minor in range(8, 20)]
+    for path in [*paths, *map(str, sorted(pyenv.glob("3.*/bin/python")))]:
+        if path and _works(path, "-c", ""):
+            said = subprocess.run([path, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True)
+            major, minor = map(int, said.stdout.split())
+            if (major, minor) != sys.version_info[:2]:
+                found[major, minor] = path  # of those in PATH some are shims of pyenv, which may lead elsewhere
+    return found
+
+
 def _systemd() -> bool:
     return Path("/run/systemd/system").is_dir() and _works("systemctl", "show", "--property=Version")
 
@@ -192,8 +207,10 @@ PROBES: dict[str, Callable[[], bool]] = {
     "memcg": _memcg,
     "mount": _mount,
     "netns": _netns,
+    "newer_python": lambda: any(version > sys.version_info[:2] for version in other_pythons()),
     "node": _node,
     "oidc": lambda: (OIDC / "node_modules/oidc-provider").is_dir() and _works("node", "--version"),
+    "old_python": lambda: any((3, 8) <= version < (3, 11) for version in other_pythons()),
     "openmpi": _frameworks("openmpi"),
     "pids": _pids,
     "podman": has_podman,

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.e2e.guard.guarding import PATIENCE_S, environment, nothing_is_left
-from tests.support import slurm_cluster
 from tests.support.fake_clock.library import FakeClock
+from tests.support.machine_parts import ROOT, other_pythons
 from tests.support.slurm_cluster import Slurm
 
 pytestmark = pytest.mark.require("slurm")
@@ -29,18 +26,10 @@ main()
 """
 # Task 1 is at something else.
 LATE = '[ "$SLURM_PROCID" = 0 ] || { sleep 20; exit 0; }; exec "$@"'
+# Task 1 has another Python.
+PYTHON = '[ "$SLURM_PROCID" = 0 ] || { shift; set -- "$OTHER" "$@"; export PYTHONPATH="$CLIENT"; }; exec "$@"'
 # Task 1 lives by another clock.
 CLOCK = '[ "$SLURM_PROCID" = 0 ] || export LD_PRELOAD="$CLOCK"; exec "$@"'
-
-
-@pytest.fixture(scope="module")
-def slurm() -> Iterator[Slurm]:
-    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    try:
-        with slurm_cluster.running(folder) as cluster:
-            yield cluster
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def said(slurm: Slurm, folder: Path, *command: str, **more: str) -> tuple[str, str]:
@@ -80,4 +69,26 @@ def test_a_host_whose_clock_is_apart_is_named(slurm: Slurm, tmp_path: Path) -> N
     out, err = said(slurm, tmp_path, "sh", "-c", CLOCK, "-", *GUARD, "--or-run", *BARE, **more)
 
     assert re.search(r"The clock of n\d is \d+ s ahead of that of n\d: .* Set the clocks", err), err
+    assert sorted(out.splitlines()) == ["ran 0", "ran 1"]
+
+
+@pytest.mark.require("old_python")
+def test_a_host_with_an_old_python_is_named(slurm: Slurm, tmp_path: Path) -> None:
+    other = next(path for version, path in other_pythons().items() if version < (3, 11))
+    more = {"OTHER": other, "CLIENT": str(ROOT / "client"), "PYTHONDONTWRITEBYTECODE": "1"}
+    options = ("--or-run", "--start-timeout", "8s")
+
+    out, err = said(slurm, tmp_path, "sh", "-c", PYTHON, "-", *GUARD, *options, *BARE, **more)
+
+    assert re.search(rf"{other} on \S+ is Python 3\.\d+, and Holdfast needs 3.11 or later\. Run it by", err), err
+    assert re.search(r"tasks 1 have not come; there was no word from n\d", err), err
+    assert sorted(out.splitlines()) == ["ran 0", "ran 1"]
+
+
+def test_gpus_that_a_task_does_not_see_are_named_and_the_program_runs(slurm: Slurm, tmp_path: Path) -> None:
+    out, err = said(slurm, tmp_path, *GUARD, *BARE, SLURM_STEP_GPUS="0,1", CUDA_VISIBLE_DEVICES="NoDevFiles")
+
+    for node in (1, 2):
+        assert f"Slurm has given GPU 0,1 of n{node} to this step, and the program sees none" in err, err
+    assert "See --gpus-per-task and --gpu-bind of srun, or --exclude=n1" in err
     assert sorted(out.splitlines()) == ["ran 0", "ran 1"]
