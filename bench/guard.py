@@ -2,7 +2,9 @@
 
 All tasks are on this machine and share its cores, so that a start on hosts of their own takes less time, but no less
 CPU: that of all processes until the last rank runs is in the remark. torchrun with one launcher for each task takes
-turns with it, and with Slurm's commands and root an ``srun`` loop, which starts a step again when it has failed.
+turns with it, and with Slurm's commands and root an ``srun`` loop, which starts a step again when it has failed. Starts
+on many hosts are also measured with one real task and hollow others (``bench.hollow.tasks``), as on hosts of their own
+all load at the same time.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -124,6 +127,59 @@ def starts(program: Path, tasks: int, runs: int, directory: Path, table: Table) 
         table.add(what, [each[0] for each in took], f"{number(cpu / tasks)} s of CPU a task")
 
 
+def hollow_guard(program: Path, tasks: int, directory: Path) -> float:
+    """Seconds from the start of task 0 and of hollow others until the last rank has started."""
+    stamps = Stamps(Path(tempfile.mktemp(dir=directory)))
+    command_line = [str(program), str(stamps.path)]
+    env = {"HOLDFAST_GUARD_HOST": "127.0.0.1", "HOLDFAST_GUARD_SEED": os.urandom(32).hex()}
+    env |= {**os.environ, "HOLDFAST_GUARD_TASKS": str(tasks), "HOLDFAST_GUARD_TASK": "0"}
+    others = [*(sys.executable, "-m", "bench.hollow.tasks", "guests", "--tasks", str(tasks))]
+    others += ["--directory", tempfile.mkdtemp(dir=directory), "--", *command_line]
+    record = tempfile.mktemp(dir=directory)
+    first = [*(sys.executable, "-m", "holdfast", "guard", "--record", record, "--"), *command_line]
+    began = time.monotonic()
+    with (directory / "hollow.log").open("ab") as log:
+        task_0 = subprocess.Popen(first, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        guests = subprocess.Popen(others, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        try:
+            assert guests.stdout is not None
+            last = float(guests.stdout.readline() or "nan")
+            return max(last, stamps.wait(1, START_S, began)[0].at) - began
+        finally:
+            task_0.send_signal(signal.SIGTERM)
+            guests.terminate()
+            guests.communicate(timeout=END_S)
+            task_0.wait(END_S)
+
+
+def hollow_torchrun(program: Path, tasks: int, directory: Path) -> float:
+    """Seconds from the start of a process until so many launchers in it have met; no ``program`` is started."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    began = time.monotonic()
+    arguments = ("torchrun", "--tasks", str(tasks), "--port", str(port))
+    with (directory / "hollow.log").open("ab") as log:
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.hollow.tasks", *arguments], stdout=subprocess.PIPE, stderr=log, check=True
+        )
+    return float(done.stdout) - began
+
+
+def hollow_starts(program: Path, tasks: int, runs: int, directory: Path, table: Table) -> None:
+    """Starts of many hosts, all but the first of which are hollow, in turns."""
+    sides = {"holdfast guard, until the last rank has started": hollow_guard}
+    if is_there():
+        sides["torchrun, until all launchers have met"] = hollow_torchrun
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(runs):
+        for name, measure in sides.items():
+            found[name].append(measure(program, tasks, directory))
+        progress(f"start of {tasks} hollow hosts: {turn + 1} of {runs}")
+    for name, took in found.items():
+        table.add(f"{tasks} hollow hosts: {name}", took)
+
+
 @contextlib.contextmanager
 def srun_loop(arguments: list[str], tasks: int, env: dict[str, str]) -> Iterator[None]:
     """A Slurm of our own, and a step that is started again whenever it fails."""
@@ -214,18 +270,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5, help="of each side (%(default)s)")
     parser.add_argument("--tasks", type=int, nargs="*", default=[1, 4], help="to start (%(default)s)")
+    parser.add_argument(
+        "--hollow", type=int, nargs="*", default=[4, 64], help="hosts to start, all but one hollow (%(default)s)"
+    )
     parser.add_argument("--seconds", type=float, default=60.0, help="to watch what it takes (%(default)s)")
+    parser.add_argument("--only", choices=("starts", "relaunches", "costs"), help="one of the tables")
     options = parser.parse_args()
     with framed(), work_directory() as directory:
         program = build(directory)
         begun = Table("From the start of the launchers to the last rank's first instruction", "s")
-        for tasks in options.tasks:
-            starts(program, tasks, options.runs, directory, begun)
         again = Table("From a rank's death to the first instruction of all ranks of the next generation", "ms")
-        relaunches(program, max(options.tasks), options.runs, directory, again)
+        if options.only in (None, "starts"):
+            for tasks in options.tasks:
+                starts(program, tasks, options.runs, directory, begun)
+            for tasks in options.hollow:
+                hollow_starts(program, tasks, options.runs, directory, begun)
+            begun.print()
+        if options.only in (None, "relaunches"):
+            relaunches(program, max(options.tasks), options.runs, directory, again)
+            again.print()
+        if options.only not in (None, "costs"):
+            return
         cost = costs(program, options.seconds, directory)
-        begun.print()
-        again.print()
         print(f"\n### While two tasks run, for each, over {options.seconds:g} s\n")
         print("|  | PSS in MB | CPU of a core |\n| --- | --- | --- |")
         for row in cost:

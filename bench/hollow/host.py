@@ -50,6 +50,8 @@ class HollowHost:
         on_change: Callable[[], None],
         *,
         bare: bool = False,
+        cpus: int = 64,
+        most_workers: int = 64,
     ) -> None:
         user = WorkerUser("hollow", "/", "/bin/sh")
         self.name = name
@@ -64,6 +66,7 @@ class HollowHost:
         self._telemetry = Telemetry(
             controller, tls, facts, lambda: self._reactor.epoch, self.link.send, self.counts
         )
+        self._cpus, self._most_workers = cpus, most_workers
         self._gpus = [f"GPU-{name}-{index}" for index in range(gpus)]
         self._on_change = on_change
         self._events: deque[ev.Event] = deque()
@@ -221,7 +224,9 @@ class HollowHost:
         return agent_pb2.Hello(
             agent_version="hollow",
             boot_id=f"boot-{self.name}",
-            inventory=host_pb2.Inventory(cpu_count=64, memory_bytes=512 * GIB, max_workers=64, gpus=gpus),
+            inventory=host_pb2.Inventory(
+                cpu_count=self._cpus, memory_bytes=512 * GIB, max_workers=self._most_workers, gpus=gpus
+            ),
             address="127.0.0.1",
             epoch=epoch,
             workers=[codec.worker_report_to_proto(report) for report in reports],

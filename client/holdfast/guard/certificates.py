@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Self
 
 from holdfast.errors import Unavailable
 from holdfast.guard import tied
@@ -19,36 +21,41 @@ ISSUED_S = 60.0
 """Time to load and to issue them, on a machine that is busy."""
 
 
-async def write(seed: bytes, directory: Path, host: str, *, controller: bool) -> None:
-    """Have a process of its own do what ``write_here`` does. Raises ``Unavailable``."""
-    kind = "controller" if controller else "guest"
-    process = await asyncio.create_subprocess_exec(
-        *tied.command("holdfast.guard.certificates", str(directory), host, kind),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        cwd="/",
-        env=tied.environment(os.environ),
-    )
-    try:
-        async with asyncio.timeout(ISSUED_S):
-            _, said = await process.communicate(seed)
-    except TimeoutError:
-        raise Unavailable(f"The guard's certificates have not been made within {ISSUED_S:.0f} s.") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
-        lines = said.decode(errors="replace").strip().splitlines()
-        last = lines[-1] if lines else "it was killed"
-        python = f"{sys.executable}, Python {sys.version.split()[0]}"
-        if last.startswith(("ImportError", "ModuleNotFoundError")):
-            raise Unavailable(
-                f"Holdfast's packages can't be loaded by {python}: {last}.",
-                fix="Run it by the Python that it was installed with, on all hosts.",
-            )
-        raise Unavailable(f"The guard's certificates can't be made: {last}.")
+class Issuer:
+    """The process, which loads from the start of the block and then waits for the seed; it ends with the block."""
+
+    def __init__(self, directory: Path, host: str, *, controller: bool) -> None:
+        self._arguments = str(directory), host, "controller" if controller else "guest"
+
+    def __enter__(self) -> Self:
+        """Start the process."""
+        self._process = subprocess.Popen(
+            tied.command("holdfast.guard.certificates", *self._arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            env=tied.environment(os.environ),
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill it, if it is still there."""
+        self._process.kill()
+        self._process.communicate()
+
+    async def issue(self, seed: bytes) -> None:
+        """Have it do what ``write_here`` does. Raises ``Unavailable``."""
+        try:
+            _, said = await asyncio.to_thread(self._process.communicate, seed, ISSUED_S)
+        except subprocess.TimeoutExpired:
+            raise Unavailable(f"The guard's certificates have not been made within {ISSUED_S:.0f} s.") from None
+        if self._process.returncode:
+            words = said.decode(errors="replace")
+            last = (words.strip().splitlines() or ["it was killed"])[-1]
+            if error := tied.unloadable(words):
+                raise error
+            raise Unavailable(f"The guard's certificates can't be made: {last}.")
 
 
 def write_here(seed: bytes, directory: Path, host: str, *, controller: bool) -> None:
@@ -66,4 +73,8 @@ def write_here(seed: bytes, directory: Path, host: str, *, controller: bool) -> 
 
 
 if __name__ == "__main__":
-    write_here(sys.stdin.buffer.read(), Path(sys.argv[1]), sys.argv[2], controller=sys.argv[3] == "controller")
+    from holdfast._security import pki  # before the seed comes
+
+    assert pki
+    if given := sys.stdin.buffer.read():
+        write_here(given, Path(sys.argv[1]), sys.argv[2], controller=sys.argv[3] == "controller")

@@ -13,8 +13,8 @@ from pathlib import Path
 
 LOOK_S, QUIET_S = 0.05, 0.25
 """Between looks while there is output, and while there is none."""
-NEW_FILES_S = 0.25
-"""Files come with a launch alone, and to list folders costs more than to ask known files for their size."""
+OFTEN_S = 5.0
+"""Folders are listed when they have changed, which a file system may tell late, and so often in any case."""
 CHUNK = 1 << 16
 
 
@@ -29,6 +29,8 @@ class Forwarder:
         """How far each file has been read."""
         self._seen: dict[str, int] = {}
         """The size of each file when it was last looked at, in the order in which they are passed on."""
+        self._folders: dict[Path, int] = {}
+        """When each of the folders that hold them has changed."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -42,17 +44,25 @@ class Forwarder:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        wait_s, found_s = LOOK_S, NEW_FILES_S
+        wait_s, found_s = LOOK_S, OFTEN_S
         while not self._stop.wait(wait_s):
             found_s += wait_s
-            if found_s >= NEW_FILES_S:
+            if self._have_changed():
+                self._find()
+                found_s = OFTEN_S - QUIET_S  # a file that came in the same tick of the clock is in none of the two
+            elif found_s >= OFTEN_S:
                 self._find()
                 found_s = 0.0
             wait_s = LOOK_S if self._pass_on(whole=False) else min(QUIET_S, wait_s + LOOK_S)
         self._find()
         self._pass_on(whole=True)
 
+    def _have_changed(self) -> bool:
+        return any(changed != _changed(folder) for folder, changed in self._folders.items())
+
     def _find(self) -> None:
+        folders = [self._logs, *self._logs.glob("*/"), *self._logs.glob("*/g*/")]
+        self._folders = {folder: _changed(folder) for folder in folders}
         found = [path for suffix in self._targets for path in self._logs.glob(f"*/g*/*{suffix}")]
         self._seen = {str(path): self._seen.get(str(path), -1) for path in sorted(found, key=_age)}
 
@@ -88,6 +98,14 @@ class Forwarder:
                 self._read[path] = at
         finally:
             os.close(fd)
+
+
+def _changed(folder: Path) -> int:
+    """When a file came or went there, in nanoseconds; 0 where it isn't there."""
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _age(path: Path) -> tuple[int, str]:

@@ -216,6 +216,8 @@ class Daemon:
                 from holdfast.dev import daemons
 
                 tail = daemons.log_tail(self._log, 0)
+                if error := tied.unloadable(tail):
+                    raise error
                 raise Unavailable(f"The {self._kind} ends as soon as it starts (status {status}).{tail}")
             await asyncio.sleep(AGAIN_S)
             self.start()

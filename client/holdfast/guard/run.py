@@ -19,6 +19,7 @@ from holdfast._base import extras
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.guard import allocation, scratch, spares, tied
 from holdfast.guard.allocation import Allocation
+from holdfast.guard.certificates import Issuer
 from holdfast.guard.parts import Daemon, Folder
 
 if TYPE_CHECKING:
@@ -101,7 +102,12 @@ def guarded(request: Request, place: Allocation | None = None) -> int:
             if said := slurm.hidden_gpus(os.environ, os.listdir("/dev"), place.host):
                 request.words.note(said)
             tied.end_with_parent(signal.SIGTERM)
-        with _scratch() as folder, Daemon(folder, "controller") as controller, Daemon(folder, "agent") as agent:
+        with (
+            _scratch() as folder,
+            Daemon(folder, "controller") as controller,
+            Daemon(folder, "agent") as agent,
+            Issuer(folder.path, place.name, controller=place.task == 0) as issuer,
+        ):
             if place.task == 0:
                 controller.start()
             agent.start()
@@ -109,7 +115,7 @@ def guarded(request: Request, place: Allocation | None = None) -> int:
 
             from holdfast.guard.task import Task
 
-            task = Task(request, place, folder, controller, agent)
+            task = Task(request, place, folder, controller, agent, issuer)
             status = anyio.run(task.run)
         if task.leaves_step_open:
             slurm.end_step()

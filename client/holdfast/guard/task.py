@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import importlib
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +20,7 @@ import anyio
 import anyio.abc
 
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.guard import addresses, certificates, limits, meeting, scratch, slurm, spares, trust
+from holdfast.guard import addresses, limits, meeting, scratch, slurm, spares, trust
 from holdfast.guard.allocation import SEED_VARIABLE, Allocation
 from holdfast.guard.forward import Forwarder
 from holdfast.guard.parts import ControllerPort, Daemon, Folder, Leash
@@ -27,6 +29,7 @@ from holdfast.guard.shared_file import SharedFile
 
 if TYPE_CHECKING:
     from holdfast.client import Client
+    from holdfast.guard.certificates import Issuer
     from holdfast.guard.record import Record
 
 LOOK_S = 0.05
@@ -48,10 +51,16 @@ class Task:
     """One task: ``run`` is its life."""
 
     def __init__(
-        self, request: Request, place: Allocation, folder: Folder, controller: Daemon, agent: Daemon
+        self,
+        request: Request,
+        place: Allocation,
+        folder: Folder,
+        controller: Daemon,
+        agent: Daemon,
+        issuer: Issuer,
     ) -> None:
         self._request, self._place, self._folder = request, place, folder
-        self._controller, self._agent = controller, agent
+        self._controller, self._agent, self._issuer = controller, agent, issuer
         self._note = request.words.note
         self._leash = Leash()
         self._port = ControllerPort()
@@ -166,21 +175,23 @@ class Task:
             where = await asyncio.to_thread(addresses.of_first, place)
         if place.task:
             patience_s = self._request.start_timeout_s
-            unseal = _opener(munge, place.job) if munge else None
+            unseal = functools.partial(munge.open, job=place.job) if munge else None
             if place.kind == "shared":
                 self._guest = await self._shared.join(place, patience_s, command)
             else:
                 self._guest = await meeting.join(place, where, seed, unseal, patience_s, command)
             self._address = self._guest.address
-            await certificates.write(self._guest.seed, self._folder.path, place.name, controller=False)
+            await self._issuer.issue(self._guest.seed)
             return self._guest.controller
         self._address = addresses.own(where)
         controller = addresses.joined(self._address, self._port.take())
         if place.tasks > 1:
-            seal = _sealer(munge, seed, place.job) if munge else None
+            seal = functools.partial(munge.seal, seed, place.job) if munge else None
             self._host = meeting.Host(place, seed, controller, seal, command)
             await self._host.listen(self._address)
-        await certificates.write(seed, self._folder.path, place.name, controller=True)
+        # What talks to the controller takes as long to load as it does.
+        tasks.start_soon(asyncio.to_thread, importlib.import_module, "holdfast.client")
+        await self._issuer.issue(seed)
         settings = self._folder.controller(controller, with_spares=self._request.spares > 0)
         tasks.start_soon(self._controller.keep, settings)
         return controller
@@ -229,10 +240,12 @@ class Task:
                 if self._host is not None and self._host.problem:
                     raise Unavailable(self._host.problem)
                 names = {0: self._place.name, **(self._host.present if self._host else {})}
-                ready = await self._ready(client)
-                if len(names) == self._place.tasks and ready >= set(names.values()):
-                    return
+                if len(names) == self._place.tasks:
+                    ready = await self._ready(client)
+                    if ready >= set(names.values()):
+                        return
                 await anyio.sleep(LOOK_S)
+        ready = await self._ready(client)
         if len(ready & set(names.values())) >= workers and self._place.name in ready:
             late = [str(task) for task in range(self._place.tasks) if names.get(task) not in ready]
             self._note(f"begins without task{'s' * (len(late) > 1)} {', '.join(late)}: spares take their place")
@@ -378,14 +391,6 @@ async def _within(seconds: float, is_so: Callable[[], object]) -> None:
     with anyio.move_on_after(seconds):
         while not is_so():  # noqa: ASYNC110 what other processes do sets no event
             await anyio.sleep(LOOK_S)
-
-
-def _sealer(munge: trust.Munge, seed: bytes, job: str) -> meeting.Seal:
-    return lambda: munge.seal(seed, job)
-
-
-def _opener(munge: trust.Munge, job: str) -> meeting.Unseal:
-    return lambda credential: munge.open(credential, job)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
