@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from holdfast._base.proto_values import seconds
 from holdfast._daemon import log
-from holdfast._series.block import Block, Track, unpack
+from holdfast._series.block import Block, Head, Track, head, unpack
 from holdfast._series.figures import ASKED_FOR, BY_NAME, Figure, Join
 from holdfast._series.joining import Joining, bands, outliers
 from holdfast.errors import InvalidInput, NotFound, StoreError, Unavailable, Violation
@@ -122,9 +122,12 @@ class SeriesIntake:
         )
 
 
-def _checked(job: Job, worker: str, content: bytes, step: int) -> Block:
-    """The block of a worker. Raises ``ValueError`` for one that can't be."""
-    block = unpack(content)
+def _checked(job: Job, worker: str, content: bytes, step: int) -> Head:
+    """What a block of a worker is about. Raises ``ValueError`` for one that can't be.
+
+    Its numbers are looked at by who reads them: a thousand hosts send a block a minute for each of their workers.
+    """
+    block = head(content)
     if block.step != step:
         raise ValueError("its slots are of another length")
     wall = now().wall
