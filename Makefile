@@ -79,10 +79,11 @@ crash: compiled
 	CRASH="$(CRASH)" $(PY) -m pytest -m crash tests/faults/test_crashes.py -s -q
 
 # Two controllers on PostgreSQL, and so many faults one after the other: make takeovers TAKEOVERS=100 SEED=0; ONLY="leader killed".
+# OUT=FILE keeps the outcome; python -m tests.faults.takeovers.figures FILE prints that of all stories in it.
 TAKEOVERS ?= 20
 SEED ?= 0
 takeovers: compiled
-	TAKEOVERS=$(TAKEOVERS) SEED=$(SEED) ONLY="$(ONLY)" $(PY) -m pytest -m crash tests/faults/takeovers -s -q
+	TAKEOVERS=$(TAKEOVERS) SEED=$(SEED) ONLY="$(ONLY)" OUT="$(OUT)" $(PY) -m pytest -m crash tests/faults/takeovers -s -q
 
 # The simulated cluster: make sim SEEDS=1000 FROM=0. Every pair of crashes: make sim-pairs, some minutes.
 SEEDS ?= 200

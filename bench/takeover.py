@@ -88,6 +88,10 @@ async def measure(made: TwoControllers, runs: int, table: Table) -> None:
             table.add(f"{name} → the other one serves", ready)
             table.add(f"{name} → a job is committed", committed)
             table.add(f"{name} → that job has run", ran)
+        table.add("Slurm's backup controller takes over", [120.0], "cited: SlurmctldTimeout, by default")
+        table.add(
+            "a standby of Kubernetes takes over", [15.0], "cited: the lease of its leader election, by default"
+        )
 
 
 def main() -> int:

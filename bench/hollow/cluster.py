@@ -32,12 +32,15 @@ READY_S = 120.0
 class HollowCluster:
     """Made by ``hollow_cluster``. Everything lies in ``directory``."""
 
-    def __init__(self, directory: Path, hosts: int, fleets: int, gpus: int, *, bare: bool = False) -> None:
+    def __init__(
+        self, directory: Path, hosts: int, fleets: int, gpus: int, *, bare: bool = False, database_url: str = ""
+    ) -> None:
         self.directory = directory
         self.hosts = hosts
         self.bare = bare
         """Whether hosts tell nothing of what their ranks do."""
         self._gpus = gpus
+        self._database_url = database_url
         self.shares = [hosts // fleets + (number < hosts % fleets) for number in range(fleets)]
         # Outside the range of outgoing connections, so that it is still free when the controller comes back.
         with ports.Reserved() as reserved:
@@ -91,6 +94,7 @@ class HollowCluster:
             "key": str(tls.key),
             "cluster": CLUSTER,
             "admins": ["ann"],
+            **({"database_url": self._database_url} if self._database_url else {}),
         }
         lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
         lines += ["[web]", f'listen = "127.0.0.1:{self.web_port}"']
@@ -207,10 +211,13 @@ class HollowCluster:
 
 @contextlib.asynccontextmanager
 async def hollow_cluster(
-    directory: Path, hosts: int, *, fleets: int = 1, gpus: int = 8, bare: bool = False
+    directory: Path, hosts: int, *, fleets: int = 1, gpus: int = 8, bare: bool = False, database_url: str = ""
 ) -> AsyncIterator[tuple[HollowCluster, Client]]:
-    """A controller, so many hosts that have a session with it, and a client. All processes end with the block."""
-    cluster = HollowCluster(directory, hosts, fleets, gpus, bare=bare)
+    """A controller, so many hosts that have a session with it, and a client. All processes end with the block.
+
+    Its store is in a file unless ``database_url`` names a database of PostgreSQL.
+    """
+    cluster = HollowCluster(directory, hosts, fleets, gpus, bare=bare, database_url=database_url)
     try:
         await asyncio.to_thread(cluster.prepare)
         cluster.start_controller()

@@ -33,7 +33,8 @@ class _Way:
 class Proxy:
     """Passes bytes on, as slowly or as badly as it is told; every method takes effect on live connections too."""
 
-    target: tuple[str, int]
+    target: tuple[str, int] | str
+    """HOST and port, or the path of a socket."""
     delay_s: float = 0.0
     """Each way, for every piece."""
     port: int = 0
@@ -86,7 +87,10 @@ class Proxy:
         assert task is not None
         self._tasks.add(task)
         try:
-            there, back = await asyncio.open_connection(*self.target)
+            if isinstance(self.target, str):
+                there, back = await asyncio.open_unix_connection(self.target)
+            else:
+                there, back = await asyncio.open_connection(*self.target)
         except OSError:
             writer.transport.abort()
             self._tasks.discard(task)

@@ -151,5 +151,27 @@ def with_replica() -> Iterator[tuple[Server, Server]]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def copied(server: Server) -> Iterator[Server]:
+    """Another server that has what this one has now; it is not running, and this one goes on."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir="/tmp"))
+    made = Server(folder)
+    try:
+        if (account := _account()) is not None:
+            os.chown(folder, pwd.getpwnam(account).pw_uid, -1)
+        server.stop()
+        subprocess.run(["cp", "-a", f"{server.folder}/data", f"{folder}/data"], check=True)
+        server.start()
+        with (folder / "data/postgresql.conf").open("a") as settings:
+            settings.write(f"unix_socket_directories = '{folder}'\n")
+        try:
+            yield made
+        finally:
+            with contextlib.suppress(RuntimeError):
+                made.stop("immediate")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _account() -> str | None:
     return "nobody" if os.geteuid() == 0 else None

@@ -70,7 +70,6 @@ OPTIONS = (
     ("grpc.ssl_target_name_override", tls.SERVER_NAME),
     ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
     ("grpc.enable_retries", 1),
-    ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", 64 << 20),
     # A channel of our own per client: nothing is shared with another one's certificate.
@@ -83,8 +82,13 @@ ALONE = (*keepalive(30_000, 10_000), ("grpc.min_reconnect_backoff_ms", 2_000))
 def options(controller: str) -> tuple[tuple[str, str | int], ...]:
     """Options of a channel: of several addresses another one leads within seconds, so it is dialled sooner."""
     if "," in controller:
-        return (*OPTIONS, *SEVERAL, ("grpc.max_reconnect_backoff_ms", 500))
-    return (*OPTIONS, *ALONE, ("grpc.max_reconnect_backoff_ms", 3_000))
+        return (*OPTIONS, *SEVERAL, *_backoff(100, 500))
+    return (*OPTIONS, *ALONE, *_backoff(200, 3_000))
+
+
+def _backoff(first_ms: int, longest_ms: int) -> tuple[tuple[str, int], ...]:
+    """Options of a channel whose address refuses: the waits between two attempts."""
+    return (("grpc.initial_reconnect_backoff_ms", first_ms), ("grpc.max_reconnect_backoff_ms", longest_ms))
 
 
 PAGE_SIZE = 1_000

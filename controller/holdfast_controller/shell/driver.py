@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +28,7 @@ from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.commands import Input, StoodStill, TimePassed
-from holdfast_controller.core.step.step import Decision, Entry, Policies
+from holdfast_controller.core.step.step import Decision, Policies
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.ended_jobs import named_in, read_beside
 from holdfast_controller.shell.store.recent_changes import RecentChanges
@@ -102,6 +103,8 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self.changes = RecentChanges(store.sequence)
         """The newest part of the log, by what it is about."""
+        self.quickest_s = math.inf
+        """Time that the quickest commit has taken since somebody set this back to infinity."""
         self.to_sweep = asyncio.Event()
         """Set when a job was deleted, of which the store still has something."""
 
@@ -147,7 +150,7 @@ class Driver:
     def _step(self, incoming: Input) -> list[Record]:
         try:
             decision = self.reactor.step(incoming, now())
-            records = [_record(entry) for entry in decision.entries]
+            records = [codec.record(e.sequence, e.event, e.state, e.message) for e in decision.entries]
         except BaseException as error:
             self._broken = error
             self._wake.set()
@@ -209,6 +212,14 @@ class Driver:
         done = asyncio.Event()
         self.when_confirmed(done.set)
         await done.wait()
+
+    async def still_leading(self) -> None:
+        """Wait for the same at once, if another controller may take over: what is read afterwards is the newest."""
+        if self.store.engine.shared:
+            done = asyncio.Event()
+            self._unconfirmed.append(done.set)
+            self._wake.set()
+            await done.wait()
 
     @contextlib.contextmanager
     def settling(self) -> Iterator[list[tuple[int, Usage]]]:
@@ -274,8 +285,10 @@ class Driver:
             if batch or confirming:
                 began = time.perf_counter()
                 await asyncio.wrap_future(self.store.call(self.store.commit, records, kept, bookings))
+                took_s = time.perf_counter() - began
+                self.quickest_s = min(self.quickest_s, took_s)
                 if records or kept:
-                    self._observers.committed(batch, time.perf_counter() - began)
+                    self._observers.committed(batch, took_s)
                     self.stored.on_committed(batch)
             for confirmed in confirming:
                 confirmed()
@@ -379,20 +392,6 @@ class Driver:
         entities = changed_entities(self.cluster, self._dirty)
         self._dirty = set()
         return sequence, entities
-
-
-def _record(entry: Entry) -> Record:
-    name = codec.stored_name(type(entry.event))
-    return Record(
-        entry.sequence,
-        codec.entity_of(entry.event),
-        name,
-        codec.VERSIONS[name],
-        entry.event.at,
-        entry.state,
-        entry.message,
-        codec.dump_event(entry.event),
-    )
 
 
 def now() -> Now:

@@ -48,6 +48,22 @@ def first_commits(directory: Path, faults: list[Fault]) -> dict[str, list[float]
     return found
 
 
+def outcome(directory: Path, faults: list[Fault], seed: int, found: list[str]) -> dict[str, Any]:
+    """A story in figures, for a file that keeps them."""
+    lines = history(directory)
+    return {
+        "seed": seed,
+        "first_commits_s": first_commits(directory, faults),
+        "jobs": sum(_done(line, "submit") for line in lines),
+        "exits": sum(len(line["exits"]) for line in lines if line["what"] == "end"),
+        "reads": sum(_done(line, "get") + _done(line, "list") for line in lines),
+        "events": sum(line["what"] == "event" for line in lines),
+        "uploads": sum(_done(line, "upload") for line in lines),
+        "launches": len([*(directory / "alive").iterdir()]),
+        "problems": found,
+    }
+
+
 def _done(line: dict[str, Any], what: str) -> bool:
     return bool(line["what"] == what and line["ok"])
 

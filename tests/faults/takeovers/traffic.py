@@ -15,6 +15,7 @@ import random
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ class Users:
     def __init__(self, directory: Path, client: Client) -> None:
         self._directory = directory
         self._client = client
+        self._addresses = client.settings.controller.split(",")
         self._history = (directory / "history.jsonl").open("a", buffering=1)
         self._jobs: dict[str, str] = {}
         """Id by name, of those whose submission was acknowledged."""
@@ -83,11 +85,21 @@ class Users:
             heard |= {"ok": False, "error": str(error), "away": is_away(error)}
         self.note(what, ended=time.monotonic(), **heard)
 
+    @contextlib.asynccontextmanager
+    async def someone(self) -> AsyncIterator[Client]:
+        """A connection as a command makes one, to whichever controller it finds first."""
+        self._random.shuffle(self._addresses)
+        async with Client(replace(self._client.settings, controller=",".join(self._addresses))) as client:
+            yield client
+
     async def submit(self) -> None:
-        """Submit a job that notes that it ran and exits with a status of its own, and know it by its name."""
+        """Submit a job that notes that it ran and exits with a status of its own, and know it by its name.
+
+        Every second time on a new connection: it may find another controller than that which the others read from.
+        """
         name, status = f"job{next(self._numbers)}", self._random.choice((0, 0, 0, 3, 41))
         script = f"echo $$ >> {self._directory}/ran/{name}; exit {status}"
-        await self._submitted(name, ("sh", "-c", script), status=status)
+        await self._submitted(name, ("sh", "-c", script), status=status, anew=self._random.random() < 0.5)
 
     async def _submitted(self, name: str, command: tuple[str, ...], **more: Any) -> None:
         async with self.call("submit", name=name, status=more.get("status", 0)) as heard:
@@ -99,7 +111,8 @@ class Users:
             )
             bundle = more.get("bundle", "")
             wanted.job_spec.worker_pool_specs[0].process_spec.packaged_code.bundle = bundle
-            created = await self._client.create_job(wanted)
+            async with self.someone() if more.get("anew") else contextlib.nullcontext(self._client) as client:
+                created = await client.create_job(wanted)
             heard["job"] = self._jobs[name] = created.id
 
     async def read(self) -> None:

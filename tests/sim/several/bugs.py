@@ -77,6 +77,13 @@ def _reads_what_may_be_lost() -> AbstractContextManager[Any]:
     return patch.object(Driver, "settled", settled)
 
 
+def _reads_unproven() -> AbstractContextManager[Any]:
+    async def still_leading(_: Driver) -> None:
+        return None
+
+    return patch.object(Driver, "still_leading", still_leading)
+
+
 def _second_writer() -> AbstractContextManager[Any]:
     def transaction(self: Store, work: Callable[[Any], Any]) -> Any:
         def begin() -> None:
@@ -99,6 +106,7 @@ SEVERAL: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
     "batch sent twice": ("send a commit of unknown outcome again though it has landed", _sent_twice),
     "standby skips an event": ("leave events out of what a standby follows", _skips_an_event),
     "reads what may be lost": ("tell a user what is not committed yet", _reads_what_may_be_lost),
+    "reads unproven": ("tell a user how things are without asking the database who leads", _reads_unproven),
     "second writer of letters": ("write notifications without asking who leads", _second_writer),
 }
 """What each does, and how it is planted."""

@@ -237,6 +237,7 @@ class Process:
         """A client asks how things are; ``answer`` is given how far the log had come that it was told from."""
 
         async def settle(driver: Driver) -> None:
+            await driver.still_leading()  # as the guard does
             seen = driver.cluster.sequence
             await driver.settled()
             answer(seen)

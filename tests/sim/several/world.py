@@ -342,10 +342,13 @@ class Site(World):
         """A user looks at what there is, at some controller or other."""
         reached = self.reached()
         if reached is not None and not reached.life.frozen:
-            reached.read(self._on_read)
+            newest = self.acknowledged
+            reached.read(lambda seen: self._on_read(seen, newest))
         self.engine.after(READS_EVERY_S * (0.5 + self.database_dice.random()), self._read)
 
-    def _on_read(self, sequence: int) -> None:
+    def _on_read(self, sequence: int, newest: int) -> None:
+        current = sequence >= newest or self.set_back
+        check(current, "28 current", f"a user was told of {sequence} events; {newest} were acknowledged before")
         durable = sequence <= self.acknowledged or self.set_back
         check(durable, "12 durable", f"a user was told of event {sequence}; the log ends at {self.acknowledged}")
 

@@ -22,6 +22,7 @@ Hosts' reports are kept in memory only: a controller that starts again asks agai
 from __future__ import annotations
 
 from collections.abc import Set
+from typing import NamedTuple
 
 from holdfast._session.reports import ExitReason, ReportedState, WorkerReport
 from holdfast.errors import WrongState
@@ -30,6 +31,7 @@ from holdfast_controller.core.lifecycle import drain
 from holdfast_controller.core.lifecycle.attempts import await_hosts, on_left, pause
 from holdfast_controller.core.lifecycle.exits import on_exit
 from holdfast_controller.core.lifecycle.missing_exits import LOST, close_records, unknown_ends
+from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hosts.host import Host, Orphan, place_key
 from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
@@ -48,6 +50,25 @@ EPOCHS_LEFT_OUT = 1_000_000
 """More than any controller begins: hosts that have seen a later one than the backup obey all the same."""
 GENERATIONS_LEFT_OUT = 1000
 """More restarts of one job than any backup is behind."""
+COUNTED_FROM = 1_767_225_600.0
+"""2026 began then, by the wall clock."""
+
+
+class LeftOut(NamedTuple):
+    """How many numbers of each kind a restored log leaves out."""
+
+    events: int
+    epochs: int
+
+
+def left_out(at: Wall) -> LeftOut:
+    """Numbers to leave out at a restore: more the later it is, by one event a millisecond and one epoch a second.
+
+    The same log may be restored twice: its backup is taken again, or the first restore's own commits were lost with the
+    server that had them. The second one then gives out none of the first one's numbers.
+    """
+    since_ms = max(0, round((at - COUNTED_FROM) * 1000))
+    return LeftOut(EVENTS_LEFT_OUT + since_ms, EPOCHS_LEFT_OUT + since_ms // 1000)
 
 
 def on_hello(step: Step, hello: HostConnected) -> None:

@@ -116,6 +116,15 @@ class Guard(grpc.aio.ServerInterceptor):
             self.series.add(fam.RPCS, method, code)
             raise problem
 
+    async def admit(
+        self, method: str, caller: Caller | None, request: object | None, peer: str, *, streams: bool
+    ) -> None:
+        """Return when it is the caller's turn, and it may make the call. Raises ``TooMany``, and as ``authorise``."""
+        await self.rates.take_turn(caller, streams=streams)
+        if caller is not None and caller.identity.kind is Kind.USER:
+            await self._driver.still_leading()  # no answer, and no refusal, is older than the call
+        self.authorise(method, caller, request, peer)
+
     def rights(self, method: str, caller: Caller | None, request: object | None) -> Hashable:
         """Facts that decide, besides the request, what an answer shows: equal for those who may see the same of it.
 
@@ -276,8 +285,7 @@ class Guard(grpc.aio.ServerInterceptor):
             caller = caller_of(context)
             if caller is not None:
                 self.callers[context.peer()] = caller.party
-            await self.rates.take_turn(caller, streams=streams)
-            self.authorise(method, caller, message, peer)
+            await self.admit(method, caller, message, peer, streams=streams)
         except HoldfastError as error:
             await _turn_away(error, request, context)
         return caller, peer

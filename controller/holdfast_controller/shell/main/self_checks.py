@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import sys
 import threading
@@ -39,6 +40,8 @@ QUIET_ROUNDS = 3
 VERIFY_FIRST_S, VERIFY_EVERY_S, VERIFY_WITHIN_S = 300.0, 86_400.0, 1_800.0
 LEAST_MB = 256
 """For the log: some 100,000 jobs' events."""
+SLOW_S = 1.0
+"""A commit takes milliseconds."""
 _NOTHING_DECIDED = "The controller ends when it can't write, and nothing is decided until there is space."
 _BATCH = 500
 T = TypeVar("T")
@@ -65,7 +68,7 @@ async def _look_quickly(
         except TimeoutError:
             why = "A disk or a file server that does not answer: what needs it waits."
             made = [error("disk.look", f"no answer within {QUICK_WITHIN_S:g} s", why, "dmesg | tail -50")]
-        _take(driver, found, "quick", notable([*made, *_undelivered(dispatcher)]))
+        _take(driver, found, "quick", notable([*made, *_slow(driver), *_undelivered(dispatcher)]))
         await asyncio.sleep(QUICK_S)
 
 
@@ -106,6 +109,16 @@ def _backup(config: ControllerConfig) -> Iterator[Finding]:
         )
         fix = "holdfast-controller backup FILE --passphrase-file FILE"
         yield error("backup.age", saw, why, fix)
+
+
+def _slow(driver: Driver) -> Iterator[Finding]:
+    quickest_s, driver.quickest_s = driver.quickest_s, math.inf
+    if SLOW_S <= quickest_s < math.inf:
+        where = driver.store.engine.name
+        saw = f"each commit to {where} took {quickest_s:.1f} s or longer within the last minute"
+        why = "Nothing is decided, and no host or user is answered, before such a commit."
+        look = "iostat -x 5 3    # there, and where its synchronous replicas are"
+        yield warning("store.slow", saw, why, look, notify=True)
 
 
 def _undelivered(dispatcher: Dispatcher) -> Iterator[Finding]:

@@ -240,7 +240,6 @@ async def _run_until_told(
                 tend(driver, bundles),
                 dispatcher.run(),
                 audit.run(),
-                audit.copy(),
                 enrolling.run(),
                 metrics.run(),
                 reliability.run(driver),
@@ -251,17 +250,21 @@ async def _run_until_told(
                 alive,
             )
             running = [tasks.create_task(work) for work in works]
+            copying = tasks.create_task(audit.copy())
             await stop.wait()
             log.info("controller.stopping")
             supervisor.tell(STOPPING=1)
             metrics.close()
             await _stop_serving(server, listeners, guard, enrolling)
             await driver.settled()
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running)
+            await asyncio.to_thread(driver.store.close)  # before all that is left: another controller waits for it
             await audit.flush()
             if audit.syslog is not None:
                 await audit.syslog.drain(STOP_GRACE_S)
-            for task in running:
-                task.cancel()
+            copying.cancel()
     finally:
         # Also when a commit has failed: no caller is served from a state that the disk doesn't hold.
         metrics.close()

@@ -199,8 +199,7 @@ class Calls:
         self, method: str, request: Message, context: CallContext, *, streams: bool = False
     ) -> Caller | None:
         caller = caller_of(context)
-        await self._guard.rates.take_turn(caller, streams=streams)
-        self._guard.authorise(method.lstrip("/"), caller, request, context.peer())
+        await self._guard.admit(method.lstrip("/"), caller, request, context.peer(), streams=streams)
         return caller
 
     def _note(

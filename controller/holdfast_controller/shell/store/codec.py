@@ -23,6 +23,7 @@ from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.hosts.reservations import HostReservations
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.schedules import Schedule, Template, key_of
+from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.release_0_1 import NEWER, as_released
 
 _STORED_NAMES: dict[type[Any], str] = {
@@ -90,6 +91,12 @@ def entity_of(event: ev.Event) -> str:
 def dump_event(event: ev.Event) -> str:
     """The event's fields as JSON."""
     return _adapter(stored_name(type(event))).dump_json(event).decode()
+
+
+def record(sequence: int, event: ev.Event, state: str, message: str) -> Record:
+    """The entry of the log that holds an event."""
+    name = stored_name(type(event))
+    return Record(sequence, entity_of(event), name, VERSIONS[name], event.at, state, message, dump_event(event))
 
 
 def load_event(name: str, version: int, payload: str) -> ev.Event:

@@ -27,7 +27,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Bookings
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
+from holdfast_controller.core.restore.reconcile import left_out
 from holdfast_controller.core.step.actions import Kept
 from holdfast_controller.shell.store import codec, ended_jobs, high_water, kept_rows, ledger_rows, meta_rows, sweep
 from holdfast_controller.shell.store.databases.engine import Engine, OutcomeUnknown, Standby
@@ -140,7 +140,7 @@ class Store:
         newest = max((job.updated_at for job in cluster.jobs.heads()), default=now)
         log.warning("store.set_back", database=self.engine.name, reason=why, sequence=self.sequence)
         if not self.sequence:  # nothing has happened yet that hosts could tell of
-            self._begin_epoch(self.epoch + EPOCHS_LEFT_OUT)
+            self._begin_epoch(self.epoch + left_out(now).epochs)
             cluster.epoch = self.epoch
             return cluster
         return self._restored(now, newest)
@@ -163,19 +163,9 @@ class Store:
         return cluster
 
     def _restored(self, now: Wall, taken_at: Wall) -> Cluster:
-        restored = ev.ClusterRestored(at=now, sequence=self.sequence + EVENTS_LEFT_OUT, taken_at=taken_at)
-        record = Record(
-            restored.sequence,
-            codec.entity_of(restored),
-            codec.stored_name(type(restored)),
-            codec.VERSIONS[codec.stored_name(type(restored))],
-            now,
-            "",
-            message_of(restored, None),
-            codec.dump_event(restored),
-        )
-        self.engine.append([record])
-        self._begin_epoch(self.epoch + EPOCHS_LEFT_OUT)
+        restored = ev.ClusterRestored(at=now, sequence=self.sequence + left_out(now).events, taken_at=taken_at)
+        self.engine.append([codec.record(restored.sequence, restored, "", message_of(restored, None))])
+        self._begin_epoch(self.epoch + left_out(now).epochs)
         cluster = self._load()
         self.sequence = cluster.sequence
         return cluster
@@ -213,12 +203,13 @@ class Store:
         return self.thread.submit(work, *args, **kwargs)
 
     def close(self) -> None:
-        """Finish what was handed in, and end the connection."""
+        """Finish what was handed in, and end the connection: another controller may lead. Again it does nothing."""
         self.thread.shutdown(wait=True)
+        self.engine.close(self.epoch)
         with contextlib.suppress(OSError):
             if self._whole:
                 high_water.write(self.path, self.reached)
-        self.engine.close(self.epoch)
+        self._whole = False
 
     def secret_key(self) -> bytes:
         """The cluster's key for derived secrets; made once."""

@@ -350,6 +350,23 @@ async def test_heartbeats_that_wait_share_one_write(world: Running) -> None:
     assert world.store.batches == [[]]
 
 
+async def test_what_others_may_lead_is_proven_for_who_asks_by_a_commit_that_began_after_the_question(
+    world: Running,
+) -> None:
+    await world.driver.still_leading()
+    assert world.store.batches == [], "a file has one controller"
+    world.store.engine.shared = True
+    world.store.gate.clear()
+    world.driver.feed(hello())
+    await asyncio.to_thread(world.store.committing.wait, 20)
+    asked = asyncio.gather(*(world.driver.still_leading() for _ in range(3)))
+    await idle()
+    assert not asked.done()
+    world.store.gate.set()
+    await asked
+    assert world.store.batches == [["HostJoined"], []]
+
+
 async def test_answers_that_wait_for_a_disk_that_stands_still_are_bounded(
     world: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

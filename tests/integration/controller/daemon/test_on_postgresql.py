@@ -9,8 +9,10 @@ import signal
 import socket
 from pathlib import Path
 
+import grpc
 import httpx
 import pytest
+from tests.faults.proxy import Proxy
 from tests.integration.controller.cluster import WITHIN_S, job
 from tests.integration.controller.process import Process, ended, stub
 from tests.integration.controller.web import BODY, caller, context
@@ -211,6 +213,96 @@ async def test_a_controller_that_was_frozen_and_replaced_ends_when_it_wakes(
         process.send_signal(signal.SIGCONT)
         standby.kill()
         await ended(standby)
+
+
+async def test_a_controller_that_is_cut_from_its_database_answers_nothing_from_before_it_was_replaced(
+    on_postgres: Process, postgres_server: Server, url: str, tmp_path: Path
+) -> None:
+    way = Proxy(f"{postgres_server.folder}/.s.PGSQL.5432")
+    await way.start()
+    other = on_another_machine(on_postgres, tmp_path / "other")
+    settings = on_postgres.root / "controller.toml"
+    through_it = f"postgresql://holdfast@127.0.0.1:{way.port}/daemon"
+    settings.write_text(settings.read_text().replace(url, through_it))
+    process = on_postgres.start()
+    controller = await on_postgres.ready(process)
+    before = await submitted(on_postgres, process)
+    standby = other.start()
+    try:
+        await says(other, "controller.stands_by")
+        await way.stall("up", "down")
+        made = await submitted(other, standby)
+        cut_off = stub(controller)
+        for ask in (
+            lambda: cut_off.ListJobs(job_pb2.ListJobsRequest(), timeout=2.0),
+            lambda: cut_off.GetJob(job_pb2.GetJobRequest(id=made), timeout=2.0),
+            lambda: cut_off.GetJob(job_pb2.GetJobRequest(id=before), timeout=2.0),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await ask()
+            assert refused.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert process.poll() is None, "it does not know yet"
+        await way.flow()
+        assert await ended(process) == 1
+        assert "Another controller has taken over PostgreSQL database daemon" in on_postgres.log
+        assert await jobs(other, standby) == sorted([before, made])
+    finally:
+        await way.stop()
+        await controller.close()
+        standby.kill()
+        await ended(standby)
+
+
+LINGER = """
+CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2); RETURN NEW; END';
+CREATE TRIGGER linger BEFORE UPDATE ON meta FOR EACH ROW WHEN (NEW.key = 'beat') EXECUTE FUNCTION linger();
+"""
+
+
+async def test_a_database_that_takes_two_seconds_for_a_commit_is_waited_for_and_no_other_controller_leads(
+    on_postgres: Process, postgres_server: Server, tmp_path: Path
+) -> None:
+    import psycopg
+
+    process = on_postgres.start()
+    controller = await on_postgres.ready(process)
+    other = on_another_machine(on_postgres, tmp_path / "other")
+    standby = other.start()
+    try:
+        await says(other, "controller.stands_by")
+        with psycopg.connect(postgres_server.address("daemon"), autocommit=True) as database:
+            database.execute(LINGER.encode())
+        async with controller.agent() as agent:
+            await agent.until(lambda a: a.said)
+            await agent.call.write(BEAT)
+            await agent.until(lambda a: any(m.WhichOneof("message") == "heartbeat_ack" for m in a.said))
+        made = await submitted(on_postgres, process)
+        assert await jobs(on_postgres, process) == [made]
+        assert process.poll() is None
+        assert "controller.ready" not in other.log
+    finally:
+        await controller.close()
+        standby.kill()
+        await ended(standby)
+
+
+async def test_a_controller_that_is_started_while_its_server_is_away_says_so_and_may_be_started_again(
+    on_postgres: Process, postgres_server: Server
+) -> None:
+    process = on_postgres.start()
+    made = await submitted(on_postgres, process)
+    process.kill()
+    await ended(process)
+    await asyncio.to_thread(postgres_server.stop)
+    try:
+        for _ in range(2):  # as systemd does for as long as that takes
+            assert await ended(on_postgres.start()) == 1, "it isn't told to leave it be"
+    finally:
+        await asyncio.to_thread(postgres_server.start)
+    assert "See whether the server runs and can be reached from here" in on_postgres.log
+    on_postgres.processes.clear()
+    (on_postgres.root / "controller.log").unlink()
+    assert await jobs(on_postgres, on_postgres.start()) == [made]
 
 
 async def test_settings_that_cannot_be_used_are_said(on_postgres: Process) -> None:

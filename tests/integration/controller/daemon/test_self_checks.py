@@ -76,6 +76,18 @@ async def test_a_disk_without_space_needs_attention_and_is_told_once(
     assert told == ["CHECK_FAILED"]
 
 
+async def test_a_store_whose_commits_are_slow_needs_attention(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(self_checks, "SLOW_S", 0.0)
+    monkeypatch.setattr(self_checks, "QUIET_ROUNDS", 1)
+    async with controller.agent() as agent:
+        await agent.until(lambda a: a.said)  # a hello is committed
+        line = await until(controller, "store.slow")
+        assert "holdfast.db took" in line
+        assert "s or longer within the last minute" in line
+
+
 async def test_a_whole_controller_needs_no_attention(controller: Controller) -> None:
     await asyncio.sleep(1.0)
     assert await attention(controller) == []

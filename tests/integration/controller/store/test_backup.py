@@ -26,7 +26,7 @@ from holdfast.errors import ConfigError, Denied, HoldfastError, StoreError, Unav
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.restore.reconcile import EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT
+from holdfast_controller.core.restore.reconcile import COUNTED_FROM, EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT, left_out
 from holdfast_controller.shell.backup import backup, restore
 from holdfast_controller.shell.backup import manifest as mf
 from holdfast_controller.shell.backup.backup import back_up
@@ -93,9 +93,16 @@ def test_a_controller_comes_back_with_all_it_had(cluster: Path) -> None:
     again = store.call(store.open).result()
     store.close()
     assert again.people.roles == {"bob": {"*": Role.USER}}
-    assert again.epoch > EPOCHS_LEFT_OUT and again.sequence == 1 + EVENTS_LEFT_OUT
+    assert again.epoch > EPOCHS_LEFT_OUT and again.sequence > 1 + EVENTS_LEFT_OUT
     assert again.gaps == [(1, again.sequence)]
     assert not list(new.glob(".*")) and not list(old.glob(".copy*"))
+
+
+def test_a_backup_that_is_restored_again_gives_out_none_of_the_numbers_of_the_first_time() -> None:
+    first, second = left_out(Wall(COUNTED_FROM + 1e7)), left_out(Wall(COUNTED_FROM + 1e7 + 3600))
+    assert second.epochs - first.epochs == 3600
+    assert second.events - first.events == 3_600_000
+    assert left_out(Wall(0.0)) == (EVENTS_LEFT_OUT, EPOCHS_LEFT_OUT), "a clock that was never set"
 
 
 def test_a_browser_session_does_not_come_back(cluster: Path) -> None:

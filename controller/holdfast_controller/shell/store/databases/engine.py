@@ -46,6 +46,8 @@ class Engine(Protocol):
     """Its file, or where that would be: how far the store had come is noted beside it."""
     copies_beside: bool
     """Whether ``copy_to`` may be called on another thread, beside commits."""
+    shared: bool
+    """Whether another controller may take over while this one runs."""
 
     set_back: str
     """Why the database may lack what was acknowledged, after ``take``; empty where it doesn't."""
@@ -108,4 +110,7 @@ class Engine(Protocol):
         """Name, in a sentence, what a failover may lose; empty where nothing that was acknowledged."""
 
     def close(self, epoch: int) -> None:
-        """End the connection; no other controller has to wait any more where this one has begun ``epoch``."""
+        """End the connection; no other controller has to wait any more where this one has begun ``epoch``.
+
+        Again it does nothing.
+        """

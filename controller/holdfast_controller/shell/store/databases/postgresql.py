@@ -56,7 +56,7 @@ R = TypeVar("R")
 class PostgresDatabase:
     """The engine for a site that has PostgreSQL. See ``Engine``."""
 
-    copies_beside = True
+    copies_beside = shared = True
 
     def __init__(self, address: str, path: Path, on_stand_by: Callable[[str], None] = lambda _: None) -> None:
         """``address`` is libpq's: a URL or its parameters. ``path`` names what is noted on this machine.
@@ -261,6 +261,7 @@ class PostgresDatabase:
                     with self.writing(epoch):
                         meta_rows.write(self.connection, "leader", "")
                 self._connection.close()
+        self._leads, self._connection = False, None
         self._engine.dispose()
 
     def _connect(self) -> psycopg.Connection[Any]:

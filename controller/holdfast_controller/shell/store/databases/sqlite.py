@@ -31,7 +31,7 @@ _INSERT = str(sa.insert(events).compile(dialect=sqlite.dialect(paramstyle="qmark
 class SqliteFile:
     """The engine of a single controller that needs nothing else. See ``Engine``."""
 
-    copies_beside = False
+    copies_beside = shared = False
     set_back, other_server = "", False
 
     def __init__(self, path: Path) -> None:
