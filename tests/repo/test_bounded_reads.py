@@ -81,7 +81,6 @@ WITHOUT_BOUND = {
     },
     "a child of ours, whose answers are of ours": {
         "gpu/child.py .HelperProcess._reply",
-        "main/renewal.py .Renewal._renew",
     },
 }
 """Reads without a bound, each with why it needs none. What a worker can write to is not among them."""

@@ -34,9 +34,7 @@ FOR_THE_HOST = {
     "shell/cgroups/scopes.py": "busctl",
     "shell/doctor/host.py": "asks tools for their version",
     "shell/doctor/reading.py": "tools that the doctor reads",
-    "shell/doctor/self_checks.py": "the doctor, now and then",
     "shell/main/host_shutdown.py": "systemctl",
-    "shell/main/renewal.py": "holdfast's own enrolment",
 }
 
 

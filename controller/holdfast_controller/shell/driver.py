@@ -104,7 +104,7 @@ class Driver:
         self.changes = RecentChanges(store.sequence)
         """The newest part of the log, by what it is about."""
         self.quickest_s = math.inf
-        """Time that the quickest commit has taken since somebody set this back to infinity."""
+        """Of the commits since this was last set to infinity: the time of the quickest."""
         self.to_sweep = asyncio.Event()
         """Set when a job was deleted, of which the store still has something."""
 

@@ -7,7 +7,6 @@ lowest priority and bounded in time.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -15,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import DEVNULL, PIPE
 
 import anyio
 
@@ -24,7 +22,9 @@ from holdfast.doctor.findings import Finding, Status, error, from_view
 from holdfast.doctor.open_findings import OpenFindings, notable
 from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_agent.gpu.reader import GpuSource
+from holdfast_agent.shell.base import programs
 from holdfast_agent.shell.base.abandonable import Late, Threads
+from holdfast_agent.shell.base.programs import How, Program
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.doctor import rounds
 from holdfast_agent.shell.gpus.inventory import GpuWatch
@@ -36,7 +36,6 @@ QUIET_ROUNDS = 3
 WHOLE_FIRST_S = (60.0, 300.0)
 """After the start: a rack that gets its power back doesn't look all at once."""
 WHOLE_WITHIN_S = 300.0
-ANSWER_MAX_BYTES = 1 << 20
 _KNOWN_OTHERWISE = ("controller.", "gpus.", "time.controller", "service.agent")
 """Checks whose matter the controller sees by itself: it has this agent's session, inventory and clock."""
 _STATUS = {
@@ -121,24 +120,28 @@ class SelfChecks:
 
     async def _doctor(self, path: Path) -> list[Finding] | None:
         """The findings of all checks; None where they could not be had."""
-        command = [sys.executable, "-P", "-m", "holdfast_agent", "doctor", "--config", str(path), "-o", "json"]
-        with anyio.move_on_after(WHOLE_WITHIN_S):
-            async with await anyio.open_process(command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL) as process:
-                with contextlib.suppress(OSError):
-                    os.setpriority(os.PRIO_PROCESS, process.pid, 19)
-                assert process.stdout is not None
-                said = b""
-                with contextlib.suppress(anyio.EndOfStream):
-                    while len(said) < ANSWER_MAX_BYTES:
-                        said += await process.stdout.receive(1 << 16)
-                await process.wait()
-            try:
-                return from_view(json.loads(said))
-            except (ValueError, KeyError, TypeError) as problem:
-                log.warning("self_check.failed", error=f"the doctor's answer can't be read: {problem!r}")
-                return None
-        log.warning("self_check.failed", error=f"no answer within {WHOLE_WITHIN_S:g} s")
-        return None
+        command = (
+            "nice",
+            "-n",
+            "19",
+            sys.executable,
+            "-P",
+            "-m",
+            "holdfast_agent",
+            "doctor",
+            "--config",
+            str(path),
+        )
+        program = Program((*command, "-o", "json"), WHOLE_WITHIN_S, os.environ, umask=0o077, may_gain=True)
+        ran = await programs.run_async(program)
+        if ran.how is not How.ENDED:
+            log.warning("self_check.failed", error=f"the doctor {ran.problem}")
+            return None
+        try:
+            return from_view(json.loads(ran.output))
+        except (ValueError, KeyError, TypeError) as problem:
+            log.warning("self_check.failed", error=f"the doctor's answer can't be read: {problem!r}")
+            return None
 
     def _take(self, kind: str, found: list[Finding]) -> None:
         self._open.take(kind, found, wall=time.time(), mono=time.monotonic())

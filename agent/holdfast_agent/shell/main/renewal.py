@@ -10,11 +10,11 @@ time since boot: a wall clock that is a day off makes the first renewal early or
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from subprocess import DEVNULL, PIPE
 
 import anyio
 
@@ -22,6 +22,8 @@ from holdfast._daemon import log
 from holdfast._security import certificate
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError
+from holdfast_agent.shell.base import programs
+from holdfast_agent.shell.base.programs import How, Program
 
 TRY_S = 60.0
 """For one try."""
@@ -87,20 +89,14 @@ class Renewal:
     async def _renew(self) -> bool:
         files = {"--ca": self._tls.ca, "--cert": self._tls.cert, "--key": self._tls.key}
         words = [text for name, path in files.items() for text in (name, str(path))]
-        command = [sys.executable, "-P", "-m", "holdfast._security.enrolment", "renew", self._address, *words]
-        with anyio.move_on_after(TRY_S):
-            async with await anyio.open_process(command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE) as process:
-                assert process.stderr is not None
-                said = b""
-                with contextlib.suppress(anyio.EndOfStream):
-                    while True:
-                        said = (said + await process.stderr.receive())[-2000:]
-                if await process.wait() == 0:
-                    log.info("certificate.renewed", file=str(self._tls.cert))
-                    return True
-                log.warning("certificate.renewal_failed", error=said.decode(errors="replace").strip())
-                return False
-        log.warning("certificate.renewal_failed", error=f"no answer within {TRY_S:g} s")
+        command = (sys.executable, "-P", "-m", "holdfast._security.enrolment", "renew", self._address, *words)
+        program = Program(command, TRY_S, os.environ, cwd=os.getcwd(), umask=0o077)
+        ran = await programs.run_async(program)
+        if ran.code == 0:
+            log.info("certificate.renewed", file=str(self._tls.cert))
+            return True
+        said = ran.errors[-2000:].decode(errors="replace").strip() if ran.how is How.ENDED else ran.problem
+        log.warning("certificate.renewal_failed", error=said)
         return False
 
 

@@ -350,11 +350,8 @@ async def test_heartbeats_that_wait_share_one_write(world: Running) -> None:
     assert world.store.batches == [[]]
 
 
-async def test_what_others_may_lead_is_proven_for_who_asks_by_a_commit_that_began_after_the_question(
-    world: Running,
-) -> None:
-    await world.driver.still_leading()
-    assert world.store.batches == [], "a file has one controller"
+async def test_a_question_waits_for_a_commit_that_began_after_it_where_others_may_lead(world: Running) -> None:
+    await world.driver.still_leading()  # a file has one controller
     world.store.engine.shared = True
     world.store.gate.clear()
     world.driver.feed(hello())

@@ -233,13 +233,13 @@ async def test_a_controller_that_is_cut_from_its_database_answers_nothing_from_b
         await way.stall("up", "down")
         made = await submitted(other, standby)
         cut_off = stub(controller)
-        for ask in (
-            lambda: cut_off.ListJobs(job_pb2.ListJobsRequest(), timeout=2.0),
-            lambda: cut_off.GetJob(job_pb2.GetJobRequest(id=made), timeout=2.0),
-            lambda: cut_off.GetJob(job_pb2.GetJobRequest(id=before), timeout=2.0),
+        for call, request in (
+            ("ListJobs", job_pb2.ListJobsRequest()),
+            ("GetJob", job_pb2.GetJobRequest(id=made)),
+            ("GetJob", job_pb2.GetJobRequest(id=before)),
         ):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await ask()
+                await getattr(cut_off, call)(request, timeout=2.0)
             assert refused.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert process.poll() is None, "it does not know yet"
         await way.flow()
