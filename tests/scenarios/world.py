@@ -35,7 +35,7 @@ from holdfast_controller.core.model.sanity import check_sanity
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
-from holdfast_controller.core.step.step import Policies
+from holdfast_controller.core.step.step import Entry, Policies
 from holdfast_controller.shell.store import codec
 
 WALL = 1_000_000.0
@@ -432,7 +432,7 @@ class World:
         if decision.entries or self._replayed is None:
             check_sanity(self.cluster)
             self._check_log(before)
-            self._replayed = self._replay()
+            self._replayed = self._replay(self._replayed, decision.entries)
         else:
             assert self._is_what_log_gives(self._replayed), "something durable changed without an event"
         shown = [entry.event for entry in decision.entries if not isinstance(entry.event, ev.ProgressRecorded)]
@@ -453,15 +453,18 @@ class World:
             if action.kept is not None:
                 self.kept[action.job_id] = codec.dump_watch(action.kept)
 
-    def _replay(self) -> Cluster:
-        """What the log gives back, the queue and the sums counted anew as for a snapshot."""
-        replayed = Cluster(epoch=self.cluster.epoch)
-        for event in self.log:
-            fold(replayed, event)
-        assert self._is_what_log_gives(replayed)
-        recount(replayed)
-        assert self._is_what_log_gives(replayed), "a snapshot would give another queue or other sums"
-        return replayed
+    def _replay(self, so_far: Cluster | None, entries: Iterable[Entry]) -> Cluster:
+        """What the log gives back, the queue and the sums counted anew as for a snapshot, which the rest follows."""
+        if so_far is None:
+            so_far, events = Cluster(epoch=self.cluster.epoch), self.log
+        else:
+            events = [entry.event for entry in entries]
+        for event in events:
+            fold(so_far, event)
+        assert self._is_what_log_gives(so_far)
+        recount(so_far)
+        assert self._is_what_log_gives(so_far), "a snapshot would give another queue or other sums"
+        return so_far
 
     def _is_what_log_gives(self, replayed: Cluster) -> bool:
         return durable(replayed, replayed.jobs.whole) == durable(self.cluster, self._all_jobs())
