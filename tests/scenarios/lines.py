@@ -81,7 +81,7 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return schedule_message(event)
         case ev.ShareSet() | ev.GuaranteeSet() | ev.QuotaSet() | ev.HalfLifeSet():
             return share_message(event)
-        case ev.ReservationMade() | ev.ReservationEnded():
+        case ev.ReservationMade() | ev.ReservationBegan() | ev.ReservationEnded():
             return reservation_message(event)
         case ev.JobSubmitted():
             return f"{event.job_id} submitted"

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { asked, deletes, has, holder, inTheWay, keepsOff, ofHost, setByCommand, times } from "../src/core/reserved.ts";
+import { asked, deletes, has, holder, inTheWay, keepsOff, ofHost, setByCommand, times, whose } from "../src/core/reserved.ts";
 import type { Limits, Quota, Reservation } from "../src/core/reserved.ts";
 import { clock, epoch } from "../src/core/words.ts";
 
@@ -11,7 +11,7 @@ const WITHIN = (epoch(START) ?? 0) + 3600;
 
 function reservation(set: Partial<Reservation> = {}): Reservation {
   return {
-    name: "conference", project: "vision", start: START, end: END, hosts: [], labels: {}, count: 0, gpus: 0, gpuType: "", reason: "",
+    name: "conference", project: "vision", user: "", start: START, end: END, hosts: [], labels: {}, match: "", count: 0, gpus: 0, gpuType: "", reason: "",
     createdBy: "ann", chosenHosts: ["h1", "h2"], lack: "", jobsOfOthers: 0, ...set,
   };
 }
@@ -20,6 +20,7 @@ test("what is asked for is in the words of the command line", () => {
   assert.equal(asked(reservation({ gpus: 64, gpuType: "H200" })), "64 H200 GPUs");
   assert.equal(asked(reservation({ count: 4, gpuType: "H200", labels: { room: "1", rack: "a" } })), "4 hosts with H200 GPUs rack=a, room=1");
   assert.equal(asked(reservation({ hosts: ["h1", "h2"] })), "hosts h1, h2");
+  assert.equal(asked(reservation({ count: 2, labels: { rack: "a" }, match: "gpu in (a,b),!old" })), "2 hosts rack=a, gpu in (a,b),!old");
 });
 
 test("a reservation says when it holds, and what it keeps off until then and while it lasts", () => {
@@ -28,6 +29,11 @@ test("a reservation says when it holds, and what it keeps off until then and whi
   assert.match(keepsOff(reservation(), BEFORE), /^no job of projects other than vision starts there that is expected to run beyond the beginning, but SPOT jobs$/);
   assert.match(keepsOff(reservation({ project: "" }), WITHIN), /^no job of other projects than its own starts there, but SPOT jobs$/);
   assert.match(keepsOff(reservation({ jobsOfOthers: 2 }), WITHIN), /; 2 jobs of other projects may run into it, and none is stopped for it$/);
+});
+
+test("a reservation for a user says so", () => {
+  assert.deepEqual([whose(reservation()), whose(reservation({ project: "", user: "ann" })), whose(reservation({ user: "ann" }))], ["vision", "user/ann", "user/ann in vision"]);
+  assert.match(keepsOff(reservation({ project: "", user: "ann", jobsOfOthers: 1 }), WITHIN), /^no job but those of user\/ann starts there, but SPOT jobs; 1 job of another user may/);
 });
 
 test("jobs in the way and hosts are counted", () => {

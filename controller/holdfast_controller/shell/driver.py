@@ -254,9 +254,9 @@ class Driver:
         """Send no more messages to the session's outbox."""
         self._outboxes.pop((host, session), None)
 
-    def watch(self, entity: str) -> asyncio.Event:
-        """An event that is set, until ``unwatch``, when something durable happens to ``entity``; empty: to anything."""
-        bell = asyncio.Event()
+    def watch(self, entity: str, also: asyncio.Event | None = None) -> asyncio.Event:
+        """An event, or ``also``: set, until ``unwatch``, when something durable happens to ``entity``; "": to any."""
+        bell = also or asyncio.Event()
         self._watchers[entity].add(bell)
         return bell
 

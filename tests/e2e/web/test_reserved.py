@@ -89,7 +89,7 @@ def test_a_reservation_that_others_make_and_delete_is_shown_so_at_once(visitor: 
     site.holdfast(*made)
     visitor.page.locator(".reservations td", has_text="demo").first.wait_for(timeout=20_000)
     site.holdfast("reservation", "delete", "demo")
-    visitor.page.get_by_text("No host is kept for a project.").wait_for(timeout=20_000)
+    visitor.page.get_by_text("No host is kept for a project or a user.").wait_for(timeout=20_000)
 
 
 @on_a_desktop

@@ -9,6 +9,7 @@ import pytest
 from tests.scenarios.queue_stories import finish, why
 from tests.scenarios.world import World, gang
 
+from holdfast._base.label_match import read_match
 from holdfast.errors import InvalidInput, NotFound
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Mono, Now, Wall
@@ -167,6 +168,55 @@ def test_gpus_of_a_model_are_counted_on_hosts_that_have_them() -> None:
     assert reserved(world) == {"conf": ["host-0", "host-1"]}, "a host has four"
 
 
+def test_hosts_of_a_user_are_for_that_user_s_jobs_alone_in_any_project_or_in_one() -> None:
+    world = cluster(2)
+    reserve(world, None, 4, selector=named("host-0"), project="", user="bob")
+    reserve(world, None, 4, "both", selector=named("host-1"), user="cyd")
+    world.submit("ann-1", runs(1, project="vision"), owner="ann")
+    world.submit("cyd-1", runs(1), owner="cyd")
+    assert [world.state(name) for name in ("ann-1", "cyd-1")] == [JobState.QUEUED] * 2
+    assert "host-0 and 1 more is reserved until " in why(world, "ann-1")
+    world.submit("cyd-2", runs(1, project="vision"), owner="cyd")
+    world.submit("bob-1", runs(1), owner="bob")
+    assert (hosts_of(world, "bob-1"), hosts_of(world, "cyd-2")) == (["host-0"], ["host-1"])
+    assert "placed on host-0, on hosts of its user's reservation conf" in world.sentences
+    assert "reservation both of the hosts host-1 for user cyd in project vision made by root" in world.sentences
+
+
+def test_hosts_are_chosen_among_those_whose_labels_meet_all_conditions() -> None:
+    world = cluster(0)
+    for name, labels in {
+        "host-a": {"gpu": "h100", "old": "yes"},
+        "host-b": {"gpu": "h200"},
+        "host-c": {"gpu": "a100"},
+        "host-d": {"gpu": "h100"},
+    }.items():
+        world.join(name, labels=labels)
+    match = read_match("gpu in (h100,h200),!old")
+    reserve(world, None, 4, selector=HostSelector(match=match))
+    reserve(world, None, 4, "one", selector=HostSelector(match=read_match("gpu notin (h100,h200)")), count=1)
+    assert reserved(world) == {"conf": ["host-b", "host-d"], "one": ["host-c"]}
+    assert (
+        "reservation conf of the hosts gpu in (h100,h200), !old for project vision made by root" in world.sentences
+    )
+
+
+def test_its_beginning_is_in_the_log_once_and_outlives_a_restart() -> None:
+    world = cluster(1)
+    reserve(world, 2, 4, count=1)
+    reserve(world, None, 1, "now", selector=named("host-0"))
+    assert world.cluster.reservations.begun == {"now"}
+    world.restart_controller()
+    world.join("host-0")
+    told = beat_all(world, 2 * HOUR + 1)
+    assert told.count("reservation conf begins") == 1 and "reservation now begins" not in world.sentences
+    world.restart_controller()
+    world.join("host-0")
+    assert "reservation conf begins" not in beat_all(world, HOUR)
+    assert "reservation conf is over" in beat_all(world, 2 * HOUR)
+    assert not world.cluster.reservations.begun
+
+
 def test_hosts_follow_their_labels() -> None:
     world = cluster(1)
     world.join("host-a", labels={"rack": "a"})
@@ -208,6 +258,15 @@ def reserved(world: World) -> dict[str, list[str]]:
             "asks for the hosts rack=z, and there are none",
         ),
         (1, 4, {"count": 1, "project": "No project"}, "project", "must "),
+        (1, 4, {"count": 1, "project": ""}, "project", "is missing"),
+        (1, 4, {"count": 1, "user": "no name!"}, "user", "is no user's name"),
+        (
+            1,
+            4,
+            {"selector": HostSelector(labels=(("rack", "a"),), match=read_match("!rack"))},
+            "match",
+            "holds for no host: what is asked of the label rack excludes each other",
+        ),
         (1, 4, {"count": 1, "reason": "x" * 201}, "reason", "has 201 characters"),
     ],
 )

@@ -21,10 +21,12 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strategy, Task
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.scheduling.queue_pass import _Look
 from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.reservation_commands import ReservationAsked, ReservationDeletionAsked
 from holdfast_controller.core.step.step import Policies
 
 QUEUES = int(os.environ.get("HOLDFAST_QUEUES", "12"))
@@ -35,7 +37,7 @@ QUOTAS = {"vision": Quota(gpus=6, running_jobs=3), "user/bob": Quota(gpus=4)}
 
 
 class Play:
-    """A random queue: jobs come, end, are paused and resumed, hosts are cordoned, and quotas change."""
+    """A random queue: jobs come, end, are paused and resumed, hosts are cordoned and reserved, and quotas change."""
 
     def __init__(self, seed: int) -> None:
         self.dice, self.at, self.log = random.Random(seed), 0.0, list[ev.Event]()
@@ -87,7 +89,7 @@ class Play:
         jobs = self.reactor.cluster.jobs
         placed = [job.id for job in jobs.values() if job.places and not job.terminal and not job.stopping]
         live = [job.id for job in jobs.values() if not job.terminal and job.outcome is None]
-        match self.dice.randrange(12):
+        match self.dice.randrange(14):
             case 0:
                 self.step(st.CordonAsked(0, "root", self.dice.choice(self.hosts), ""))
             case 1 | 2:
@@ -100,6 +102,18 @@ class Play:
                 self.step(st.ResumeAsked(0, "ann", self.dice.choice(live)))
             case 6 | 7:
                 self.step(st.TimePassed())
+            case 12:
+                start, project = self.dice.choice([0.0, 600.0]), self.dice.choice(["", "vision"])
+                what = {
+                    "project": project,
+                    "user": "" if project else "bob",
+                    "selector": HostSelector(),
+                    "count": 1,
+                }
+                end = Wall(self.at + 1e6 + start + 3000.0)
+                self.step(ReservationAsked(0, "root", "r", start=Wall(self.at + 1e6 + start), end=end, **what))  # type: ignore[arg-type]
+            case 13:
+                self.step(ReservationDeletionAsked(0, "root", "r"))
             case _ if placed:
                 self.step(st.CancelAsked(0, "ann", self.dice.choice(placed)))
             case _:
@@ -131,6 +145,7 @@ class Play:
 def test_lines_change_no_decision(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     log = Play(seed).log
     monkeypatch.setattr(_Look, "_settle", lambda look, job: None)
+    monkeypatch.setattr(_Look, "passes_over", lambda look, job, line: False)
     assert Play(seed).log == log
 
 
@@ -139,9 +154,10 @@ def test_the_queues_hold_much_of_everything(monkeypatch: pytest.MonkeyPatch) -> 
     seen: Counter[str] = Counter()
     plain = _Look.passes_over
 
-    def passes_over(look: _Look, job: object) -> bool:
-        found = plain(look, job)  # type: ignore[arg-type]
+    def passes_over(look: _Look, job: Job, line: str) -> bool:
+        found = plain(look, job, line)
         seen["passed over"] += found
+        seen["over a quota"] += found and job.over_quota
         return found
 
     monkeypatch.setattr(_Look, "passes_over", passes_over)
@@ -152,6 +168,8 @@ def test_the_queues_hold_much_of_everything(monkeypatch: pytest.MonkeyPatch) -> 
             seen["ahead"] += isinstance(event, ev.JobPlaced) and bool(event.ahead_of)
     wanted = (
         "passed over",
+        "over a quota",
+        "ReservationMade",
         "JobPlaced",
         "loan",
         "ahead",

@@ -10,6 +10,7 @@ from tests.scenarios.world import World, gang, inventory
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
+from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.step.actions import Refuse
 from holdfast_controller.core.step.step import Policies
 
@@ -65,3 +66,33 @@ def test_an_instance_counts_as_one_gpu_of_a_quota() -> None:
         world.submit(name, part())
     assert [world.state(name).name for name in "abc"] == ["PENDING", "PENDING", "QUEUED"]
     assert "quota" in why(world, "c")
+
+
+def test_a_job_that_waits_for_one_kind_leaves_the_other_kind_of_its_host_to_those_behind_it() -> None:
+    strict = Policies(secret_key=b"k", backfill=Backfill.STRICT)
+    world = world_of("1g.10gb", "", "", rules=strict)
+    world.submit("a", part())
+    world.submit("b", part())
+    assert placed(world.submit("whole", gang(1, gpus=1))) == ["whole placed g1 on h1"]
+    world.submit("two", gang(1, gpus=2))
+    assert not placed(world.submit("one", gang(1, gpus=1))), "a whole GPU is kept for the one ahead that wants two"
+    assert placed(finish(world, "a")) == ["b placed g1 on h1"]
+    world = world_of("1g.10gb", "", rules=strict)
+    world.submit("a", gang(1, gpus=1))
+    world.submit("b", gang(1, gpus=1))
+    assert placed(world.submit("c", part())) == ["c placed g1 on h1"]
+
+
+def test_cores_and_memory_are_kept_for_what_waits_beside_the_other_kind() -> None:
+    world = world_of("1g.10gb", "", "", rules=Policies(secret_key=b"k", backfill=Backfill.STRICT))
+    needs = {"cpus": 12}
+    world.submit("a", with_room(part(), **needs))
+    world.submit("b", with_room(part(), **needs))
+    assert not placed(world.submit("large", with_room(gang(1, gpus=1), cpus=4))), (
+        "of 16 cores b needs 12 once a ends"
+    )
+    assert placed(finish(world, "a")) == ["b placed g1 on h1", "large placed g1 on h1"]
+
+
+def with_room(made: Gang, **needs: int) -> Gang:
+    return dataclasses.replace(made, pools=tuple(dataclasses.replace(p, **needs) for p in made.pools))  # type: ignore[arg-type]

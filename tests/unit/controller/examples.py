@@ -6,6 +6,7 @@ from tests.unit.controller.job_examples import GANG, GIB, INVENTORY, JOB_EVENTS
 
 from holdfast._base.health import Health
 from holdfast._base.identity import Kind
+from holdfast._base.label_match import Condition
 from holdfast._base.xids import Repair
 from holdfast._session.reports import Exit, ExitReason, RankBinding
 from holdfast_controller.core import events as ev
@@ -151,14 +152,16 @@ SHARE_EVENTS: list[ev.ClusterEvent] = [
             project="vision",
             start=Wall(1.0),
             end=Wall(2.0),
-            selector=HostSelector(labels=(("rack", "a"),)),
+            selector=HostSelector(labels=(("rack", "a"),), match=(Condition("gpu", ("h100", "h200")),)),
             gpus=8,
             gpu_type="H200",
             reason="deadline",
             by="ann",
             made_at=Wall(0.991),
+            user="bob",
         ),
     ),
+    ev.ReservationBegan(at=Wall(0.9911), name="conference"),
     ev.ReservationEnded(at=Wall(0.992), name="conference", by="bob"),
     ev.QuotaSet(at=Wall(0.9921), holder="user/ann", quota=Quota(gpus=32, max_priority=-1), by="root"),
     ev.QuotaSet(at=Wall(0.9922), holder="*", quota=Quota(running_jobs=-1, waiting_jobs=5), by="root"),

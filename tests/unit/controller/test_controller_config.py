@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import spec
 from holdfast._base import config, extras
+from holdfast._base.label_match import Condition
 from holdfast.errors import AddressUnavailable, ConfigError, InvalidSpec
 from holdfast_controller.core.model.accounts.users import GroupGrant, Role, SignInPolicy
 from holdfast_controller.core.model.hosts.locality import Locality, Segments
@@ -251,6 +252,11 @@ def test_settings_of_unused_gpus_that_mean_nothing_are_refused(table: dict[str, 
     [
         ({"hosts": 0}, r"spares\.h200\.hosts is 0\. Write a number of hosts, 1 to 10,000, or leave the table out"),
         ({"hosts": 10_001}, r"spares\.h200\.hosts is 10001"),
+        (
+            {"match": "gpu in (a,"},
+            r"spares\.h200\.match: 'gpu in \(a,' is no condition on a label\. Write conditions",
+        ),
+        ({"match": "a,!a"}, r"spares\.h200\.match holds for no host: what is asked of the label a excludes"),
         ({"per": "row"}, r"spares\.h200\.per is 'row', which is no level of topology\. Write one of pod, rack"),
     ],
 )
@@ -270,6 +276,8 @@ def test_the_core_takes_spares_with_the_path_of_levels() -> None:
     found = made(topology=("pod", "rack", "nvlink"), spares={"h200": SparesConfig(2, "NVIDIA_H200", "rack")})
     assert policies_of(found, b"k").spares == (SpareRule("h200", 2, "NVIDIA_H200", ("pod", "rack")),)
     assert policies_of(made(spares={"any": SparesConfig()}), b"k").spares == (SpareRule("any", 1),)
+    some = made(spares={"new": SparesConfig(match="!old")})
+    assert policies_of(some, b"k").spares == (SpareRule("new", 1, match=(Condition("old", unwanted=True),)),)
 
 
 def near(

@@ -5,10 +5,14 @@ export interface Reservation {
   name: string;
   /** Empty where the reader may not see it, as are `reason` and `createdBy`. */
   project: string;
+  /** Only jobs of this user; empty for all of the project's, and where the reader may not see it. */
+  user: string;
   start: string | null;
   end: string | null;
   hosts: string[];
   labels: Record<string, string>;
+  /** Conditions on labels. */
+  match: string;
   count: number;
   gpus: number;
   gpuType: string;
@@ -52,23 +56,29 @@ export function times(of: Reservation, now: number): [string, string] {
 
 /** What was asked for: `64 H200 GPUs rack=a`. */
 export function asked(of: Reservation): string {
-  const which = [...of.hosts, ...Object.entries(of.labels).map(([key, value]) => `${key}=${value}`).sort()].join(", ");
+  const which = [...of.hosts, ...Object.entries(of.labels).map(([key, value]) => `${key}=${value}`).sort(), ...(of.match ? [of.match] : [])].join(", ");
   const model = of.gpuType && ` ${of.gpuType}`;
   const what = of.gpus ? `${of.gpus}${model} GPUs` : of.count ? `${of.count} hosts` : "hosts";
   return `${what}${model && !of.gpus ? ` with${model} GPUs` : ""} ${which}`.trimEnd();
 }
 
+/** `vision`, `user/ann`, `user/ann in vision`; empty where the reader may not see it. */
+export function whose(of: Reservation): string {
+  return [of.user && `user/${of.user}`, of.project].filter(Boolean).join(" in ");
+}
+
 /** What it keeps off, and what may be in its way. */
 export function keepsOff(of: Reservation, now: number): string {
-  const whose = of.project ? `of projects other than ${of.project}` : "of other projects than its own";
-  const off = begun(of, now) ? `no job ${whose} starts there, but SPOT jobs` : `no job ${whose} starts there that is expected to run beyond the beginning, but SPOT jobs`;
+  const others = of.user ? `but those of ${whose(of)}` : of.project ? `of projects other than ${of.project}` : "of other projects than its own";
+  const off = begun(of, now) ? `no job ${others} starts there, but SPOT jobs` : `no job ${others} starts there that is expected to run beyond the beginning, but SPOT jobs`;
   return of.jobsOfOthers ? `${off}; ${inTheWay(of)} may run into it, and none is stopped for it` : off;
 }
 
 /** `1 job of another project`; empty where none is in its way. */
 export function inTheWay(of: Reservation): string {
   if (!of.jobsOfOthers) return "";
-  return of.jobsOfOthers === 1 ? "1 job of another project" : `${of.jobsOfOthers} jobs of other projects`;
+  const kind = of.user ? "user" : "project";
+  return of.jobsOfOthers === 1 ? `1 job of another ${kind}` : `${of.jobsOfOthers} jobs of other ${kind}s`;
 }
 
 /** What a host's page says of the reservations that have it: `for vision until 22:00 (conference: demo)`. */
@@ -76,7 +86,7 @@ export function ofHost(reservations: readonly Reservation[], host: string, now: 
   return reservations.filter((each) => each.chosenHosts.includes(host)).map((each) => {
     const [start, end] = times(each, now);
     const when = begun(each, now) ? `until ${end}` : `from ${start} until ${end}`;
-    return `for ${each.project || "a project that you may not see"} ${when} (${each.name}${each.reason && `: ${each.reason}`}): ${keepsOff(each, now)}`;
+    return `for ${whose(each) || "a project that you may not see"} ${when} (${each.name}${each.reason && `: ${each.reason}`}): ${keepsOff(each, now)}`;
   });
 }
 

@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import { asked, deletes, has, holder, inTheWay, keepsOff, setByCommand, times } from "../core/reserved.ts";
+import { asked, deletes, has, holder, inTheWay, keepsOff, setByCommand, times, whose } from "../core/reserved.ts";
 import type { Quota, Reservation } from "../core/reserved.ts";
 import { hostPath } from "../core/route.ts";
 import { Acts } from "../ui/acts.tsx";
@@ -33,13 +33,13 @@ export function Reservations({ of, now, quiet = false }: { of: Loaded<{ reservat
       <h2>Reserved hosts</h2>
       {error && !data ? <p class="soft"><Text of={error.message} /></p> : !data ? <Loading /> : (
         <>
-          {rows.length === 0 && <p class="soft">No host is kept for a project.</p>}
+          {rows.length === 0 && <p class="soft">No host is kept for a project or a user.</p>}
           {rows.length > 0 && (
             <Table
               caption="Reservations" rows={rows} id={(each) => each.name}
               columns={[
                 { title: "Name", cell: (each) => <Text of={each.name} /> },
-                { title: "For", cell: (each) => <Text of={each.project || "–"} /> },
+                { title: "For", cell: (each) => <Text of={whose(each) || "–"} /> },
                 { title: "From", whole: true, cell: (each) => times(each, now)[0] },
                 { title: "Until", whole: true, cell: (each) => times(each, now)[1] },
                 { title: "Hosts", cell: (each) => <Hosts of={each} /> },

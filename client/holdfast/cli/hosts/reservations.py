@@ -1,4 +1,4 @@
-"""``holdfast reservation``: hosts that are for the jobs of one project, from one time until another."""
+"""``holdfast reservation``: hosts that are for the jobs of one project or user, from one time until another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import output_option, show_list, show_one
-from holdfast.cli.kit.parameters import duration, key_value
+from holdfast.cli.kit.parameters import conditions, duration, key_value
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
@@ -24,15 +24,23 @@ if TYPE_CHECKING:
 
 @click.group(cls=Commands)
 def reservation() -> None:
-    """Keep hosts for a project for a time."""
+    """Keep hosts for a project or a user for a time."""
 
 
 @reservation.command()
 @click.argument("name")
-@click.option("--project", required=True, help="Whose jobs the hosts are for.")
+@click.option("--project", default="", help="Whose jobs the hosts are for.")
+@click.option("--user", default="", help="The same: jobs of this user, in the project if that is named too.")
 @click.option("--hosts", multiple=True, metavar="HOSTS", help="These, such as host-[0-3]; may be repeated.")
 @click.option(
     "--label", "labels", type=key_value, multiple=True, metavar="KEY=VALUE", help="Hosts with this label."
+)
+@click.option(
+    "--host-selector",
+    "match",
+    type=conditions,
+    metavar="CONDITIONS",
+    help="Hosts whose labels meet all of these: gpu in (h100,h200),!old,rack!=r7",
 )
 @click.option("--count", type=int, default=0, help="So many of those hosts.")
 @click.option("--gpus", type=int, default=0, help="As many of those hosts as have so many GPUs.")
@@ -46,8 +54,10 @@ def reservation() -> None:
 def create(
     name: str,
     project: str,
+    user: str,
     hosts: tuple[str, ...],
     labels: tuple[tuple[str, str], ...],
+    match: str | None,
     count: int,
     gpus: int,
     gpu_type: str,
@@ -56,14 +66,16 @@ def create(
     lasts: float | None,
     reason: str,
 ) -> None:
-    """Reserve hosts for a project. For admins.
+    """Reserve hosts for a project or a user. For admins.
 
-    From now on no job of another project starts there that is expected to run beyond the beginning, by its declared
-    duration, else by those of earlier runs, else by its timeout. SPOT jobs do, and give way. Nothing that runs is
-    stopped: `holdfast reservation show` says whose jobs may be in the way.
+    From now on no job of others starts there that is expected to run beyond the beginning, by its declared duration,
+    else by those of earlier runs, else by its timeout. SPOT jobs do, and give way. Nothing that runs is stopped:
+    `holdfast reservation show` says how many jobs may be in the way.
 
     Without --hosts no host is reserved for good: one that leaves is replaced by another that suits.
     """
+    if not project and not user:
+        raise click.UsageError("Say whose jobs the hosts are for: --project PROJECT, or --user USER.")
     span = window(start, lasts, end)
     if span.end is None:
         raise click.UsageError("Say when it ends: --until TIME, or --for DURATION.")
@@ -73,8 +85,10 @@ def create(
     wanted = cluster_pb2.Reservation(
         name=name,
         project=project,
+        user=user,
         hosts=expand(hosts),
         labels=dict(labels),
+        match=match or "",
         count=count,
         gpus=gpus,
         gpu_type=gpu_type,
@@ -93,7 +107,7 @@ def create(
     if made.lack:
         Console().warning(f"{made.lack} that suit take no work now")
     if made.jobs_of_others:
-        Console().warning(f"{_jobs(made.jobs_of_others)} there may run into it, and none is stopped for it")
+        Console().warning(f"{_jobs(made)} there may run into it, and none is stopped for it")
 
 
 @reservation.command("list")
@@ -159,20 +173,20 @@ def _write(found: Sequence[cluster_pb2.Reservation]) -> None:
             err=True,
         )
         return
-    titles = [Column(title) for title in ("NAME", "PROJECT", "FROM", "UNTIL", "HOSTS")]
-    rows = [[each.name, each.project or "-", *_ends(each), _hosts(each), each.lack or "-"] for each in found]
+    titles = [Column(title) for title in ("NAME", "FOR", "FROM", "UNTIL", "HOSTS")]
+    rows = [[each.name, _whose(each), *_ends(each), _hosts(each), each.lack or "-"] for each in found]
     write([*titles, Column("LACKS", give=True)], rows)
 
 
 def _page(each: cluster_pb2.Reservation) -> None:
     lines = [
-        ("Project", each.project or "-"),
+        ("For", _whose(each)),
         ("Asks for", _asked(each)),
         ("From", _ends(each)[0]),
         ("Until", _ends(each)[1]),
         ("Hosts", ", ".join(each.chosen_hosts) or "none"),
         ("Lacks", each.lack or "nothing"),
-        ("In the way", _jobs(each.jobs_of_others) if each.jobs_of_others else "nothing"),
+        ("In the way", _jobs(each) if each.jobs_of_others else "nothing"),
         ("Made by", each.created_by or "-"),
         ("Reason", each.reason or "-"),
     ]
@@ -183,6 +197,7 @@ def _page(each: cluster_pb2.Reservation) -> None:
 
 def _asked(each: cluster_pb2.Reservation) -> str:
     which = [*each.hosts, *(f"{key}={value}" for key, value in sorted(each.labels.items()))]
+    which += [each.match] if each.match else []
     model = f" {each.gpu_type}" if each.gpu_type else ""
     what = f"{each.gpus}{model} GPUs" if each.gpus else f"{each.count} hosts" if each.count else "hosts"
     return f"{what}{f' with{model} GPUs' if model and not each.gpus else ''} {', '.join(which)}".rstrip()
@@ -193,8 +208,15 @@ def _hosts(each: cluster_pb2.Reservation) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "") if names else "no host"
 
 
-def _jobs(count: int) -> str:
-    return f"{count} job of another project" if count == 1 else f"{count} jobs of other projects"
+def _whose(each: cluster_pb2.Reservation) -> str:
+    """Such as ``vision``, ``user/ann`` or ``user/ann in vision``; a dash where the caller may not see it."""
+    user = f"user/{each.user}" if each.user else ""
+    return " in ".join(filter(None, (user, each.project))) or "-"
+
+
+def _jobs(each: cluster_pb2.Reservation) -> str:
+    count, of = each.jobs_of_others, "user" if each.user else "project"
+    return f"{count} job of another {of}" if count == 1 else f"{count} jobs of other {of}s"
 
 
 def _ends(each: cluster_pb2.Reservation) -> tuple[str, str]:

@@ -68,6 +68,19 @@ def key_value(value: str) -> tuple[str, str]:
     return key, text
 
 
+def conditions(value: str) -> str:
+    """``gpu in (h100,h200),!old,rack!=r7``."""
+    from holdfast._base.label_match import MATCH_FIX, read_match
+
+    try:
+        found = read_match(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; {MATCH_FIX}.") from None
+    if not found:
+        raise click.BadParameter("it holds no condition.")
+    return value
+
+
 def host_label(value: str) -> tuple[str, str, str]:
     """Host, key and value from ``host-0:rack=a``."""
     host, colon, label = value.partition(":")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.kit.parameters import Count, duration, key_value
+from holdfast.cli.kit.parameters import Count, conditions, duration, key_value
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
@@ -145,19 +145,6 @@ def indices(value: str) -> str:
         raise click.BadParameter(f"{error}.") from None
     if not found.indices:
         raise click.BadParameter("it names no index.")
-    return value
-
-
-def conditions(value: str) -> str:
-    """``gpu in (h100,h200),!old,rack!=r7``."""
-    from holdfast._base.label_match import MATCH_FIX, read_match
-
-    try:
-        found = read_match(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{error}; {MATCH_FIX}.") from None
-    if not found:
-        raise click.BadParameter("it holds no condition.")
     return value
 
 

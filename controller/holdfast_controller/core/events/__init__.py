@@ -96,6 +96,7 @@ from holdfast_controller.core.events.recovery import Failure as Failure
 from holdfast_controller.core.events.recovery import LateExitFound as LateExitFound
 from holdfast_controller.core.events.recovery import RankExited as RankExited
 from holdfast_controller.core.events.recovery import RestartDecided as RestartDecided
+from holdfast_controller.core.events.reservations import ReservationBegan as ReservationBegan
 from holdfast_controller.core.events.reservations import ReservationEnded as ReservationEnded
 from holdfast_controller.core.events.reservations import ReservationMade as ReservationMade
 from holdfast_controller.core.events.restore import ClusterReconciliation as ClusterReconciliation
@@ -194,6 +195,7 @@ ClusterEvent = (
     | QuotaSet
     | HalfLifeSet
     | ReservationMade
+    | ReservationBegan
     | ReservationEnded
 )
 Event = JobEvent | HostEvent | OrphanEvent | PeopleEvent | ClusterEvent | ScheduleEvent | TemplateEvent

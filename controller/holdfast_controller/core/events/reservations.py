@@ -10,10 +10,18 @@ from holdfast_controller.core.model.hosts.reservations import Reservation
 
 @dataclass(frozen=True, kw_only=True)
 class ReservationMade:
-    """An admin reserved hosts for a project."""
+    """An admin reserved hosts for a project or a user."""
 
     at: Wall
     reservation: Reservation
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReservationBegan:
+    """Its time has come, some while after it was made."""
+
+    at: Wall
+    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,4 +33,4 @@ class ReservationEnded:
     by: str = ""
 
 
-ReservationEvent = ReservationMade | ReservationEnded
+ReservationEvent = ReservationMade | ReservationBegan | ReservationEnded

@@ -107,7 +107,7 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             _submitted(cluster, event)
         case ev.ShareSet() | ev.GuaranteeSet() | ev.QuotaSet() | ev.HalfLifeSet():
             fold_shares(cluster, event)
-        case ev.ReservationMade() | ev.ReservationEnded():
+        case ev.ReservationMade() | ev.ReservationBegan() | ev.ReservationEnded():
             fold_reservations(cluster, event)
         case ev.CommonCauseNoticed() | ev.CertificateEnding() | ev.MostHostsSilent():
             pass

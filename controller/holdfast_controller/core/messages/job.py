@@ -87,7 +87,7 @@ def message_of(event: ev.Event, job: Job | None) -> str:
             return orphan_message(event)
         case ev.ShareSet() | ev.GuaranteeSet() | ev.QuotaSet() | ev.HalfLifeSet():
             return share_message(event)
-        case ev.ReservationMade() | ev.ReservationEnded():
+        case ev.ReservationMade() | ev.ReservationBegan() | ev.ReservationEnded():
             return reservation_message(event)
         case ev.CommonCauseNoticed():
             where = f" (shared hosts: {_listing(list(event.hosts))})" if event.hosts and not event.mount else ""

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast_controller.core.events.reservations import ReservationEnded, ReservationEvent, ReservationMade
+from holdfast_controller.core.events.reservations import (
+    ReservationBegan,
+    ReservationEnded,
+    ReservationEvent,
+    ReservationMade,
+)
 from holdfast_controller.core.model.hosts.reservations import Reservation
 
 
@@ -12,9 +17,9 @@ def reservation_message(event: ReservationEvent) -> str:
     """The sentence for an event of a reservation."""
     match event:
         case ReservationMade(reservation=made):
-            return (
-                f"reservation {made.name} of {what_is_reserved(made)} for project {made.project} made by {made.by}"
-            )
+            return f"reservation {made.name} of {what_is_reserved(made)} for {made.whose} made by {made.by}"
+        case ReservationBegan():
+            return f"reservation {event.name} begins"
         case ReservationEnded(by=""):
             return f"reservation {event.name} is over"
         case ReservationEnded():

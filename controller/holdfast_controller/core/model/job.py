@@ -151,6 +151,11 @@ class Job:
         return self.gang.project
 
     @property
+    def whose(self) -> tuple[str, str]:
+        """Its project and its owner."""
+        return self.gang.project, self.owner
+
+    @property
     def gpus(self) -> int:
         """GPUs of the whole gang."""
         return self.gang.gpus
@@ -312,8 +317,13 @@ class Job:
 
     @property
     def line(self) -> str:
-        """Its line in the queue, as ``Queue`` has it: only a job that was never placed waits like others."""
-        return "" if self.places or self.over_quota else self.gang.kind
+        """Its line in the queue, as ``Queue`` has it: only a job that was never placed waits like others.
+
+        One that a quota keeps waits like those of its project and its owner.
+        """
+        if self.places:
+            return ""
+        return f"{self.gang.kind} of {self.owner} in {self.project}" if self.over_quota else self.gang.kind
 
     @property
     def awaited(self) -> list[int]:

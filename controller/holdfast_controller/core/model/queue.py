@@ -11,7 +11,8 @@ projects had so far, which changes all the time (see ``scheduling.turns``).
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+import heapq
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 Turn = tuple[bool, int, bool, int]
@@ -33,6 +34,7 @@ class Queue:
     _turns: dict[str, Turn] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
     """By job: its line, which is the same for all that wait alike; empty for one that is served by itself."""
+    _by_line: dict[str, list[tuple[Turn, str]]] = field(default_factory=dict)
     _classes: dict[Class, dict[str, InLine]] = field(default_factory=dict)
     """By project in it, which a job keeps too while it waits."""
     _projects: dict[str, str] = field(default_factory=dict)
@@ -54,16 +56,29 @@ class Queue:
         """Note how a job waits from now on, if it does; its turn stays."""
         if job_id not in self._turns:
             return
+        before = self.lines.get(job_id)
+        if before == line:
+            return
+        if before is not None:
+            self._leave_line(job_id, before)
         if len(self._known) > 2 * len(self._turns) + 100:
             self._known = {known: known for known in self.lines.values()}
-        self.lines[job_id] = self._known.setdefault(line, line)
+        line = self.lines[job_id] = self._known.setdefault(line, line)
+        bisect.insort(self._by_line.setdefault(line, []), (self._turns[job_id], job_id))
+
+    def _leave_line(self, job_id: str, line: str) -> None:
+        jobs = self._by_line[line]
+        del jobs[bisect.bisect_left(jobs, (self._turns[job_id], job_id))]
+        if not jobs:
+            del self._by_line[line]
 
     def discard(self, job_id: str) -> None:
         """Remove a job, if it is in the queue."""
-        turn = self._turns.pop(job_id, None)
+        turn = self._turns.get(job_id)
         if turn is not None:
+            self._leave_line(job_id, self.lines.pop(job_id))
+            del self._turns[job_id]
             self.spot -= turn[2]
-            del self.lines[job_id]
             del self._order[bisect.bisect_left(self._order, (turn, job_id))]
             self._leave_project(job_id, turn)
 
@@ -83,6 +98,22 @@ class Queue:
     def classes(self) -> list[tuple[Class, dict[str, InLine]]]:
         """The jobs of each class by project, the first class first; not to be changed."""
         return sorted(self._classes.items(), key=lambda each: each[0])
+
+    def in_turn(self, passed: Collection[str]) -> Iterator[str]:
+        """From the head on, as they wait now, without those whose line is ``passed`` by the time of their turn."""
+        waiting = {line: jobs.copy() for line, jobs in self._by_line.items()}
+        heads = [(*jobs[0], line, 0) for line, jobs in waiting.items()]
+        heapq.heapify(heads)
+        while heads:
+            _, job_id, line, at = heads[0]
+            if line in passed:
+                heapq.heappop(heads)
+                continue
+            yield job_id
+            if at + 1 < len(waiting[line]):
+                heapq.heapreplace(heads, (*waiting[line][at + 1], line, at + 1))
+            else:
+                heapq.heappop(heads)
 
     def __iter__(self) -> Iterator[str]:
         """From the head on, as they wait now: the queue may change meanwhile."""

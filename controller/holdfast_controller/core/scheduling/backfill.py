@@ -6,7 +6,8 @@ a part of it may delay it. Hence the rule: of a host that a waiting job could us
 
 - no GPU, if that job wants GPUs there, and of cores, memory and worker slots only what workers beside all of the
   host's GPUs could never need;
-- nothing at all, if that job would put a worker without GPUs there.
+- nothing at all, if that job would put a worker without GPUs there;
+- of a host with GPUs of several kinds, such as MIG instances beside whole ones, no GPU that is of the kind it wants.
 
 Other hosts, such as those of another GPU model or outside its host selector, are free to take. What is held only
 shrinks until the waiting job starts, so what it could need on a host stays free as fast as without those behind it,
@@ -21,9 +22,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast_controller.core.model.gang import Gang, Pool
-from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
+from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of, gpu_matches
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.scheduling.placement import may_have
+
+Kind = tuple[str, str]
+"""Model and MIG profile of GPUs, as a pool asks for them."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,27 @@ class Reserved:
     cpus: int = 0
     memory_mb: int = 0
     slots: int = 0
+    some: tuple[tuple[Kind, Reserved], ...] = ()
+    """Kinds of which the host has other GPUs too: those of the kind have to stay free, and so much of the rest."""
+
+    @property
+    def has_all_gpus(self) -> bool:
+        """Whether it is of all GPUs of the host."""
+        return self.closed or self.slots > 0
+
+    def limit(self, left: HostCapacity) -> HostCapacity:
+        """The part of a host's free capacity that is not reserved."""
+        parts = [self, *(part for _, part in self.some)]
+        room = (
+            left.cpus - sum(part.cpus for part in parts),
+            left.memory_mb - sum(part.memory_mb for part in parts),
+            0 if self.closed else left.slots - sum(part.slots for part in parts),
+        )
+        if self.has_all_gpus:
+            return left.beside_gpus(*room)
+        kinds = [kind for kind, _ in self.some]
+        gpus = [gpu for gpu in left.gpus if not any(gpu_matches(*kind, gpu[1]) for kind in kinds)]
+        return left.beside_gpus(*room, gpus)
 
 
 @dataclass
@@ -76,6 +101,12 @@ class Reservations:
         """The same, to be changed apart."""
         return Reservations(self.by_kind.copy(), self.by_host.copy(), self.apart, self._kinds)
 
+    @property
+    def leaves_gpus(self) -> bool:
+        """Whether any host may have GPUs that are not reserved."""
+        nothing = Reserved()
+        return not self._kinds or not all(self.by_kind.get(kind, nothing).has_all_gpus for kind in self._kinds)
+
     def holds(self, host: Host) -> bool:
         """Whether anything of a host is reserved: its GPUs are then."""
         return self._kind(host) in self.by_kind or host.name in self.by_host
@@ -90,11 +121,7 @@ class Reservations:
             return left
         for reserved in (self.by_kind.get(self._kind(host)), self.by_host.get(host.name)):
             if reserved is not None:
-                left = left.beside_gpus(
-                    left.cpus - reserved.cpus,
-                    left.memory_mb - reserved.memory_mb,
-                    0 if reserved.closed else left.slots - reserved.slots,
-                )
+                left = reserved.limit(left)
         return left
 
 
@@ -105,9 +132,17 @@ def _widen(reserved: Reserved, pool: Pool, whole: HostCapacity) -> Reserved:
     """
     if not pool.gpus:
         return replace(reserved, closed=True)
-    gpus = whole.matching(pool)
-    return Reserved(
-        closed=reserved.closed or gpus < len(whole.gpus),
+    gpus, kind = whole.matching(pool), (pool.gpu_type, pool.gpu_partition)
+    if gpus < len(whole.gpus):
+        some = dict(reserved.some)
+        some[kind] = _more(some.get(kind, Reserved()), pool, gpus)
+        return replace(reserved, some=tuple(some.items()))
+    return _more(reserved, pool, gpus)
+
+
+def _more(reserved: Reserved, pool: Pool, gpus: int) -> Reserved:
+    return replace(
+        reserved,
         cpus=max(reserved.cpus, -(-gpus * pool.cpus // pool.gpus)),
         memory_mb=max(reserved.memory_mb, -(-gpus * pool.memory_mb // pool.gpus)),
         slots=max(reserved.slots, gpus),

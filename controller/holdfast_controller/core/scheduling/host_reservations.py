@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast._base import projects
+from holdfast._base import identity, projects
+from holdfast._base.label_match import Condition, contradiction
 from holdfast.errors import InvalidInput, NotFound, Violation
-from holdfast_controller.core.events.reservations import ReservationEnded, ReservationMade
+from holdfast_controller.core.events.reservations import ReservationBegan, ReservationEnded, ReservationMade
 from holdfast_controller.core.messages.reservations import what_is_reserved
 from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import Host
-from holdfast_controller.core.model.hosts.reservations import Choice, Reservation, choose
+from holdfast_controller.core.model.hosts.reservations import Choice, Reservation, Whose, choose
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import ran_so_far
 from holdfast_controller.core.step.actions import Refuse, Reply
@@ -62,6 +63,7 @@ def _make(step: Step, asked: ReservationAsked) -> None:
         reason=asked.reason,
         by=asked.by,
         made_at=step.now.wall,
+        user=asked.user,
     )
     if wrong := _wrong(made, step.now) or _wrong_hosts(step.cluster, made):
         step.do(Refuse(asked.token, InvalidInput(wrong)))
@@ -77,8 +79,14 @@ def _wrong(made: Reservation, now: Now) -> list[Violation]:
     found = []
     if not projects.is_project(made.name):
         found.append(Violation("name", f"must {projects.MUST}", "such as conference"))
-    if not projects.is_project(made.project):
+    if not made.project and not made.user:
+        found.append(
+            Violation("project", "is missing", "name the project or the user whose jobs the hosts are for")
+        )
+    if made.project and not projects.is_project(made.project):
         found.append(Violation("project", f"must {projects.MUST}", "such as vision"))
+    if made.user and not identity.is_name(made.user):
+        found.append(Violation("user", "is no user's name", f"write {identity.NAME_RULE}"))
     if made.start < now.wall - LATE_S:
         late_s = now.wall - made.start
         found.append(Violation("start", f"lies {late_s:.0f} s in the past", "leave it out to begin now"))
@@ -100,7 +108,11 @@ def _wrong(made: Reservation, now: Now) -> list[Violation]:
     for field, value, most in (("count", made.count, MOST_HOSTS), ("gpus", made.gpus, MOST_GPUS)):
         if not 0 <= value <= most:
             found.append(Violation(field, f"is {value}", f"use 1 to {most:,}, or leave it out"))
-    if not (made.chooses or made.selector.hosts or made.selector.labels):
+    wanted = [*(Condition(key, (value,)) for key, value in made.selector.labels), *made.selector.match]
+    if key := contradiction(wanted):
+        problem = f"holds for no host: what is asked of the label {key} excludes each other"
+        found.append(Violation("match", problem, "remove one of the conditions on it"))
+    if not (made.chooses or made.selector.hosts or wanted):
         fix = "name hosts or labels, or ask for a number of hosts or GPUs"
         found.append(Violation("selector", "would be every host there is", fix))
     if len(made.reason) > MOST_REASON:
@@ -172,9 +184,9 @@ def chosen_hosts(cluster: Cluster, hosts: Iterable[Host], now: Now) -> dict[str,
     return found
 
 
-def _busy(cluster: Cluster, now: Now) -> dict[str, dict[str, Wall]]:
-    """By host: the projects of jobs there that can't be taken back, and when the last of each is expected to end."""
-    found: dict[str, dict[str, Wall]] = {}
+def _busy(cluster: Cluster, now: Now) -> dict[str, dict[Whose, Wall]]:
+    """By host: whose jobs there can't be taken back, and when the last of each is expected to end."""
+    found: dict[str, dict[Whose, Wall]] = {}
     for name in cluster.holdings.gpus_by_job:
         job = cluster.jobs.whole[name]
         if job.revocable:
@@ -182,7 +194,7 @@ def _busy(cluster: Cluster, now: Now) -> dict[str, dict[str, Wall]]:
         until = _until(cluster, job, now)
         for host in {place.host for place in job.places}:
             known = found.setdefault(host, {})
-            known[job.gang.project] = max(known.get(job.gang.project, until), until)
+            known[job.whose] = max(known.get(job.whose, until), until)
     return found
 
 
@@ -211,7 +223,7 @@ def reserved_now(cluster: Cluster, hosts: list[Host], now: Now) -> list[Reserved
             continue
         own = {host.name for host in chosen[each.name]}
         others = sum(
-            job.gang.project != each.project
+            not each.is_for(job.whose)
             and last.get(job.id, each.start) > each.start
             and any(place.host in own for place in job.places)
             for job in running
@@ -225,6 +237,9 @@ def on_time(step: Step) -> None:
     for each in list(step.cluster.reservations.by_name.values()):
         if each.end <= step.now.wall:
             _end(step, each.name, "")
+        elif each.start <= step.now.wall and each.name not in step.cluster.reservations.begun:
+            step.emit(ReservationBegan(at=step.now.wall, name=each.name))
+            step.capacity_freed = True
     _arm(step)
 
 
@@ -234,7 +249,8 @@ def _end(step: Step, name: str, by: str) -> None:
 
 
 def _arm(step: Step) -> None:
-    ends = [each.end for each in step.cluster.reservations.by_name.values()]
-    if ends:
-        due = step.now.mono_due(min(ends), at_most_s=LOOK_S)
+    known = step.cluster.reservations
+    times = [each.end if each.name in known.begun else each.start for each in known.by_name.values()]
+    if times:
+        due = step.now.mono_due(min(times), at_most_s=LOOK_S)
         step.timers.set((ClusterTimer.RESERVATIONS, ""), due)

@@ -2,13 +2,13 @@
 
 A drain that is planned to begin within a day keeps off its host all jobs that are expected to run into it, by the
 estimates of ``model.run_times``: what they have declared or learned, at most their timeout. SPOT jobs may have the host
-until then, and jobs that hold places there keep them. Hosts that are reserved for a project are kept from the jobs of
-all others alike, however far ahead that is: the project counts on them.
+until then, and jobs that hold places there keep them. Hosts that are reserved for a project, or a user, are kept from
+the jobs of all others alike, however far ahead that is: they count on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 
 from holdfast_controller.core.lifecycle.other_hosts import takes_work
@@ -16,7 +16,7 @@ from holdfast_controller.core.model.clock import NEVER, Now, Wall, moment, time_
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.hosts.host import Host
-from holdfast_controller.core.model.hosts.reservations import Reservation
+from holdfast_controller.core.model.hosts.reservations import Reservation, Whose
 from holdfast_controller.core.model.hosts.spares import closed_to, spares_kept
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.backfill import Reservations
@@ -44,11 +44,14 @@ class OpenHosts:
         if planned and now is not None:
             soon = now.wall_in(AHEAD_S)
             self.drains = {name: m.start for name, m in planned if m.drain and not m.begun and m.start <= soon}
-        self.owners = cluster.reservations.projects() if cluster.reservations.by_name else frozenset()
-        """Projects that have a reservation: they may have hosts that others may not."""
+        self.any_reserved = bool(cluster.reservations.by_name)
+        self._own: dict[Whose, str] = {}
+        """By project and owner: the names of their reservations, as far as they were asked for."""
+        self._known: dict[tuple[str, str], str] = {}
+        """Equal words are one object."""
         self.reserved: dict[str, list[Reservation]] = {}
         """By host: the reservations that it is in, the next one first."""
-        chosen = chosen_hosts(cluster, hosts, now) if self.owners and now is not None else {}
+        chosen = chosen_hosts(cluster, hosts, now) if self.any_reserved and now is not None else {}
         for each in sorted(map(cluster.reservations.by_name.__getitem__, chosen), key=lambda each: each.start):
             for host in chosen[each.name]:
                 self.reserved.setdefault(host.name, []).append(each)
@@ -91,7 +94,7 @@ class OpenHosts:
         until, own = ends_at(self.cluster, job, self.now), {job.places[index].host for index in job.reserved}
         found: dict[str, Reservation] = {}
         for reservations, names in self._reserved_alike:
-            first = next((each for each in reservations if each.project != job.gang.project), None)
+            first = next((each for each in reservations if not each.is_for(job.whose)), None)
             if first is not None and first.start < until:
                 found |= dict.fromkeys(names, first)
         for name in own:
@@ -110,24 +113,25 @@ class OpenHosts:
         return any(self._has_begun_for(job, each) for each in self.reserved[name])
 
     def own(self, job: Job) -> list[Host]:
-        """The hosts that are reserved for a job's project now, and open to it: another may begin too soon."""
-        if self.now is None or job.gang.project not in self.owners:
+        """The hosts that are reserved for such jobs now, and open to it: another may begin too soon."""
+        if self.now is None or not self.may_have_more(job):
             return []
         names = {name for name in self.reserved if self._is_its_own(name, job)}
         return self.of(job, [host for host in self.hosts if host.name in names]) if names else []
 
     def why_there(self, job: Job, hosts: Collection[str]) -> str:
-        """The reservations of its project that gave a job some of these hosts, in words; empty for none."""
+        """The reservations that gave a job some of these hosts, in words; empty for none."""
         if not self.may_have_more(job):
             return ""
         names = {
             each.name for name in hosts for each in self.reserved.get(name, ()) if self._has_begun_for(job, each)
         }
-        return f"on hosts of its project's reservation {', '.join(sorted(names))}" if names else ""
+        whose = "project" if all(self.cluster.reservations.by_name[name].project for name in names) else "user"
+        return f"on hosts of its {whose}'s reservation {', '.join(sorted(names))}" if names else ""
 
     def _has_begun_for(self, job: Job, reservation: Reservation) -> bool:
         begun = self.now is not None and reservation.start <= self.now.wall
-        return begun and reservation.project == job.gang.project
+        return begun and reservation.is_for(job.whose)
 
     def first_free(self, job: Job, closed: set[str]) -> Plan | None:
         """The placement of a job that ``is_alone``, on none of the ``closed`` hosts; None where it doesn't fit."""
@@ -144,22 +148,47 @@ class OpenHosts:
 
     def shape(self, job: Job) -> str:
         """Equal for jobs that ask the same of the same hosts; see ``Gang.shape``."""
-        return shape_of(job, self.owners)
+        return self._with_own(job.gang.shape, job)
 
     def may_have_more(self, job: Job) -> bool:
         """Whether a job may have hosts that others like it may not."""
-        return job.gang.project in self.owners
+        return bool(self._own_of(job))
+
+    def _own_of(self, job: Job) -> str:
+        """The reservations that are for such jobs; see ``HostReservations.of``."""
+        if not self.any_reserved:
+            return ""
+        found = self._own.get(job.whose)
+        if found is None:
+            found = self._own[job.whose] = self.cluster.reservations.of(job.whose)
+        return found
+
+    def _with_own(self, words: str, job: Job) -> str:
+        if not (own := self._own_of(job)):
+            return words
+        found = self._known.get((words, own))
+        if found is None:
+            found = self._known[words, own] = own_words(words, own)
+        return found
 
     def lines(self) -> Mapping[str, str]:
-        """By job that waits: its line in the queue, if others in that may have the same hosts as it."""
-        lines, jobs = self.cluster.queue.lines, self.cluster.jobs.whole
-        if not self.owners:
-            return lines
-        return {name: line for name, line in lines.items() if not self.may_have_more(jobs[name])}
+        """By job that waits: its line, in which all may have the same hosts; empty for one that waits by itself."""
+        queue, jobs = self.cluster.queue, self.cluster.jobs.whole
+        if not self.any_reserved:
+            return queue.lines
+        found, projects = queue.lines.copy(), {each.project for each in self.cluster.reservations.by_name.values()}
+        names: Iterable[str] = queue.lines
+        if "" not in projects:
+            classes = (by_project.get(each, ()) for _, by_project in queue.classes() for each in projects)
+            names = [name for waiting in classes for _, name in waiting]
+        for name in names:
+            if line := found[name]:
+                found[name] = self._with_own(line, jobs[name])
+        return found
 
     def kind(self, job: Job) -> str:
         """Equal for jobs that are treated alike while they wait; see ``Gang.kind``."""
-        return f"{job.gang.kind} of {job.gang.project}" if job.gang.project in self.owners else job.gang.kind
+        return self._with_own(job.gang.kind, job)
 
     def reservations(self) -> Reservations:
         """Nothing kept for waiting jobs yet; of hosts that are reserved only what those could have is kept for them."""
@@ -189,6 +218,6 @@ class OpenHosts:
         return f"{first}{more} is reserved from {at}, before the job is expected to end"
 
 
-def shape_of(job: Job, owners: Collection[str]) -> str:
-    """Equal for jobs that ask the same of the same hosts: those of ``owners`` may have other hosts than others."""
-    return f"{job.gang.shape} of {job.gang.project}" if job.gang.project in owners else job.gang.shape
+def own_words(words: str, own: str) -> str:
+    """Words for jobs that ask the same, of the hosts that they may have: ``own`` are reservations for such jobs."""
+    return f"{words} of {own}" if own else words

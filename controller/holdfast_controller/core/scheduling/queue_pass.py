@@ -71,12 +71,14 @@ def place_queue(step: Step) -> None:
     if booked.jobs:
         look.leave_to(booked)
     jobs, lines, passed = step.cluster.jobs.whole, look.open_hosts.lines(), look.passed
-    for name in in_turn(step.cluster):
-        if lines.get(name) in passed or name in look.booked.jobs:
+    whole_lines = not look.has_limits and lines is step.cluster.queue.lines
+    for name in in_turn(step.cluster, passed if whole_lines else None):
+        line = lines.get(name, "")
+        if (line in passed and not look.is_limited(jobs[name])) or name in look.booked.jobs:
             continue
         job = jobs[name]
-        if not look.passes_over(job) and may_be_placed(step.cluster, job, step.now.wall):
-            look.serve(job)
+        if not look.passes_over(job, line) and may_be_placed(step.cluster, job, step.now.wall):
+            look.serve(job, line)
     step.cluster.unplaceable = look.unplaceable & look.reserved
     step.cluster.unlendable, step.cluster.too_long = look.unlendable, look.too_long
     look.make_up()
@@ -110,7 +112,10 @@ class _Look:
         self.in_vain = self.trials_in_vain = self.loans_in_vain = self.backfills_in_vain = 0
         self.too_long: dict[str, Wall] = {}
         self.passed: set[str] = set()
-        """Lines of which no job further back has to be looked at."""
+        """Lines of which no job further back has to be looked at, but for those that a quota limits."""
+        self.over: set[str] = set()
+        """Lines of which all further back are kept by a quota, as they were before."""
+        self._has_limit = quota.limited(step.policies.quotas) if step.policies.quotas else None
         self.settled: set[str] = set()
         """Kinds of jobs of which none further back can start in this pass, or changes anything if it is served."""
         self.settled_if_long: set[str] = set()
@@ -121,7 +126,7 @@ class _Look:
         """Leave what is booked to those that it is for: they are served, and go on waiting."""
         self.booked, self.closed, self.first = booked, set(booked.places), next(iter(booked.jobs), "")
         for job in map(self.step.cluster.jobs.whole.__getitem__, booked.jobs):
-            self.waiting.charge(job.owner, job.gang, self.step.cluster.holdings.gpus_by_job.get(job.id))
+            self._charge(job)
 
     def make_up(self) -> None:
         """Make up for jobs' own spares that are gone, with what is left."""
@@ -146,11 +151,24 @@ class _Look:
         """The schedulable hosts at the beginning of the pass; ``open_hosts`` knows which of them each job may have."""
         return schedulable_hosts(self.step.cluster)
 
-    def passes_over(self, job: Job) -> bool:
-        """Whether a job needn't be served: it is bound to wait, as one like it ahead of it does."""
-        if self.step.policies.quotas or not self._is_settled(job):
+    @property
+    def has_limits(self) -> bool:
+        """Whether any quota is set."""
+        return self._has_limit is not None
+
+    def is_limited(self, job: Job) -> bool:
+        """Whether a quota limits what a job may hold, of its project or its owner."""
+        return self._has_limit is not None and self._has_limit(*job.whose)
+
+    def passes_over(self, job: Job, line: str) -> bool:
+        """Whether a job needn't be served: it is bound to wait, as one like it ahead of it in its line does."""
+        if self.is_limited(job):
+            is_over = line in self.over and may_be_placed(self.step.cluster, job, self.step.now.wall)
+            if is_over:
+                self._charge(job)
+            return is_over
+        if not self._is_settled(job):
             return False
-        line = "" if self.open_hosts.may_have_more(job) else self.step.cluster.queue.lines[job.id]
         if line and self.open_hosts.kind(job) in self.settled and not (self.by_time and self.kept.counts(job)):
             self.passed.add(line)
         return True
@@ -167,7 +185,11 @@ class _Look:
             self.kept.waits(job)
         return True
 
-    def serve(self, job: Job) -> None:
+    def _charge(self, job: Job) -> None:
+        """Keep the part of its quotas that a job waits for from those behind it."""
+        self.waiting.charge(job.owner, job.gang, self.step.cluster.holdings.gpus_by_job.get(job.id))
+
+    def serve(self, job: Job, line: str) -> None:
         """Place a job, or let it wait and keep what it waits for from those behind it."""
         over = self._quota_lack(job)
         is_settled = not over and self._is_settled(job)
@@ -176,12 +198,13 @@ class _Look:
             return
         if bool(over) != job.over_quota:
             note_wait(self.step, job, over, over or "its quota suffices now; waits for hosts")
+        elif over and line:
+            self.over.add(line)
         if not over and not job.gang.waits:
             on_no_room(self.step, job, self.hosts)
             return
-        if self.step.policies.quotas:
-            held = self.step.cluster.holdings.gpus_by_job.get(job.id)
-            self.waiting.charge(job.owner, job.gang, held)
+        if self._has_limit is not None:
+            self._charge(job)
         if may_start:
             self._reserve(job)
             if not job.places:
@@ -233,6 +256,7 @@ class _Look:
         place(self.step, job, found, loan_of=loan_of, ahead_of=ahead_of, why=self.open_hosts.why_there(job, hosts))
         self.preemption.placed(frozenset(hosts))
         self.narrower = True
+        self.over.clear()
 
     def _plan(self, job: Job) -> Plan | Wait:
         waits = self.reservations.by_kind or self.reservations.by_host or self.booked.places
@@ -246,6 +270,8 @@ class _Look:
         if job.id in self.step.cluster.holdings.gpus_by_job:
             self.in_vain += 1
             return plan_job(job, self.open_hosts.of(job), self._capacity_of)
+        if not self.reservations.leaves_gpus and all(pool.gpus for pool in job.gang.pools if pool.replicas):
+            return _NO_CAPACITY
         if self.left is None or (self.narrower and self.left.may_hold(job.gang)):
             self.left = LeftCapacity([self._capacity_of(host) for host in self.hosts])
             self.narrower = False

@@ -127,7 +127,7 @@ def may_start_at_once(cluster: Cluster, policies: Policies, job: Job, now: Now) 
     """
     if any(each is job for each in claims(cluster, policies.quotas, now.wall)):
         return True
-    if cluster.reservations.by_name and job.gang.project in cluster.reservations.projects():
+    if cluster.reservations.of(job.whose):
         return True
     behind = len(cluster.queue) - 1 - ahead_of(cluster, job)
     is_last = behind < (job.gang.array.count if job.gang.array is not None else 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 
 from holdfast_controller.core.model.cluster import Cluster
@@ -18,10 +18,13 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.queue import InLine
 
 
-def in_turn(cluster: Cluster) -> Iterator[str]:
-    """Jobs that wait, from the first to be served on; those that come meanwhile are left out."""
+def in_turn(cluster: Cluster, passed: Collection[str] | None = None) -> Iterator[str]:
+    """Jobs that wait, from the first to be served on; those that come meanwhile are left out.
+
+    Without fair share those too whose line in the queue is ``passed`` by the time of their turn.
+    """
     if not cluster.shares.weights:
-        yield from cluster.queue
+        yield from cluster.queue if passed is None else cluster.queue.in_turn(passed)
         return
     waiting = [{project: list(jobs) for project, jobs in each.items()} for _, each in cluster.queue.classes()]
     for each in waiting:

@@ -10,7 +10,7 @@ from holdfast_controller.core.model.gang import HostSelector
 
 @dataclass(frozen=True)
 class ReservationAsked:
-    """An admin reserves hosts for a project; without ``start`` from now on."""
+    """An admin reserves hosts for a project, a user, or a user's jobs in a project; without ``start`` from now on."""
 
     token: int
     by: str
@@ -23,6 +23,7 @@ class ReservationAsked:
     gpus: int = 0
     gpu_type: str = ""
     reason: str = ""
+    user: str = ""
 
 
 @dataclass(frozen=True)

@@ -39,13 +39,7 @@ def check_machine_types(tables: Mapping[str, MachineTypeConfig]) -> None:
         place = f"machine_types.{name[:64]}"
         if not name.isprintable() or not 0 < len(name) <= MOST_CHARS or name != name.strip():
             raise ConfigError(f"{place!r} is no name.", fix=f"Write 1 to {MOST_CHARS} characters.")
-        try:
-            key = contradiction(read_match(table.match))
-        except ValueError as error:
-            raise ConfigError(f"{place}.match: {error}.", fix=f"{MATCH_FIX[0].upper()}{MATCH_FIX[1:]}.") from None
-        if key:
-            problem = f"{place}.match holds for no host: what is asked of the label {key} excludes each other."
-            raise ConfigError(problem, fix="Remove one of the conditions on it.")
+        check_match(f"{place}.match", table.match)
         for number, most in _MOST.items():
             if not 0 <= getattr(table, number) <= most:
                 problem = f"{place}.{number} is {getattr(table, number)}."
@@ -53,6 +47,17 @@ def check_machine_types(tables: Mapping[str, MachineTypeConfig]) -> None:
         if table == MachineTypeConfig():
             fix = "Say which hosts: by match, gpus, gpu_count, cpus or memory_mb."
             raise ConfigError(f"{place} would be every host there is.", fix=fix)
+
+
+def check_match(place: str, text: str) -> None:
+    """Raise ``ConfigError`` for conditions on labels that can't be read, or hold for no host."""
+    try:
+        key = contradiction(read_match(text))
+    except ValueError as error:
+        raise ConfigError(f"{place}: {error}.", fix=f"{MATCH_FIX[0].upper()}{MATCH_FIX[1:]}.") from None
+    if key:
+        problem = f"{place} holds for no host: what is asked of the label {key} excludes each other."
+        raise ConfigError(problem, fix="Remove one of the conditions on it.")
 
 
 def machine_types_of(tables: Mapping[str, MachineTypeConfig]) -> tuple[MachineType, ...]:

@@ -82,9 +82,11 @@ def detail(method: str, request: Any) -> str:
 def _reserved(wanted: Any) -> str:
     what = f"{wanted.gpus} GPUs" if wanted.gpus else f"{wanted.count} hosts" if wanted.count else "hosts"
     which = [*wanted.hosts, *(f"{key}={value}" for key, value in sorted(wanted.labels.items()))]
+    which += [wanted.match] if wanted.match else []
+    whose = " in ".join(filter(None, (f"user {wanted.user}" if wanted.user else "", wanted.project)))
     until = f" until {wanted.end.ToJsonString()}" if wanted.HasField("end") else ""
     since = f" from {wanted.start.ToJsonString()}" if wanted.HasField("start") else ""
-    return f"{what} {' '.join(which)} for {wanted.project}{since}{until}"
+    return f"{what} {' '.join(which)} for {whose}{since}{until}"
 
 
 def _shell_words(request: Any) -> str:

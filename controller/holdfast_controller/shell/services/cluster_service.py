@@ -210,8 +210,9 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         self, request: cluster_pb2.ListReservationsRequest, context: Context
     ) -> cluster_pb2.ListReservationsResponse:
         people, admins = self._driver.cluster.people, self._driver.reactor.policies.admins
-        sees = Registry(self._name, people, admins).sees(caller_name(context))
-        return await reservations.list_reservations(self._driver, sees)
+        caller = caller_name(context)
+        sees = Registry(self._name, people, admins).sees(caller)
+        return await reservations.list_reservations(self._driver, caller, sees)
 
     @unary
     async def CreateReservation(

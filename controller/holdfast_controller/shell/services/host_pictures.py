@@ -14,6 +14,15 @@ from holdfast_controller.shell.calls.slices import TURNS
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.driver import Driver, now
 
+WATCHED = "host", "cluster"
+"""Pictures change with these: a reservation that is made, begins or ends is the cluster's."""
+
+
+def watched(driver: Driver) -> asyncio.Event:
+    """An event that is set when pictures may have changed; see ``Driver.watch``."""
+    host, cluster = WATCHED
+    return driver.watch(cluster, driver.watch(host))
+
 
 class HostPictures:
     """Hosts as they were at the last look, in the order in which they changed."""
@@ -24,7 +33,7 @@ class HostPictures:
         self._version = 0
         self._asked = self._looked = 0
         self._looking = asyncio.Lock()
-        self._bell = driver.watch("host")
+        self._bell = watched(driver)
 
     async def since(self, version: int) -> tuple[list[host_pb2.Host], int]:
         """Hosts that have changed since a version, all by name since 0, and the version that this is."""

@@ -31,7 +31,7 @@ from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.convert.measurements_to_proto import measurements_to_proto
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.services import reliability
-from holdfast_controller.shell.services.host_pictures import HostPictures
+from holdfast_controller.shell.services.host_pictures import WATCHED, HostPictures, watched
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
 
@@ -101,7 +101,7 @@ class HostService(host_pb2_grpc.HostServiceServicer):
     async def WatchHosts(
         self, request: host_pb2.WatchHostsRequest, context: Context
     ) -> AsyncGenerator[host_pb2.WatchHostsResponse, None]:
-        bell = self._driver.watch("host")
+        bell = watched(self._driver)
         shown = 0
         try:
             while True:
@@ -111,7 +111,8 @@ class HostService(host_pb2_grpc.HostServiceServicer):
                     yield host_pb2.WatchHostsResponse(host=host)
                 await bell.wait()
         finally:
-            self._driver.unwatch("host", bell)
+            for entity in WATCHED:
+                self._driver.unwatch(entity, bell)
 
     @unary
     async def Cordon(self, request: host_pb2.CordonRequest, context: Context) -> host_pb2.CordonResponse:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast._base.label_match import MATCH_FIX, read_match
+from holdfast._base.projects import EVERY_PROJECT
 from holdfast._base.proto_values import seconds
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import cluster_pb2
@@ -16,12 +18,19 @@ from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver, now
 
 
-async def list_reservations(driver: Driver, sees: Callable[[str], bool]) -> cluster_pb2.ListReservationsResponse:
-    """All that aren't over; project, reason and maker only of those whose project the caller may see."""
+async def list_reservations(
+    driver: Driver, caller: str, sees: Callable[[str], bool]
+) -> cluster_pb2.ListReservationsResponse:
+    """All that aren't over; whose, reason and maker only where the caller is that user or may see the project."""
     cluster = driver.cluster
     found = reserved_now(cluster, schedulable_hosts(cluster), now())
     answer = cluster_pb2.ListReservationsResponse(
-        reservations=[_to_proto(each, whole=sees(each.reservation.project)) for each in found]
+        reservations=[
+            _to_proto(
+                each, whole=each.reservation.user == caller or sees(each.reservation.project or EVERY_PROJECT)
+            )
+            for each in found
+        ]
     )
     await driver.settled()
     return answer
@@ -35,7 +44,12 @@ async def create_reservation(
     if not wanted.HasField("end"):
         raise InvalidInput([Violation("end", "is missing", "name the time until which the hosts are reserved")])
     start = Wall(seconds(wanted.start)) if wanted.HasField("start") else None
-    selector = HostSelector(hosts=frozenset(wanted.hosts), labels=tuple(sorted(wanted.labels.items())))
+    try:
+        match = read_match(wanted.match)
+    except ValueError as error:
+        raise InvalidInput([Violation("match", str(error), MATCH_FIX)]) from None
+    hosts, labels = frozenset(wanted.hosts), tuple(sorted(wanted.labels.items()))
+    selector = HostSelector(hosts=hosts, labels=labels, match=match)
     name = await driver.ask(
         lambda token: ReservationAsked(
             token=token,
@@ -49,6 +63,7 @@ async def create_reservation(
             gpus=wanted.gpus,
             gpu_type=wanted.gpu_type,
             reason=wanted.reason,
+            user=wanted.user,
         )
     )
     cluster = driver.cluster
@@ -79,5 +94,7 @@ def _to_proto(found: ReservedNow, *, whole: bool) -> cluster_pb2.Reservation:
         created_by=made.by if whole else "",
         chosen_hosts=found.hosts,
         lack=found.lack,
+        match=",".join(map(str, made.selector.match)),
+        user=made.user if whole else "",
         jobs_of_others=found.jobs_of_others,
     )

@@ -9,6 +9,7 @@ import pytest
 from tests.scenarios.queue_stories import why
 from tests.scenarios.world import World, gang, inventory
 
+from holdfast._base.label_match import read_match
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.gang import Strategy, WarningSignal
 from holdfast_controller.core.model.hosts.spares import SpareRule
@@ -273,6 +274,17 @@ def test_spares_of_a_model_and_of_each_rack() -> None:
         labels = {"rack": f"r{number % 2}"} if number != 5 else {}
         world.join(name, inventory(name=name, model=model), labels=labels)
     assert sorted(world.cluster.spares.items()) == [("host-0", "h200"), ("host-1", "h200")]
+
+
+def test_spares_of_hosts_whose_labels_meet_all_conditions() -> None:
+    world = cluster(0, SpareRule("new", 1, match=read_match("gpu in (h100,h200),!old")))
+    for name, labels in {
+        "host-0": {"gpu": "h100", "old": "yes"},
+        "host-1": {"gpu": "a100"},
+        "host-2": {"gpu": "h200"},
+    }.items():
+        world.join(name, labels=labels)
+    assert world.cluster.spares == {"host-2": "new"}
 
 
 def test_a_sound_host_is_a_spare_before_one_with_signs_against_it() -> None:

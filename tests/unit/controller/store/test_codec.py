@@ -341,7 +341,9 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "CANCELLED",
         "deleted: it ended more than 90 days ago",
         "nothing is left of it",
-        "reservation conference of 8 H200 GPUs of rack=a for project vision made by ann",
+        "reservation conference of 8 H200 GPUs of rack=a, gpu in (h100,h200) for user bob in project vision made"
+        " by ann",
+        "reservation conference begins",
         "reservation conference deleted by bob",
         "quota of user ann set to 32 GPUs, any priority by root",
         "quota of each project without one set to any number of running jobs, 5 waiting jobs by root",

@@ -8,7 +8,7 @@ delays no job of others; of the same holder, those behind it can't use what it w
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast._base.projects import EVERY_PROJECT
@@ -77,6 +77,21 @@ def _limits(quotas: Quotas, owner: str, gang: Gang) -> Iterator[tuple[str, str, 
         quota = quota_of(quotas, holder)
         if quota is not None:
             yield holder, f"user {owner}" if holder.startswith(USER) else f"project {holder}", quota
+
+
+def limited(quotas: Quotas) -> Callable[[str, str], bool]:
+    """Whether a limit on what is held counts for jobs of a project and an owner."""
+    known: dict[tuple[str, str], bool] = {}
+
+    def is_limited(project: str, owner: str) -> bool:
+        found = known.get((project, owner))
+        if found is None:
+            both = (quota_of(quotas, holder) for holder in (project, USER + owner))
+            found = any(each is not None and (each.gpus, each.running_jobs) != (None, None) for each in both)
+            known[project, owner] = found
+        return found
+
+    return is_limited
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.gang import Gang, Pool
@@ -104,14 +104,16 @@ class HostCapacity:
             self.inventory,
         )
 
-    def beside_gpus(self, cpus: int, memory_mb: int, slots: int) -> HostCapacity:
-        """A part of the same room, without its GPUs."""
+    def beside_gpus(
+        self, cpus: int, memory_mb: int, slots: int, gpus: Sequence[tuple[str, str]] = ()
+    ) -> HostCapacity:
+        """A part of the same room, without its GPUs but for ``gpus``."""
         return HostCapacity(
             self.host,
             cpus,
             memory_mb,
             slots,
-            [],
+            list(gpus),
             self.no_containers,
             self.no_accounts,
             self.gives_secrets,
@@ -119,7 +121,7 @@ class HostCapacity:
             self.caution,
             self.excess,
             self.labels,
-            False,
+            bool(gpus) and self.is_partitioned,
             self.inventory,
         )
 

@@ -1,13 +1,14 @@
-"""Reservations: hosts that are for the jobs of one project from one time until another.
+"""Reservations: hosts that are for the jobs of one project, or of one user, from one time until another.
 
 Jobs of others aren't started where they are expected to run into that time; SPOT jobs are, since they give way. No
 host is reserved for good unless it is named: as many as a reservation asks for are chosen again at each look, of those
-that take work. First come those where no other project's job is expected to run beyond the beginning, then those with
+that take work. First come those where no other job is expected to run beyond the beginning, then those with
 least work of others: so a host that leaves is replaced, and one that comes free early takes the place of a busy one.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -17,16 +18,20 @@ from holdfast_controller.core.model.hosts.capacity import model_matches
 from holdfast_controller.core.model.hosts.caution import caution
 from holdfast_controller.core.model.hosts.host import Host
 
+Whose = tuple[str, str]
+"""The project and the owner of jobs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Hosts for a project from ``start`` until ``end``, on the wall clock.
+    """Hosts for a project, or a user, from ``start`` until ``end``, on the wall clock.
 
     All that the ``selector`` admits; with ``count`` so many of them, with ``gpus`` as many as have so many GPUs.
     """
 
     name: str
     project: str
+    """Empty: jobs of any, if they are the ``user``'s."""
     start: Wall
     end: Wall
     selector: HostSelector
@@ -37,6 +42,19 @@ class Reservation:
     reason: str = ""
     by: str = ""
     made_at: Wall = NEVER
+    user: str = ""
+    """Empty: jobs of any, if they are of the ``project``."""
+
+    def is_for(self, whose: Whose) -> bool:
+        """Whether jobs of a project and an owner may have the hosts while it lasts."""
+        project, owner = whose
+        return self.project in ("", project) and self.user in ("", owner)
+
+    @property
+    def whose(self) -> str:
+        """Its project or user in words, such as ``project vision`` or ``user ann in project vision``."""
+        parts = [f"user {self.user}"] if self.user else []
+        return " in ".join([*parts, *([f"project {self.project}"] if self.project else [])])
 
     @property
     def chooses(self) -> bool:
@@ -70,10 +88,12 @@ class HostReservations:
     """Reservations that aren't over, part of the durable state."""
 
     by_name: dict[str, Reservation] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
+    """Names of those whose beginning is in the log."""
 
-    def projects(self) -> frozenset[str]:
-        """Projects that have one."""
-        return frozenset(each.project for each in self.by_name.values())
+    def of(self, whose: Whose) -> str:
+        """The names of those that are for such jobs, with commas; empty where none is."""
+        return ",".join(each.name for each in self.by_name.values() if each.is_for(whose))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +113,11 @@ class Choice:
 
 
 def choose(
-    reservations: Iterable[Reservation], hosts: Iterable[Host], busy: Mapping[str, Mapping[str, Wall]]
+    reservations: Iterable[Reservation], hosts: Iterable[Host], busy: Mapping[str, Mapping[Whose, Wall]]
 ) -> dict[str, list[Host]]:
     """The hosts of each reservation, by its name; each is in one at a time.
 
-    ``busy``: by host the projects whose work is there that can't be taken back, and until when.
+    ``busy``: by host whose work is there that can't be taken back, and until when.
     """
     known, found = list(hosts), dict[str, list[Host]]()
     # Those that can have only these hosts choose first.
@@ -110,19 +130,26 @@ def choose(
             for host in found[other.name]
         }
         suitable = [host for host in known if host.name not in taken and reservation.suits(host)]
-        if reservation.chooses:
-            suitable.sort(key=lambda host: (*_work_of_others(reservation, busy.get(host.name, {})), *_last(host)))
-        chosen: list[Host] = []
-        for host in suitable:
-            if reservation.chooses and not reservation.lack(chosen):
-                break
-            chosen.append(host)
-        found[reservation.name] = chosen
+        found[reservation.name] = _first(reservation, suitable, busy) if reservation.chooses else suitable
     return found
 
 
-def _work_of_others(reservation: Reservation, busy: Mapping[str, Wall]) -> tuple[bool, int]:
-    until = [at for project, at in busy.items() if project != reservation.project]
+def _first(reservation: Reservation, suitable: list[Host], busy: Mapping[str, Mapping[Whose, Wall]]) -> list[Host]:
+    """The first hosts that suit it, as many as it asks for."""
+    turns = [(*_work_of_others(reservation, busy.get(host.name)), *_last(host), host) for host in suitable]
+    heapq.heapify(turns)
+    chosen, left = list[Host](), reservation.gpus or reservation.count
+    while turns and left > 0:
+        host = heapq.heappop(turns)[-1]
+        chosen.append(host)
+        left -= reservation.gpus_of(host) if reservation.gpus else 1
+    return chosen
+
+
+def _work_of_others(reservation: Reservation, busy: Mapping[Whose, Wall] | None) -> tuple[bool, int]:
+    if not busy:
+        return False, 0
+    until = [at for whose, at in busy.items() if not reservation.is_for(whose)]
     return any(at > reservation.start for at in until), len(until)
 
 

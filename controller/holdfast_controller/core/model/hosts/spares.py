@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from holdfast._base.label_match import Condition
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.hosts.capacity import model_matches
 from holdfast_controller.core.model.hosts.caution import caution
@@ -43,9 +44,13 @@ class SpareRule:
     """A model as jobs name it; empty: any host."""
     per: tuple[str, ...] = ()
     """Labels from the outermost level of the topology on; empty: in the whole cluster."""
+    match: tuple[Condition, ...] = ()
+    """On the hosts' labels."""
 
     def suits(self, host: Host) -> bool:
-        """Whether a host may be one of them: it has such a GPU, and is in a domain."""
+        """Whether a host may be one of them: it has such labels and such a GPU, and is in a domain."""
+        if not all(each.holds(host.labels) for each in self.match):
+            return False
         if self.gpus and not any(model_matches(self.gpus, gpu.model) for gpu in host.inventory.gpus):
             return False
         return all(host.labels.get(level) for level in self.per)

@@ -6,6 +6,7 @@ be projected, or is overdue, is kept for it whole, as ``backfill`` has it.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.clock import Wall
@@ -16,12 +17,15 @@ from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts, ends_at
 from holdfast_controller.core.scheduling.placement import Plan, may_have
 from holdfast_controller.core.scheduling.preempt import LATE_S, overdue_at
-from holdfast_controller.core.scheduling.projections.projection import Outlook, Start, ends_of
+from holdfast_controller.core.scheduling.projections.expected_ends import Ends
+from holdfast_controller.core.scheduling.projections.projection import Outlook, Start
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
 
 MOST_LOOKED_AT = 30_000
 """Hosts that one pass looks at for projected starts, each once for a plan; then what waits is kept whole."""
+MOST_ALIKE = 8
+"""Jobs of one shape that are looked at; what the last of them and those behind it could use is kept whole."""
 MOST_STARTS = 8
 """Starts that are kept in one pass; what jobs further back could use is kept for them whole."""
 
@@ -47,6 +51,10 @@ class ProjectedStarts:
     _outlooks: list[Outlook] = field(default_factory=list)
     _waiting: list[Job] = field(default_factory=list)
     """Jobs that wait, of which some may yet have a projected start."""
+    _alike: Counter[str] = field(default_factory=Counter)
+    """By shape: how many of these were noted in all."""
+    _last: dict[str, Job] = field(default_factory=dict)
+    """By shape: the newest of them."""
     _kept: list[_Kept] = field(default_factory=list)
     _imminent: list[tuple[Job, Start]] = field(default_factory=list)
     """Jobs that start once others are gone that are stopping."""
@@ -54,6 +62,9 @@ class ProjectedStarts:
     """What those could use that have a projected start, or ``whole`` hosts."""
     _covered: set[str] = field(default_factory=set)
     """Shapes of jobs that could use nothing else."""
+    _ends: Ends | None = None
+    """As of the event ``_known_at``."""
+    _known_at: int = 0
 
     def __post_init__(self) -> None:
         self.whole, self._headed = self.open_hosts.reservations(), self.open_hosts.reservations()
@@ -67,10 +78,13 @@ class ProjectedStarts:
         """A job was served, and waits for hosts."""
         if self.counts(job):
             self._waiting.append(job)
+            self._alike[shape := self.open_hosts.shape(job)] += 1
+            self._last[shape] = job
 
     def counts(self, job: Job) -> bool:
         """Whether a start may yet be projected for a job of that shape."""
-        return self.open_hosts.shape(job) not in self._covered
+        shape = self.open_hosts.shape(job)
+        return shape not in self._covered and self._alike[shape] < MOST_ALIKE
 
     @property
     def spent(self) -> bool:
@@ -96,7 +110,7 @@ class ProjectedStarts:
                 self._covered.add(self.open_hosts.shape(job))
                 continue
             outlook = self._outlook(job)
-            may_be_kept = len(self._kept) < MOST_STARTS and not self.spent
+            may_be_kept = len(self._kept) < MOST_STARTS and not self.spent and not self._is_last(job)
             start = outlook.of_one(job, self.step.now.wall) if may_be_kept else None
             if start is not None and start.at <= self.step.now.wall:
                 self._imminent.append((job, start))
@@ -111,10 +125,17 @@ class ProjectedStarts:
         self._waiting = []
         return imminent
 
+    def _is_last(self, job: Job) -> bool:
+        """Whether no more of its shape are noted, though others may wait."""
+        shape = self.open_hosts.shape(job)
+        return self._alike[shape] >= MOST_ALIKE and job is self._last[shape]
+
     def _outlook(self, job: Job) -> Outlook:
         cluster, now = self.step.cluster, self.step.now
-        ends = ends_of(cluster, now, self.step.policies.loan_s, job)
-        outlook = Outlook(cluster.free_capacity, may_have(job.gang, self.open_hosts.of(job, self.all_hosts)), ends)
+        if self._ends is None or self._known_at != cluster.sequence:
+            self._ends, self._known_at = Ends(cluster, now, self.step.policies.loan_s), cluster.sequence
+        hosts = self.open_hosts.of(job, self.all_hosts)
+        outlook = Outlook(self._ends.held(job), hosts if job.gang.anywhere else may_have(job.gang, hosts))
         for other, start in self._imminent:
             outlook.book(other.gang, start.places, ends_at(cluster, other, now))
         self._outlooks.append(outlook)

@@ -13,7 +13,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Basis
-from holdfast_controller.core.scheduling.open_hosts import ends_at, shape_of
+from holdfast_controller.core.scheduling.open_hosts import ends_at, own_words
 from holdfast_controller.core.scheduling.projections.projection import Start
 
 TYPING_S = 60.0
@@ -78,7 +78,7 @@ def shorter_run(cluster: Cluster, job: Job, now: Now) -> str:
 
     For the first of its shape that waits: what it would take is kept from others of that shape.
     """
-    end = cluster.too_long.get(shape_of(job, cluster.reservations.projects()))
+    end = cluster.too_long.get(own_words(job.gang.shape, cluster.reservations.of(job.whose)))
     if end is None or job.places or job.gang.strategy is Strategy.SPOT or ends_at(cluster, job, now) <= end:
         return ""
     minutes = int((end - now.wall - TYPING_S) // 60)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterable, AsyncIterator
 from pathlib import Path
 
 import pytest
 from tests.integration.controller.cluster import WITHIN_S
 from tests.integration.controller.daemon.commands.test_motd import User
 from tests.integration.controller.process import Process, ended
-from tests.support.stubs import access_stub
+from tests.support.stubs import access_stub, host_stub
 
-from holdfast.v1 import access_pb2
+from holdfast.v1 import access_pb2, host_pb2
 
 pytestmark = pytest.mark.anyio
 CREATE = ("reservation", "create", "conf", "--project", "vision", "--for", "2h")
@@ -55,6 +56,45 @@ async def test_a_reservation_outlives_a_kill_of_the_controller_and_is_audited(
     for words in (("reservation", "delete", "conf"), ("reservation", "show", "conf")):
         gone = await ann.types(*words)
         assert gone.status != 0 and "There is no reservation 'conf'" in gone.err
+    await controller.close()
+
+
+async def gpu_states(watched: AsyncIterable[host_pb2.WatchHostsResponse]) -> AsyncIterator[str]:
+    """The state of a host's first GPU, each time that it has changed."""
+    last = ""
+    async for each in watched:
+        state = host_pb2.GpuState.Name(each.host.inventory.gpus[0].state)
+        if state != last:
+            last = state
+            yield state
+
+
+async def test_hosts_are_reserved_for_a_user_by_conditions_and_who_watches_hosts_sees_it_begin_and_end(
+    daemon: Process, tmp_path: Path
+) -> None:
+    controller = await daemon.ready(daemon.start())
+    ann = User("ann", controller, tmp_path / "ann")
+    create = ("reservation", "create", "conf", "--user", "bob", "--host-selector", "gpu in (h100,h200),!old")
+    async with controller.agent("host-0", labels={"gpu": "h200"}):
+        watched = host_stub(controller.channel("user/ann")).WatchHosts(host_pb2.WatchHostsRequest())
+        states = gpu_states(watched)
+        assert await anext(states) == "GPU_STATE_FREE"
+        made = await ann.types(*create, "--from", "+1s", "--for", "2h")
+        assert made.status == 0 and "it has host-0 " in made.err
+        assert await anext(states) == "GPU_STATE_RESERVED", "an hour that comes wakes who watches"
+        (kept,) = json.loads((await ann.types("reservation", "list", "-o", "json")).out)
+        assert (kept["user"], kept["project"], kept["match"]) == ("bob", "", "gpu in (h100,h200),!old")
+        assert "user/bob" in (await ann.types("reservation", "list")).out
+        await ann.types("reservation", "delete", "conf")
+        assert await anext(states) == "GPU_STATE_FREE"
+        watched.cancel()
+    for words, problem in (
+        ((*create[:3], "--count", "1", "--for", "2h"), "Say whose jobs the hosts are for"),
+        ((*create[:5], "--host-selector", "gpu in (", "--for", "2h"), "is no condition on a label"),
+        ((*create[:5], "--host-selector", "a=x,!a", "--for", "2h"), "match: holds for no host"),
+    ):
+        refused = await ann.types(*words)
+        assert refused.status == 2 and problem in refused.err, refused.err
     await controller.close()
 
 
