@@ -58,7 +58,7 @@ class Ends:
         self._held: dict[tuple[End, ...], Held] = {}
 
     def held(self, waiting: Job) -> Held:
-        """What is held, and comes free as one sees it that waits; equal ones are one object."""
+        """All that is held, and when it comes free for a job that waits; equal ones are one object."""
         own = tuple(end for end in (self._before(*each, waiting) for each in self._revocable) if end is not None)
         found = self._held.get(own)
         if found is None:
@@ -199,7 +199,7 @@ class Held:
             self._hosts, self._times, self._rooms = hosts, None, {}
 
     def capacity(self, host: Host, own: frozenset[str], at: float) -> HostCapacity:
-        """What is free on a host once all shares are gone that are expected to be, and a job's ``own``."""
+        """The free capacity of a host once all shares are gone that are expected to be, and a job's ``own``."""
         held = self.shares[host.name]
         gone = bisect.bisect_right(held, at, key=_first)
         if not gone and not own:
