@@ -99,7 +99,7 @@ def pack(block: Block) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a packed block is about; ``start``, ``step`` and ``slots`` as in ``Block``, the ranks in order."""
+    """Time and ranks of a packed block; ``start``, ``step`` and ``slots`` as in ``Block``, the ranks in order."""
 
     start: int
     step: int
@@ -113,7 +113,7 @@ class Head:
 
 
 def head(data: bytes) -> Head:
-    """What a packed block is about, at a fraction of the cost of reading it. Raises ``ValueError`` for what is none.
+    """Time and ranks of a packed block, at a fraction of the cost of reading it. Raises ``ValueError`` for what is none.
 
     Numbers that can't be are found by ``unpack`` alone.
     """
@@ -138,7 +138,7 @@ def unpack(data: bytes, wanted: Collection[Figure] | None = None) -> Block:
 
 
 def _opened(data: bytes) -> tuple[Head, list[Figure], bytes]:
-    """What it is about, its figures, and the ranks and planes that were deflated."""
+    """The head of a packed block, its figures, and the ranks and planes that were deflated."""
     if not _HEAD.size <= len(data) <= PACKED_MOST:
         raise ValueError("it is too short or too long")
     version, start, step, slots, count, bits = _HEAD.unpack_from(data)

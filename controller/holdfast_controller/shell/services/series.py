@@ -123,7 +123,7 @@ class SeriesIntake:
 
 
 def _checked(job: Job, worker: str, content: bytes, step: int) -> Head:
-    """What a block of a worker is about. Raises ``ValueError`` for one that can't be.
+    """Time and ranks of a worker's block. Raises ``ValueError`` for one that can't be.
 
     Its numbers are looked at by who reads them: a thousand hosts send a block a minute for each of their workers.
     """
