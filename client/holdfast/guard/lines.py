@@ -1,6 +1,6 @@
 """Lines of JSON between two tasks, each of which proves that it comes from the other side, and is its next one.
 
-What lies between the two may hold them back or hang up, and no more: whoever has not the seed can neither make a line
+What lies between the two may hold them back or hang up, and no more: without the seed nothing can make a line,
 nor change, repeat, leave out or turn round one that was made.
 """
 
@@ -69,7 +69,7 @@ class Link:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def close(self) -> None:
-        """Hang up."""
+        """End the connection to the other task."""
         self._writer.close()
 
 
