@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from tests.integration.controller.store.places import InPostgres
 from tests.integration.controller.store.test_postgresql import on_another_machine, opened
 from tests.integration.controller.store.test_store import commit, folded, record, records, same
+from tests.support.postgres import running
 from tests.unit.controller.examples import EVENTS
 
 from holdfast_controller.shell.store.databases.engine import Deposed
@@ -90,6 +92,40 @@ def test_a_controller_that_writes_nothing_any_more_is_replaced_and_nothing_of_it
     third, cluster = opened(on_another_machine(made, tmp_path, "third"))
     third.close()
     assert same(cluster, folded(EVENTS))
+
+
+def test_a_controller_that_is_frozen_within_an_answer_keeps_no_other_from_leading(tmp_path: Path) -> None:
+    """The server is not idle in its transaction then: it waits for the rest to be read."""
+    from holdfast_controller.shell.store.databases.postgresql import PostgresDatabase
+
+    frozen, thaw = threading.Event(), threading.Event()
+
+    def work(database: sa.Connection) -> None:
+        driver: Any = database.connection.driver_connection
+        driver.pgconn.send_query(b"SELECT repeat('x', 1000) FROM generate_series(1, 200000)")
+        driver.pgconn.flush()
+        frozen.set()
+        thaw.wait(60)
+        driver.pgconn.finish()
+
+    with running() as server:
+        server.sql(
+            "ALTER SYSTEM SET listen_addresses = '127.0.0.77'"
+        )  # a socket of the machine has no such timeout
+        server.stop()
+        server.start()
+        server.sql("CREATE DATABASE holdfast")
+        address = "host=127.0.0.77 user=holdfast dbname=holdfast"
+        first, second = (Store(PostgresDatabase(address, tmp_path / name / "postgresql")) for name in "ab")
+        first.call(first.open).result()
+        reading = first.call(first.transaction, work)
+        assert frozen.wait(60)
+        assert second.call(second.open).result(60).epoch == 2
+        thaw.set()
+        with pytest.raises(Deposed, match="taken over"):
+            reading.result(60)
+        first.close()
+        second.close()
 
 
 def test_a_controller_with_slow_commits_keeps_leading(made: InPostgres, tmp_path: Path, looks: Looks) -> None:

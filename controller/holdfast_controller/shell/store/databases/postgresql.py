@@ -39,6 +39,7 @@ SESSION = {
     "synchronous_commit": "on",
     # A controller that is frozen, or cut off, keeps no other from leading.
     "idle_in_transaction_session_timeout": "5s",
+    "tcp_user_timeout": "5s",  # also within an answer, which the server waits to be read
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
     "tcp_keepalives_count": "3",
@@ -78,8 +79,7 @@ class PostgresDatabase:
         self._differing: list[str] = []
         self._connected, self._leader_gone = "", False  # the newest epoch seen to be connected; it no longer is
         self._look_at_server = 0.0
-        self.set_back = ""
-        self._given_up = self.other_server = False
+        self.set_back, self._given_up, self.other_server = "", False, False
         self.settings: dict[str, str] = {}
         self._leads = False
         self._conninfo = checked(address)
