@@ -76,9 +76,7 @@ class Guard(grpc.aio.ServerInterceptor):
     """Guards the servers of one controller. Other entrances call ``authorise`` and, when done, ``note``."""
 
     def __init__(self, driver: Driver, cluster: str, audit: Audit) -> None:
-        self._driver = driver
-        self._cluster = cluster
-        self._audit = audit
+        self._driver, self._cluster, self._audit = driver, cluster, audit
         self.series = Series()
         """Calls by method and status, and the durations of unary ones that were let through."""
         self._streams: defaultdict[str, set[_Stream]] = defaultdict(set)
@@ -121,9 +119,14 @@ class Guard(grpc.aio.ServerInterceptor):
     ) -> None:
         """Return when it is the caller's turn, and it may make the call. Raises ``TooMany``, and as ``authorise``."""
         await self.rates.take_turn(caller, streams=streams)
-        if caller is not None and caller.identity.kind is Kind.USER:
+        if caller is not None and caller.identity.kind is Kind.USER and not self._commits(method, caller, request):
             await self._driver.still_leading()  # no answer, and no refusal, is older than the call
         self.authorise(method, caller, request, peer)
+
+    def _commits(self, method: str, caller: Caller, request: object | None) -> bool:
+        """Whether the call is let through and proves by a commit of its own that this controller leads."""
+        rule, target = RULES.get(method), target_of(self._driver.cluster, method, request)
+        return rule is not None and rule.changes and refusal(self.registry, method, caller, target) is None
 
     def rights(self, method: str, caller: Caller | None, request: object | None) -> Hashable:
         """Facts that decide, besides the request, what an answer shows: equal for those who may see the same of it.
@@ -132,9 +135,8 @@ class Guard(grpc.aio.ServerInterceptor):
         """
         if caller is None or caller.identity.kind is not Kind.USER:
             return caller
-        name = caller.identity.name
-        owns = target_of(self._driver.cluster, method, request).owner == name
-        return self.registry.seen(name), name if owns else ""
+        name, target = caller.identity.name, target_of(self._driver.cluster, method, request)
+        return self.registry.seen(name), name if target.owner == name else ""
 
     def note(
         self,

@@ -218,7 +218,7 @@ def test_who_has_followed_further_than_a_server_comes_back_with_doubts_it_whatev
         if follows.wait(0.1) and number > 12:
             break
     assert follows.is_set()
-    time.sleep(1.0)  # it looks four times in a second
+    time.sleep(1.0)  # it looks ten times in a second
     both[0].stop("immediate")
     both[1].start()
     both[1].promote()

@@ -30,7 +30,7 @@ from holdfast_controller.shell.store.databases.postgresql_text import APPEND, Du
 from holdfast_controller.shell.store.faults import Damaged
 from holdfast_controller.shell.store.records import Record, checksum
 
-TERM_S, GONE_S, LOOK_EVERY_S = 2.0, 0.75, 0.25
+TERM_S, GONE_S, LOOK_EVERY_S = 2.0, 0.75, 0.1
 """A controller that leads writes twice in a second. One that doesn't for a term has ended; one was killed whose
 connection is gone too."""
 SERVER_LOOK_EVERY_S = 2.0
@@ -124,7 +124,7 @@ class PostgresDatabase:
                 raise StoreError(f"The wait for {self.name} was given up.")
             found, now = self._on_whole_connection(self._claim), time.monotonic()
             still = (
-                still + min(now - last, 2 * LOOK_EVERY_S) if found == self._seen else 0.0
+                still + min(now - last, 5 * LOOK_EVERY_S) if found == self._seen else 0.0
             )  # not what wasn't seen
             if found != self._seen:
                 if found.position > self._furthest:
