@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 AFTER_LOST_TAIL_S = 200.0
 READS_EVERY_S = 4.0
+LOOK_EVERY_S = 0.25
+"""Of a standby, seldomer than in reality: a look takes the simulation as long as a commit does."""
 
 
 class SiteOracles(Oracles):
@@ -390,6 +392,7 @@ def virtual_time() -> Iterator[None]:
             stack.enter_context(patch.object(module, "time", Time))
         for module in (postgresql, postgresql_standbys):
             stack.enter_context(patch.object(module, "socket", Machine))
+        stack.enter_context(patch.object(postgresql, "LOOK_EVERY_S", LOOK_EVERY_S))
         yield
 
 

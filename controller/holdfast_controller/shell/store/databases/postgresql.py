@@ -30,9 +30,9 @@ from holdfast_controller.shell.store.databases.postgresql_text import APPEND, Du
 from holdfast_controller.shell.store.faults import Damaged
 from holdfast_controller.shell.store.records import Record, checksum
 
-TERM_S, GONE_S, LOOK_EVERY_S = 2.0, 0.75, 0.1
+TERM_S, GONE_S, LOOK_EVERY_S, SEEN_S = 2.0, 0.75, 0.1, 0.5
 """A controller that leads writes twice in a second. One that doesn't for a term has ended; one was killed whose
-connection is gone too."""
+connection is gone too. The time between two looks counts for SEEN_S at most."""
 SERVER_LOOK_EVERY_S = 2.0
 SESSION = {
     # What is acknowledged is on disk, and on the synchronous replicas, whatever the server's default.
@@ -123,9 +123,7 @@ class PostgresDatabase:
             if self._given_up:
                 raise StoreError(f"The wait for {self.name} was given up.")
             found, now = self._on_whole_connection(self._claim), time.monotonic()
-            still = (
-                still + min(now - last, 5 * LOOK_EVERY_S) if found == self._seen else 0.0
-            )  # not what wasn't seen
+            still = still + min(now - last, SEEN_S) if found == self._seen else 0.0  # not what wasn't seen
             if found != self._seen:
                 if found.position > self._furthest:
                     self._furthest, self._followed = found.position, self._server.identity
