@@ -47,6 +47,10 @@ class OpenHosts:
         self.any_reserved = bool(cluster.reservations.by_name)
         self._own: dict[Whose, str] = {}
         """By project and owner: the names of their reservations, as far as they were asked for."""
+        self._begun: dict[str, set[str]] = {}
+        """By these names: the hosts of those that have begun."""
+        self._open: dict[tuple[bool, frozenset[str]], list[Host]] = {}
+        """All hosts, or those that are no spares, without some: jobs to which the same are closed share it."""
         self._known: dict[tuple[str, str], str] = {}
         """Equal words are one object."""
         self.reserved: dict[str, list[Reservation]] = {}
@@ -70,7 +74,15 @@ class OpenHosts:
     def of(self, job: Job, hosts: list[Host] | None = None) -> list[Host]:
         """The part of ``hosts``, or of all, that is open to a job."""
         closed, hosts = self.closed_to(job), self.hosts if hosts is None else hosts
-        return [host for host in hosts if host.name not in closed] if closed else hosts
+        if not closed:
+            return hosts
+        if hosts is not self.hosts and hosts is not self.no_spares:
+            return [host for host in hosts if host.name not in closed]
+        key = hosts is self.hosts, frozenset(closed)
+        found = self._open.get(key)
+        if found is None:
+            found = self._open[key] = [host for host in hosts if host.name not in closed]
+        return found
 
     def closed_to(self, job: Job) -> Collection[str]:
         """The hosts that a job may have nothing new of."""
@@ -116,7 +128,8 @@ class OpenHosts:
         """The hosts that are reserved for such jobs now, and open to it: another may begin too soon."""
         if self.now is None or not self.may_have_more(job):
             return []
-        names = {name for name in self.reserved if self._is_its_own(name, job)}
+        if (names := self._begun.get(own := self._own_of(job))) is None:
+            names = self._begun[own] = {name for name in self.reserved if self._is_its_own(name, job)}
         return self.of(job, [host for host in self.hosts if host.name in names]) if names else []
 
     def why_there(self, job: Job, hosts: Collection[str]) -> str:

@@ -154,10 +154,9 @@ class Held:
         """By host: when each share comes free, the earliest first."""
         self._known: dict[tuple[str, int], HostCapacity] = {}
         """By host, and by the number of shares that are gone."""
-        self._hosts: list[Host] = []
-        """Those that were asked for last, with all that follows from them."""
-        self._times: list[float] | None = None
-        self._rooms: dict[_Asked, Room] = {}
+        self._times: dict[int, tuple[list[Host], list[float]]] = {}
+        """By the list of hosts that was asked for, which is kept with it."""
+        self._rooms: dict[tuple[int, _Asked], Room] = {}
         self._known_times: dict[_Asked, dict[str, CapacityTimes]] = {}
         """By host."""
 
@@ -172,18 +171,18 @@ class Held:
 
     def times(self, hosts: list[Host]) -> list[float]:
         """The times at which something comes free on one of these hosts, the earliest first."""
-        self._turn_to(hosts)
-        if self._times is None:
-            self._times = sorted({at for host in hosts for at, *_ in self.shares[host.name] if at < math.inf})
-        return self._times
+        if id(hosts) not in self._times:
+            found = sorted({at for host in hosts for at, *_ in self.shares[host.name] if at < math.inf})
+            self._times[id(hosts)] = hosts, found
+        return self._times[id(hosts)][1]
 
     def room(self, pool: Pool, hosts: list[Host]) -> Room:
         """When workers of a pool fit on these hosts."""
-        self._turn_to(hosts)
-        asked = pool.gpus, pool.cpus, pool.memory_mb
-        found = self._rooms.get(asked)
+        self.times(hosts)
+        key = id(hosts), (pool.gpus, pool.cpus, pool.memory_mb)
+        found = self._rooms.get(key)
         if found is None:
-            found = self._rooms[asked] = Room(self.capacity_times(pool, hosts))
+            found = self._rooms[key] = Room(self.capacity_times(pool, hosts))
         return found
 
     def capacity_times(self, pool: Pool, hosts: list[Host]) -> dict[str, CapacityTimes]:
@@ -193,10 +192,6 @@ class Held:
             if host.name not in known:
                 known[host.name] = capacity_times_of(pool, self.free[host.name], self.shares[host.name])
         return {host.name: known[host.name] for host in hosts}
-
-    def _turn_to(self, hosts: list[Host]) -> None:
-        if hosts is not self._hosts:
-            self._hosts, self._times, self._rooms = hosts, None, {}
 
     def capacity(self, host: Host, own: frozenset[str], at: float) -> HostCapacity:
         """The free capacity of a host once all shares are gone that are expected to be, and a job's ``own``."""
