@@ -143,7 +143,7 @@ def hollow_guard(program: Path, tasks: int, directory: Path) -> float:
         guests = subprocess.Popen(others, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
         try:
             assert guests.stdout is not None
-            last = float(guests.stdout.readline() or "nan")
+            last = float(guests.stdout.readline())
             return max(last, stamps.wait(1, START_S, began)[0].at) - began
         finally:
             task_0.send_signal(signal.SIGTERM)

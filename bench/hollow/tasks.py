@@ -30,7 +30,7 @@ async def guest(task: int, directory: Path, started: asyncio.Queue[float]) -> No
 
     place = allocation.read({**os.environ, "HOLDFAST_GUARD_TASK": str(task)}, "hollow")
     seed = bytes.fromhex(os.environ[allocation.SEED_VARIABLE])
-    joined = await meeting.join(place, ["127.0.0.1"], seed, None, PATIENCE_S, sys.argv[sys.argv.index("--") + 1 :])
+    joined = await meeting.join(place, ["127.0.0.1"], seed, None, PATIENCE_S, _guarded())
     folder = directory / str(task)
     folder.mkdir()
     certificates.write_here(joined.seed, folder, place.name, controller=False)
@@ -87,6 +87,11 @@ def rendezvous(tasks: int, port: int) -> None:
     os._exit(0)  # their threads don't end by themselves
 
 
+def _guarded() -> list[str]:
+    """The command that is guarded."""
+    return sys.argv[sys.argv.index("--") + 1 :]
+
+
 def main() -> None:
     """Run one side."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -94,8 +99,8 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, required=True)
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--port", type=int)
-    parser.add_argument("command", nargs="*", help="what is guarded")
-    options = parser.parse_args()
+    words = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    options = parser.parse_args(words)
     if options.side == "torchrun":
         rendezvous(options.tasks, options.port)
     else:

@@ -42,6 +42,8 @@ LOG_EVERY_S = 10.0
 of them is logged at once."""
 STILL_HELD_S = 5.0
 """A stall that goes on is logged after so long, and again whenever it has doubled."""
+SELDOM, SELDOM_S = "HOLDFAST_LOOKS_SELDOM", 1.0
+"""Set for the daemons of a guard, whose stalls no one reads: they note the time once a second."""
 DEEPEST = 24
 """Innermost frames of a stack that are kept."""
 REPORT = "HOLDFAST_STALLS"
@@ -89,7 +91,7 @@ class LoopWatch:
 
     def __init__(self, on_stall: Callable[[Stall], None] = lambda _: None, beat_s: float = BEAT_S) -> None:
         self.series = Series()
-        self._beat_s = beat_s
+        self._beat_s = max(beat_s, SELDOM_S) if SELDOM in os.environ and REPORT not in os.environ else beat_s
         self._on_stall = on_stall
         self._longest = dict.fromkeys(Cause, 0.0)
         self._beat = float("inf")

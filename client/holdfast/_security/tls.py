@@ -1,17 +1,21 @@
-"""Mutual TLS for every link: where the three files are, and the credentials made from them."""
+"""Mutual TLS for every link: where the three files are, and the credentials made from them.
+
+gRPC is loaded by who makes credentials: who issues certificates needs none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
-
-import grpc
+from typing import TYPE_CHECKING, Protocol, cast
 
 from holdfast._base import identity
 from holdfast._base.identity import Identity
 from holdfast.errors import ConfigError, Unauthenticated
+
+if TYPE_CHECKING:
+    import grpc
 
 SERVER_NAME = "holdfast-controller"
 """DNS name in every controller's certificate, so that a controller may move to another address."""
@@ -41,6 +45,8 @@ class TlsFiles:
 
 def channel_credentials(files: TlsFiles) -> grpc.ChannelCredentials:
     """TLS credentials of a client or an agent: they prove our identity and trust only the cluster's CA."""
+    import grpc
+
     ca, cert, key = files.read()
     return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
 
@@ -53,6 +59,8 @@ def server_credentials(
     With ``anyone`` no certificate is asked for. Files that are replaced count from the next handshake on; open
     connections go on as they are. ``begun`` is called as a handshake begins, in a thread of gRPC's.
     """
+    import grpc
+
     watched = _Watched(files, begun)
     first = watched.configuration()
     # Its stubs don't know that None means "as before".
@@ -69,6 +77,8 @@ class _Watched:
         self._seen = self._stamps()
 
     def configuration(self) -> grpc.ServerCertificateConfiguration:
+        import grpc
+
         ca, cert, key = self._files.read()
         return grpc.ssl_server_certificate_configuration([(key, cert)], root_certificates=ca)
 

@@ -5,7 +5,6 @@ What issues them takes several MB of memory once it was imported, and is needed 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -46,6 +45,8 @@ class Issuer:
 
     async def issue(self, seed: bytes) -> None:
         """Have it do what ``write_here`` does. Raises ``Unavailable``."""
+        import asyncio  # which the process itself needs not
+
         try:
             _, said = await asyncio.to_thread(self._process.communicate, seed, ISSUED_S)
         except subprocess.TimeoutExpired:

@@ -191,7 +191,7 @@ class Daemon:
         self._kind = kind
         self._log = folder.path / f"{kind}.log"
         self._settings = folder.path / f"{kind}.toml"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | tied.Forked | None = None
 
     def __enter__(self) -> Self:
         """Make the pipe."""
@@ -259,9 +259,13 @@ class Daemon:
 
     def start(self) -> None:
         """Start the daemon, which loads and then waits for its settings."""
+        words = f"holdfast_{self._kind}", "--config", str(self._settings)
         with self._log.open("ab") as log:
+            if tied.is_alone():
+                self._process = tied.Forked(log.fileno(), *words)
+                return
             self._process = subprocess.Popen(
-                tied.command(f"holdfast_{self._kind}", "--config", str(self._settings)),
+                tied.command(*words),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,4 +1,4 @@
-"""Starts one task of a guarded command: its daemons first, which load while this process does.
+"""Starts one task of a guarded command: its daemons first, which load while this process waits for others.
 
 What is slow to import is in ``task``.
 """
@@ -102,28 +102,23 @@ def guarded(request: Request, place: Allocation | None = None) -> int:
             if said := slurm.hidden_gpus(os.environ, os.listdir("/dev"), place.host):
                 request.words.note(said)
             tied.end_with_parent(signal.SIGTERM)
-        with (
-            _scratch() as folder,
-            Daemon(folder, "controller") as controller,
-            Daemon(folder, "agent") as agent,
-            Issuer(folder.path, place.name, controller=place.task == 0) as issuer,
-        ):
+        # Before the daemons are started: they have in memory what is loaded here.
+        import anyio
+
+        from holdfast.guard.task import Task
+
+        with _scratch() as folder, Daemon(folder, "controller") as controller, Daemon(folder, "agent") as agent:
             if place.task == 0:
                 controller.start()
             agent.start()
-            import anyio
-
-            from holdfast.guard.task import Task
-
-            task = Task(request, place, folder, controller, agent, issuer)
-            status = anyio.run(task.run)
+            with Issuer(folder.path, place.name, controller=place.task == 0) as issuer:
+                task = Task(request, place, folder, controller, agent, issuer)
+                status = anyio.run(task.run)
         if task.leaves_step_open:
             slurm.end_step()
         return status
-    except HoldfastError as error:
-        raise NotStarted(error) from error
-    except OSError as error:
-        raise NotStarted(Unavailable(in_words(error))) from error
+    except (HoldfastError, OSError, ImportError) as error:
+        raise NotStarted(foreseen(error)) from error
 
 
 def _of_host(text: str) -> str:
@@ -148,10 +143,15 @@ def _bare(request: Request) -> int:
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 
-def in_words(error: OSError) -> str:
-    """A sentence on why the guard can't start."""
-    where = f"{error.filename}: " if error.filename else ""
-    return f"The guard can't start: {where}{error.strerror or error}."
+def foreseen(error: BaseException) -> HoldfastError:
+    """The error in words, where it is one that a guard may meet; raises it where it is none."""
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return Unavailable(f"The guard can't start: {where}{error.strerror or error}.")
+    ours = tied.unloadable(f"{type(error).__name__}: {error}") if isinstance(error, ImportError) else error
+    if not isinstance(ours, HoldfastError):
+        raise error
+    return ours
 
 
 @contextlib.contextmanager

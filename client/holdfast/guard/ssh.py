@@ -20,7 +20,7 @@ from holdfast.guard import connection, logins, remote, spares, trust
 from holdfast.guard.allocation import Allocation
 from holdfast.guard.connection import Connection
 from holdfast.guard.logins import Login
-from holdfast.guard.run import ENDING_SIGNALS, OUR_FAILURE, Request, in_words
+from holdfast.guard.run import ENDING_SIGNALS, OUR_FAILURE, Request, foreseen
 
 OTHERS_S = 1.0
 """After a first host has failed: time for others that fail to be named with it."""
@@ -89,12 +89,7 @@ class _Launch:
                         for each in self._connections:
                             await each.hang_up()
         except BaseExceptionGroup as group:
-            error = _first(group)
-            if isinstance(error, OSError):
-                error = Unavailable(in_words(error))
-            if not isinstance(error, HoldfastError):
-                raise
-            problems = [error]
+            problems = [foreseen(_first(group))]
         else:
             problems = [each.problem for each in self._connections if each.problem]
         return await self._without_guard(problems) if problems else self._status()

@@ -24,7 +24,7 @@ from holdfast.guard import addresses, limits, meeting, scratch, slurm, spares, t
 from holdfast.guard.allocation import SEED_VARIABLE, Allocation
 from holdfast.guard.forward import Forwarder
 from holdfast.guard.parts import ControllerPort, Daemon, Folder, Leash
-from holdfast.guard.run import ALL_SIGNALS, ENDING_SIGNALS, OUR_FAILURE, NotStarted, Request, in_words
+from holdfast.guard.run import ALL_SIGNALS, ENDING_SIGNALS, OUR_FAILURE, NotStarted, Request, foreseen
 from holdfast.guard.shared_file import SharedFile
 
 if TYPE_CHECKING:
@@ -101,11 +101,7 @@ class Task:
 
     def _fail(self, group: BaseExceptionGroup[BaseException]) -> None:
         """Say what went wrong, here and to the other tasks. Raises ``NotStarted``, or what is no error of ours."""
-        error = _first(group)
-        if isinstance(error, OSError):
-            error = Unavailable(in_words(error))
-        if not isinstance(error, HoldfastError):
-            raise error
+        error = foreseen(_first(group))
         if self._guest is not None:
             self._guest.complain(error.message)
         if self._host is not None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.e2e.guard.guarding import PATIENCE_S, environment, nothing_is_left
+from tests.e2e.guard.guarding import PATIENCE_S, WAITS, environment, guard_of, nothing_is_left, wait_for
 from tests.support.fake_clock.library import FakeClock
 from tests.support.machine_parts import ROOT, other_pythons
 from tests.support.slurm_cluster import Slurm
@@ -92,3 +92,25 @@ def test_gpus_that_a_task_does_not_see_are_named_and_the_program_runs(slurm: Slu
         assert f"Slurm has given GPU 0,1 of n{node} to this step, and the program sees none" in err, err
     assert "See --gpus-per-task and --gpu-bind of srun, or --exclude=n1" in err
     assert sorted(out.splitlines()) == ["ran 0", "ran 1"]
+
+
+def said_to(env: dict[str, str], task: int, name: str) -> str:
+    """A variable of Slurm's, as a task whose guard runs has it."""
+    words = Path(f"/proc/{guard_of(env, task)}/environ").read_text().split("\0")
+    return next(word.partition("=")[2] for word in words if word.startswith(f"{name}="))
+
+
+def test_a_node_that_is_set_down_ends_the_step(slurm: Slurm, tmp_path: Path) -> None:
+    env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"])
+    step = slurm.srun("-N2", *GUARD, "--", sys.executable, "-c", WAITS, cwd=tmp_path, env=env)
+    wait_for(lambda: (tmp_path / "up-0").exists() and (tmp_path / "up-1").exists(), "both ranks run")
+    node = said_to(env, 1, "SLURMD_NODENAME")
+
+    slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+
+    _, err = step.communicate(timeout=PATIENCE_S)
+    assert step.returncode != 0, err
+    assert f"Node failure on {node}" in err
+    nothing_is_left(env)
+    # Its slurmd runs, so it is up again by itself.
+    wait_for(lambda: "State=IDLE " in slurm.run("scontrol", "show", "node", node), "the node takes work again")
