@@ -113,7 +113,7 @@ class Head:
 
 
 def head(data: bytes) -> Head:
-    """Time and ranks of a packed block, at a fraction of the cost of reading it. Raises ``ValueError`` for what is none.
+    """Time and ranks of a packed block, at a fraction of what it costs to read it. Raises ``ValueError`` for others.
 
     Numbers that can't be are found by ``unpack`` alone.
     """
