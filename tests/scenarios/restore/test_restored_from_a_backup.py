@@ -7,13 +7,16 @@ import dataclasses
 import pytest
 from tests.scenarios.world import GAP, World, gang
 
-from holdfast._session.reports import Exit, ExitReason, ExitReport, WorkerId, WorkerReport
+from holdfast._session.reports import Exit, ExitReason, ExitReport, ReportedState, WorkerId, WorkerReport
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Retries, Scope, Strategy
 from holdfast_controller.core.model.job import Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
+from holdfast_controller.shell.store import codec
 
 
 def running(hosts: int = 2, workers: int = 2) -> World:
@@ -59,6 +62,41 @@ def test_a_job_that_was_relaunched_after_the_backup_is_taken_up_as_found() -> No
     world.run("a")
     world.exit("a", 0)
     assert world.exit("a", 1)[-1] != "" and world.cluster.jobs["a"].outcome is JobState.SUCCEEDED
+
+
+def test_a_job_that_was_found_is_the_same_in_whatever_order_the_hosts_are_known() -> None:
+    world = running()
+    backup = world.back_up()
+    world.exit("a", 1, 7)
+    world.wait(2, beating=["host-0", "host-1"])
+    world.run("a")
+    world.restore(backup)
+    for worker in (0, 1):
+        world.join(f"host-{worker}", places=seen(world, "a", worker, generation=2))
+    read = Cluster(epoch=world.cluster.epoch)
+    for event in world.log:
+        if isinstance(event, ev.JobFound):
+            read.hosts = dict(reversed(read.hosts.items()))
+        fold(read, event)
+    assert codec.dump_entity(read.jobs["a"]) == codec.dump_entity(world.cluster.jobs["a"])
+
+
+def test_a_job_that_the_backup_knows_to_have_left_is_not_found_in_what_is_left_of_it() -> None:
+    world = World(hosts=1)
+    world.submit("a", dataclasses.replace(gang(1), strategy=Strategy.SPOT))
+    world.run("a")
+    world.submit("b", gang(1))
+    world.exit("a", 0, "STOPPED")
+    world.report("a", 0, "EMPTY")
+    world.run("b")
+    assert world.state("a") is JobState.QUEUED
+    world.restore(world.back_up())
+    left = WorkerReport(WorkerId("a", "workerpool0-0"), 1, 1, ReportedState.EMPTY)
+    told = world.join("host-0", places=[left, *seen(world, "b", 0, generation=1)])
+    assert "b cleared" in told and not any("a found" in line for line in told)
+    assert world.wait(30, beating=["host-0"])[0] == "a unsure, beyond g1001", "it may have run and ended since"
+    assert (world.state("a"), world.state("b")) == (JobState.PAUSED, JobState.RUNNING)
+    assert world.cluster.hosts["host-0"].allocations.keys() == {"b/0"}
 
 
 def test_ends_that_were_reported_before_all_hosts_had_called_are_not_lost() -> None:

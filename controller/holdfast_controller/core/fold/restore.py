@@ -78,8 +78,9 @@ def _found(cluster: Cluster, job: Job, event: ev.JobFound) -> None:
     newest = max(event.generations)
     if newest > job.generation:
         _skip(job, min(event.generations))
-    for host in cluster.hosts.values():
-        for member in job.gang.members:
+    # By members: a state that was read from a snapshot may have its hosts in another order.
+    for member in job.gang.members:
+        for host in cluster.hosts.values():
             let_go(cluster, host, place_key(job.id, member.index), event.at)
             if host.orphans.pop(f"{job.id}/{member.name}", None) is not None:
                 cluster.free_capacity.changed(host.name)

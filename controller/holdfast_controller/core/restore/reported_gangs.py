@@ -37,7 +37,10 @@ def _fits(job: Job, index: int, report: WorkerReport | None) -> bool:
 
 
 def whole_gang(job: Job, reports: Reports) -> Gang | None:
-    """The gang whose workers were all launched, no older than the log's; None where there is none."""
+    """The gang whose workers were all launched, no older than the log's; None where there is none.
+
+    A generation that the log says is over was not launched again: places that are left of it say nothing newer.
+    """
     chosen: list[tuple[str, WorkerReport]] = []
     for member in job.gang.members:
         places = sorted(reports.get(member.index, {}).items(), key=lambda item: (item[1].generation, item[0]))
@@ -46,7 +49,8 @@ def whole_gang(job: Job, reports: Reports) -> Gang | None:
         chosen.append(places[-1])
     generations = tuple(report.generation for _, report in chosen)
     alone = job.gang.retries.scope is Scope.WORKER and len(chosen) > 1
-    if max(generations) < job.generation or (len(set(generations)) > 1 and not alone):
+    over = job.stopping and not job.awaited
+    if max(generations) < job.generation + over or (len(set(generations)) > 1 and not alone):
         return None
     if any(report.state not in _LAUNCHED for _, report in chosen):
         return None
