@@ -207,7 +207,9 @@ async def test_torchrun_that_keeps_to_its_host_is_seen_before_it_has_ranks(
     torchrun = f"{sys.executable} {script} {option} 1 train.py"
     stage.world_size = 2
     stage.start(command=["sh", "-c", f"{torchrun}; if false; then torchrun --standalone train.py; fi"])
-    await stage.sampled(lambda s: script.with_name("torchrun.runs").exists(), "torchrun, not the shell's fork for it")
+    await stage.sampled(
+        lambda s: script.with_name("torchrun.runs").exists(), "torchrun, not the shell's fork for it"
+    )
     assert (await stage.tick()).own_world == own_world
 
 
