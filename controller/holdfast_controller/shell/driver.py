@@ -83,6 +83,7 @@ class Driver:
         self._pending: list[tuple[Decision, list[Record]]] = []
         self._wake = asyncio.Event()
         self._unconfirmed: list[Callable[[], None]] = []
+        self._proof: asyncio.Event | None = None  # of the next commit: one for all, however many ask and give up
         self._tokens = itertools.count(1)
         self._callers: dict[int, asyncio.Future[str]] = {}
         self._outboxes: dict[tuple[str, int], Outbox] = {}
@@ -216,10 +217,11 @@ class Driver:
     async def still_leading(self) -> None:
         """Wait for the same at once, if another controller may take over: what is read afterwards is the newest."""
         if self.store.engine.shared:
-            done = asyncio.Event()
-            self._unconfirmed.append(done.set)
-            self._wake.set()
-            await done.wait()
+            if self._proof is None:
+                self._proof = asyncio.Event()
+                self._unconfirmed.append(self._proof.set)
+                self._wake.set()
+            await self._proof.wait()
 
     @contextlib.contextmanager
     def settling(self) -> Iterator[list[tuple[int, Usage]]]:
@@ -275,7 +277,7 @@ class Driver:
                 raise RuntimeError("a step failed; what is in memory can't be trusted") from self._broken
             self._wake.clear()
             taken, self._pending = self._pending, []
-            confirming, self._unconfirmed = self._unconfirmed, []
+            confirming, self._unconfirmed, self._proof = self._unconfirmed, [], None
             batch = [decision for decision, _ in taken]
             records = [record for _, made in taken for record in made]
             self._dirty.update(record.entity for record in records)
