@@ -106,8 +106,7 @@ class Driver:
         """The newest part of the log, by what it is about."""
         self.quickest_s = math.inf
         """Of the commits since this was last set to infinity: the time of the quickest."""
-        self.to_sweep = asyncio.Event()
-        """Set when a job was deleted, of which the store still has something."""
+        self.to_sweep = asyncio.Event()  # set when a job was deleted, of which the store still has something
 
     def start(
         self,
