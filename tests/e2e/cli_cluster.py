@@ -224,7 +224,11 @@ class DevCluster:
         return marked
 
     def show_logs(self) -> None:
-        """Print the jobs and the end of every daemon's log; pytest shows it where a test fails."""
+        """Print who is dead, the jobs and the end of every daemon's log; pytest shows it where a test fails."""
+        for name, pid in self.pids().items() if (self.dir / "controller.pid").exists() else ():
+            now = processes.stat(pid)
+            if now is None or now.dead:
+                print(f"{name} is dead, exit status", processes.exit_status(now.process) if now else "unknown")
         print(self.holdfast("ps", check=False, timeout=30).stdout)
         for log in (self.dir / "controller.log", *sorted(self.dir.glob("hosts/*/agent.log"))):
             if log.exists():

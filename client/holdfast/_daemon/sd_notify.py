@@ -2,13 +2,12 @@
 
 The protocol is sd_notify(3): datagrams of ``NAME=VALUE`` lines to the socket in NOTIFY_SOCKET. Without a service
 manager nothing is sent. The sign of life comes out of the daemon's own event loop, so a loop that is
-stuck gives none, and is ended after WatchdogSec with a traceback of every thread on stderr.
+stuck gives none, and is ended after WatchdogSec by SIGABRT, with a traceback of every thread on stderr.
 """
 
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import os
 import socket
 from collections.abc import Callable, MutableMapping
@@ -28,7 +27,6 @@ class Supervisor:
         """Seconds between two signs of life: a third of what the service manager waits for one."""
         if self._address and patience_us.isdigit() and int(patience_us) and meant in ("", str(os.getpid())):
             self.beat_s = int(patience_us) / 3e6
-            faulthandler.enable()  # the end is a SIGABRT
 
     @property
     def present(self) -> bool:

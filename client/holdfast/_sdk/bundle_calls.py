@@ -10,10 +10,11 @@ import anyio
 import anyio.to_thread
 import grpc
 
+from holdfast._base.grpc_cancellation import not_cancelled_by_grpc
 from holdfast._base.rpc_status import from_rpc_error, is_ours
-from holdfast._sdk.reconnect import LinkCallback, Outage, is_away
+from holdfast._sdk.reconnect import CLOSED, LinkCallback, Outage, is_away
 from holdfast.bundles.packing import Bundle
-from holdfast.errors import BundleRefused, HoldfastError
+from holdfast.errors import BundleRefused, HoldfastError, WrongState
 from holdfast.v1 import bundle_pb2
 
 if TYPE_CHECKING:
@@ -45,20 +46,20 @@ async def upload(
     furthest, since = -1, anyio.current_time()
     while True:
         try:
-            ask = bundle_pb2.GetBundleRequest(digest=bundle.digest)
-            there = await stub.GetBundle(ask, timeout=ASK_TIMEOUT_S)
-            outage.answered()
-            if there.complete:
+            async with not_cancelled_by_grpc():
+                ask = bundle_pb2.GetBundleRequest(digest=bundle.digest)
+                there = await stub.GetBundle(ask, timeout=ASK_TIMEOUT_S)
+                outage.answered()
+                if there.complete:
+                    return sent
+                offset = there.offset if there.offset <= bundle.size else 0
+                if offset > furthest:
+                    furthest, since = offset, anyio.current_time()
+                sent = True
+                await stub.UploadBundle(_messages(bundle, offset, on_progress))
                 return sent
-            offset = there.offset if there.offset <= bundle.size else 0
-            if offset > furthest:
-                furthest, since = offset, anyio.current_time()
-            sent = True
-            await stub.UploadBundle(_messages(bundle, offset, on_progress))
-            return sent
-        except asyncio.CancelledError:
-            await anyio.lowlevel.checkpoint_if_cancelled()
-            raise
+        except asyncio.InvalidStateError as closed:
+            raise WrongState(CLOSED) from closed
         except grpc.aio.AioRpcError as rpc_error:
             error: HoldfastError = from_rpc_error(rpc_error, endpoint=endpoint)
             error.__cause__ = rpc_error

@@ -16,6 +16,7 @@ from holdfast.errors import DeadlineExceeded, HoldfastError, Unavailable
 
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
+CLOSED = "The client was closed before the controller had answered."
 
 LinkCallback = Callable[[HoldfastError | None], None]
 """Called with the error when the controller has gone away, and with ``None`` when it is back."""

@@ -10,15 +10,15 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Any, TypeVar
 
 import anyio
-import anyio.lowlevel
 import grpc
 from google.protobuf.descriptor_pb2 import MethodOptions
 
 from holdfast._base.addresses import SEVERAL, keepalive
+from holdfast._base.grpc_cancellation import not_cancelled_by_grpc
 from holdfast._base.rpc_status import from_rpc_error
-from holdfast._sdk.reconnect import Outage, is_away
+from holdfast._sdk.reconnect import CLOSED, Outage, is_away
 from holdfast._security import tls
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, WrongState
 from holdfast.settings import ClientSettings
 from holdfast.v1 import (
     access_pb2,
@@ -102,11 +102,10 @@ class Calling:
     async def _unary(self, method: grpc.aio.UnaryUnaryMultiCallable[Q, T], request: Q) -> T:
         """The answer to one call. Raises ``HoldfastError``."""
         try:
-            return await method(request, timeout=CALL_TIMEOUT_S)
-        except asyncio.CancelledError:
-            # gRPC raises a CancelledError of its own making, which no cancel scope takes for its own.
-            await anyio.lowlevel.checkpoint_if_cancelled()
-            raise
+            async with not_cancelled_by_grpc():
+                return await method(request, timeout=CALL_TIMEOUT_S)
+        except asyncio.InvalidStateError as error:
+            raise WrongState(CLOSED) from error
         except grpc.aio.AioRpcError as error:
             raise self._said(error, CALL_TIMEOUT_S) from error
 
@@ -123,11 +122,11 @@ class Calling:
     async def _stream(self, call: grpc.aio.UnaryStreamCall[Q, T]) -> AsyncGenerator[T]:
         """The messages of one call, which is cancelled when the reader leaves."""
         try:
-            async for message in call:
-                yield message
-        except asyncio.CancelledError:
-            await anyio.lowlevel.checkpoint_if_cancelled()
-            raise
+            async with not_cancelled_by_grpc():
+                async for message in call:
+                    yield message
+        except asyncio.InvalidStateError as error:
+            raise WrongState(CLOSED) from error
         except grpc.aio.AioRpcError as error:
             raise self._said(error) from error
         finally:

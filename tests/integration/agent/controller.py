@@ -40,11 +40,14 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
     ends: dict[int, str] = field(default_factory=dict)
     evidence: dict[int, agent_pb2.EvidenceReport] = field(default_factory=dict)
     assigned: dict[tuple[str, str], agent_pb2.Assignment] = field(default_factory=dict)
+    takes_output: asyncio.Event = field(default_factory=asyncio.Event)
+    """While it is cleared, nothing is read of the bulk stream: an agent's writes wait there."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _server: Any = None
 
     async def start(self) -> None:
+        self.takes_output.set()
         self._server = grpc.aio.server()
         agent_pb2_grpc.add_AgentServiceServicer_to_server(self, self._server)
         self.port = self._server.add_secure_port(f"127.0.0.1:{self.port}", server_credentials(self.tls))
@@ -92,6 +95,7 @@ class Controller(agent_pb2_grpc.AgentServiceServicer):
         self.transfer = context
         await self._note()
         while True:
+            await self.takes_output.wait()
             message = await context.read()
             if message is grpc.aio.EOF:
                 return

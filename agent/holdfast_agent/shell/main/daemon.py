@@ -87,7 +87,7 @@ def run(settings: Config, file: Path | None = None) -> int:
     """
     log.configure(settings.log_level, log_file.handler(settings.log_file, settings.log_file_mb))
     # Workers' users must be able to reach their scratch directory and output, and nothing else of ours.
-    cache_dir = _cache_dir(settings)
+    cache_dir = settings.packages.cache_dir or settings.state_dir / "packages"
     modes = {settings.state_dir: 0o711, settings.state_dir / "workers": 0o700, settings.log_dir: 0o711}
     for directory, mode in {**modes, cache_dir: 0o711}.items():
         try:
@@ -117,10 +117,6 @@ def _hide_names(directory: Path) -> None:
     status = directory.stat()
     if status.st_mode & stat.S_IROTH and status.st_uid == os.geteuid():
         directory.chmod(stat.S_IMODE(status.st_mode) & ~stat.S_IROTH)
-
-
-def _cache_dir(settings: Config) -> Path:
-    return settings.packages.cache_dir or settings.state_dir / "packages"
 
 
 def _first(error: BaseException) -> BaseException:
@@ -162,11 +158,12 @@ async def _main(settings: Config, file: Path | None, failures: list[BaseExceptio
         source = SimulatedSource(settings.name, settings.simulated_gpus, settings.simulated_signals)
     spawner = Spawner(settings.state_dir / "shims.log", single=settings.max_workers == 1)
     driver: Driver | None = None
+    asked = anyio.Event()
     try:
         async with anyio.create_task_group() as tasks:
             _end_on_failure(tasks.cancel_scope, failures)
             driver = _assemble(settings, facts, address, source, spawner, tasks, supervised=supervisor.present)
-            await tasks.start(_end_on_signal, tasks.cancel_scope, driver, supervisor)
+            await tasks.start(_end_on_signal, tasks.cancel_scope, driver, supervisor, asked)
             renewal = Renewal(settings.enrolment, TlsFiles(settings.ca, settings.cert, settings.key))
             await _live(driver, spawner, renewal, tasks)
             link = driver.parts.link
@@ -192,6 +189,9 @@ async def _main(settings: Config, file: Path | None, failures: list[BaseExceptio
         spawner.close()
         with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
             await source.aclose()
+    if not asked.is_set() and not failures:
+        # A CancelledError that no scope had sent ends a task group as if by order.
+        failures.append(RuntimeError("A task of the agent was cancelled that nothing had asked to end."))
     log.info("agent.stopped")
 
 
@@ -330,7 +330,7 @@ def _tell_of_archive(link: Link, key: WorkerId, problem: str) -> bool:
 def _code(settings: Config, addresses: Addresses, facts: HostFacts, tls: TlsFiles, jobs: list[str]) -> Code:
     """The store of packaged code, after the half-done work of earlier runs was removed."""
     wanted = settings.packages
-    directory = _cache_dir(settings)
+    directory = wanted.cache_dir or settings.state_dir / "packages"
     bundles = BundleCache(addresses, tls, directory / "bundles", wanted.bundles_mb << 20, wanted.fetch_timeout)
     search_path = facts.site_env.get("PATH", DEFAULT_PATH)
     variables = pip_config.settings_of(os.environ, facts.site_env)
@@ -367,6 +367,7 @@ async def _end_on_signal(
     scope: anyio.CancelScope,
     driver: Driver,
     supervisor: Supervisor,
+    asked: anyio.Event,
     *,
     task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -374,6 +375,7 @@ async def _end_on_signal(
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()
         async for number in signals:
+            asked.set()
             log.info("agent.stopping", signal=signal.Signals(number).name)
             if supervisor.present and await anyio.to_thread.run_sync(host_shutdown.is_under_way):
                 log.info("host.shutdown_started")

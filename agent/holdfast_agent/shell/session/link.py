@@ -18,6 +18,7 @@ import grpc.aio
 from holdfast._base.addresses import SEVERAL, Addresses, keepalive
 from holdfast._base.backoff import Backoff
 from holdfast._base.failpoints import hit
+from holdfast._base.grpc_cancellation import not_cancelled_by_grpc
 from holdfast._base.proto_values import seconds
 from holdfast._daemon import log
 from holdfast._security.tls import SERVER_NAME, TlsFiles, channel_credentials
@@ -144,9 +145,12 @@ class Link:
         while True:
             welcomed = False
             try:
-                welcomed = await self._session()
+                async with not_cancelled_by_grpc():
+                    welcomed = await self._session()
             except ConfigError as error:
                 log.warning("tls.unreadable", error=str(error))
+            except asyncio.InvalidStateError as error:
+                self._note_failure(error)
             if self._ending:
                 self._closed.set()
                 return

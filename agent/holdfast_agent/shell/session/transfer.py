@@ -12,9 +12,11 @@ import anyio
 import anyio.abc
 import grpc
 import grpc.aio
+from anyio.streams.memory import MemoryObjectReceiveStream
 
 from holdfast._base.addresses import Addresses
 from holdfast._base.backoff import Backoff
+from holdfast._base.grpc_cancellation import not_cancelled_by_grpc
 from holdfast._daemon import log
 from holdfast._security.tls import TlsFiles, channel_credentials
 from holdfast._session.reports import WorkerId
@@ -36,6 +38,7 @@ from holdfast_agent.shell.users.accounts import Accounts
 READINGS_MAX, READINGS_OF_ONE_JOB = 1024, 256
 
 Asked = TypeVar("Asked", agent_pb2.OpenLog, agent_pb2.OpenSamples, agent_pb2.OpenShell)
+Write = Callable[[agent_pb2.TransferRequest], Awaitable[None]]
 Examine = Callable[[agent_pb2.TakeEvidence], Awaitable[agent_pb2.EvidenceReport]]
 
 
@@ -76,7 +79,6 @@ class Transfer:
         self._facts = facts
         self._output = OutputReader(facts, is_over, accounts)
         self._readings: dict[int, Reading] = {}
-        self._writing = anyio.Lock()
         self._answers = asyncio.Event()
 
     def dial(self) -> None:
@@ -94,11 +96,14 @@ class Transfer:
         try:
             while True:
                 try:
-                    if await self._session():
-                        backoff.reset()
-                        self._answers.clear()  # that was before this stream ended
+                    async with not_cancelled_by_grpc():
+                        if await self._session():
+                            backoff.reset()
+                            self._answers.clear()  # that was before this stream ended
                 except ConfigError as error:
                     log.warning("tls.unreadable", error=str(error))
+                except asyncio.InvalidStateError as error:
+                    log.debug("transfer.failed", error=str(error))
                 with anyio.move_on_after(backoff.failed()):
                     await self._answers.wait()
                 self._answers.clear()
@@ -114,98 +119,95 @@ class Transfer:
             stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
             call = stub.Transfer()
             hello = agent_pb2.TransferHello(searches_logs=True, injects_faults=True)
+            outbox, unsent = anyio.create_memory_object_stream[agent_pb2.TransferRequest](0)
             try:
                 await call.write(agent_pb2.TransferRequest(hello=hello))
                 self._series_credit = 0
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._send_series, call)
-                    try:
+                with outbox, unsent:
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(self._write_all, call, unsent, tasks.cancel_scope)
+                        tasks.start_soon(self._send_series, outbox.send)
                         while isinstance(message := await call.read(), agent_pb2.TransferResponse):
                             if 0 < message.epoch < self._epoch():
                                 log.warning("transfer.refused", theirs=message.epoch, ours=self._epoch())
                                 break
                             served = True
-                            self._obey(message, call, tasks)
-                    except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-                        log.debug("transfer.failed", error=str(error))
-                    tasks.cancel_scope.cancel()
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-                log.debug("transfer.failed", error=str(error))
+                            self._obey(message, outbox.send, tasks)
+                        tasks.cancel_scope.cancel()
+            except* (grpc.aio.AioRpcError, asyncio.InvalidStateError) as errors:
+                log.debug("transfer.failed", error=str(errors.exceptions[0]))
             finally:
                 call.cancel()
                 self._readings.clear()
         return served
 
-    def _obey(self, message: agent_pb2.TransferResponse, call: _Call, tasks: anyio.abc.TaskGroup) -> None:
+    async def _write_all(
+        self, call: _Call, unsent: MemoryObjectReceiveStream[agent_pb2.TransferRequest], session: anyio.CancelScope
+    ) -> None:
+        """Write what comes. Only the session's end may cancel it: gRPC ends the call where a write is cancelled."""
+        try:
+            async for message in unsent:
+                await call.write(message)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            log.debug("transfer.failed", error=str(error))
+            session.cancel()
+
+    def _obey(self, message: agent_pb2.TransferResponse, write: Write, tasks: anyio.abc.TaskGroup) -> None:
         match message.WhichOneof("message"):
             case "open":
-                self._begin(message.open, self._output.read, call, tasks)
+                self._begin(message.open, self._output.read, write, tasks)
             case "open_samples":
-                self._begin(message.open_samples, self._read_samples, call, tasks)
+                self._begin(message.open_samples, self._read_samples, write, tasks)
             case "open_shell":
-                self._begin(message.open_shell, self._run_shell, call, tasks)
+                self._begin(message.open_shell, self._run_shell, write, tasks)
             case "credit":
                 if credited := self._readings.get(message.credit.id):
                     credited.credit += message.credit.bytes
                     credited.more.set()
             case "take_evidence":
-                tasks.start_soon(self._take_evidence, message.take_evidence, call)
+                tasks.start_soon(self._take_evidence, message.take_evidence, write)
             case "inject_fault":
-                tasks.start_soon(self._inject, message.inject_fault, call)
+                tasks.start_soon(self._inject, message.inject_fault, write)
             case "take_series":
                 self._series.taken(message.take_series.taken)
                 self._series_credit += message.take_series.reports
                 self._series.added.set()
             case "give_input":
-                tasks.start_soon(self._give_input, message.give_input, call)
+                tasks.start_soon(self._give_input, message.give_input, write)
             case "close":
                 if closed := self._readings.get(message.close.id):
                     closed.scope.cancel()
 
-    def _begin(self, asked: Asked, read: _Read[Asked], call: _Call, tasks: anyio.abc.TaskGroup) -> None:
+    def _begin(self, asked: Asked, read: _Read[Asked], write: Write, tasks: anyio.abc.TaskGroup) -> None:
         if asked.id not in self._readings:
-            write = partial(self._write, call)
             reading = self._readings[asked.id] = Reading(asked.id, asked.credit_bytes, asked.job_id, write)
             tasks.start_soon(self._serve, reading, partial(read, asked, reading))
 
-    async def _take_evidence(self, order: agent_pb2.TakeEvidence, call: _Call) -> None:
-        try:
-            report = await self._examine(order)
-            await self._write(call, agent_pb2.TransferRequest(evidence=report))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-            log.debug("transfer.failed", error=str(error))
+    async def _take_evidence(self, order: agent_pb2.TakeEvidence, write: Write) -> None:
+        await write(agent_pb2.TransferRequest(evidence=await self._examine(order)))
 
-    async def _give_input(self, order: agent_pb2.GiveInput, call: _Call) -> None:
-        try:
-            taken = await (self.shells if order.shell else self._terminals).give(order)
-            await self._write(call, agent_pb2.TransferRequest(input_taken=taken))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-            log.debug("transfer.failed", error=str(error))
+    async def _give_input(self, order: agent_pb2.GiveInput, write: Write) -> None:
+        taken = await (self.shells if order.shell else self._terminals).give(order)
+        await write(agent_pb2.TransferRequest(input_taken=taken))
 
-    async def _inject(self, order: agent_pb2.InjectFault, call: _Call) -> None:
+    async def _inject(self, order: agent_pb2.InjectFault, write: Write) -> None:
         async def answers(answer: agent_pb2.FaultAnswer) -> None:
-            await self._write(call, agent_pb2.TransferRequest(fault_answer=answer))
+            await write(agent_pb2.TransferRequest(fault_answer=answer))
 
-        try:
-            await self._injections.run(order, answers)
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-            log.debug("transfer.failed", error=str(error))
+        await self._injections.run(order, answers)
 
-    async def _send_series(self, call: _Call) -> None:
+    async def _send_series(self, write: Write) -> None:
         """Send what waits, from its beginning, as far as the controller lets us; until cancelled."""
         sent = 0
-        try:
-            while True:
-                self._series.added.clear()
-                report = self._series.after(sent)
-                if report is None or self._series_credit <= 0:
-                    await self._series.added.wait()
-                    continue
-                sent = report.number
-                self._series_credit -= 1
-                await self._write(call, agent_pb2.TransferRequest(series=report))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-            log.debug("transfer.failed", error=str(error))
+        while True:
+            self._series.added.clear()
+            report = self._series.after(sent)
+            if report is None or self._series_credit <= 0:
+                await self._series.added.wait()
+                continue
+            sent = report.number
+            self._series_credit -= 1
+            await write(agent_pb2.TransferRequest(series=report))
 
     async def _serve(self, reading: Reading, read: Callable[[], Awaitable[agent_pb2.TransferEnd]]) -> None:
         """``read`` sends all that is wanted, and returns how it ended."""
@@ -222,8 +224,6 @@ class Transfer:
             if not reading.scope.cancelled_caught:
                 end.id = reading.id
                 await reading.write(agent_pb2.TransferRequest(end=end))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-            log.debug("transfer.failed", error=str(error))
         finally:
             self._readings.pop(reading.id, None)
 
@@ -245,10 +245,6 @@ class Transfer:
             await reading.send(data, 0, stderr=stderr)
 
         return await self.shells.run(asked, passes)
-
-    async def _write(self, call: _Call, message: agent_pb2.TransferRequest) -> None:
-        async with self._writing:  # gRPC takes one write at a time
-            await call.write(message)
 
 
 _Read = Callable[[Asked, Reading], Awaitable[agent_pb2.TransferEnd]]

@@ -105,6 +105,27 @@ async def test_session_that_nobody_serves_any_more_is_given_up_for_a_new_one(
     assert [rank.pid for rank in controller.reports()[-1].ranks] == [rank.pid for rank in running.ranks]
 
 
+async def test_task_that_is_cancelled_by_no_one_of_ours_ends_the_agent_as_a_fault(
+    agent: Agent, controller: Controller
+) -> None:
+    await controller.connected()
+    agent.kill()
+    program = (
+        "import asyncio, sys\n"
+        "from holdfast_agent.__main__ import main\n"
+        "from holdfast_agent.shell.main.renewal import Renewal\n"
+        "async def run(self): raise asyncio.CancelledError\n"
+        "Renewal.run = run\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", program, "--config", str(agent.root / "agent.toml")]
+    ended = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1
+    assert "cancelled that nothing had asked to end" in ended.stderr
+
+
 async def test_spare_shims_end_with_their_agent(agent: Agent, controller: Controller) -> None:
     await controller.connected()
     await agent.until(lambda: bool(agent.spares()), "a spare shim")

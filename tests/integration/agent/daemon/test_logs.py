@@ -97,6 +97,30 @@ async def test_closed_reading_sends_nothing_more(agent: Agent, controller: Contr
     assert len(controller.text(1)) == 10
 
 
+async def test_reading_is_closed_in_the_middle_of_a_write_and_others_go_on(
+    agent: Agent, controller: Controller
+) -> None:
+    """gRPC ends a call whose write is cancelled; with it would go every other reading, or the agent."""
+    await finished(
+        controller, [PYTHON, "-c", "print('x' * 63 + '\\n', end='', flush=True); print('y' * (16 << 20))"]
+    )
+    stream = controller.transfer
+    await controller.open(1, end_offset=64, credit_bytes=10)
+    await controller.until(lambda: controller.chunks.get(1), "the first reading")
+    controller.takes_output.clear()
+    await controller.open(2)
+    await controller.heartbeats(4)  # two seconds: the connection's windows are full
+    await controller.transfer_say(close=agent_pb2.CloseLog(id=2))
+    await controller.heartbeats(2)
+    controller.takes_output.set()
+    await controller.transfer_say(credit=agent_pb2.Credit(id=1, bytes=1000))
+    await controller.until(lambda: 1 in controller.ends, "the end of the first")
+    assert controller.text(1) == "x" * 63 + "\n"
+    assert len(controller.text(2)) < 16 << 20, "its write never waited"
+    assert controller.transfer is stream
+    assert agent.process and agent.process.poll() is None
+
+
 async def test_since_skips_what_was_written_before(agent: Agent, controller: Controller) -> None:
     await controller.connected()
     await controller.until(lambda: controller.transfer, "a transfer stream")

@@ -1,0 +1,36 @@
+"""A client that is closed while its calls wait."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from tests.integration.client.fake_controller import FakeController
+
+from holdfast.client import Client
+from holdfast.errors import WrongState
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("what", ["call", "stream"])
+async def test_a_client_closed_by_another_task_is_said_to_who_waits(controller: FakeController, what: str) -> None:
+    """gRPC's own answer is a cancellation, which would end every task of the caller's in silence."""
+    controller.delay_s = 30
+    client = Client(controller.settings())
+    said: list[str] = []
+    over = anyio.Event()
+
+    async def waits() -> None:
+        asked = client.get_job("none") if what == "call" else anext(client.watch_hosts())
+        with pytest.raises(WrongState) as caught:
+            await asked
+        said.append(str(caught.value))
+        over.set()
+
+    async with client, anyio.create_task_group() as tasks:
+        tasks.start_soon(waits)
+        await anyio.sleep(0.2)
+        await client.__aexit__(None, None, None)
+        with anyio.fail_after(20):
+            await over.wait()
+    assert "The client was closed" in said[0]
