@@ -1,4 +1,4 @@
-"""What gRPC raises where a call was cancelled by another task, made an error."""
+"""Makes an error of the cancellation that gRPC raises where a call was cancelled by another task."""
 
 from __future__ import annotations
 

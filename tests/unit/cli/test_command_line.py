@@ -37,6 +37,20 @@ print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
     assert done.stderr.strip() == "[]"
 
 
+def test_only_what_reads_job_files_loads_their_models() -> None:
+    """Each takes longer to load than a question to the controller."""
+    code = """
+import importlib, pkgutil, sys, holdfast.cli
+readers = ("holdfast.cli.submission.sbatch", "holdfast.cli.submission.spec_changes", "holdfast.cli.top.screen")
+for module in pkgutil.walk_packages(holdfast.cli.__path__, "holdfast.cli."):
+    if module.name not in (*readers, "holdfast.cli.__main__"):
+        importlib.import_module(module.name)
+print([name for name in ("pydantic", "yaml", "rich", "textual", "cryptography") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_the_reference_is_current() -> None:
     assert (REPOSITORY / "docs/users/cli.md").read_text() == markdown(), (
         "run: python -m holdfast.cli.reference > docs/users/cli.md"

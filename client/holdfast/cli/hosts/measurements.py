@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from holdfast._base.host_figures import FIGURES, REASONS, shown
+from holdfast._base.health import FIGURES, REASONS, shown
 from holdfast._base.proto_values import short_name
 from holdfast.cli.kit.durations import clock
 from holdfast.v1 import host_pb2

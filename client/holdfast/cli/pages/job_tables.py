@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from holdfast._base.printable import one_line
 from holdfast._base.proto_values import seconds, short_name
+from holdfast._base.secret_names import hide_secrets
 from holdfast.cli.kit.console import OUT, Console, coloured, say, styled
 from holdfast.cli.kit.durations import age, local, span
 from holdfast.cli.kit.table import Cell, Column, Row, write
 from holdfast.cli.pages.event_lines import title_of
 from holdfast.cli.pages.gang import gpus_of, ranks_of
-from holdfast.spec.rules.secret_names import hide_secrets
 from holdfast.v1 import job_pb2
 
 STATE_STYLES = {

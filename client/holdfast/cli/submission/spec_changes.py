@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast._base.launcher import is_launcher
+from holdfast._base.secret_names import looks_secret
 from holdfast._sdk import json_view
 from holdfast.cli.submission.run_spec import (
     FailureOptions,
@@ -22,7 +23,6 @@ from holdfast.cli.submission.run_spec import (
 )
 from holdfast.errors import InvalidInput, Violation
 from holdfast.spec.rules.notifications import HIDDEN
-from holdfast.spec.rules.secret_names import looks_secret
 from holdfast.v1 import job_pb2, spec_pb2
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast._base.rank_variables import OUTPUT, purpose_of
 from holdfast._base.secret import HIDDEN
-from holdfast.spec.rules.secret_names import looks_secret
+from holdfast._base.secret_names import looks_secret
 from holdfast.spec.wording import Broken, Fields
 
 _GPU_ORDER = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

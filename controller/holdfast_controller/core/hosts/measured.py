@@ -13,8 +13,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast._base.health import Health
-from holdfast._base.host_figures import FIGURES, shown
+from holdfast._base.health import FIGURES, Health, shown
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.hosts import checks
 from holdfast_controller.core.model.clock import Wall

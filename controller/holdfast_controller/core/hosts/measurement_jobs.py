@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast._base.host_figures import FIGURES
+from holdfast._base.health import FIGURES
 from holdfast.hang.thresholds import Action, HangSettings
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.host import SELF

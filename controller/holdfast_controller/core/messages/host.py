@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from holdfast._base.host_figures import FIGURES, REASONS, shown
+from holdfast._base.health import FIGURES, REASONS, shown
 from holdfast._base.xids import Repair
 from holdfast_controller.core.events import host as ev
 from holdfast_controller.core.messages.maintenance import maintenance_message, span

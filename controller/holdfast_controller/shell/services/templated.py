@@ -7,10 +7,10 @@ from typing import Any
 
 from holdfast import spec
 from holdfast._base.secret import HIDDEN
+from holdfast._base.secret_names import looks_secret
 from holdfast.errors import InvalidInput, Violation
 from holdfast.spec.parse import text as spec_text
 from holdfast.spec.rules.notifications import redacted
-from holdfast.spec.rules.secret_names import looks_secret
 from holdfast.v1 import job_pb2, schedule_pb2
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.scheduling.templates import version_of

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._base.host_figures import FIGURES
+from holdfast._base.health import FIGURES
 from holdfast_controller.shell.base.host_checks_config import PROGRAM
 
 TORCH = '''
