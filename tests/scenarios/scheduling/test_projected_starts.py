@@ -152,6 +152,15 @@ def test_estimate_that_was_outlived_is_doubled() -> None:
     assert not placed(world.submit("long", lasting(1.6)))
 
 
+def test_half_a_second_that_was_declared_is_doubled_until_it_is_longer_than_the_run() -> None:
+    world = waits_for_both()
+    assert placed(world.submit("brief", lasting(0.5 / HOUR_S)))
+    world.run("brief")
+    world.wait(HOUR_S / 2)
+    estimate = world.cluster.run_times.estimate(job_of(world, "brief"), HOUR_S / 2)
+    assert HOUR_S / 2 < estimate.seconds <= HOUR_S
+
+
 def test_nothing_passes_a_job_any_more_that_is_late() -> None:
     """What runs took longer than expected; else the same again and again would put it off for ever."""
     world = waits_for_both()

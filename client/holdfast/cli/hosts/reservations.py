@@ -104,6 +104,8 @@ def create(
     made = with_client(work)
     say(made.name)
     Console().note(f"it has {_hosts(made)} {_times(made)}")
+    if made.unknown_user:
+        Console().warning(f"no user {made.user} is known here yet: {_UNKNOWN}")
     if made.lack:
         Console().warning(f"{made.lack} that suit take no work now")
     if made.jobs_of_others:
@@ -178,9 +180,12 @@ def _write(found: Sequence[cluster_pb2.Reservation]) -> None:
     write([*titles, Column("LACKS", give=True)], rows)
 
 
+_UNKNOWN = "see holdfast user list"
+
+
 def _page(each: cluster_pb2.Reservation) -> None:
     lines = [
-        ("For", _whose(each)),
+        ("For", _whose(each) + (f" (no such user: {_UNKNOWN})" if each.unknown_user else "")),
         ("Asks for", _asked(each)),
         ("From", _ends(each)[0]),
         ("Until", _ends(each)[1]),

@@ -165,14 +165,22 @@ async def changes_of(client: Client, name: str, project: str, values: Sequence[s
 
 def _read(patch: Path) -> dict[str, Any]:
     try:
-        changes = json.loads(patch.read_text())
+        changes = json.loads(patch.read_text(), object_pairs_hook=_once)
     except (OSError, ValueError) as error:
-        problem = error.strerror if isinstance(error, OSError) else f"is not JSON: {error}"
+        problem = error.strerror if isinstance(error, OSError) else f"is no JSON merge patch: {error}"
         raise InvalidInput([Violation("--patch", f"{patch}: {problem}", "")], what="The command line") from None
     if not isinstance(changes, dict):
         fix = 'such as {"jobSpec": {"scheduling": {"timeout": "3600s"}}}'
         raise InvalidInput([Violation("--patch", "must be a JSON object", fix)], what="The command line")
     return changes
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)} is given twice")
+    return found
 
 
 async def _versions(client: Client, name: str, project: str) -> list[schedule_pb2.Template]:

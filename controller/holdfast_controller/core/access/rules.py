@@ -203,6 +203,10 @@ class Registry:
             return {EVERY_PROJECT: Role.ADMIN}
         return self.people.roles.get(user, {})
 
+    def knows(self, user: str) -> bool:
+        """Whether a user of that name has a role, or has ever signed in."""
+        return bool(self.grants(user)) or user in self.people.signed_in
+
     def trail(self, caller: Caller | None) -> Trail:
         """The part of the audit log that a caller's calls are kept in."""
         if caller is None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_controller.core.model.accounts.quota import USER, Quotas, Waiting, lack
+from holdfast_controller.core.model.accounts.quota import USER, Quotas, Waiting, lack, quota_of
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
@@ -113,3 +113,16 @@ def warning(cluster: Cluster) -> str:
     if guaranteed <= gpus:
         return ""
     return f"{guaranteed} GPUs are guaranteed in all, and the hosts have {gpus}"
+
+
+def above_quotas(cluster: Cluster, quotas: Quotas) -> dict[str, str]:
+    """By project that is guaranteed more than it may hold: that in words. Its quota counts then.
+
+    A command that would lead to it is refused; settings may.
+    """
+    found = {}
+    for project, guaranteed in sorted(cluster.shares.guarantees.items()):
+        quota = quota_of(quotas, project)
+        if quota is not None and quota.gpus is not None and quota.gpus < guaranteed:
+            found[project] = f"{guaranteed} GPUs are guaranteed to {project}, and its quota is {quota.gpus}"
+    return found

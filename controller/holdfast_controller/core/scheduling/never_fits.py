@@ -5,6 +5,7 @@ Nothing here is said of what is free: the hosts may be full when it is asked.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -49,6 +50,22 @@ def never_fits(gang: Gang, hosts: list[Host]) -> tuple[str, str]:
             fix = f"ask for as many GPUs in smaller workers ({split}), or add hosts"
     its = "" if len(admitted) == len(hosts) else " that it may have"
     return f"all {len(admitted)} hosts{its} together could not hold the job even when empty: {lack}", fix
+
+
+def outgrown(gang: Gang, hosts: Iterable[Host]) -> str:
+    """Why no host, even when empty, could hold some worker of a gang that was submitted; empty where each could be.
+
+    A host that takes no work, or is lost, may come back; one that has come back with less may have been the last.
+    """
+    admitted = may_have(gang, hosts)
+    if not gang.is_choosy:
+        admitted = list({host.inventory.kind: host for host in admitted}.values())
+    capacities = [capacity_of(host, empty=True) for host in admitted]
+    for pool in gang.pools:
+        able = able_hosts(pool, capacities) if pool.replicas else []
+        if able and (problem := _too_large(pool, able)):
+            return f"{'a worker of it' if len(gang.members) > 1 else 'it'} asks for {problem}"
+    return ""
 
 
 def _of_one_pool(gang: Gang, capacities: list[HostCapacity]) -> str:

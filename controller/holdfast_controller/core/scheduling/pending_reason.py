@@ -20,6 +20,7 @@ from holdfast_controller.core.model.recovery import Recover
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.guarantees import claims
 from holdfast_controller.core.scheduling.host_waits import Pending, lost_before, out_of_sight, silence, unreconciled
+from holdfast_controller.core.scheduling.never_fits import outgrown
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 from holdfast_controller.core.scheduling.projections.projection import Start, forecast, most_forecast
@@ -150,6 +151,12 @@ class QueueView:
     def head_lacks(self) -> str:
         """The resources that the head of the queue lacks, in words; empty where it lacks none or there is no head."""
         return self.lack_of_room(self.head) if self.head is not None else ""
+
+    @cached_property
+    def head_outgrown(self) -> str:
+        """Why no host that has joined could hold the head of the queue any more, after a semicolon; else empty."""
+        words = outgrown(self.head.gang, self.cluster.hosts.values()) if self.head is not None else ""
+        return f"; no host could hold it even when empty: {words}" if words else ""
 
     @cached_property
     def _quota_lacks(self) -> dict[str, str]:
@@ -296,7 +303,7 @@ def _queued(job: Job, queue_view: QueueView) -> str:
         return f"{queue_view.lack_of_room(job) or _no_lack(job)}{what_it_claims(job, queue_view)}"
     head = queue_view.head
     if head is None or head is job:
-        lacks = queue_view.head_lacks or _no_lack(job)
+        lacks = f"{queue_view.head_lacks}{queue_view.head_outgrown}" if queue_view.head_lacks else _no_lack(job)
         return f"{lacks}{queue_view.start_in_words(job)}{when_it_claims(job, queue_view)}"
     behind = (
         f"behind {head.id} in the queue" if ahead == 1 else f"behind {ahead} jobs in the queue, first {head.id}"

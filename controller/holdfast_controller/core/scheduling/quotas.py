@@ -28,7 +28,7 @@ _LEAST_OF = {"max_priority": 1}
 def on_quota(step: Step, asked: QuotaAsked) -> None:
     """Set limits of a holder, or take them back. What waits for a quota that was raised starts at once."""
     known = step.cluster.shares.quotas
-    if wrong := _violations(step.cluster, asked):
+    if wrong := _violations(step.cluster, step.policies.quotas, asked):
         step.do(Refuse(asked.token, InvalidInput(wrong)))
         return
     before = Quota() if asked.clear else known.get(asked.holder, Quota())
@@ -41,7 +41,7 @@ def on_quota(step: Step, asked: QuotaAsked) -> None:
     step.do(Reply(asked.token, asked.holder))
 
 
-def _violations(cluster: Cluster, asked: QuotaAsked) -> list[Violation]:
+def _violations(cluster: Cluster, quotas: Quotas, asked: QuotaAsked) -> list[Violation]:
     found, name = [], asked.holder.removeprefix(USER)
     is_user = asked.holder.startswith(USER)
     if is_user and name != projects.EVERY_PROJECT and not identity.is_name(name):
@@ -60,10 +60,18 @@ def _violations(cluster: Cluster, asked: QuotaAsked) -> list[Violation]:
         if value != UNLIMITED and not least <= value <= most:
             field = f"limits.{limit.split('_')[0]}{limit.partition('_')[2].title()}"
             found.append(Violation(field, f"is {value}", f"use {least} to {most:,}, or {UNLIMITED} for no limit"))
-    guaranteed, gpus = cluster.shares.guarantees.get(asked.holder, 0), asked.limits.gpus
-    if gpus is not None and 0 <= gpus < guaranteed:
-        fix = f"guarantee it less first: holdfast share set {name} --guarantee {gpus}"
-        found.append(Violation("limits.gpus", f"is {gpus}, and {guaranteed} GPUs are guaranteed to {name}", fix))
+    gpus, everybodys = asked.limits.gpus, asked.holder == projects.EVERY_PROJECT
+    for project, guaranteed in sorted(cluster.shares.guarantees.items()):
+        counts = project not in quotas if everybodys else project == asked.holder
+        if counts and gpus is not None and 0 <= gpus < guaranteed:
+            fix = f"guarantee it less first: holdfast share set {project} --guarantee {gpus}"
+            if everybodys:
+                fix += (
+                    f", or give it a quota of its own: holdfast quota set --project {project} --gpus {guaranteed}"
+                )
+            problem = f"is {gpus}, and {guaranteed} GPUs are guaranteed to {project}"
+            found.append(Violation("limits.gpus", problem, fix))
+            break
     if asked.holder not in cluster.shares.quotas and len(cluster.shares.quotas) >= MOST:
         found.append(Violation("", f"{MOST:,} projects and users have quotas set by command", "clear some"))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from holdfast.v1 import cluster_pb2, cluster_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.model.accounts.quota import quota_of
 from holdfast_controller.core.model.clock import Mono
-from holdfast_controller.core.scheduling.guarantees import warning
+from holdfast_controller.core.scheduling.guarantees import above_quotas, warning
 from holdfast_controller.core.scheduling.shares import project_shares
 from holdfast_controller.core.step.share_commands import GuaranteeAsked, ShareAsked
 from holdfast_controller.core.views.alerts import Alert, ControllerStatus, alerts
@@ -73,7 +74,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
     ) -> cluster_pb2.GetStatusResponse:
         caller = caller_name(context)
         cluster, policies = self._driver.cluster, self._driver.reactor.policies
-        sees = Registry(self._name, cluster.people, policies.admins).sees(caller)
+        sees = self._registry().sees(caller)
         found = await self._overview()
         at = now()
         controller = ControllerStatus(
@@ -148,12 +149,14 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             risk=store.engine.risk(),
         )
 
+    def _registry(self) -> Registry:
+        return Registry(self._name, self._driver.cluster.people, self._driver.reactor.policies.admins)
+
     @unary
     async def SumGoodput(
         self, request: cluster_pb2.SumGoodputRequest, context: Context
     ) -> cluster_pb2.SumGoodputResponse:
-        cluster, policies = self._driver.cluster, self._driver.reactor.policies
-        sees = Registry(self._name, cluster.people, policies.admins).sees(caller_name(context))
+        sees = self._registry().sees(caller_name(context))
         return await sum_goodput(self._driver, request, sees)
 
     @unary
@@ -161,11 +164,14 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         self, request: cluster_pb2.ListSharesRequest, context: Context
     ) -> cluster_pb2.ListSharesResponse:
         cluster, policies = self._driver.cluster, self._driver.reactor.policies
-        sees = Registry(self._name, cluster.people, policies.admins).sees(caller_name(context))
+        sees = self._registry().sees(caller_name(context))
         shares = [each for each in project_shares(cluster, now().wall) if sees(each.project)]
         found = [share_to_proto(each, quota_of(policies.quotas, each.project)) for each in shares]
+        above = (words for name, words in above_quotas(cluster, policies.quotas).items() if sees(name))
         answer = cluster_pb2.ListSharesResponse(
-            shares=found, ordered=bool(cluster.shares.weights), warning=warning(cluster)
+            shares=found,
+            ordered=bool(cluster.shares.weights),
+            warning="; ".join(filter(None, (warning(cluster), *itertools.islice(above, 4)))),
         )
         answer.half_life.FromNanoseconds(round(cluster.shares.half_life_s * 1e9))
         await self._driver.settled()
@@ -196,7 +202,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
     async def ListQuotas(
         self, request: cluster_pb2.ListQuotasRequest, context: Context
     ) -> cluster_pb2.ListQuotasResponse:
-        registry = Registry(self._name, self._driver.cluster.people, self._driver.reactor.policies.admins)
+        registry = self._registry()
         return await quotas.list_quotas(self._driver, registry, caller_name(context))
 
     @unary
@@ -209,16 +215,13 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
     async def ListReservations(
         self, request: cluster_pb2.ListReservationsRequest, context: Context
     ) -> cluster_pb2.ListReservationsResponse:
-        people, admins = self._driver.cluster.people, self._driver.reactor.policies.admins
-        caller = caller_name(context)
-        sees = Registry(self._name, people, admins).sees(caller)
-        return await reservations.list_reservations(self._driver, caller, sees)
+        return await reservations.list_reservations(self._driver, self._registry(), caller_name(context))
 
     @unary
     async def CreateReservation(
         self, request: cluster_pb2.CreateReservationRequest, context: Context
     ) -> cluster_pb2.CreateReservationResponse:
-        return await reservations.create_reservation(self._driver, caller_name(context), request)
+        return await reservations.create_reservation(self._driver, self._registry(), caller_name(context), request)
 
     @unary
     async def DeleteReservation(
@@ -250,8 +253,8 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         """The part of the changed entities that a caller may know of; all, where they are None or many."""
         if found is None:
             return cluster_pb2.WatchChangesResponse(cursor=cursor, all=True)
-        cluster, policies = self._driver.cluster, self._driver.reactor.policies
-        sees = Registry(self._name, cluster.people, policies.admins).sees(caller)
+        cluster = self._driver.cluster
+        sees = self._registry().sees(caller)
         jobs, hosts, gone, plans = [], [], False, False
         for entity in sorted(found):
             kind, _, name = entity.partition("/")

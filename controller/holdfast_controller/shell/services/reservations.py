@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from holdfast._base.label_match import MATCH_FIX, read_match
 from holdfast._base.projects import EVERY_PROJECT
 from holdfast._base.proto_values import seconds
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import cluster_pb2
+from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.gang import HostSelector
@@ -19,15 +18,17 @@ from holdfast_controller.shell.driver import Driver, now
 
 
 async def list_reservations(
-    driver: Driver, caller: str, sees: Callable[[str], bool]
+    driver: Driver, registry: Registry, caller: str
 ) -> cluster_pb2.ListReservationsResponse:
     """All that aren't over; whose, reason and maker only where the caller is that user or may see the project."""
-    cluster = driver.cluster
+    cluster, sees = driver.cluster, registry.sees(caller)
     found = reserved_now(cluster, schedulable_hosts(cluster), now())
     answer = cluster_pb2.ListReservationsResponse(
         reservations=[
             _to_proto(
-                each, whole=each.reservation.user == caller or sees(each.reservation.project or EVERY_PROJECT)
+                each,
+                registry,
+                whole=each.reservation.user == caller or sees(each.reservation.project or EVERY_PROJECT),
             )
             for each in found
         ]
@@ -37,7 +38,7 @@ async def list_reservations(
 
 
 async def create_reservation(
-    driver: Driver, by: str, request: cluster_pb2.CreateReservationRequest
+    driver: Driver, registry: Registry, by: str, request: cluster_pb2.CreateReservationRequest
 ) -> cluster_pb2.CreateReservationResponse:
     """Make it; the answer has the hosts that it has at first."""
     wanted = request.reservation
@@ -68,7 +69,7 @@ async def create_reservation(
     )
     cluster = driver.cluster
     found = reserved_now(cluster, schedulable_hosts(cluster), now())
-    made = next((_to_proto(each, whole=True) for each in found if each.reservation.name == name), None)
+    made = next((_to_proto(each, registry, whole=True) for each in found if each.reservation.name == name), None)
     return cluster_pb2.CreateReservationResponse(reservation=made)
 
 
@@ -78,7 +79,7 @@ async def delete_reservation(driver: Driver, by: str, name: str) -> cluster_pb2.
     return cluster_pb2.DeleteReservationResponse()
 
 
-def _to_proto(found: ReservedNow, *, whole: bool) -> cluster_pb2.Reservation:
+def _to_proto(found: ReservedNow, registry: Registry, *, whole: bool) -> cluster_pb2.Reservation:
     made = found.reservation
     return cluster_pb2.Reservation(
         name=made.name,
@@ -97,4 +98,5 @@ def _to_proto(found: ReservedNow, *, whole: bool) -> cluster_pb2.Reservation:
         match=",".join(map(str, made.selector.match)),
         user=made.user if whole else "",
         jobs_of_others=found.jobs_of_others,
+        unknown_user=whole and bool(made.user) and not registry.knows(made.user),
     )

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast import spec
 from holdfast._base.secret import HIDDEN
 from holdfast._base.secret_names import looks_secret
-from holdfast.errors import InvalidInput, Violation
+from holdfast.errors import InvalidInput, InvalidSpec, Violation
 from holdfast.spec.parse import text as spec_text
 from holdfast.spec.rules.notifications import redacted
 from holdfast.v1 import job_pb2, schedule_pb2
@@ -89,17 +89,26 @@ def _entries(of: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [each for each in held if isinstance(each, dict)] if isinstance(held, list) else []
 
 
-def _camel(patch: Any, *, names: bool = True) -> Any:
-    """A patch with its names in camelCase, as the stored job has them; keys of labels and such stay as they are."""
+def _camel(patch: Any, path: str = "", *, names: bool = True) -> Any:
+    """A patch with its names in camelCase, as the stored job has them; keys of labels and such stay as they are.
+
+    Raises ``InvalidSpec`` where a field is given twice, by whichever names, as a job file's reader does.
+    """
     if isinstance(patch, list):
-        return [_camel(each) for each in patch]
+        return [_camel(each, f"{path}[{number}]") for number, each in enumerate(patch)]
     if not isinstance(patch, dict):
         return patch
-    found = {}
+    found: dict[str, Any] = {}
+    twice = list(getattr(patch, "repeated", ()))
     for key, value in patch.items():
         first, *rest = key.split("_")
         name = first + "".join(word.title() for word in rest) if names else key
-        found[name] = _camel(value, names=name not in ("labels", "avoidLabels", "annotations"))
+        twice += [name] if name in found else []
+        below = f"{path}.{name}".removeprefix(".")
+        found[name] = _camel(value, below, names=name not in ("labels", "avoidLabels", "annotations"))
+    if twice:
+        where = f"{path}.{twice[0]}".removeprefix(".")
+        raise InvalidSpec([Violation(where, "is given twice", "keep one of them")], what="The patch")
     return found
 
 

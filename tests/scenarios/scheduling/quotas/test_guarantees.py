@@ -16,14 +16,15 @@ from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Strategy, Success, Task, WarningSignal
+from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.scheduling.guarantees import borrowers, claims
+from holdfast_controller.core.scheduling.guarantees import above_quotas, borrowers, claims
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.projections.dry_run import dry_run
 from holdfast_controller.core.scheduling.shares import MOST_GPUS, ProjectShare, project_shares
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
-from holdfast_controller.core.step.share_commands import GuaranteeAsked
+from holdfast_controller.core.step.share_commands import GuaranteeAsked, QuotaAsked
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.core.views.job_summary import summary_of
 from holdfast_controller.shell.store import codec
@@ -96,6 +97,36 @@ def test_a_guarantee_above_the_projects_own_quota_is_refused() -> None:
         " raise its quota first: holdfast quota set --project vision --gpus 5"
     ]
     assert guarantee(world, "vision", 4)[-1] == "> reply vision"
+
+
+def test_a_quota_of_everybody_below_a_guarantee_is_refused_unless_the_project_has_its_own() -> None:
+    world = World(hosts=2)
+    guarantee(world, "vision", 4)
+    world.step(QuotaAsked(1, "root", "*", Quota(gpus=2)))
+    refused = world.sent[-1]
+    assert isinstance(refused, act.Refuse) and isinstance(refused.error, InvalidInput)
+    assert [str(each) for each in refused.error.violations] == [
+        "limits.gpus: is 2, and 4 GPUs are guaranteed to vision (guarantee it less first: holdfast share set vision"
+        " --guarantee 2, or give it a quota of its own: holdfast quota set --project vision --gpus 4)"
+    ]
+    world.step(QuotaAsked(1, "root", "vision", Quota(gpus=4)))
+    assert world.step(QuotaAsked(1, "root", "*", Quota(gpus=2)))[-1] == "> reply *"
+    assert not above_quotas(world.cluster, world.reactor.policies.quotas)
+
+
+def test_settings_that_let_a_project_hold_less_than_its_guarantee_are_told_and_the_quota_counts() -> None:
+    world = World(hosts=2, policies=POLICIES)
+    guarantee(world, "vision", 8)
+    world.step(st.PoliciesChanged(dataclasses.replace(POLICIES, quotas={"*": Quota(gpus=4)})))
+    assert above_quotas(world.cluster, world.reactor.policies.quotas) == {
+        "vision": "8 GPUs are guaranteed to vision, and its quota is 4"
+    }
+    world.submit("first", of("vision"))
+    world.submit("second", of("vision"))
+    assert world.state("first") is JobState.PENDING and world.state("second") is JobState.QUEUED
+    world.step(st.PoliciesChanged(POLICIES))
+    assert world.state("second") is JobState.PENDING
+    assert not above_quotas(world.cluster, world.reactor.policies.quotas)
 
 
 def test_guarantees_outlive_a_restart_and_a_snapshot_and_what_is_borrowed_equals_a_recount() -> None:

@@ -84,6 +84,11 @@ class Inventory:
         return repr((self.cpus, self.memory_bytes, self.max_workers, models, *gives))
 
     @cached_property
+    def uuids(self) -> frozenset[str]:
+        """The UUIDs of its GPUs."""
+        return frozenset(gpu.uuid for gpu in self.gpus)
+
+    @cached_property
     def is_partitioned(self) -> bool:
         """Whether some of its GPUs are MIG instances."""
         return any(partition_of(gpu.model) for gpu in self.gpus)

@@ -42,7 +42,7 @@ def never_used(gang: Gang) -> str:
 def is_usable(gang: Gang, spare: Place, hosts: Mapping[str, Host]) -> bool:
     """Whether any worker could start there now, by the hosts that take work and the labels that these have."""
     host = hosts.get(spare.host)
-    if host is None or not host.faulty.isdisjoint(spare.gpus):
+    if host is None or not host.faulty.isdisjoint(spare.gpus) or not _is_there(spare, host):
         return False
     return gang.admits(host.name, host.labels) and gang.spare_pool.admits(host.name, host.labels)
 
@@ -51,9 +51,19 @@ def may_stay(job: Job, hosts: Mapping[str, Host]) -> bool:
     """Whether all its workers that have a place may keep it, by the hosts that take work."""
     for index in job.reserved:
         host = hosts.get(job.places[index].host)
-        if host is None or not job.gang.pool_of(job.gang.members[index]).admits(host.name, host.labels):
+        if host is None or not _is_there(job.places[index], host):
+            return False
+        if not job.gang.pool_of(job.gang.members[index]).admits(host.name, host.labels):
             return False
     return True
+
+
+def _is_there(place: Place, host: Host) -> bool:
+    """Whether its host still has what the place is of, and isn't another machine of the same name by now."""
+    has, held = host.inventory, host.allocations.values()
+    if not has.uuids.issuperset(place.gpus) or sum(share.cpus for share in held) > has.cpus:
+        return False
+    return sum(share.memory_mb for share in held) <= has.memory_bytes >> 20
 
 
 def taken(job: Job, hosts: Mapping[str, Host]) -> tuple[Place, ...]:

@@ -98,6 +98,23 @@ async def test_hosts_are_reserved_for_a_user_by_conditions_and_who_watches_hosts
     await controller.close()
 
 
+async def test_a_user_whom_nobody_knows_is_pointed_out_until_somebody_does(daemon: Process, tmp_path: Path) -> None:
+    controller = await daemon.ready(daemon.start())
+    ann = User("ann", controller, tmp_path / "ann")
+    async with controller.agent("host-0"):
+        create = ("reservation", "create", "conf", "--for", "2h", "--count", "1", "--user")
+        made = await ann.types(*create, "bbo")
+        assert made.status == 0 and "no user bbo is known here yet: see holdfast user list" in made.err
+        shown = await ann.types("reservation", "show", "conf")
+        assert "user/bbo (no such user: see holdfast user list)" in shown.out
+    await ann.types("user", "add", "bbo")
+    assert "no such user" not in (await ann.types("reservation", "show", "conf")).out
+    await ann.types("reservation", "delete", "conf")
+    async with controller.agent("host-0"):
+        assert "is known here" not in (await ann.types(*create, "ann")).err
+    await controller.close()
+
+
 async def test_an_end_has_to_be_named(daemon: Process, tmp_path: Path) -> None:
     controller = await daemon.ready(daemon.start())
     ann = User("ann", controller, tmp_path / "ann")
