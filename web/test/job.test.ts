@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { exitGroups, foldedList, exitText, gang, lastWord, phasesInWords, ran, rankRows, recoverySummary, steps } from "../src/core/gang.ts";
+import { exitGroups, foldedList, exitText, gang, lastWord, machines, phasesInWords, ran, rankRows, recoverySummary, steps } from "../src/core/gang.ts";
 import { saveMarks, strip, ticks } from "../src/core/strip.ts";
 import type { Job } from "../src/core/types.ts";
 import { at, exit, hang, job, recovery, T0 } from "./job.ts";
@@ -9,6 +9,15 @@ test("a gang is counted from its spec", () => {
   assert.deepEqual(gang(job().jobSpec), { workers: 2, ranks: 4, gpus: 4 });
   assert.deepEqual(gang({ workerPoolSpecs: [{ replicaCount: 3 }] }), { workers: 3, ranks: 3, gpus: 0 });
   assert.deepEqual(gang({}), { workers: 0, ranks: 0, gpus: 0 });
+});
+
+test("what its workers ask for is said once, and nothing where any will do", () => {
+  const pool = (machineSpec: object, replicaCount = 1) => ({ machineSpec, replicaCount });
+  const mig = pool({ acceleratorType: "H100", gpuPartitionSize: "1g.10gb", machineType: "big" });
+  assert.equal(machines({ workerPoolSpecs: [mig, mig] }), "H100, MIG 1g.10gb, machine type big");
+  assert.equal(machines({ workerPoolSpecs: [pool({ machineType: "big" }), pool({}, 3)] }), "machine type big; any");
+  assert.equal(machines({ workerPoolSpecs: [pool({}), pool({ machineType: "big" }, 0)] }), "");
+  assert.equal(machines({}), "");
 });
 
 test("ranks that ended alike are one row, the first end first", () => {

@@ -43,6 +43,9 @@ class Arguments(TypedDict, total=False):
     name: str | None
     replicas: int | None
     gpus: int | None
+    gpu_type: str | None
+    gpu_partition_size: str | None
+    machine_type: str | None
     processes_per_worker: int | None
     cpus: int | None
     memory_mb: int | None
@@ -68,7 +71,16 @@ class Arguments(TypedDict, total=False):
 
 _OF_COMMAND = (
     *("command", "replicas", "gpus", "processes_per_worker", "cpus", "memory_mb", "env", "workdir", "package"),
-    *("requirements", "max_restarts", "restart_on_hang", "hang_timeout", "grace"),
+    *(
+        "gpu_type",
+        "gpu_partition_size",
+        "machine_type",
+        "requirements",
+        "max_restarts",
+        "restart_on_hang",
+        "hang_timeout",
+        "grace",
+    ),
 )
 """What a job file says itself."""
 
@@ -163,6 +175,9 @@ def _of_command(asked: Arguments, packed: Packed) -> job_pb2.CustomJob:
         workdir=os.fspath(workdir) if workdir is not None else "",
         restart_on_hang=bool(asked.get("restart_on_hang")),
         hang_timeout_s=seconds_of("hang_timeout", asked.get("hang_timeout")),
+        gpu_type=asked.get("gpu_type"),
+        gpu_partition_size=asked.get("gpu_partition_size"),
+        machine_type=asked.get("machine_type"),
     )
     with _names_of_arguments():
         job = job_of(request, os.environ, os.getcwd())

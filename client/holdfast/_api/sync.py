@@ -61,6 +61,7 @@ class Client:
         ``holdfast run`` has them:
 
         - ``replicas``: workers, 1 unless given; ``gpus``, ``cpus`` and ``memory_mb`` (MiB): of each worker;
+        - ``gpu_type``: their model; ``gpu_partition_size``: a MIG profile; ``machine_type``: a class of hosts;
         - ``processes_per_worker``: ranks of each worker, one per GPU unless given, 1 for a launcher such as torchrun;
         - ``env``: variables of the ranks; a value of None carries the caller's own. PATH, LD_LIBRARY_PATH and those
           of an active conda or virtual environment are carried along;

@@ -68,6 +68,18 @@ def test_arguments_make_the_job_that_the_options_of_run_make() -> None:
     assert first.process_spec.working_directory == "/w"
 
 
+def test_model_profile_and_class_of_hosts_may_be_named() -> None:
+    job = made(command=["a"], gpus=1, gpu_type="H100", gpu_partition_size="1g.10gb", machine_type="big")
+    machine = job.job_spec.worker_pool_specs[0].machine_spec
+    assert (machine.accelerator_type, machine.gpu_partition_size, machine.machine_type) == (
+        "H100",
+        "1g.10gb",
+        "big",
+    )
+    with pytest.raises(InvalidInput, match="gpu_type"):
+        made({"jobSpec": {"workerPoolSpecs": [POOL]}}, gpu_type="H100")
+
+
 def test_the_callers_own_variables_are_carried_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN_NAME", "mine")
     env = made(command=["a"], env={"TOKEN_NAME": None}).job_spec.worker_pool_specs[0].process_spec.env

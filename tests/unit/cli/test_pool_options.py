@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import spec
-from holdfast.cli.submission.pool_options import spec_of
+from holdfast.cli.submission.pool_options import as_options, spec_of
 from holdfast.errors import InvalidInput
 
 
@@ -19,6 +19,27 @@ def test_pools_of_containers() -> None:
     primary, workers = spec.parse(found, name="d").job_spec.worker_pool_specs
     assert primary.container_spec == spec.ContainerSpec(image_uri="registry.example/train:1")
     assert (workers.replica_count, workers.machine_spec.accelerator_count) == (3, 2)
+
+
+def test_all_that_a_machine_spec_says_may_be_asked_for() -> None:
+    text = "machine-type=big,gpu-partition-size=1g.10gb,accelerator-type=H100,cpu-count=4,memory-mb=2048"
+    (pool,) = spec.parse(spec_of([f"{text},container-image-uri=r/t"]), name="d").job_spec.worker_pool_specs
+    assert pool.machine_spec == spec.MachineSpec(
+        machine_type="big",
+        accelerator_type="H100",
+        accelerator_count=1,
+        cpu_count=4,
+        memory_mb=2048,
+        gpu_partition_size="1g.10gb",
+    )
+
+
+@pytest.mark.parametrize("key", ["gpu-partition-size=tiny", "cpu-count=x", "memory-mb=-1"])
+def test_what_no_machine_has_is_refused_in_the_words_of_the_option(key: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        spec.parse(spec_of([f"{key},container-image-uri=r/t"]), name="d")
+    (found,) = map(as_options, caught.value.violations)
+    assert found.path == f"--worker-pool-spec[0] {key.partition('=')[0]}"
 
 
 def test_pools_of_python_packages_share_the_packages() -> None:

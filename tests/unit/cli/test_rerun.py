@@ -61,6 +61,18 @@ def test_another_number_of_workers_makes_the_pools_that_run_would_make(before: i
     assert new.job_spec == of_run(replicas=after).job_spec
 
 
+def test_other_gpus_and_hosts_are_asked_for_in_every_pool_and_empty_ones_take_that_back() -> None:
+    asked = Changes(gpu_type="H200", gpu_partition_size="1g.18gb", machine_type="big")
+    new = again(of_run(replicas=3), asked, {})
+    kinds = [each.machine_spec for each in new.job_spec.worker_pool_specs]
+    assert [(each.accelerator_type, each.gpu_partition_size, each.machine_type) for each in kinds] == [
+        ("H200", "1g.18gb", "big")
+    ] * 2
+    new.id = "train-def"
+    plain = again(new, Changes(gpu_type="", gpu_partition_size="", machine_type=""), {})
+    assert plain.job_spec == of_run(replicas=3).job_spec
+
+
 def test_a_pool_of_several_workers_stays_one_pool() -> None:
     old = of_run(replicas=1)
     old.job_spec.worker_pool_specs[0].replica_count = 4

@@ -35,6 +35,16 @@ def test_each_gpu_gets_a_rank() -> None:
     assert (pool.machine_spec.accelerator_count, pool.processes_per_worker) == (8, 8)
 
 
+def test_model_profile_and_class_of_hosts_are_asked_for_in_each_pool() -> None:
+    asked = RunRequest(
+        ("a",), gpus=1, replicas=3, gpu_type="H100", gpu_partition_size="1g.10gb", machine_type="big"
+    )
+    wanted = spec_pb2.MachineSpec(
+        accelerator_count=1, accelerator_type="H100", gpu_partition_size="1g.10gb", machine_type="big"
+    )
+    assert [pool.machine_spec for pool in pools(asked)] == [wanted, wanted]
+
+
 def test_processes_can_be_chosen() -> None:
     (pool,) = pools(RunRequest(("a",), gpus=8, processes_per_worker=2))
     assert pool.processes_per_worker == 2

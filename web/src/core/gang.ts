@@ -14,6 +14,15 @@ export function gang(spec: JobSpec): { workers: number; ranks: number; gpus: num
   return total;
 }
 
+/** Which GPUs and hosts its workers ask for: `H100, MIG 1g.10gb, machine type big`; empty for any. */
+export function machines(spec: JobSpec): string {
+  const words = (spec.workerPoolSpecs ?? []).filter((pool) => pool.replicaCount).map(({ machineSpec: asks }) =>
+    [asks?.acceleratorType, asks?.gpuPartitionSize && `MIG ${asks.gpuPartitionSize}`, asks?.machineType && `machine type ${asks.machineType}`]
+      .filter(Boolean).join(", ") || "any");
+  const found = [...new Set(words)];
+  return found.every((each) => each === "any") ? "" : found.join("; ");
+}
+
 const SIGNALS: Record<number, string> = {
   1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
   9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",

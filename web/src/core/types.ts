@@ -90,7 +90,7 @@ export interface JobError {
 export interface Pool {
   replicaCount?: number;
   processesPerWorker?: number;
-  machineSpec?: { acceleratorCount?: number };
+  machineSpec?: { acceleratorCount?: number; acceleratorType?: string; gpuPartitionSize?: string; machineType?: string };
   processSpec?: { command?: string[]; args?: string[]; workingDirectory?: string };
   containerSpec?: { imageUri?: string };
 }

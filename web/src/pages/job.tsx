@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
-import { extent, gang, lastWord, ran, spares, steps } from "../core/gang.ts";
+import { extent, gang, lastWord, machines, ran, spares, steps } from "../core/gang.ts";
 import { hours, LEVELS, losses } from "../core/ledger.ts";
 import { jobPath, withQuery } from "../core/route.ts";
 import type { Goodput, Job } from "../core/types.ts";
@@ -68,7 +68,8 @@ function Number({ of, tab }: { of: Job; tab: Tab }): JSX.Element | null {
 function Head({ job, goodput, changed }: { job: Job; goodput: Goodput | null; changed: () => void }): JSX.Element {
   const { gpus, ranks } = gang(job.jobSpec);
   const hosts = new Set(job.workers.map((worker) => worker.host).filter(Boolean)).size;
-  const where = [gpus ? count(gpus, "GPU") : count(ranks, "rank"), hosts ? `on ${count(hosts, "host")}` : ""];
+  const asked = machines(job.jobSpec);
+  const where = [gpus ? count(gpus, "GPU") : count(ranks, "rank"), asked && `(${asked})`, hosts ? `on ${count(hosts, "host")}` : ""];
   return (
     <header class="head panel">
       <div class="title">
@@ -80,7 +81,7 @@ function Head({ job, goodput, changed }: { job: Job; goodput: Goodput | null; ch
       <p class="soft about">
         <Text of={job.id} /> · <a href={`/jobs?owner=${encodeURIComponent(job.owner)}`}><Text of={job.owner} /></a>
         {" · "}<a href={`/jobs?project=${encodeURIComponent(job.project)}`}><Text of={job.project} /></a>
-        {" · "}{where.filter(Boolean).join(" ")}
+        {" · "}<Text of={where.filter(Boolean).join(" ")} />
         {job.array && <>{" · "}<a href={`/jobs?array=${encodeURIComponent(job.array.id)}`}>element {job.array.index} of an array of {extent(job.array)}</a></>}
       </p>
       <Said job={job} silent={!!goodput?.silentSince} />

@@ -22,6 +22,7 @@ from holdfast.cli.submission.job_options import (
     check_detached,
     detach_option,
     job_options,
+    machine_options,
     restart_options,
     stop_options,
 )
@@ -60,6 +61,7 @@ class _Rerun(click.Command):
     "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the ranks; NAME alone carries yours."
 )
 @click.option("--gpus", type=Count(0), help="GPUs for each worker.")
+@machine_options
 @click.option("--replicas", type=Count(1), help="Workers; for jobs whose workers are all alike.")
 @click.option("--processes-per-worker", type=Count(1), help="Ranks of each worker.")
 @click.option("--cpus", type=Count(0), help="Cores reserved for each worker.")
@@ -80,6 +82,9 @@ def rerun(
     name: str,
     env: tuple[str, ...],
     gpus: int | None,
+    gpu_type: str | None,
+    gpu_partition_size: str | None,
+    machine_type: str | None,
     replicas: int | None,
     processes_per_worker: int | None,
     cpus: int | None,
@@ -118,6 +123,9 @@ def rerun(
         restart_on_hang=restart_on_hang,
         hang_timeout_s=hang_timeout,
         grace_s=grace,
+        gpu_type=gpu_type,
+        gpu_partition_size=gpu_partition_size,
+        machine_type=machine_type,
     )
     sys.exit(with_client(_submission(word, changes, options, wait=wait, show_all=show_all)))
 

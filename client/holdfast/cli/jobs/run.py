@@ -18,7 +18,13 @@ from holdfast.cli.kit.job_names import job_of, name_dependencies
 from holdfast.cli.kit.motd import once
 from holdfast.cli.kit.parameters import Count, job_argument
 from holdfast.cli.submission.code_options import items
-from holdfast.cli.submission.job_options import JobOptions, job_options, restart_options, stop_options
+from holdfast.cli.submission.job_options import (
+    JobOptions,
+    job_options,
+    machine_options,
+    restart_options,
+    stop_options,
+)
 from holdfast.cli.submission.packaging import CodeOptions, Packed, packing
 from holdfast.cli.submission.unsent import notes, unsent_input
 from holdfast.errors import HoldfastError, WrongState
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--gpus", type=Count(0), default=0, help="GPUs for each worker.")
+@machine_options
 @click.option("--replicas", type=Count(1), default=1, show_default=True, help="Workers.")
 @click.option("--processes-per-worker", type=Count(1), help="Ranks of each worker; one per GPU unless given.")
 @click.option("--name", default="", help="Display name of the job.")
@@ -75,6 +82,9 @@ if TYPE_CHECKING:
 def run(
     command: tuple[str, ...],
     gpus: int,
+    gpu_type: str | None,
+    gpu_partition_size: str | None,
+    machine_type: str | None,
     replicas: int,
     processes_per_worker: int | None,
     name: str,
@@ -132,6 +142,9 @@ def run(
         restart_on_hang=restart_on_hang,
         hang_timeout_s=hang_timeout,
         terminal=pty,
+        gpu_type=gpu_type,
+        gpu_partition_size=gpu_partition_size,
+        machine_type=machine_type,
     )
     job = job_of(request, os.environ, os.getcwd())
     options.apply(job)

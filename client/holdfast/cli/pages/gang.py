@@ -19,6 +19,21 @@ def ranks_of(spec: spec_pb2.CustomJobSpec) -> dict[int, str]:
     return dict(enumerate(names))
 
 
+def machines_of(spec: spec_pb2.CustomJobSpec) -> str:
+    """Which GPUs and hosts its workers ask for, such as ``H100, MIG 1g.10gb, machine type big``; empty for any."""
+    found = dict[str, None]()
+    for pool in spec.worker_pool_specs:
+        machine = pool.machine_spec
+        words = (
+            machine.accelerator_type,
+            f"MIG {machine.gpu_partition_size}" if machine.gpu_partition_size else "",
+            f"machine type {machine.machine_type}" if machine.machine_type else "",
+        )
+        if pool.replica_count:
+            found[", ".join(filter(None, words)) or "any"] = None
+    return "" if list(found) in ([], ["any"]) else "; ".join(found)
+
+
 def gpus_of(spec: spec_pb2.CustomJobSpec) -> int:
     """GPUs that the whole job asks for."""
     return sum(pool.replica_count * pool.machine_spec.accelerator_count for pool in spec.worker_pool_specs)

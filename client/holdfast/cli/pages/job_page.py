@@ -15,7 +15,7 @@ from holdfast.cli.kit.table import Cell, Column, Row, cut, render, terminal_widt
 from holdfast.cli.pages import exit_table, recovery_table
 from holdfast.cli.pages.array_page import counts, extent
 from holdfast.cli.pages.event_lines import end_of
-from holdfast.cli.pages.gang import gpus_of, ranks_of
+from holdfast.cli.pages.gang import gpus_of, machines_of, ranks_of
 from holdfast.cli.pages.goodput_page import short
 from holdfast.cli.pages.job_tables import failure, project_of, ran, state_cell, steps
 from holdfast.v1 import job_pb2, spec_pb2
@@ -110,7 +110,8 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
     ranks, gpus = len(ranks_of(job.job_spec)), gpus_of(job.job_spec)
     workers = sum(pool.replica_count for pool in job.job_spec.worker_pool_specs)
     asked = [_count(workers, "worker"), _count(ranks, "rank"), *([_count(gpus, "GPU")] if gpus else [])]
-    yield "gang", ", ".join(asked)
+    machines = machines_of(job.job_spec)
+    yield "gang", ", ".join(asked) + (f" ({machines})" if machines else "")
     yield "launch", f"attempt {job.attempt}, generation {job.generation}" if job.generation else "not yet"
     if job.HasField("step"):
         yield "step", _steps(job)

@@ -265,6 +265,19 @@ _RESTARTS = (
         help="Silence of the output that counts as a hang, such as 20m.  [default: learned from the job]",
     ),
 )
+_MACHINE = (
+    click.option("--gpu-type", metavar="MODEL", help="Model of the GPUs, such as H200.  [default: any]"),
+    click.option(
+        "--gpu-partition-size",
+        metavar="PROFILE",
+        help="MIG instances of this profile in place of whole GPUs, such as 1g.10gb; --gpus counts them.",
+    ),
+    click.option(
+        "--machine-type",
+        metavar="NAME",
+        help="Use only hosts of this class, one that admins have declared.  [default: any]",
+    ),
+)
 _STOP = (
     click.option("--grace", type=duration, help="Time between SIGTERM and SIGKILL, such as 30s.  [default: 10s]"),
     click.option("--workdir", default="", help="Working directory of the ranks.  [default: the current one]"),
@@ -274,6 +287,11 @@ _STOP = (
 def restart_options(command: C) -> C:
     """Adds the options of ``run`` and ``job rerun`` that say what failures and hangs lead to."""
     return functools.reduce(lambda made, option: option(made), reversed(_RESTARTS), command)
+
+
+def machine_options(command: C) -> C:
+    """Adds the options of ``run`` and ``job rerun`` that say which GPUs and which class of hosts a worker has."""
+    return functools.reduce(lambda made, option: option(made), reversed(_MACHINE), command)
 
 
 def stop_options(command: C) -> C:

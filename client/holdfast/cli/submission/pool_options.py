@@ -15,6 +15,9 @@ _MACHINE = {
     "machine-type": "machineType",
     "accelerator-type": "acceleratorType",
     "accelerator-count": "acceleratorCount",
+    "gpu-partition-size": "gpuPartitionSize",
+    "cpu-count": "cpuCount",
+    "memory-mb": "memoryMb",
 }
 _TASK = ("container-image-uri", "executor-image-uri", "python-module")
 _PACKAGING = ("local-package-path", "script", "requirements", "extra-packages", "extra-dirs", "output-image-uri")
@@ -82,7 +85,7 @@ def _pool(text: str, where: str, uris: list[str]) -> dict[str, Any]:
         return {}
     pool: dict[str, Any] = {"replicaCount": words.get("replica-count", "1")}
     if machine := {name: words[key] for key, name in _MACHINE.items() if key in words}:
-        if "accelerator-type" in words:
+        if "accelerator-type" in words or "gpu-partition-size" in words:
             machine.setdefault("acceleratorCount", "1")
         pool["machineSpec"] = machine
     if "container-image-uri" in words:

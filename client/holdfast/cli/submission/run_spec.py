@@ -45,8 +45,26 @@ class FailureOptions:
             set_seconds(spec.scheduling.grace_period, self.grace_s)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineOptions(FailureOptions):
+    """The same, and options that say which hosts and GPUs the workers have; empty: any, or whole GPUs."""
+
+    gpu_type: str | None = None
+    gpu_partition_size: str | None = None
+    machine_type: str | None = None
+
+    def give_machine(self, machine: spec_pb2.MachineSpec) -> None:
+        """Writes what was given over what the machine spec says itself."""
+        if self.gpu_type is not None:
+            machine.accelerator_type = self.gpu_type
+        if self.gpu_partition_size is not None:
+            machine.gpu_partition_size = self.gpu_partition_size
+        if self.machine_type is not None:
+            machine.machine_type = self.machine_type
+
+
 @dataclass(frozen=True, slots=True)
-class RunRequest(FailureOptions):
+class RunRequest(MachineOptions):
     """Options of ``run`` as the user gave them. Times in seconds; ``None`` leaves the choice to the defaults."""
 
     command: tuple[str, ...]
@@ -81,6 +99,7 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
     machine = spec_pb2.MachineSpec(
         accelerator_count=request.gpus, cpu_count=request.cpus, memory_mb=request.memory_mb
     )
+    request.give_machine(machine)
     pools = [
         spec_pb2.WorkerPoolSpec(
             machine_spec=machine, replica_count=count, process_spec=process, processes_per_worker=processes

@@ -14,7 +14,7 @@ from holdfast._base.launcher import is_launcher
 from holdfast._base.secret_names import looks_secret
 from holdfast._sdk import json_view
 from holdfast.cli.submission.run_spec import (
-    FailureOptions,
+    MachineOptions,
     asked_environment,
     check_words,
     launches_in_script,
@@ -37,7 +37,7 @@ _ABSENT = "not set"
 
 
 @dataclass(frozen=True, slots=True)
-class Changes(FailureOptions):
+class Changes(MachineOptions):
     """Changes of a rerun, as the user gave them; ``None`` and empty values leave the job as it was."""
 
     command: tuple[str, ...] = ()
@@ -150,6 +150,7 @@ def _give_machine(pool: spec_pb2.WorkerPoolSpec, changes: Changes, task: Task) -
         machine.cpu_count = changes.cpus
     if changes.memory_mb is not None:
         machine.memory_mb = changes.memory_mb
+    changes.give_machine(machine)
     if changes.processes_per_worker is not None:
         pool.processes_per_worker = changes.processes_per_worker
 

@@ -210,3 +210,19 @@ def test_a_job_page_says_what_its_ranks_are_bound_to() -> None:
     assert "2 more ranks are bound; see them with -o wide" in lines
     assert not [line for line in lines if line.startswith("Rank 11")]
     assert "Rank 11: not bound" in "\n".join(lines_of(job, wide=True))
+
+
+def test_a_job_page_says_which_gpus_and_hosts_were_asked_for() -> None:
+    big = spec_pb2.MachineSpec(accelerator_count=1, gpu_partition_size="1g.10gb", machine_type="big")
+    any_ = spec_pb2.MachineSpec(cpu_count=4)
+
+    def gang_of(*machines: spec_pb2.MachineSpec) -> str:
+        job = a_job()
+        del job.job_spec.worker_pool_specs[:]
+        for machine in machines:
+            job.job_spec.worker_pool_specs.add(replica_count=1, machine_spec=machine)
+        return next(line for line in lines_of(job) if line.split()[:1] == ["gang"]).split(None, 1)[1]
+
+    assert gang_of(any_) == "1 worker, 1 rank"
+    assert gang_of(big, big) == "2 workers, 2 ranks, 2 GPUs (MIG 1g.10gb, machine type big)"
+    assert gang_of(big, any_) == "2 workers, 2 ranks, 1 GPU (MIG 1g.10gb, machine type big; any)"
