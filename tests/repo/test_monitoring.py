@@ -14,6 +14,7 @@ import yaml
 from holdfast._daemon.metrics.series import Family, Kind
 from holdfast_agent.core.metrics import families as of_agent
 from holdfast_controller.core.views import metric_families as of_controller
+from holdfast_controller.core.views.gpu_states import GpuState
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "deploy/monitoring"
@@ -131,6 +132,22 @@ def test_dashboard_is_one_that_grafana_can_show() -> None:
             assert panel["targets"], panel["title"]
             assert panel["datasource"]["uid"] == "${datasource}"
             assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+
+
+def test_the_dashboard_has_each_state_of_gpus_and_the_queue_those_that_are_idle() -> None:
+    states = {state.value for state in GpuState}
+    named = {
+        where: set(re.findall(r"[a-z]+", found[1]))
+        for where, expression in expressions()
+        for found in re.finditer(r'holdfast_gpus\{[^}]*state=~?"([^"]*)"', expression)
+    }
+    assert set().union(*named.values()) <= states
+    assert any("by (state) (holdfast_gpus)" in expression for _, expression in expressions()), "all of them"
+    queue = next(panel for panel in panels() if panel["title"].startswith("Queue: what is asked for"))
+    asked = " ".join(target["expr"] for target in queue["targets"])
+    assert {state for state in states if f'state="{state}"' in asked} == {GpuState.FREE, GpuState.RESERVED}
+    (alert,) = (rule for rule in rules() if rule["alert"] == "HoldfastJobWaitsThoughGpusAreFree")
+    assert f"state='{GpuState.RESERVED}'" in alert["annotations"]["description"]
 
 
 def test_every_metric_that_can_go_wrong_is_seen_by_somebody() -> None:
