@@ -172,7 +172,10 @@ def _shared(moves: list[Move], dice: random.Random, lasts_s: float) -> list[Move
 
 
 def _limited(moves: list[Move], dice: random.Random, names: list[str], lasts_s: float) -> list[Move]:
-    """In a sixth of the worlds hosts are reserved for projects, and these get quotas."""
+    """In a sixth of the worlds hosts are reserved for projects, and these get quotas; in half of these drains, too.
+
+    The drains are of reserved hosts where these have names: planned for the same time, or begun at once.
+    """
     if dice.random() > 0.17:
         return moves
     found: list[Move] = []
@@ -180,11 +183,28 @@ def _limited(moves: list[Move], dice: random.Random, names: list[str], lasts_s: 
         at_s, in_s = dice.random() * lasts_s * 0.5, dice.choice([0.0, 0.0, 30.0, 200.0])
         some = tuple(dice.sample(names, dice.choice([1, 1, 2]))) if dice.random() < 0.6 else ()
         for_s, count = dice.uniform(20.0, 300.0), 0 if some else dice.choice([1, 2])
-        found.append(Reserve(at_s, name, dice.choice(PROJECTS), in_s, for_s, some, count))
+        reserved = Reserve(at_s, name, dice.choice(PROJECTS), in_s, for_s, some, count)
+        found += [reserved, *_drained(reserved, random.Random(f"drains of {name} {at_s}"), names)]
     for _ in range(dice.choice([0, 1, 3])):
         gpus = dice.choice([None, 1, 2, 4])
         found.append(Limit(dice.random() * lasts_s * 0.6, dice.choice(PROJECTS), gpus))
     return sorted([*moves, *found], key=lambda move: move.at_s)
+
+
+def _drained(reserved: Reserve, dice: random.Random, names: list[str]) -> list[Move]:
+    if dice.random() < 0.5:
+        return []
+    found: list[Move] = []
+    for host in dice.sample(reserved.hosts or names, 1 if dice.random() < 0.7 else len(reserved.hosts) or 2):
+        at_s, deadline_s = reserved.at_s + dice.uniform(-20.0, 60.0), dice.choice([None, 0.0, 30.0])
+        if dice.random() < 0.3:
+            found.append(OfHost(max(at_s, 0.0), "drain", host, (deadline_s, dice.random() < 0.3)))
+        else:
+            in_s, for_s = reserved.in_s + dice.choice([0.0, 40.0, 150.0]), dice.uniform(20.0, 200.0)
+            found.append(OfHost(max(at_s, 0.0), "plan", host, (in_s, for_s, deadline_s)))
+        if dice.random() < 0.3:
+            found.append(OfHost(max(at_s, 0.0) + dice.uniform(5.0, 100.0), "call off", host))
+    return found
 
 
 def _near(moves: list[Move], dice: random.Random) -> list[Move]:

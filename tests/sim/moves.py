@@ -43,7 +43,7 @@ class OfJob:
 
 @dataclass(frozen=True)
 class OfHost:
-    """cordon, uncordon, drain or check."""
+    """cordon, uncordon, drain, check or plan (a drain)."""
 
     at_s: float
     verb: str

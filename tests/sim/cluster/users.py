@@ -139,14 +139,20 @@ class Users:
         self.ask(f"{verb} {name}", makes[verb], then)
 
     def of_host(self, verb: str, host: str, *args: Any) -> None:
-        """Cordon, uncordon, drain or check."""
+        """Cordon, uncordon, drain or check; plan a drain, with times from now on, or call it off."""
         makes: dict[str, Callable[[int], st.Input]] = {
             "cordon": lambda token: st.CordonAsked(token, "bob", host, "disk"),
             "uncordon": lambda token: st.UncordonAsked(token, "bob", host),
             "drain": lambda token: st.DrainAsked(token, "bob", host, "upgrade", *args),
             "check": lambda token: st.HostCheckAsked(token, "bob", host, *args),
+            "plan": lambda token: self._plan(token, host, *args),
+            "call off": lambda token: st.MaintenanceCancelled(token, "bob", host),
         }
         self.ask(f"{verb} {host}", makes[verb])
+
+    def _plan(self, token: int, host: str, in_s: float, for_s: float, deadline_s: float | None) -> st.Input:
+        start = Wall(WALL + self.world.engine.now + in_s)
+        return st.MaintenanceAsked(token, "bob", host, "new fans", start, Wall(start + for_s), True, deadline_s)
 
     def weigh(self, project: str, weight: float | None) -> None:
         """Give a project a weight in fair share, or none."""
@@ -185,6 +191,7 @@ class Users:
     def clear_up(self, *, first: bool) -> None:
         """Give hosts back, resume what is paused; what hangs for ever is cancelled after a while."""
         for host in self.world.hosts:
+            self.of_host("call off", host)
             self.of_host("uncordon", host)
         for name in RESERVATIONS:
             self.ask(f"end of {name}", partial(_end_of, name))
