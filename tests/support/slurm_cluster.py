@@ -94,9 +94,24 @@ class Slurm:
         self._daemon("slurmctld", "-D", "-i")
         for number in range(1, NODES + 1):
             self._daemon("slurmd", "-D", "-N", f"n{number}")
-        _wait_until(
-            lambda: self.run("sinfo", "-h", "-o", "%t %D").split() == ["idle", str(NODES)], "all nodes are idle"
-        )
+        _wait_until(self._all_idle, "all nodes are idle")
+
+    def bring_up(self) -> None:
+        """Return once all nodes take work again.
+
+        A node that was set down while nothing ran on it is back only when slurmctld asks it next, up to 100 s later.
+        """
+        for number in range(1, NODES + 1):
+            if self.node_state(number).startswith("DOWN"):
+                self.run("scontrol", "update", f"NodeName=n{number}", "State=RESUME")
+        _wait_until(self._all_idle, "all nodes are idle")
+
+    def node_state(self, number: int) -> str:
+        """What Slurm calls it, such as ``IDLE+COMPLETING``."""
+        return self.run("scontrol", "show", "node", f"n{number}").partition("State=")[2].split()[0]
+
+    def _all_idle(self) -> bool:
+        return self.run("sinfo", "-h", "-o", "%t %D").split() == ["idle", str(NODES)]
 
     def start_munged(self) -> None:
         """Return once credentials are made and opened, by ``munge.socket`` in its folder."""

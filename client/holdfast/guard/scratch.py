@@ -2,11 +2,16 @@
 
 A shell, a tenth of a Python's memory, waits until its stdin is closed, and becomes ``python -I -S scratch.py FOLDER``,
 which waits until no shim is left of the workers in the folder, and removes it. Stdlib only, and nothing of ours.
+
+A scheduler may kill every process of a task at once, as Slurm does on a node that a job loses, and that shell as well.
+So a guard holds a lock on a file in its folder, and the next guard of the same user there removes what no one holds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import glob
 import json
 import os
@@ -15,6 +20,8 @@ import sys
 import time
 
 PREFIX = "holdfast-guard-"
+MARK = "held"
+"""A file that a guard has locked while it lives; in it is which boot of which machine that is."""
 SHIMS_S = 30.0
 _WAITS = 'trap "" HUP INT TERM USR1 USR2; read -r end; exec "$0" -I -S "$@"'
 
@@ -27,7 +34,46 @@ def make() -> str:
     if who := _can_replace(parent):
         text = f"{who} can replace what lies there: set TMPDIR to a folder of yours"
         raise PermissionError(errno.EPERM, text, parent)
-    return tempfile.mkdtemp(prefix=PREFIX, dir=parent)
+    made = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
+    with contextlib.suppress(OSError):  # where nothing can be locked, nothing is removed
+        _hold(made)
+        _remove_abandoned(parent)
+    return made
+
+
+def _hold(folder: str) -> None:
+    """Lock the mark of a folder, which is there only once it is locked, for as long as this process lives."""
+    path = os.path.join(folder, MARK)
+    held = os.open(f"{path}.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.write(held, _boot())
+    os.rename(f"{path}.new", path)
+
+
+def _remove_abandoned(parent: str) -> None:
+    """Remove this user's folders whose guards were killed with all that belonged to them, in this boot of this host."""
+    for path in glob.glob(os.path.join(glob.escape(parent), PREFIX + "*")):
+        with contextlib.suppress(OSError):
+            if os.lstat(path).st_uid != os.geteuid():
+                continue
+            with open(os.path.join(path, MARK), "rb") as mark:
+                # Another machine's lock on a shared file system may not be seen here.
+                if mark.read(len(_boot()) + 1) != _boot():
+                    continue
+                fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not has_shims(path):
+                    _delete(path)
+
+
+def _boot() -> bytes:
+    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+        return file.read()
+
+
+def _delete(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _can_replace(folder: str) -> str:
@@ -93,9 +139,7 @@ def remove(folder: str) -> None:
     until = time.monotonic() + SHIMS_S
     while has_shims(folder) and time.monotonic() < until:
         time.sleep(0.1)
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
+    _delete(folder)
 
 
 def main() -> None:

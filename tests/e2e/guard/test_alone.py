@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -68,6 +69,30 @@ def test_after_sigkill_of_the_guard_nothing_is_left(tmp_path: Path) -> None:
         process.kill()
         process.wait()
 
+    nothing_is_left(env)
+
+
+def test_the_next_guard_removes_the_scratch_of_one_that_was_killed_with_all_that_was_its_own(
+    tmp_path: Path,
+) -> None:
+    env = environment(tmp_path)
+    process = subprocess.Popen([*GUARD, "--", sys.executable, "-c", WAITS], cwd=tmp_path, env=env)
+    try:
+        wait_for((tmp_path / "up-0").exists, "the rank runs")
+        kept = os.listdir(env["TMPDIR"])
+        assert guard(tmp_path, "--", "true", env=env).returncode == 0
+        assert os.listdir(env["TMPDIR"]) == kept, "that of a guard that runs stays"
+        cleaning = [pid for pid, line in processes(env).items() if "read -r end" in line]
+        for pid in (*cleaning, *processes(env)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not processes(env), "all are dead")
+        assert os.listdir(env["TMPDIR"]) == kept, "no one is left to remove it"
+    finally:
+        process.kill()
+        process.wait()
+
+    assert guard(tmp_path, "--", "true", env=env).returncode == 0
     nothing_is_left(env)
 
 

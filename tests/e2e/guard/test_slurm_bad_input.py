@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.e2e.guard.guarding import PATIENCE_S, WAITS, environment, guard_of, nothing_is_left, wait_for
+from tests.e2e.guard.guarding import (
+    GOES_ON,
+    PATIENCE_S,
+    WAITS,
+    environment,
+    guard_of,
+    nothing_is_left,
+    processes,
+    wait_for,
+)
 from tests.support.fake_clock.library import FakeClock
 from tests.support.machine_parts import ROOT, other_pythons
 from tests.support.slurm_cluster import Slurm
@@ -112,5 +123,59 @@ def test_a_node_that_is_set_down_ends_the_step(slurm: Slurm, tmp_path: Path) -> 
     assert step.returncode != 0, err
     assert f"Node failure on {node}" in err
     nothing_is_left(env)
-    # Its slurmd runs, so it is up again by itself.
-    wait_for(lambda: "State=IDLE " in slurm.run("scontrol", "show", "node", node), "the node takes work again")
+    slurm.bring_up()
+
+
+def next_guard(env: dict[str, str]) -> None:
+    """Guard a command on the same machine: Slurm has killed all of a task at once, also what removes its scratch."""
+    subprocess.run([*GUARD, "--", "true"], cwd=Path(env["TMPDIR"]).parent, env=env, timeout=PATIENCE_S, check=True)
+
+
+def without(slurm: Slurm, env: dict[str, str], tasks: int, gone: int) -> str:
+    """Take the node of one task away from the only job, whose tasks have a node each; returns its name."""
+    nodes = [said_to(env, task, "SLURMD_NODENAME") for task in range(tasks)]
+    node = nodes.pop(gone)
+    job = said_to(env, 0, "SLURM_JOB_ID")
+    # It writes a script for the shell that has resized its own job, where it is started.
+    slurm.run("scontrol", "update", f"JobId={job}", f"NodeList={','.join(nodes)}", cwd=Path(env["TMPDIR"]).parent)
+    return node
+
+
+@pytest.mark.parametrize("gone", [0, 2])
+def test_an_allocation_that_shrinks_ends_the_step_and_the_lost_node_is_named(
+    slurm: Slurm, tmp_path: Path, gone: int
+) -> None:
+    slurm.bring_up()
+    env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"])
+    step = slurm.srun("-N4", *GUARD, "--", sys.executable, "-c", WAITS, cwd=tmp_path, env=env)
+    wait_for(lambda: len(list(tmp_path.glob("up-*"))) == 4, "all ranks run")
+
+    node = without(slurm, env, 4, gone)
+
+    _, err = step.communicate(timeout=PATIENCE_S)
+    assert step.returncode != 0, err
+    assert f"Task {gone} on {node} is gone before its time, so the job has ended." in err
+    wait_for(lambda: not processes(env), "no process is left")
+    next_guard(env)
+    nothing_is_left(env)
+
+
+def test_a_spare_takes_the_place_of_a_node_that_the_allocation_loses(slurm: Slurm, tmp_path: Path) -> None:
+    slurm.bring_up()
+    env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"], NUMBERS="SLURM_PROCID SLURM_NTASKS")
+    options = ("-N3", "--label", *GUARD, "--spares=1")
+    step = slurm.srun(*options, "--", sys.executable, "-c", GOES_ON, cwd=tmp_path, env=env)
+    wait_for(lambda: (tmp_path / "up-0-1").exists() and (tmp_path / "up-1-1").exists(), "both ranks run")
+
+    node = without(slurm, env, 3, 1)
+
+    wait_for(lambda: any((tmp_path / f"up-1-{each}").exists() for each in (2, 3)), "it runs again")
+    (tmp_path / "over").touch()
+    out, err = step.communicate(timeout=PATIENCE_S)
+    assert re.search("2: rank 1 of 2 as 1 2 generation [23]", out), out
+    assert f"task 1 on {node} is gone: no spares are left" in err
+    (record,) = tmp_path.glob("holdfast-*")
+    assert json.loads((record / "job.json").read_text())["state"] == "JOB_STATE_SUCCEEDED"
+    wait_for(lambda: not processes(env), "no process is left")
+    next_guard(env)
+    nothing_is_left(env)
