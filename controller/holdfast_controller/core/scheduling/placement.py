@@ -324,7 +324,8 @@ def _lack(gang: Gang, number: int, capacities: list[HostCapacity], placed: int) 
 
 def missing_ability(pool: Pool, capacities: list[HostCapacity]) -> str:
     """An ability that the pool needs and all hosts lack, in words; else empty."""
-    admitted = [host for host in capacities if host.is_admitted(pool)]
+    # A pass asks this for each job that doesn't fit, of all hosts: most pools may have any, and need no ability.
+    admitted = [host for host in capacities if host.is_admitted(pool)] if pool.is_choosy else capacities
     if pool.is_choosy and not admitted:
         return f"a host that its pool may have ({pool.hosts_in_words()})"
     return next((what for hosts, what in _without_ability(pool, admitted) if len(hosts) == len(admitted)), "")
@@ -333,6 +334,8 @@ def missing_ability(pool: Pool, capacities: list[HostCapacity]) -> str:
 def able_hosts(pool: Pool, capacities: list[HostCapacity]) -> list[HostCapacity]:
     """The hosts that the pool may have, and that lack no ability which it needs."""
     unable = {host.host for hosts, _ in _without_ability(pool, capacities) for host in hosts}
+    if not unable and not pool.is_choosy:
+        return capacities
     return [host for host in capacities if host.host not in unable and host.is_admitted(pool)]
 
 
