@@ -1,14 +1,13 @@
-"""Blocking code, and code of asyncio, in virtual time: a thread and an event loop that run when the engine lets them.
+"""Blocking code, and code of asyncio, in virtual time: a strand and an event loop that run when the engine lets them.
 
-At any time one thread of all runs: the engine's, or one that it has let go on and whose next wait it waits for. So what
-happens is decided by the engine's heap alone, though the code is what the controller runs: it sleeps, waits for locks
-and for answers, and hands work from its event loop to its store's thread.
+A strand is what a thread is to the code in it, but a greenlet: it runs until it waits. So what happens is decided by the
+engine's heap alone, though the code is what the controller runs: it sleeps, waits for locks and for answers, and hands
+work from its event loop to its store's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -16,12 +15,13 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+import greenlet
 from tests.sim.cluster.clock import Clock
 from tests.sim.engine import Engine, Life
 
 
 class Gone(BaseException):
-    """The process of this thread is dead. No ``Exception``: nothing may go on after it."""
+    """The process of this strand is dead. No ``Exception``: nothing may go on after it."""
 
 
 class _Now:
@@ -30,7 +30,7 @@ class _Now:
 
 
 NOW = _Now()
-"""Of the machine and the thread whose code runs."""
+"""Of the machine and the strand whose code runs."""
 
 
 class Time:
@@ -52,7 +52,7 @@ class Time:
 
     @staticmethod
     def sleep(seconds: float) -> None:
-        """Have the thread wait."""
+        """Have the strand wait."""
         assert NOW.clock is not None and NOW.strand is not None
         NOW.strand.wait(NOW.clock.true_s(seconds))
 
@@ -93,12 +93,9 @@ class Strand:
     def __init__(self, engine: Engine, clock: Clock, life: Life, died: Callable[[], None]) -> None:
         self._engine, self._clock, self._life, self._died = engine, clock, life, died
         self._work: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._go, self._back = threading.Lock(), threading.Lock()
-        self._go.acquire()
-        self._back.acquire()
         self._busy = self._over = False
         self._broken: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        self._code = greenlet.greenlet(self._run)
 
     def submit(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
         """Do ``work`` after all that was handed in before."""
@@ -116,39 +113,36 @@ class Strand:
         self._engine.after(after_s, self._let_go, self._life, self._died)
 
     def wait(self, for_s: float) -> None:
-        """In the thread: let others run for a while."""
+        """In the strand: let others run for a while."""
         self.wake(for_s)
         self.park()
 
     def park(self) -> None:
-        """In the thread: let others run until one of them wakes it."""
-        if self._over:
-            raise Gone
-        self._back.release()
-        self._go.acquire()
+        """In the strand: let others run until one of them wakes it."""
+        if not self._over:
+            self._code.parent.switch()
         if self._over:
             raise Gone
 
     def end(self) -> None:
-        """The process is dead: unwind whatever the thread does."""
+        """The process is dead: unwind whatever the strand does."""
         self._over = True
-        if self._thread is not None and self._thread.is_alive():
-            self._go.release()
-            self._thread.join()
+        if self._code:
+            self._switch()
 
     def _let_go(self) -> None:
         if self._over:
             return
         with of_machine(self._clock, self):
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, daemon=True)
-                self._thread.start()
-            else:
-                self._go.release()
-            self._back.acquire()
+            self._switch()
         broken, self._broken = self._broken, None
         if broken is not None:
             raise broken
+
+    def _switch(self) -> None:
+        """Run the strand's code until it waits or ends."""
+        self._code.parent = greenlet.getcurrent()
+        self._code.switch()
 
     def _run(self) -> None:
         try:
@@ -169,8 +163,6 @@ class Strand:
         except BaseException as error:  # noqa: BLE001 - what an oracle says, or a crash
             self._broken = error
         self._over = True
-        if self._back.locked():
-            self._back.release()
 
 
 class Loop(asyncio.AbstractEventLoop):
