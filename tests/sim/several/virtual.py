@@ -1,8 +1,8 @@
 """Blocking code, and code of asyncio, in virtual time: a strand and an event loop that run when the engine lets them.
 
-A strand is what a thread is to the code in it, but a greenlet: it runs until it waits. So what happens is decided by the
-engine's heap alone, though the code is what the controller runs: it sleeps, waits for locks and for answers, and hands
-work from its event loop to its store's thread.
+A strand is what a thread is to the code in it, but a greenlet: it runs until it waits. So what happens is decided by
+the heap of the engine alone, though the code is what the controller runs: it sleeps, waits for locks and for answers,
+and hands work from its event loop to its store's thread.
 """
 
 from __future__ import annotations
