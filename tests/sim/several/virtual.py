@@ -119,7 +119,7 @@ class Strand:
 
     def park(self) -> None:
         """In the strand: let others run until one of them wakes it."""
-        if not self._over:
+        if not self._over and self._code.parent is not None:
             self._code.parent.switch()
         if self._over:
             raise Gone
