@@ -11,7 +11,8 @@ only asks, says so in its questions (PROBE), and has no deadline here. From then
 questions are remembered, so a granter speaks only of peers that will stop by themselves.
 
 A datagram is a header and its keyed hash. The key is the generation's own secret; an answer returns the time at which
-its question was sent, so an old one that is sent again grants nothing.
+its question was sent, so an old one that is sent again grants nothing. Nor does an old question: a peer that is gone is
+not kept alive by what others repeat of it.
 
 `PeerBook` decides, with times as arguments, and is what the simulation runs; `Peers` is its socket.
 """
@@ -51,7 +52,8 @@ class PeerBook:
             raise ValueError("it has no peers")
         self._key = str(order["secret"]).encode()[:64]
         self._answered: dict[int, float] = {}  # by peer: when the question that it answered last was sent
-        self._heard: dict[int, tuple[int, float]] = {}  # by holder: its generation, and its last question
+        # By holder: its generation, when it sent the newest question of it, and when that came.
+        self._heard: dict[int, tuple[int, int, float]] = {}
         self._began: float | None = None
         self._missed = False
         self._next_s, self._pause_s = 0.0, FIRST_S
@@ -73,7 +75,7 @@ class PeerBook:
 
     def next_s(self, now: float) -> float:
         """When `ask` has something to do, or `silent` changes by itself."""
-        turns = [at + self._silent_s for _, at in self._heard.values() if at + self._silent_s > now]
+        turns = [at + self._silent_s for _, _, at in self._heard.values() if at + self._silent_s > now]
         return min([*turns, *([self._next_s] if self.holds else [])], default=NEVER)
 
     def ask(self, now: float) -> list[tuple[int, bytes]]:
@@ -97,8 +99,8 @@ class PeerBook:
         if kind == ANSWER:
             self._on_answer(sender, generation, sent_us / 1e6)
             return None
-        if kind == HOLD and generation >= self._heard.get(sender, (0, 0.0))[0]:
-            self._heard[sender] = generation, now
+        if kind == HOLD and (generation, sent_us) > self._heard.get(sender, (0, -1, 0.0))[:2]:
+            self._heard[sender] = generation, sent_us, now
         return self._seal(ANSWER, sender, generation, sent_us)
 
     def _on_answer(self, sender: int, generation: int, sent_s: float) -> None:
@@ -118,7 +120,7 @@ class PeerBook:
 
     def silent(self, now: float) -> list[list[int]]:
         """(Worker, generation) of the peers that held a lease of ours and have let it run out."""
-        return sorted([index, last] for index, (last, at) in self._heard.items() if now >= at + self._silent_s)
+        return sorted([index, last] for index, (last, _, at) in self._heard.items() if now >= at + self._silent_s)
 
     @property
     def _silent_s(self) -> float:

@@ -164,6 +164,19 @@ def test_a_peer_that_is_reported_silent_has_stopped_and_was_killed(
     assert all(stopped is not None for stopped in pair.stopped_at), "two that never hear each other again"
 
 
+def test_a_question_that_is_sent_again_hides_no_silence() -> None:
+    pair = Pair((1.0, 1.0))
+    for _ in range(20):
+        pair.tick((False, False), 0.0)
+    (question,) = [data for _, data in pair.books[1].ask(pair.clock(1) + TERM_S)]
+    assert pair.books[0].take(question, pair.clock(0)) is not None
+
+    later = pair.clock(0) + 2 * TERM_S
+    pair.books[0].take(question, later)
+
+    assert pair.books[0].silent(later) == [[1, 1]]
+
+
 def test_no_cut_no_end() -> None:
     pair = Pair((0.97, 1.03))
     for _ in range(36_000):
