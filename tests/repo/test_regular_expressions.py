@@ -26,6 +26,8 @@ NOT_LINEAR = {
     ("holdfast._base.expand", "_REFERENCE"): "searched up to the last bracket, so that each search finds its end",
     ("holdfast.cli.submission.requirements", "_COMMENT"): "of a line: what follows the # can't fail",
     ("holdfast.hang.evidence.frames", "_LIBRARY"): "a frame's file has 400 characters at most",
+    ("holdfast.cli.submission.sbatch_lines", "_ANOTHER_SRUN"): "of a line's first 2,000 characters",
+    ("holdfast.cli.submission.sbatch_lines", "_UNSET"): "of a line's first 2,000 characters",
     ("holdfast.hang.pipeline.log_progress", "_BAR"): "of a line's first 512 characters",
     ("holdfast.hang.pipeline.log_progress", "_CLOCKS"): "of a line's first 512 characters",
     ("holdfast.hang.pipeline.log_progress", "_OPAQUE"): "of a line's first 512 characters",

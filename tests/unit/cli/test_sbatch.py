@@ -54,11 +54,10 @@ def test_a_usual_script_is_the_job_that_slurm_would_run() -> None:
         assert (machine.accelerator_count, machine.cpu_count, machine.memory_mb) == (8, 32, 65536)
     command = list(pools[0].process_spec.command)
     assert command[:2] == ["bash", "-c"]
-    assert command[2].splitlines()[1:] == [
-        "",
+    assert command[2].splitlines()[2:] == [
         "module load cuda",
         "export OMP_NUM_THREADS=4",
-        'python train.py      --lr "$LR" | tee out'.replace("$", "$$"),
+        'python train.py     --lr "$LR" | tee out'.replace("$", "$$"),
     ]
     scheduling = made.job_spec.scheduling
     assert scheduling.timeout.seconds == 36 * 3600
@@ -128,6 +127,21 @@ def test_gpus_are_those_of_each_node(options: str, gpus: int) -> None:
         (script("srun a", "echo done"), "not the one last command"),
         (script("srun a &"), "runs in the background (leave out the &)"),
         (script("srun --het-group=0 a"), "--het-group=0 has no counterpart (leave it out)"),
+        (script("srun a && srun b"), "srun is not at the beginning of the last command"),
+        (script("cd /data; srun a"), "srun is not at the beginning of the last command"),
+        (script("timeout 60 srun a"), "srun is not at the beginning of the last command"),
+        (script("srun -N1 a", options="-N4 --ntasks-per-node=2"), "--nodes=1 is not the script's --nodes=4"),
+        (script("srun -n 2 a", options="-N4 --ntasks-per-node=2"), "--ntasks=2 is not the script's 8 tasks"),
+        (script("srun --export=ALL,A=$B a"), "is not known before it runs (export it in a line before)"),
+        (script("true", options="--export=ALL,9=x"), "'9=x' is no variable that is set here (write NAME=VALUE)"),
+        (script("srun a", options="-N2 --ntasks-per-gpu=1"), "(write the number of ranks as --ntasks-per-node)"),
+        (script("true", options="--job-name='a"), "has a quote without an end (close it)"),
+        (script("python a.py", "sbatch next.sh"), "sbatch knows nothing of a job here"),
+        (
+            script("cd $SLURM_TMPDIR"),
+            "SLURM_TMPDIR is not set here (write its value, or ${SLURM_TMPDIR:-…} with one",
+        ),
+        ("#!/usr/bin/env python3\n#SBATCH -N1\nimport os\n", "line 1: '/usr/bin/env python3' is no shell"),
         (script("export MASTER_ADDR=$(scontrol show hostnames | head -1)", "srun a"), "MASTER_ADDR"),
     ],
 )
@@ -146,3 +160,100 @@ def test_dependencies_of_slurm_are_jobs_to_run_after() -> None:
     made, _ = job(script("true", options="--dependency=afterok:prep-1:data-2,afterany:eval-3,afternotok:bad-4"))
     ends = [(each.job, each.end) for each in made.job_spec.scheduling.after]
     assert ends == [("prep-1", 1), ("data-2", 1), ("eval-3", 2), ("bad-4", 3)]
+
+
+def program(text: str) -> list[str]:
+    """The lines that each rank runs, behind the variables of Slurm."""
+    made, _ = job(text)
+    return made.job_spec.worker_pool_specs[0].process_spec.command[-1].replace("$$", "$").splitlines()[2:]
+
+
+def counts(text: str) -> tuple[int, int]:
+    """Nodes, and tasks on each."""
+    made, _ = job(text)
+    pools = made.job_spec.worker_pool_specs
+    return sum(pool.replica_count for pool in pools), pools[0].processes_per_worker
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ("-n 16 --ntasks-per-node=8", (2, 8)),
+        ("-N 2 -n 8 --ntasks-per-node=8", (2, 4)),
+        ("-N 2 \\\n#SBATCH --ntasks-per-node=8", (2, 8)),
+    ],
+)
+def test_tasks_are_as_many_as_slurm_starts(options: str, found: tuple[int, int]) -> None:
+    assert counts(script("srun true", options=options)) == found
+
+
+@pytest.mark.parametrize(
+    ("step", "found"),
+    [
+        ("srun --ntasks-per-node=4 true", (2, 4)),
+        ("srun -n 8 true", (2, 4)),
+        ("srun --nodes=2 -n $SLURM_NTASKS --cpus-per-task=$SLURM_CPUS_PER_TASK true", (2, 1)),
+    ],
+)
+def test_sizes_that_the_script_leaves_open_are_those_of_srun(step: str, found: tuple[int, int]) -> None:
+    assert counts(script(step, options="-N2 -c 2")) == found
+
+
+@pytest.mark.parametrize(
+    ("line", "runs"),
+    [
+        ("exec srun python a.py", "exec python a.py"),
+        ('OMP_NUM_THREADS=4 A="b c" srun -u python a.py', 'OMP_NUM_THREADS=4 A="b c" python a.py'),
+        ("/usr/bin/srun --label time python a.py", "time python a.py"),
+        ('srun bash -c "\n  cd /x\n  python a.py\n"', 'bash -c "\n  cd /x\n  python a.py\n"'),
+        ("srun \\\n  --label \\\n  python a.py", "python a.py"),
+        ("echo srun begins", "echo srun begins"),
+    ],
+)
+def test_a_step_runs_as_it_is_written(line: str, runs: str) -> None:
+    assert program(script(line)) == runs.splitlines()
+
+
+def test_a_file_that_a_script_writes_has_all_its_lines() -> None:
+    lines = ["cat > cfg <<'EOF'", "# a comment", "a: b \\", "  c", "EOF", "# train", "python train.py"]
+    assert program(script(*lines)) == lines
+
+
+def test_a_kind_of_gres_that_is_no_gpu_counts_for_nothing() -> None:
+    made, unused = job(script("true", options="--gres=gpu:2,lscratch:100"))
+    assert made.job_spec.worker_pool_specs[0].machine_spec.accelerator_count == 2
+    assert unused == ["gres"]
+
+
+def test_the_shell_has_the_options_that_the_script_names() -> None:
+    made, _ = job("#!/bin/bash -l\n#SBATCH -N1\nconda activate torch\npython train.py\n")
+    assert made.job_spec.worker_pool_specs[0].process_spec.command[:3] == ["bash", "-l", "-c"]
+
+
+def test_what_slurm_would_export_is_there() -> None:
+    made, _ = sbatch.job(
+        script("srun --export=ALL,B=2 true", options="-N2 -J fit --export=ALL,A='x y',C"),
+        "job.sh",
+        {"C": "3"},
+        "/work",
+    )
+    (line,) = [
+        line
+        for line in made.job_spec.worker_pool_specs[0].process_spec.command[2].splitlines()
+        if line.startswith("export SLURM_SUBMIT_DIR=")
+    ]
+    assert line.split()[1:3] == ["SLURM_SUBMIT_DIR=/work", "SLURM_JOB_NAME=fit"]
+    assert {"SLURM_NNODES=2", "B=2", "C=3"} <= set(line.split())
+    assert "A='x y'" in line
+
+
+@pytest.mark.parametrize("text", ["0", "UNLIMITED", "infinite"])
+def test_a_time_without_end_is_no_timeout(text: str) -> None:
+    made, _ = job(script("true", options=f"--time={text}"))
+    assert not made.job_spec.scheduling.HasField("timeout")
+
+
+def test_cpus_and_memory_may_be_given_for_each_gpu() -> None:
+    made, unused = job(script("true", options="--gpus-per-node=4 --cpus-per-gpu=8 --mem-per-gpu=2G"))
+    machine = made.job_spec.worker_pool_specs[0].machine_spec
+    assert (machine.cpu_count, machine.memory_mb, unused) == (32, 8192, [])

@@ -183,7 +183,8 @@ def _of_batch_script(text: str, what: str) -> job_pb2.CustomJob:
 
     job, unused = sbatch.job(text, what, os.environ, os.getcwd())
     if unused:
-        Console().note(f"{what}: nothing here corresponds to {', '.join(f'--{name}' for name in unused)}")
+        options = ", ".join(f"--{name}" if name[1:] else f"-{name}" for name in unused)
+        Console().note(f"{what}: nothing here corresponds to {options}")
     return job
 
 

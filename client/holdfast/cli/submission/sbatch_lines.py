@@ -1,0 +1,291 @@
+"""The text of a batch script of Slurm: its ``#SBATCH`` lines, its commands, the one that ``srun`` starts. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.errors import Violation
+
+SHORT = {
+    "J": "job-name",
+    "N": "nodes",
+    "n": "ntasks",
+    "c": "cpus-per-task",
+    "G": "gpus",
+    "t": "time",
+    "x": "exclude",
+    "w": "nodelist",
+    "D": "chdir",
+    "a": "array",
+    "d": "dependency",
+    "o": "output",
+    "e": "error",
+    "p": "partition",
+    "A": "account",
+    "q": "qos",
+    "C": "constraint",
+}
+OF_SRUN = {"label", "l", "unbuffered", "u", "kill-on-bad-exit", "K", "cpu-bind", "exclusive", "mpi", "wait", "W"}
+"""Options of srun that change nothing here."""
+SIZES = {
+    "nodes",
+    "ntasks",
+    "ntasks-per-node",
+    "cpus-per-task",
+    "gpus-per-node",
+    "gpus-per-task",
+    "gres",
+}
+"""Options of srun that say again what the script's own say, or what these leave open."""
+WITH_VALUE = SIZES | {"cpu-bind", "mpi", "wait", "W", "export"}
+SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
+TASK_VARIABLES = (
+    "export SLURM_PROCID=$RANK SLURM_NTASKS=$WORLD_SIZE SLURM_LOCALID=$LOCAL_RANK SLURM_NODEID=$GROUP_RANK "
+    "SLURM_JOB_ID=$HOLDFAST_JOB SLURM_NPROCS=$WORLD_SIZE SLURM_JOBID=$HOLDFAST_JOB "
+    "SLURM_RESTART_COUNT=$HOLDFAST_RESTART_COUNT"
+)
+ARRAY_VARIABLES = (
+    "export SLURM_ARRAY_TASK_ID=$HOLDFAST_ARRAY_INDEX SLURM_ARRAY_TASK_COUNT=$HOLDFAST_ARRAY_COUNT "
+    "SLURM_ARRAY_JOB_ID=$HOLDFAST_ARRAY_ID"
+)
+LOOKED_AT = 2_000
+"""Characters of a line in which commands and variables of Slurm are looked for."""
+_DIRECTIVE = re.compile(r"#SBATCH[ \t]+(\S.*)")
+_BEFORE_SRUN = r"""(?:(?:exec|time)\s+|\w+=(?:"[^"]*"|'[^']*'|[^\s"'])*\s+)*"""
+_SRUN = re.compile(rf"({_BEFORE_SRUN})(?:/\S*/)?srun\s+")
+_COMMAND = r"""(?:^|[;&|(`]|=["']?|\b(?:then|do|else|time|exec|nohup|env|timeout\s+\S+)\s)\s*(?:/\S*/)?"""
+"""Where a command may begin in a line."""
+_ANOTHER_SRUN = re.compile(_COMMAND + r"srun\s")
+_UNSET = re.compile(
+    rf"(SLURM_(?:JOB_|STEP_)?(?:NODELIST|HOSTS)|scontrol)"
+    rf"|{_COMMAND}(sbatch|salloc|squeue|scancel|sacct|sbcast|sattach|sstat)(?![\w.-])"
+)
+_VARIABLE = re.compile(r"\$(?:\{(SLURM_\w+)(:?[-+=?])?|(SLURM_\w+))")
+
+
+@dataclass(slots=True)
+class Script:
+    """A script as it was read, and what has no clear meaning in it."""
+
+    options: dict[str, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    problems: list[Violation] = field(default_factory=list)
+    exports: dict[str, str] = field(default_factory=dict)
+    shell: tuple[str, ...] = ("bash",)
+
+    def refuse(self, where: str, why: str, fix: str) -> None:
+        """Note what has no clear meaning here, and what to do."""
+        self.problems.append(Violation(where, why, fix))
+
+    def number(self, name: str, default: int) -> int:
+        """A whole number above 0."""
+        text = self.options.pop(name, "")
+        if text and not (text.isdecimal() and 0 < int(text) < 1_000_000):
+            self.problems.append(
+                Violation(f"#SBATCH --{name}", f"{text!r} is no number above 0", "write one, such as 2")
+            )
+            return default
+        return int(text) if text else default
+
+
+def read(text: str) -> Script:
+    """Its options, and its lines behind them."""
+    script, header = Script(), True
+    for line in text.splitlines():
+        found = _DIRECTIVE.match(line) if header else None
+        if found:
+            _directive(script, found[1].rstrip().removesuffix("\\"))
+        elif line.startswith("#!") and not script.lines:
+            _interpreter(script, line[2:])
+        elif line.strip() and not line.startswith("#"):
+            header = False  # Slurm reads no options after the first command
+        script.lines.append("" if header else line)
+    return script
+
+
+def _interpreter(script: Script, text: str) -> None:
+    """What runs the script, with its options, such as -l, by which modules and conda are known."""
+    words = [word for word in text.split() if word.rpartition("/")[2] != "env" and word != "-S"]
+    name, options = (words[0].rpartition("/")[2], words[1:]) if words else ("", [])
+    if name not in SHELLS or not all(re.fullmatch(r"-[a-zA-Z]+|--login", option) for option in options):
+        script.refuse("line 1", f"{text.strip()!r} is no shell", "submit a script of bash that runs it")
+        return
+    script.shell = ("bash" if name == "sh" else name, *options)
+
+
+def _directive(script: Script, text: str) -> None:
+    try:
+        words = shlex.split(text, comments=True)
+    except ValueError:
+        script.refuse(f"#SBATCH {text}", "has a quote without an end", "close it")
+        return
+    while words:
+        word = words.pop(0)
+        if word == "hetjob" or not word.startswith("-"):
+            fix = "write a job file with a pool for each part" if word == "hetjob" else "options begin with a dash"
+            script.problems.append(Violation(f"#SBATCH {word}", "has no counterpart", fix))
+            return
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("--"):
+            name, value = SHORT.get(word[1], word[1]), word[2:]
+            equals = value
+        if not equals and words and not words[0].startswith("-"):
+            value = words.pop(0)
+        script.options[name] = value
+
+
+def export(script: Script, environ: Mapping[str, str], text: str) -> None:
+    """Variables that ``--export`` names, with a value or as they are where the job is submitted."""
+    for part in filter(None, text.split(",")):
+        name, equals, value = part.partition("=")
+        if name.upper() in ("ALL", "NONE", "NIL") and not equals:
+            continue
+        if not re.fullmatch(r"[A-Za-z_]\w*", name) or not (equals or name in environ):
+            script.refuse("--export", f"{part!r} is no variable that is set here", "write NAME=VALUE")
+        else:
+            script.exports[name] = value if equals else environ[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The lines of the script that start ranks: ``first`` to ``last``, and what runs without srun; else none."""
+
+    first: int = -1
+    last: int = -1
+    command: str = ""
+
+
+def step_of(script: Script) -> Step:
+    """The one srun, whose sizes stand in for those that the script doesn't give."""
+    commands = _commands(script.lines)
+    steps = [(first, last, found) for first, last, line in commands if (found := _SRUN.match(line.lstrip()))]
+    if len(steps) > 1 or (steps and steps[0][:2] != commands[-1][:2]):
+        which = ", ".join(str(first + 1) for first, _, _ in steps)
+        fix = "submit one job for each, or a script that ends with one srun"
+        script.refuse(f"line {which}", "srun is not the one last command of the script", fix)
+        return Step()
+    if not steps:
+        return Step()
+    ((first, last, found),) = steps
+    return Step(first, last, found[1] + _without_srun(script, first, commands[-1][2].lstrip()[found.end() :]))
+
+
+def _commands(lines: list[str]) -> list[tuple[int, int, str]]:
+    """(First line, last line, text) of each command that is one as a shell reads lines, as far as srun needs it."""
+    found, index = [], 0
+    while index < len(lines):
+        first, text = index, lines[index]
+        index += 1
+        if not text.strip() or text.lstrip().startswith("#"):
+            continue
+        srun = _SRUN.match(text.lstrip())
+        while index < len(lines):
+            if text.endswith("\\"):
+                text = text[:-1] + lines[index]
+            elif srun and _is_open(text):
+                text += "\n" + lines[index]
+            else:
+                break
+            index += 1
+        found.append((first, index - 1, text))
+    return found
+
+
+def _is_open(text: str) -> bool:
+    """Whether a quote goes on in the next line."""
+    try:
+        shlex.split(text)
+    except ValueError:
+        return True
+    return False
+
+
+def program(script: Script, step: Step, tasks: int, values: Mapping[str, str]) -> str:
+    """The script as each rank runs it."""
+    lines = list(script.lines)
+    if step.command:
+        lines[step.first : step.last + 1] = [step.command]
+    array = bool(script.options.get("array"))
+    known = set(re.findall(r"SLURM_\w+", " ".join((TASK_VARIABLES, ARRAY_VARIABLES if array else "")))) | set(
+        values
+    )
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            _check_line(script, f"line {number}", line, known)
+    if not step.command and tasks > 1 and not script.problems:
+        why = f"has no srun, so Slurm would run it once, not as {tasks} tasks"
+        script.refuse("", why, "write srun before the program, or ask for one task")
+    given = " ".join(f"{name}={shlex.quote(value)}" for name, value in values.items())
+    first = next((index for index, line in enumerate(lines) if line), 0)
+    return "\n".join([TASK_VARIABLES, *([ARRAY_VARIABLES] if array else []), f"export {given}", *lines[first:]])
+
+
+def _check_line(script: Script, where: str, line: str, known: set[str]) -> None:
+    """Refuse what names a part of Slurm that isn't there."""
+    line = line[:LOOKED_AT]
+    if unset := _UNSET.search(line):
+        fix = "leave it out: MASTER_ADDR and MASTER_PORT are set for every rank"
+        if unset[2]:
+            fix = "leave it out: no command of Slurm is of use here"
+        script.refuse(where, f"{unset[1] or unset[2]} knows nothing of a job here", fix)
+        return
+    if _ANOTHER_SRUN.search(line) and not _SRUN.match(line.lstrip()):
+        script.refuse(where, "srun is not at the beginning of the last command", "begin that line with srun")
+    known |= {word.partition("=")[0] for word in line.replace(";", " ").split() if "=" in word}
+    for braced, otherwise, bare in _VARIABLE.findall(line):
+        name = braced or bare
+        if name not in known and not otherwise:
+            fix = f"write its value, or ${{{name}:-…}} with one for here"
+            script.refuse(where, f"{name} is not set here", fix)
+
+
+def _without_srun(script: Script, index: int, rest: str) -> str:
+    """The command that srun starts, as it is written."""
+    where = f"line {index + 1}"
+    while rest.startswith("-"):
+        word, rest = _next_word(rest)
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("--"):
+            name, value = word[1], word[2:]
+            equals = value
+        name = SHORT.get(name, name) if name in ("N", "n", "c") else name
+        if name not in OF_SRUN | SIZES | {"export"}:
+            script.refuse(where, f"srun's option {word} has no counterpart", "leave it out")
+        if name in WITH_VALUE and not equals:
+            value, rest = _next_word(rest)
+        value = value.strip("\"'")
+        if name == "export" and "$" in value:
+            script.refuse(
+                where, f"srun's --export={value} is not known before it runs", "export it in a line before"
+            )
+        elif name == "export":
+            export(script, {}, value)
+        elif name in SIZES and "$" not in value and (problem := _same_size(script, name, value)):
+            script.refuse(
+                where, f"srun's --{name}={value} is not the script's {problem}", "submit a job for this step"
+            )
+    if rest.rstrip().endswith("&"):
+        script.refuse(where, "srun runs in the background", "leave out the &")
+    return rest
+
+
+def _next_word(text: str) -> tuple[str, str]:
+    found = re.match(r"""((?:"[^"]*"|'[^']*'|[^\s"'])+)\s*""", text)
+    return (found[1], text[found.end() :]) if found else (text, "")
+
+
+def _same_size(script: Script, name: str, value: str) -> str:
+    """Take a size of srun's that the script leaves open; returns the script's where it is another."""
+    options = script.options
+    if name == "ntasks" and name not in options and options.get("ntasks-per-node", "").isdecimal():
+        nodes = options.get("nodes", "1")
+        whole = str(int(nodes) * int(options["ntasks-per-node"])) if nodes.isdecimal() else ""
+        return "" if whole == value else f"{whole} tasks"
+    if name == "nodes" and name not in options:
+        options[name] = "1"
+    if options.setdefault(name, value) != value:
+        return f"--{name}={options[name]}"
+    return ""
