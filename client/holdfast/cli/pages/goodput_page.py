@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
@@ -76,14 +77,17 @@ def page(job_id: str, found: job_pb2.GetGoodputResponse, width: int | None = Non
 
 
 def adding_up(figures: Iterable[float], digits: int) -> list[float]:
-    """The figures rounded, each up or down, so that what is shown adds up to their rounded sum."""
-    shown, exact, before = [], 0.0, 0.0
-    for figure in figures:
-        exact += figure
-        after = round(exact, digits)
-        shown.append(after - before)
-        before = after
-    return shown
+    """The figures rounded, each up or down, so that what is shown adds up to their rounded sum.
+
+    Those are rounded up that lack least to it, so no figure is shown as more than a larger one.
+    """
+    units = 10**digits
+    exact = [figure * units for figure in figures]
+    shown = [math.floor(figure) for figure in exact]
+    short_of = sorted(range(len(exact)), key=lambda at: shown[at] - exact[at])
+    for at in short_of[: round(sum(exact)) - sum(shown)]:
+        shown[at] += 1
+    return [figure / units for figure in shown]
 
 
 def headline(found: job_pb2.GetGoodputResponse) -> str:

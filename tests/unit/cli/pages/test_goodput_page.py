@@ -98,8 +98,8 @@ def test_a_ledger_adds_up_as_it_is_shown() -> None:
     thirds.since.FromSeconds(1)
     lines = [line.split() for line in ledger_page("j1", thirds, 80)][-4:]
     assert [line[-3:-1] for line in lines] == [
-        ["0.3333", "33.3"],
         ["0.3334", "33.4"],
+        ["0.3333", "33.3"],
         ["0.3333", "33.3"],
         ["1.0000", "100.0"],
     ]
@@ -108,8 +108,16 @@ def test_a_ledger_adds_up_as_it_is_shown() -> None:
 
 def test_shown_figures_are_each_rounded_up_or_down_and_none_is_negative() -> None:
     shown = adding_up([0.004, 0.004, 0.004, 0.0, 5.0], 2)
-    assert [f"{figure:.2f}" for figure in shown] == ["0.00", "0.01", "0.00", "0.00", "5.00"]
+    assert [f"{figure:.2f}" for figure in shown] == ["0.01", "0.00", "0.00", "0.00", "5.00"]
     assert all(figure >= 0 for figure in shown)
+
+
+def test_no_figure_is_shown_as_more_than_a_larger_one() -> None:
+    figures = [276.45, 0.18, 0.1, 16.37, 0.02, 0.255]
+    shown = adding_up(figures, 0)
+    assert sum(shown) == round(sum(figures))
+    by_size = [shown[at] for at in sorted(range(len(figures)), key=lambda at: figures[at])]
+    assert by_size == sorted(by_size)
 
 
 def sums(*rows: tuple[str, str, str, str, float], ranks: bool = False) -> list[cluster_pb2.GoodputRow]:
