@@ -73,21 +73,25 @@ class SharesOracle:
 
 
 class LimitsOracle:
-    """The oracle of one event: nobody gets a host that is another project's, or more than a quota allows."""
+    """The oracle of one event: nobody gets a host that is another project's, or more than a quota allows.
+
+    Nothing is taken away for a reservation: a job may use the host of a spare of its own that it held before.
+    """
 
     def __init__(self, check: Check, event: ev.Event, before: Cluster) -> None:
         self.check, self.event = check, event
         self.had: set[str] = set()
-        if isinstance(event, ev.JobPlaced):
-            self.had = {place.host for place in before.jobs[event.job_id].places}
+        if isinstance(event, ev.JobPlaced | ev.JobSparesChanged):
+            job = before.jobs[event.job_id]
+            self.had = {place.host for place in (*job.places, *job.spares)}
 
     def judge(self, after: Cluster) -> None:
         """Look at what the event has changed."""
         event = self.event
-        if not isinstance(event, ev.JobPlaced):
+        if not isinstance(event, ev.JobPlaced | ev.JobSparesChanged):
             return
         job = after.jobs[event.job_id]
-        project, new = job.gang.project, {place.host for place in event.places} - self.had
+        project, new = job.gang.project, {place.host for place in (*job.places, *job.spares)} - self.had
         for each in after.reservations.by_name.values():
             begun = each.start <= event.at < each.end
             if begun and each.project != project and job.gang.strategy is not Strategy.SPOT:

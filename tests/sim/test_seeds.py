@@ -32,6 +32,7 @@ FOUND = {
     21548: "a drain and the end of a job's grace, noticed at the same moment, raised out of the core",
     8302323: "a worker was placed where its host kept its old share, in the oracle",
     8300413: "what the network brought of a host after it was fenced counted as heard, in the oracle",
+    7700043: "a job may take its own spare on a host that was reserved since, in the oracle",
     701664: "a worker whose peer's shim had died, and was back a second before, counted as reached, in the oracle",
     1328402498: "a job ended while, on a host that was back, a rank outlived the KILL of its own shim",
 }
