@@ -120,8 +120,17 @@ def head(data: bytes) -> Head:
     return _opened(data)[0]
 
 
-def unpack(data: bytes, wanted: Collection[Figure] | None = None) -> Block:
-    """The block, or of it only the figures that are wanted. Raises ``ValueError`` for what is no packed block."""
+def unpack(
+    data: bytes,
+    wanted: Collection[Figure] | None = None,
+    ranks: Collection[int] | None = None,
+    *,
+    extremes: bool = True,
+) -> Block:
+    """The block, or of it what is wanted: figures, and ranks. Raises ``ValueError`` for what is no packed block.
+
+    Without ``extremes`` the means stand for them, at half of what it costs to read those.
+    """
     about, figures, body = _opened(data)
     cells = about.slots * len(about.ranks)
     tracks: dict[tuple[int, Figure], Track] = {}
@@ -130,9 +139,10 @@ def unpack(data: bytes, wanted: Collection[Figure] | None = None) -> Block:
         width, planes = _width(figure), _planes_of(figure)
         if wanted is None or figure in wanted:
             read = [
-                _plane(body[at + n * cells * width : at + (n + 1) * cells * width], width) for n in range(planes)
+                _plane(body[at + n * cells * width : at + (n + 1) * cells * width], width)
+                for n in range(planes if extremes else 1)
             ]
-            tracks |= _tracks(figure, about.ranks, about.slots, read)
+            tracks |= _tracks(figure, about, read, ranks)
         at += planes * cells * width
     return Block(about.start, about.step, about.slots, tracks)
 
@@ -164,17 +174,25 @@ def _opened(data: bytes) -> tuple[Head, list[Figure], bytes]:
 
 
 def _tracks(
-    figure: Figure, ranks: list[int], slots: int, read: list[array[int]]
+    figure: Figure, about: Head, read: list[array[int]], wanted: Collection[int] | None
 ) -> dict[tuple[int, Figure], Track]:
     changes = map(_changes().__getitem__, read[0]) if read[0].itemsize == 2 else map(_change, read[0])
     means = list(accumulate(changes))
     lowest = min(means, default=0)
     if lowest < -1:
         raise ValueError("it holds a negative number")
+    ranks, slots = about.ranks, about.slots
+    apart = [list(plane) for plane in read[1:]]
+    if wanted is not None:
+        kept = [number for number, rank in enumerate(ranks) if rank in wanted]
+        ranks = [ranks[number] for number in kept]
+        means, *apart = (
+            [n for at in kept for n in all_[at * slots : (at + 1) * slots]] for all_ in (means, *apart)
+        )
     found = {}
     mean = values_of(figure, means)
-    if len(read) > 1:
-        lows, highs = list(map(operator.sub, means, read[1])), list(map(operator.add, means, read[2]))
+    if apart:
+        lows, highs = list(map(operator.sub, means, apart[0])), list(map(operator.add, means, apart[1]))
         # Mostly all are known and none is beyond its bounds: looking is cheaper than comparing each.
         if lowest < 0 or min(lows, default=0) < 0:
             lows = [max(0, low) if at >= 0 else -1 for at, low in zip(means, lows, strict=True)]

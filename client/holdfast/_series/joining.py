@@ -26,13 +26,15 @@ class _Sums:
         self.least = array("d", [math.inf]) * slots
         self.most = array("d", [-math.inf]) * slots
 
-    def track(self, figure: Figure) -> Track:
+    def track(self, figure: Figure, *, extremes: bool) -> Track:
         """The joined values."""
         known = [weight > 0 for weight in self.weight]
         if figure.form.join is Join.MEAN:
             mean = [
                 total / weight if weight else UNKNOWN for total, weight in zip(self.total, self.weight, strict=True)
             ]
+            if not extremes:
+                return Track.flat(mean)
             least = [value if there else UNKNOWN for value, there in zip(self.least, known, strict=True)]
             most = [value if there else UNKNOWN for value, there in zip(self.most, known, strict=True)]
             return Track(mean, least, most)
@@ -42,11 +44,13 @@ class _Sums:
 class Joining:
     """Slots of ``step`` seconds from ``start`` on, which blocks are added to in the order of their time.
 
-    A slot that a block covers in part counts as covered where the block's slot begins.
+    A slot that a block covers in part counts as covered where the block's slot begins. Without ``extremes`` the means
+    stand for them.
     """
 
-    def __init__(self, start: int, step: int, slots: int) -> None:
+    def __init__(self, start: int, step: int, slots: int, *, extremes: bool = True) -> None:
         self.start, self.step, self.slots = start, step, slots
+        self._extremes = extremes
         self._sums: dict[tuple[int, Figure], _Sums] = {}
 
     def add(self, block: Block) -> None:
@@ -65,14 +69,14 @@ class Joining:
             if sums is None:
                 sums = self._sums[rank, figure] = _Sums(self.slots)
             if figure.form.join is Join.MEAN:
-                _add_means(sums, track, spans, weights.get(rank, even))
+                _add_means(sums, track, spans, weights.get(rank, even), extremes=self._extremes)
             else:
                 for slot, first, last in spans:
                     _add(sums, slot, figure.form.join, track.mean[first:last])
 
     def block(self) -> Block:
         """The slots, as filled so far."""
-        tracks = {key: sums.track(key[1]) for key, sums in self._sums.items()}
+        tracks = {key: sums.track(key[1], extremes=self._extremes) for key, sums in self._sums.items()}
         return Block(self.start, self.step, self.slots, tracks)
 
     def _spans(self, block: Block) -> Iterator[tuple[int, int, int]]:
@@ -109,15 +113,17 @@ class _Weight:
         return cls(counts[0] if counts.count(counts[0]) == len(counts) else None, counts)
 
 
-def _add_means(sums: _Sums, track: Track, spans: list[tuple[int, int, int]], weights: list[_Weight]) -> None:
+def _add_means(
+    sums: _Sums, track: Track, spans: list[tuple[int, int, int]], weights: list[_Weight], *, extremes: bool
+) -> None:
     for (slot, first, last), weight in zip(spans, weights, strict=True):
-        values, least, most = track.mean[first:last], track.least[first:last], track.most[first:last]
+        values, known = track.mean[first:last], None
         total, counts, each = sum(values), weight.counts, weight.each
         if math.isnan(total):
             known = [at for at, value in enumerate(values) if not math.isnan(value)]
             if not known:
                 continue
-            values, least, most = ([held[at] for at in known] for held in (values, least, most))
+            values = [values[at] for at in known]
             total, counts = sum(values), [counts[at] for at in known] if counts else []
             each = _Weight.of(counts).each
         if each is None:
@@ -126,6 +132,11 @@ def _add_means(sums: _Sums, track: Track, spans: list[tuple[int, int, int]], wei
         else:
             sums.total[slot] += total * (each or 1.0)
             sums.weight[slot] += len(values) * (each or 1.0)
+        if not extremes:
+            continue
+        least, most = track.least[first:last], track.most[first:last]
+        if known is not None:
+            least, most = ([held[at] for at in known] for held in (least, most))
         low, high = min(least), max(most)
         if low < sums.least[slot]:
             sums.least[slot] = low

@@ -11,7 +11,7 @@ from tests.support.seeds import seeds
 
 from holdfast._series.block import _HEAD, Block, Track, pack, unpack
 from holdfast._series.figures import MOST, Figure, Join, stored, throttle_words, values_of
-from holdfast._series.joining import bands, joined, outliers
+from holdfast._series.joining import Joining, bands, joined, outliers
 
 NAN = math.nan
 START = 1_790_000_040 // 60 * 60
@@ -64,6 +64,27 @@ def test_only_the_figures_that_are_wanted_are_read() -> None:
     found = unpack(pack(block), {Figure.STEP})
     assert set(found.tracks) == {(0, Figure.STEP)}
     assert found.tracks[0, Figure.STEP].mean == [7]
+
+
+@seeds(60)
+def test_of_some_ranks_and_of_means_alone_the_same_is_read_and_joined(seed: int) -> None:
+    rng = random.Random(seed)
+    tracks = {}
+    for rank in range(6):
+        for figure in (Figure.SAMPLES, Figure.GPU_UTIL, Figure.CPU, Figure.STEP):
+            means = [NAN if rng.random() < 0.1 else float(rng.randint(2, 90)) for _ in range(30)]
+            tracks[rank, figure] = Track(means, [m - 2 for m in means], [m + 2 for m in means])
+    data = pack(Block(START, 60, 30, tracks))
+    wanted = set(rng.sample(range(8), 3))
+    whole, some, means_only = unpack(data), unpack(data, ranks=wanted), unpack(data, extremes=False)
+    assert str(some.tracks) == str({key: track for key, track in whole.tracks.items() if key[0] in wanted})
+    step = rng.choice([60, 180, 300])
+    slots = 1800 // step
+    mine = Joining(START, step, slots, extremes=False)
+    mine.add(means_only)
+    found = mine.block().tracks
+    for key, track in joined([whole], START, step, slots).tracks.items():
+        assert str(found[key].mean) == str(found[key].least) == str(found[key].most) == str(track.mean)
 
 
 @pytest.mark.parametrize("value", [NAN, math.inf, -math.inf, -1.0, -0.5])

@@ -172,8 +172,10 @@ class _Question:
     points: int
     expected: int
     """Ranks that there may be."""
+    bands: bool
+    """Bands are asked for."""
     banded: bool
-    """The answer has bands."""
+    """The answer has bands, or may have."""
 
 
 @dataclass(frozen=True)
@@ -266,6 +268,7 @@ def _question(job: Job, request: job_pb2.GetSeriesRequest) -> _Question:
         until=math.ceil(until),
         points=request.points or POINTS,
         expected=expected,
+        bands=request.bands,
         banded=request.bands or expected > RANKS_MOST,
     )
 
@@ -289,9 +292,11 @@ def _read(file: SeriesFile, question: _Question) -> _Found:
         since = min(since, until - MINUTE) // MINUTE * MINUTE
         read = file.blocks(question.job, since, until, question.workers)
     step, slots = _slots(question, base, until - since)
-    joining = Joining(since, step, slots)
+    # Of bands only the means are looked at, and the extremes only of the ranks that are shown beside.
+    joining = Joining(since, step, slots, extremes=not question.banded)
     wanted = {*question.figures, Figure.SAMPLES}
     size, following = 0, None
+    taken: list[tuple[bytes, list[int]]] = []
     for start, _, data in read:
         size += len(data)
         # What begins later is for the next answer; each has at least one point.
@@ -299,13 +304,40 @@ def _read(file: SeriesFile, question: _Question) -> _Found:
             following = since + (start - since) // step * step
             break
         try:
-            joining.add(_of(unpack(data, wanted), question.ranks))
+            found = unpack(data, wanted, question.ranks, extremes=not question.banded)
         except ValueError as error:
             log.warning("series.block_damaged", job=question.job, error=str(error))
+            continue
+        joining.add(found)
+        if question.banded:
+            taken.append((data, found.ranks))
     block = joining.block()
+    if shown := _shown(block, question):
+        block = _with_extremes(block, shown, taken)
     if following is not None:
         block = _cut(block, (following - since) // step)
     return _Found(block, following, recordings, kept_since)
+
+
+def _shown(block: Block, question: _Question) -> set[tuple[int, Figure]]:
+    """The tracks of a block of means whose extremes are part of the answer."""
+    if not question.banded:
+        return set()
+    if len(block.ranks) <= RANKS_MOST and not question.bands:
+        return {(rank, figure) for rank, figure in block.tracks if figure in question.figures}
+    return {(rank, figure) for figure in question.figures for rank in outliers(block, figure)}
+
+
+def _with_extremes(block: Block, shown: set[tuple[int, Figure]], taken: Iterable[tuple[bytes, list[int]]]) -> Block:
+    """The block, with extremes of the tracks that are shown; ``taken`` is what it was made of, with its ranks."""
+    ranks, figures = {rank for rank, _ in shown}, {figure for _, figure in shown}
+    joining = Joining(block.start, block.step, block.slots)
+    for data, there in taken:
+        if not ranks.isdisjoint(there):
+            joining.add(unpack(data, {*figures, Figure.SAMPLES}, ranks))
+    whole = joining.block().tracks
+    tracks = {key: whole[key] if key in shown else track for key, track in block.tracks.items()}
+    return Block(block.start, block.step, block.slots, tracks)
 
 
 def _slots(question: _Question, base: int, length: int) -> tuple[int, int]:
@@ -314,13 +346,6 @@ def _slots(question: _Question, base: int, length: int) -> tuple[int, int]:
     points = max(1, min(question.points, most // (question.expected * len(question.figures))))
     step = base * max(1, math.ceil(length / (points * base)))
     return step, max(1, math.ceil(length / step))
-
-
-def _of(block: Block, ranks: frozenset[int] | None) -> Block:
-    if ranks is None:
-        return block
-    tracks = {key: track for key, track in block.tracks.items() if key[0] in ranks}
-    return Block(block.start, block.step, block.slots, tracks)
 
 
 def _cut(block: Block, slots: int) -> Block:

@@ -96,6 +96,24 @@ async def test_minutes_are_taken_by_credit_and_shown_with_gaps(controller: Contr
         assert not any(each.HasField("rank") for each in banded.series)
 
 
+async def test_a_rank_beside_the_bands_has_its_extremes_and_so_has_each_of_few(controller: Controller) -> None:
+    at = now() - 60
+    levels = (50.0, 50.0, 51.0, 9.0)
+    tracks = {(rank, Figure.GPU_UTIL): Track([v], [v - 5], [v + 5]) for rank, v in enumerate(levels)}
+    async with running(controller) as (jobs, name), transfer(controller) as host:
+        await host.say(series=report(1, name, pack(Block(at, 60, 1, tracks))))
+        await host.say(series=report(2, name, pack(Block(at + 60, 60, 1, tracks))))
+        await taken(host, 2)
+        found = await until(jobs, name, lambda a: len(a.series) == 6, figures=["gpu_util"], bands=True, points=1)
+        *banded, odd = found.series
+        assert [each.mean[0] for each in banded] == [9, 9, 50, 51, 51]
+        assert (odd.rank, odd.mean[0], odd.least[0], odd.most[0]) == (3, 9, 4, 14)
+        each = (await series(jobs, name, figures=["gpu_util"], points=1)).series
+        assert [(one.rank, one.least[0], one.most[0]) for one in each] == [
+            (rank, v - 5, v + 5) for rank, v in enumerate(levels)
+        ]
+
+
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
