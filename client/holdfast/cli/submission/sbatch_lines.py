@@ -107,7 +107,7 @@ def read(text: str) -> Script:
 
 
 def _interpreter(script: Script, text: str) -> None:
-    """What runs the script, with its options, such as -l, by which modules and conda are known."""
+    """Note the shell that runs the script, with its options, such as -l, by which modules and conda are known."""
     words = [word for word in text.split() if word.rpartition("/")[2] != "env" and word != "-S"]
     name, options = (words[0].rpartition("/")[2], words[1:]) if words else ("", [])
     if name not in SHELLS or not all(re.fullmatch(r"-[a-zA-Z]+|--login", option) for option in options):
