@@ -33,8 +33,8 @@ def test_tab_completes_a_command(tmp_path: Path, shell: str) -> None:
         typist.sees("it is ready")
         typist.types("holdfast job rer\t")
         typist.sees("rerun")
-        typist.types("--gp\t")
-        typist.sees("--gpus")
+        typist.types("--proc\t")
+        typist.sees("--processes-per-worker")
 
 
 @pytest.mark.require("fish")
