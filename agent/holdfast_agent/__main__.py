@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import gc
 import os
 import signal
@@ -56,7 +55,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         from holdfast_agent.shell.main import cli
 
         return cli.main(words)
-    faulthandler.enable()  # a crash of native code says where
     # With it gRPC stops and starts its threads around each fork of ours, and aborts where no thread can be started.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     if options.check:

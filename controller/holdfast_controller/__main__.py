@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import faulthandler
 import gc
 import importlib
 import os
@@ -70,7 +69,6 @@ def main() -> int:
 
 
 def _run(settings_file: Path) -> int:
-    faulthandler.enable()  # a crash of native code says where
     # With it gRPC prepares each fork of ours, skips that while it is called, and what is forked then may crash.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     # It asks for settings to be read again, and must not end a daemon that can't do so yet.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import faulthandler
 import json
 import logging
 import os
@@ -161,8 +162,12 @@ class LogFileHandler(logging.Handler):
 
 
 def handler(path: Path | None, limit_mb: int) -> logging.Handler:
-    """Return a handler that logs to the file, or to stderr where none is named. Raises ``ConfigError``."""
+    """Return a handler that logs to the file, or to stderr where none is named. Raises ``ConfigError``.
+
+    From then on a crash of native code, and SIGABRT, write the stacks of all threads there.
+    """
     if path is None:
+        _show_crashes()
         return logging.StreamHandler()
     if limit_mb < 1:
         raise ConfigError(f"log_file_mb is {limit_mb}.", fix="Write 1 or more.")
@@ -176,7 +181,13 @@ def handler(path: Path | None, limit_mb: int) -> logging.Handler:
         os.close(first)  # it was the log from the beginning
     else:
         _first_stderr.append(first)
+    _show_crashes()
     return LogFileHandler(file)
+
+
+def _show_crashes() -> None:
+    if sys.stderr is not None:  # else it was closed before the daemon began
+        faulthandler.enable(_STDERR)
 
 
 def ready() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -153,6 +154,30 @@ print((folder / "agent.log").read_text())
     assert told and told[0]["event"] == "log.lines_dropped", said[-3:]
     assert told[0]["lines"] > 0
     assert "there is room again" in said
+
+
+@pytest.mark.parametrize("where", ["stderr", "file"])
+def test_a_crash_of_native_code_leaves_its_stack_where_the_log_goes(tmp_path: Path, where: str) -> None:
+    path = tmp_path / "agent.log"
+    code = (
+        "import os; from pathlib import Path; from holdfast._daemon import log_file\n"
+        f"log_file.handler({'None' if where == 'stderr' else f'Path({str(path)!r})'}, 1)\n"
+        "os.abort()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGABRT
+    written = ended.stderr if where == "stderr" else path.read_text()
+    assert "Fatal Python error: Aborted" in written
+    assert 'File "<string>", line 3' in written
+
+
+def test_a_daemon_whose_stderr_is_closed_starts_all_the_same(tmp_path: Path) -> None:
+    code = (
+        "from holdfast._daemon import log, log_file\n"
+        "log.configure('info', log_file.handler(None, 1)); log.info('agent.started')"
+    )
+    command = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, code]
+    assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def test_a_log_that_cannot_be_opened_is_refused_with_a_sentence(tmp_path: Path) -> None:
