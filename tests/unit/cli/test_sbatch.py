@@ -91,6 +91,28 @@ def test_times_are_read_as_slurm_reads_them(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "model", "partition"),
+    [
+        ("--gres=gpu:h100:4", "h100", ""),
+        ("--gres=gpu:h100", "h100", ""),
+        ("--gpus-per-node=a100_80gb:2", "a100_80gb", ""),
+        ("--gres=gpu:1g.10gb:1,lscratch:100", "", "1g.10gb"),
+        ("--gres=gpu:4", "", ""),
+    ],
+)
+def test_a_type_of_gpus_is_the_model_or_the_mig_profile(options: str, model: str, partition: str) -> None:
+    made, _ = job(script("srun true", options=options))
+
+    machine = made.job_spec.worker_pool_specs[0].machine_spec
+    assert (machine.accelerator_type, machine.gpu_partition_size) == (model, partition)
+
+
+def test_gpus_of_two_types_are_refused() -> None:
+    assert "several types" in refused(script("srun true", options="--gres=gpu:a100:1,gpu:h100:1"))
+    assert "and another option for h100" in refused(script("srun true", options="--gpus=a100:1 --gres=gpu:h100:1"))
+
+
+@pytest.mark.parametrize(
     ("options", "gpus"),
     [
         ("--gpus-per-node=4", 4),

@@ -24,6 +24,8 @@ OTHER_COUNTS = {"ntasks-per-gpu", "ntasks-per-socket", "ntasks-per-core", "ntask
 """Options that make another number of ranks, by what is known of a host only once the job is there."""
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _MEMORY = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
+_PARTITION = re.compile(r"\d+g\.\d+gb(?:\+me)?")
+"""A type of Slurm's for MIG instances is their profile."""
 _MIB = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024 * 1024}
 
 
@@ -36,7 +38,8 @@ def job(text: str, what: str, environ: Mapping[str, str], cwd: str) -> tuple[job
     step = step_of(script)
     export(script, environ, script.options.pop("export", ""))
     nodes, per_node = _tasks(script)
-    gpus = _gpus(script, nodes, per_node)
+    gpus, model = _gpus(script, nodes, per_node)
+    partition = model if _PARTITION.fullmatch(model) else ""
     cpus_per_task = script.number("cpus-per-task", 0)
     cpus = cpus_per_task * per_node or script.number("cpus-per-gpu", 0) * gpus
     array = _array(script)
@@ -60,6 +63,8 @@ def job(text: str, what: str, environ: Mapping[str, str], cwd: str) -> tuple[job
         replicas=nodes,
         processes_per_worker=per_node,
         gpus=gpus,
+        gpu_type=model if model and not partition else None,
+        gpu_partition_size=partition or None,
         cpus=cpus,
         memory_mb=_memory(script, per_node, gpus, cpus),
         name=name,
@@ -91,29 +96,38 @@ def _tasks(script: Script) -> tuple[int, int]:
     return nodes, max(1, tasks // nodes)  # beside --ntasks, --ntasks-per-node is the most
 
 
-def _gpus(script: Script, nodes: int, per_node: int) -> int:
-    """GPUs of each node: ``4``, ``gpu:4``, ``gpu:h100:4``."""
-    found = 0
+def _gpus(script: Script, nodes: int, per_node: int) -> tuple[int, str]:
+    """GPUs of each node and their type, empty for any: ``4``, ``h100:4``, ``gpu:4``, ``gpu:h100:4``, ``gpu:h100``."""
+    found, model = 0, ""
     for name, share in (("gpus-per-node", 1), ("gres", 1), ("gpus-per-task", per_node), ("gpus", 1 / nodes)):
-        text = script.options.get(name, "")
+        text = script.options.pop(name, "")
         if name == "gres":
-            kinds = text.split(",")
-            text = next((kind for kind in kinds if re.match("gpu(:|$)", kind)), "")
-            if text and len(kinds) > 1:
-                script.options["gres"] = ",".join(kind for kind in kinds if kind != text)
-            elif text:
-                del script.options[name]
-        else:
-            script.options.pop(name, None)
+            text = _gpus_of_gres(script, text)
         if not text:
             continue
-        count = text.rpartition(":")[2]
-        each = (int(count) if count.isdecimal() else 1 if text == "gpu" else 0) * share
+        kind, _, count = text.rpartition(":")
+        each = int(count) * share if count.isdecimal() else 0
         if each < 1 or each != int(each):
             why = f"{text!r} is no whole number of GPUs for each node"
-            script.problems.append(Violation(f"#SBATCH --{name}", why, "write --gpus-per-node=8, say"))
-        found = found or int(each)
-    return found
+            script.refuse(f"#SBATCH --{name}", why, "write --gpus-per-node=8, say")
+        if kind and model and kind != model:
+            script.refuse(f"#SBATCH --{name}", f"asks for {kind}, and another option for {model}", "name one")
+        found, model = found or int(each), model or kind
+    return found, model
+
+
+def _gpus_of_gres(script: Script, text: str) -> str:
+    """The GPUs of a list of resources, as ``--gpus`` has them; other kinds stay among the options."""
+    kinds = text.split(",") if text else []
+    gpus = [kind for kind in kinds if re.match("gpu(:|$)", kind)]
+    if others := [kind for kind in kinds if kind not in gpus]:
+        script.options["gres"] = ",".join(others)
+    if len(gpus) > 1:
+        script.refuse("#SBATCH --gres", "asks for GPUs of several types", "name one: a node's ranks are alike")
+    if not gpus:
+        return ""
+    rest = gpus[0].removeprefix("gpu").removeprefix(":")
+    return rest if rest.rpartition(":")[2].isdecimal() else f"{rest}:1".removeprefix(":")
 
 
 def _memory(script: Script, per_node: int, gpus: int, cpus: int) -> int:
