@@ -150,6 +150,11 @@ class Config:
     """By which jobs may ask for this host, or keep away from it."""
 
     @property
+    def packages_dir(self) -> Path:
+        """The folder of packaged code, and of what is installed for it."""
+        return self.packages.cache_dir or self.state_dir / "packages"
+
+    @property
     def ports(self) -> range:
         """The ports of ``port_range``, both ends included."""
         first, _, last = self.port_range.partition("-")

@@ -148,7 +148,7 @@ def packages(settings: Config) -> PackageFacts:
         search_path = site.get("PATH", DEFAULT_PATH)
         installer = Installer(config.worker_user(settings))
         asked = Interpreter(settings.packages, installer, search_path, settings_of(own, site))
-        found = asked.look(settings.state_dir / "packages")
+        found = asked.look(settings.packages_dir)
     except ConfigError as problem:
         if os.geteuid() != 0:
             raise PermissionError("only root can ask as the account of workers") from problem

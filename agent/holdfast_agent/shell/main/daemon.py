@@ -87,7 +87,7 @@ def run(settings: Config, file: Path | None = None) -> int:
     """
     log.configure(settings.log_level, log_file.handler(settings.log_file, settings.log_file_mb))
     # Workers' users must be able to reach their scratch directory and output, and nothing else of ours.
-    cache_dir = settings.packages.cache_dir or settings.state_dir / "packages"
+    cache_dir = settings.packages_dir
     modes = {settings.state_dir: 0o711, settings.state_dir / "workers": 0o700, settings.log_dir: 0o711}
     for directory, mode in {**modes, cache_dir: 0o711}.items():
         try:
@@ -330,7 +330,7 @@ def _tell_of_archive(link: Link, key: WorkerId, problem: str) -> bool:
 def _code(settings: Config, addresses: Addresses, facts: HostFacts, tls: TlsFiles, jobs: list[str]) -> Code:
     """The store of packaged code, after the half-done work of earlier runs was removed."""
     wanted = settings.packages
-    directory = wanted.cache_dir or settings.state_dir / "packages"
+    directory = settings.packages_dir
     bundles = BundleCache(addresses, tls, directory / "bundles", wanted.bundles_mb << 20, wanted.fetch_timeout)
     search_path = facts.site_env.get("PATH", DEFAULT_PATH)
     variables = pip_config.settings_of(os.environ, facts.site_env)

@@ -119,10 +119,10 @@ class Transfer:
             stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
             call = stub.Transfer()
             hello = agent_pb2.TransferHello(searches_logs=True, injects_faults=True)
-            outbox, unsent = anyio.create_memory_object_stream[agent_pb2.TransferRequest](0)
             try:
                 await call.write(agent_pb2.TransferRequest(hello=hello))
                 self._series_credit = 0
+                outbox, unsent = anyio.create_memory_object_stream[agent_pb2.TransferRequest](0)
                 with outbox, unsent:
                     async with anyio.create_task_group() as tasks:
                         tasks.start_soon(self._write_all, call, unsent, tasks.cancel_scope)
