@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -52,6 +54,22 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     scratch.mkdir(exist_ok=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "HOLDFAST_"))}
     return {**kept, "TMPDIR": str(scratch), **more}
+
+
+GUARD = (sys.executable, "-m", "holdfast", "guard")
+
+
+def guard(folder: Path, *arguments: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """A guard that runs in the folder, to its end."""
+    return subprocess.run(
+        [*GUARD, *arguments],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:

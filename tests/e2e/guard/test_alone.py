@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 from tests.e2e.guard.guarding import (
     GOES_ON,
+    GUARD,
     PATIENCE_S,
     RANKS,
     WAITS,
     environment,
+    guard,
     nothing_is_left,
     processes,
     wait_for,
@@ -28,20 +30,7 @@ from tests.support.fake_nvml.library import SPINNING, TRAINING, FakeNvml
 from holdfast.guard.allocation import read
 from holdfast.guard.shared_file import SharedFile
 
-GUARD = (sys.executable, "-m", "holdfast", "guard")
 BAD_STEP = {"SLURM_STEP_NODELIST": "n1", "SLURM_NODEID": "3"}
-
-
-def guard(folder: Path, *arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*GUARD, *arguments],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        stdin=subprocess.DEVNULL,
-    )
 
 
 def test_a_rank_that_fails_is_restarted_and_the_record_says_so(tmp_path: Path) -> None:

@@ -13,12 +13,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.e2e.guard.guarding import PATIENCE_S, environment, nothing_is_left
+from tests.e2e.guard.guarding import GUARD, PATIENCE_S, environment, nothing_is_left
 from tests.faults import network
 from tests.faults.network import Network
 from tests.support.machine_parts import ROOT, other_pythons
 
-GUARD = (sys.executable, "-m", "holdfast", "guard")
 HOST = os.uname().nodename
 PACKAGES = [str(ROOT / name) for name in ("client", "controller", "agent")]
 BARE = "the command runs without a guard: nothing is restarted, and no hang is seen"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.e2e.guard.guarding import PATIENCE_S, environment, nothing_is_left
+from tests.e2e.guard.guarding import GUARD, PATIENCE_S, environment, guard, nothing_is_left
 from tests.support.slurm_cluster import Slurm
 
 pytestmark = pytest.mark.require("torch")
-GUARD = (sys.executable, "-m", "holdfast", "guard")
 OPTIONS = ("--restart-on-hang", "--hang-timeout", "5s", "--record", "rec")
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SIZES = "--epochs 2 --log-every 20 --checkpoint-every 25 --checkpoint-dir saved"
@@ -46,15 +44,7 @@ def check_story(folder: Path, out: str, err: str) -> None:
 def test_a_rank_that_leaves_the_others_in_a_collective_is_named_and_the_training_goes_on(tmp_path: Path) -> None:
     env = ddp_environment(tmp_path)
 
-    done = subprocess.run(
-        [*GUARD, "--nproc", "2", *OPTIONS, "--", *training("sleep")],
-        cwd=tmp_path,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        stdin=subprocess.DEVNULL,
-    )
+    done = guard(tmp_path, "--nproc", "2", *OPTIONS, "--", *training("sleep"), env=env)
 
     assert done.returncode == 0, done.stderr
     check_story(tmp_path, done.stdout, done.stderr)

@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.guard.guarding import GOES_ON, PATIENCE_S, RANKS, wait_for
+from tests.e2e.guard.guarding import GOES_ON, GUARD, PATIENCE_S, RANKS, wait_for
 from tests.faults import network
 from tests.faults.network import Network
 from tests.support.podman_view import IMAGE, PodmanView, podman_view
 
 pytestmark = [pytest.mark.require("podman"), pytest.mark.require("netns"), pytest.mark.timeout(400)]
 PODS = ("p0", "p1", "p2")
-GUARD = (sys.executable, "-m", "holdfast", "guard")
 ALLOWED = ("--cgroups=disabled", "--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096", "--log-driver=k8s-file")
 REPOSITORY = Path(__file__).parents[3]
 LIBRARIES = [path for path in ("/lib", "/lib64", "/usr") if os.path.isdir(path)]

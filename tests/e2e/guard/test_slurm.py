@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.guard.guarding import (
     GOES_ON,
+    GUARD,
     PATIENCE_S,
     RANKS,
     WAITS,
@@ -25,7 +26,6 @@ from tests.e2e.guard.guarding import (
 from tests.support.slurm_cluster import Slurm
 
 pytestmark = pytest.mark.require("slurm")
-GUARD = (sys.executable, "-m", "holdfast", "guard")
 EXAMPLES = Path(__file__).parents[3] / "examples"
 # Waits for USR1 and then for its end; once requeued it ends by itself.
 CATCHES = """\

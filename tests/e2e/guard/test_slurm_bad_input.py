@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.guard.guarding import (
     GOES_ON,
+    GUARD,
     PATIENCE_S,
     WAITS,
     environment,
@@ -24,7 +25,6 @@ from tests.support.machine_parts import ROOT, other_pythons
 from tests.support.slurm_cluster import Slurm
 
 pytestmark = pytest.mark.require("slurm")
-GUARD = (sys.executable, "-m", "holdfast", "guard")
 BARE = ("--", "sh", "-c", "echo ran $SLURM_PROCID")
 # Task 1 has another release.
 RELEASE = """\

@@ -10,12 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.guard.guarding import PATIENCE_S, RANKS, WAITS, environment, nothing_is_left, processes, wait_for
+from tests.e2e.guard.guarding import (
+    GUARD,
+    PATIENCE_S,
+    RANKS,
+    WAITS,
+    environment,
+    nothing_is_left,
+    processes,
+    wait_for,
+)
 from tests.support import ssh_hosts
 from tests.support.ssh_hosts import Hosts
 
 pytestmark = [pytest.mark.require("netns"), pytest.mark.require("sshd")]
-GUARD = (sys.executable, "-m", "holdfast", "guard")
 ANOTHER_PYTHON = """\
 import sys
 from holdfast.__main__ import main

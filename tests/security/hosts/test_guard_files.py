@@ -7,14 +7,13 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.e2e.guard.guarding import PATIENCE_S, environment
+from tests.e2e.guard.guarding import PATIENCE_S, environment, guard
 from tests.support import slurm_cluster
 
 from holdfast.errors import ConfigError, Unauthenticated
@@ -224,15 +223,7 @@ def test_a_guard_whose_scratch_would_be_open_to_others_says_so_and_the_command_m
     env = environment(folder)
     shutil.chown(env["TMPDIR"], NEIGHBOUR)
 
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "guard", "--or-run", "--", "echo", "ran"],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        stdin=subprocess.DEVNULL,
-    )
+    done = guard(folder, "--or-run", "--", "echo", "ran", env=env)
 
     assert (done.returncode, done.stdout) == (0, "ran\n")
     assert f"{env['TMPDIR']}: its owner, uid 65534, can replace what lies there: set TMPDIR" in done.stderr
