@@ -70,17 +70,9 @@ class Arguments(TypedDict, total=False):
 
 
 _OF_COMMAND = (
-    *("command", "replicas", "gpus", "processes_per_worker", "cpus", "memory_mb", "env", "workdir", "package"),
-    *(
-        "gpu_type",
-        "gpu_partition_size",
-        "machine_type",
-        "requirements",
-        "max_restarts",
-        "restart_on_hang",
-        "hang_timeout",
-        "grace",
-    ),
+    *("command", "replicas", "gpus", "gpu_type", "gpu_partition_size", "machine_type", "processes_per_worker"),
+    *("cpus", "memory_mb", "env", "workdir", "package", "requirements"),
+    *("max_restarts", "restart_on_hang", "hang_timeout", "grace"),
 )
 """What a job file says itself."""
 

@@ -47,7 +47,7 @@ class FailureOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineOptions(FailureOptions):
-    """The same, and options that say which hosts and GPUs the workers have; empty: any, or whole GPUs."""
+    """Options of ``run`` and ``job rerun`` about failures, and about hosts and GPUs; None: any, or whole GPUs."""
 
     gpu_type: str | None = None
     gpu_partition_size: str | None = None
