@@ -139,9 +139,9 @@ def check_sums(found: dict[str, Any], wanted: dict[tuple[tuple[str, ...], str], 
 
 
 FAULTS = """
-import json, os, signal, sys, time
+import json, os, signal, sys, threading, time
 import holdfast
-folder, generation = sys.argv[1], int(os.environ["HOLDFAST_GENERATION"])
+folder, how, generation = sys.argv[1], sys.argv[2], int(os.environ["HOLDFAST_GENERATION"])
 
 def tell(what):
     with open(os.path.join(folder, "moments"), "a") as file:
@@ -165,8 +165,12 @@ for step in range(first, 121):
     if step in (30, 60):
         holdfast.saved(step)
     if step == 40 and generation == 1:
-        tell("stopped")
-        os.kill(os.getpid(), signal.SIGSTOP)
+        tell("stuck")
+        if how == "stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()  # for ever
     while step == 80 and generation == 2:
         if not os.path.exists(os.path.join(folder, "waits")):
             open(os.path.join(folder, "waits"), "w").close()
@@ -176,11 +180,10 @@ for step in range(first, 121):
 
 # Half a minute of silence, and half a minute more before a hang is acted on.
 @pytest.mark.slow
-def test_a_process_that_is_stopped_and_a_pause_cost_what_the_stopwatch_says(
-    cluster: DevCluster, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("how", ["stopped", "deadlocked"])
+def test_a_hang_and_a_pause_cost_what_the_stopwatch_says(cluster: DevCluster, tmp_path: Path, how: str) -> None:
     (tmp_path / "faults.py").write_text(FAULTS)
-    command = [sys.executable, str(tmp_path / "faults.py"), str(tmp_path)]
+    command = [sys.executable, str(tmp_path / "faults.py"), str(tmp_path), how]
     hangs = {"action": "RESTART", "floor": "5s"}
     file = job_file(tmp_path, "", command=command, workers=1, gpus=GPUS, hangDetection=hangs)
     job_id = cluster.holdfast("submit", str(file)).stdout.strip()
@@ -194,8 +197,8 @@ def test_a_process_that_is_stopped_and_a_pause_cost_what_the_stopwatch_says(
     found = json.loads(cluster.holdfast("goodput", job_id, "-o", "json").stdout)
     assert (found["level"], found["interruptions"]) == ("A", 2)
     wanted = {
-        (("lost",), "HANG"): at["stopped", 1] - at["step 30", 1],
-        (AWAY, "HANG"): at["step 31", 2] - at["stopped", 1],
+        (("lost",), "HANG"): at["stuck", 1] - at["step 30", 1],
+        (AWAY, "HANG"): at["step 31", 2] - at["stuck", 1],
         (("lost",), "PAUSED"): at["ended", 2] - at["step 60", 2],
         (("warm_up",), "PAUSED"): at["step 61", 3] - at["began", 3],
     }
