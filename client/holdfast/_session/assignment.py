@@ -133,6 +133,8 @@ class Launch:
     """Reserved memory of all its processes together; 0 reserves none."""
     step_pattern: str = ""
     """Regular expression whose first group is the step in a line of output; empty without one."""
+    hang_timeout_s: float = 0.0
+    """The job's own limit for a silence; 0 where it is learned."""
     output_uri: str = ""
     """Where the job's results go, as its spec says; empty without such a place."""
     spec_json: str = "{}"

@@ -235,7 +235,7 @@ def assignment_from_proto(message: agent_pb2.Assignment) -> Assignment:
 _LAUNCH_FIELDS = (
     *("first_rank", "processes", "world_size", "gpus", "restart_count", "last_end", "pool", "replica"),
     *("worker_count", "worker_index", "cpu_count", "memory_mb", "step_pattern", "process_starts", "lacks", "owner"),
-    "idle_below_pct",
+    *("idle_below_pct", "hang_timeout_s"),
 )
 """Called the same on the wire."""
 

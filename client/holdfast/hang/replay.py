@@ -18,7 +18,7 @@ from holdfast.hang.judge.stages import Rung
 from holdfast.hang.judge.state import JobWatch, begin
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast.hang.records.recording import WorkerSample
-from holdfast.hang.thresholds import Action, HangSettings
+from holdfast.hang.thresholds import Action, HangSettings, tuned
 from holdfast.hang.worker_watch import WorkerWatch
 
 LOOK_EVERY_S = 1.0
@@ -77,7 +77,7 @@ def replay(recordings: Sequence[Iterable[WorkerSample]], settings: HangSettings)
             yield _begin(state, sample.generation, now_s)
         fold = state.folds.get(sample.worker)
         if fold is None:
-            fold = WorkerWatch(sample.worker, sample.generation, settings.step_pattern)
+            fold = WorkerWatch(sample.worker, sample.generation, settings.step_pattern, tuned(settings))
             state.folds[sample.worker] = fold
         state.vectors[sample.worker] = fold.take(sample).shifted(-zero_s)
         if len(state.vectors) >= state.workers and now_s - state.looked_s >= LOOK_EVERY_S:

@@ -170,6 +170,8 @@ def tuned(settings: HangSettings, tuning: Tuning | None = None) -> Tuning:
         # From the first moment on, and in later generations too.
         limits = ("timeout_s", "ceiling_s", "startup_s", "startup_ceiling_s", "restart_min_s")
         chosen |= dict.fromkeys(limits, settings.timeout_s)
+        # Work vetoes no longer than until the notice, which half of the timeout is left to.
+        chosen["work_window_s"] = min(base.work_window_s, settings.timeout_s / 2)
     if settings.ceiling_s is not None:
         chosen |= {"ceiling_s": settings.ceiling_s, "startup_ceiling_s": settings.ceiling_s}
     if settings.startup_timeout_s is not None:

@@ -105,6 +105,7 @@ LAUNCH = Launch(
     process_starts=2,
     lacks="the secret wandb is gone",
     idle_below_pct=5,
+    hang_timeout_s=7.5,
     warm=WarmStart(("mylib.data",), ("pandas",), in_process=True),
     numa_binding=NumaBinding.EXCLUSIVE,
 )

@@ -16,6 +16,7 @@ from holdfast._session.reports import WorkerId
 from holdfast.hang.pipeline.features import GpuUse
 from holdfast.hang.pipeline.step_pattern import BadPattern
 from holdfast.hang.records.recording import WorkerSample
+from holdfast.hang.thresholds import HangSettings, tuned
 from holdfast.hang.worker_watch import WorkerWatch
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core.gpu.idle import IdleGpus
@@ -109,12 +110,13 @@ class FeatureReporter:
     def _begin(self, key: WorkerId, worker: Worker, generation: int) -> WorkerWatch:
         launch = _launch_of(worker)
         pattern = launch.step_pattern if launch else ""
+        tuning = tuned(HangSettings(timeout_s=(launch.hang_timeout_s if launch else 0) or None))
         try:
-            watch = WorkerWatch(self._host, generation, pattern)
+            watch = WorkerWatch(self._host, generation, pattern, tuning)
         except BadPattern as error:
             # One that an earlier controller accepted. The job's other output still tells of its progress.
             log.warning("step_pattern.unusable", worker=str(key), error=f"stepPattern {error}", fix=error.fix)
-            watch = WorkerWatch(self._host, generation)
+            watch = WorkerWatch(self._host, generation, tuning=tuning)
         try:
             watch.restore(json.loads(self._path(key).read_text()))
         except FileNotFoundError:

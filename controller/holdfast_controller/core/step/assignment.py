@@ -78,6 +78,7 @@ def _launch(cluster: Cluster, job: Job, index: int, phase: Phase) -> Launch:
         cpu_count=pool.cpus,
         memory_mb=pool.memory_mb,
         step_pattern=gang.hang.step_pattern,
+        hang_timeout_s=gang.hang.timeout_s or 0.0,
         output_uri=gang.output_uri,
         spec_json=job.spec_json,
         process_starts=job.starts_of(index),

@@ -19,16 +19,26 @@ from holdfast.hang.thresholds import HangSettings
 
 
 def recorded(
-    worker: str, seconds: int, *, still: Iterable[range] = (), generation: int = 1, boot_s: float = 0.0
+    worker: str,
+    seconds: int,
+    *,
+    still: Iterable[range] = (),
+    generation: int = 1,
+    boot_s: float = 0.0,
+    stored_bytes: int = 0,
 ) -> Iterator[WorkerSample]:
-    """A worker of one rank that prints a step each 2 s, but neither moves nor prints within ``still``."""
+    """A worker of one rank that prints a step each 2 s, but neither moves nor prints within ``still``.
+
+    It stores ``stored_bytes`` with each step, which is evidence of work.
+    """
     cpu_s, switches, step = 0.0, 0, 0
     rank = int(worker[-1])
     for at in range(0, seconds, 2):
         moves = not any(at in each for each in still)
         if moves:
             cpu_s, switches, step = cpu_s + 0.4, switches + 20, step + 1
-        process = ProcessSample(State.SLEEPING, cpu_s, switches, wchan="" if moves else "futex_wait")
+        wchan, stored = "" if moves else "futex_wait", step * stored_bytes
+        process = ProcessSample(State.SLEEPING, cpu_s, switches, stored, wchan=wchan)
         wait = None if moves else Wait(WaitKind.PEER, "all_reduce")
         yield WorkerSample(
             "job-1",
@@ -71,6 +81,16 @@ def test_settings_move_the_verdict() -> None:
         return next(moment.at_s for moment in moments if moment.turn is Turn.NOTICED)
 
     assert noticed_s(HangSettings(floor_s=300.0)) > noticed_s(HangSettings()) + 200
+
+
+@pytest.mark.parametrize(("timeout_s", "most_s"), [(5.0, 10), (20.0, 14), (None, 60)])
+def test_a_short_timeout_counts_from_the_last_work_too(timeout_s: float | None, most_s: int) -> None:
+    stop, settings = 900, HangSettings(timeout_s=timeout_s)
+    works = recorded("w0", 1200, still=[range(stop, 1200)], stored_bytes=1_000_000)
+
+    noticed = next(moment for moment in replay([works], settings) if moment.turn is Turn.NOTICED)
+
+    assert stop + (timeout_s or 30) / 2 - 2 <= noticed.at_s <= stop + most_s
 
 
 def test_workers_whose_clocks_differ_are_judged_together() -> None:
