@@ -1,4 +1,7 @@
-"""A real Slurm on this machine: munged, slurmctld and several slurmd of its own, in a folder, on loopback."""
+"""A real Slurm on this machine: munged, slurmctld and several slurmd of its own, in a folder, on loopback.
+
+It outlives no test: a process that waits for the end of ours kills what is left then, should ours not live to do so.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -51,6 +55,36 @@ JobRequeue=1
 TreeWidth=16
 {nodes}
 PartitionName=all Nodes=n[1-{count}] Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
+"""
+
+# Told nothing by the time that its stdin ends: who started it was killed. All of the cluster's processes, those of its
+# jobs and the commands that wait for them have its folder in their environment, or files in it open: slurmstepd writes
+# its title over its environment.
+ENDS_ALL = """\
+import os, shutil, signal, sys, time
+if sys.stdin.read():
+    sys.exit()
+folder, until = sys.argv[1], time.monotonic() + 30
+def belongs(pid):
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            if os.fsencode(folder) in file.read():
+                return True
+        links = [f"/proc/{pid}/cwd", *(f"/proc/{pid}/fd/{each}" for each in os.listdir(f"/proc/{pid}/fd"))]
+        return any(os.readlink(link).startswith(folder) for link in links)
+    except OSError:
+        return False
+while time.monotonic() < until:
+    found = [int(pid) for pid in os.listdir("/proc") if pid.isdecimal() and belongs(pid)]
+    for pid in set(found) - {os.getpid()}:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            pass
+    if not found:
+        break
+    time.sleep(0.1)
+shutil.rmtree(folder, ignore_errors=True)
 """
 
 
@@ -152,8 +186,11 @@ class Slurm:
 
     def stop(self) -> None:
         """End all jobs, then all daemons."""
-        with contextlib.suppress(subprocess.SubprocessError):
+        with contextlib.suppress(subprocess.SubprocessError, TimeoutError):
             self.run("scancel", "--state=RUNNING", "--signal=KILL", "--full", "--me")
+            self.run("scancel", "--me")
+            # A slurmstepd that can't tell slurmctld of its step's end stays for good.
+            _wait_until(lambda: not self.run("squeue", "-h"), "all jobs have ended")
         self.stop_daemons()
 
     def stop_daemons(self) -> None:
@@ -172,22 +209,40 @@ class Slurm:
 def running(folder: Path) -> Iterator[Slurm]:
     """A cluster that lasts as long as the block."""
     slurm = Slurm(folder)
-    try:
-        slurm.start()
-        yield slurm
-    finally:
-        slurm.stop()
+    with _ended_with_us(folder):
+        try:
+            slurm.start()
+            yield slurm
+        finally:
+            slurm.stop()
 
 
 @contextlib.contextmanager
 def munge(folder: Path) -> Iterator[Path]:
     """Munge alone, as long as the block; gives its socket."""
     slurm = Slurm(folder)
+    with _ended_with_us(folder):
+        try:
+            slurm.start_munged()
+            yield folder / "munge.socket"
+        finally:
+            slurm.stop_daemons()
+
+
+@contextlib.contextmanager
+def _ended_with_us(folder: Path) -> Iterator[None]:
+    """Have all that belongs to the cluster in the folder killed, should this process be killed within the block."""
+    waits = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", ENDS_ALL, str(folder)],
+        stdin=subprocess.PIPE,
+        cwd="/",
+        start_new_session=True,
+        text=True,
+    )
     try:
-        slurm.start_munged()
-        yield folder / "munge.socket"
+        yield
     finally:
-        slurm.stop_daemons()
+        waits.communicate("over")
 
 
 def missing() -> str:
