@@ -14,6 +14,12 @@ def pss_mb(pid: int) -> float:
     return 0.0
 
 
+def private_mb(pid: int) -> float:
+    """Memory in MB (10^6 bytes) that no other process has too."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) * 1024 / 1e6
+
+
 def cpu_s(pid: int) -> float:
     """Seconds of CPU of a process so far, and of the children that it has waited for."""
     stat = Path(f"/proc/{pid}/stat").read_text()

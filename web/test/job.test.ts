@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { exitGroups, foldedList, exitText, gang, lastWord, machines, phasesInWords, ran, rankRows, recoverySummary, steps } from "../src/core/gang.ts";
-import { saveMarks, strip, ticks } from "../src/core/strip.ts";
+import { apart, barPath, saveMarks, strip, ticks, uprightPath } from "../src/core/strip.ts";
 import type { Job } from "../src/core/types.ts";
 import { at, exit, hang, job, recovery, T0 } from "./job.ts";
 
@@ -162,4 +162,20 @@ test("an array is one row of a list, in the state of what it does", () => {
   const states = [{ running: 1 }, { waiting: 0 }, { waiting: 0, failed: 0 }].map((set) => foldedList([job({ array: { ...array, ...set } })])[0]?.state);
   assert.deepEqual(states, ["JOB_STATE_RUNNING", "JOB_STATE_FAILED", "JOB_STATE_SUCCEEDED"]);
   assert.equal(lastWord(foldedList([job({ array: { ...array, count: 1, atOnce: 0 } })])[0]!), "Array of 1 job: 0 running, 2 waiting, 4 done, 1 failed");
+});
+
+test("thousands of lines and bars are one path each, and none is drawn twice", () => {
+  const axis = { from: 0, to: 1000, width: 100 };
+  assert.equal(uprightPath([5, 7, 100, 101, 2000], axis, 0, 84), "M1 0V84M10 0V84");
+  const bars = barPath([{ from: 500, to: 500 }, { from: 100, to: 200 }, { from: 150, to: 300 }, { from: -50, to: -10 }], axis, 84);
+  assert.equal(bars, "M10.0 0H30.0V84H10.0ZM50.0 0H51.0V84H50.0Z");
+  assert.equal(barPath([{ from: -50, to: 2000 }], axis, 84), "M0.0 0H100.0V84H0.0Z");
+});
+
+test("marks of a kind that would lie over each other are one that says so", () => {
+  const mark = (at: number, kind: "exit" | "save") => ({ at, kind, title: `${kind} at ${at}` });
+  const found = apart([mark(0, "exit"), mark(10, "save"), mark(20, "exit"), mark(60, "exit"), mark(500, "exit")], { from: 0, to: 1000, width: 100 }, 7);
+  assert.deepEqual(found.map((each) => [each.at, each.kind]), [[0, "exit"], [10, "save"], [500, "exit"]]);
+  assert.match(found[0]?.title ?? "", /^exit at 0, and 2 more within/);
+  assert.equal(found[1]?.title, "save at 10");
 });

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { listed } from "../src/core/ranks.ts";
 import { Lines } from "../src/core/lines.ts";
+import { pause } from "../src/core/pause.ts";
 import { loginLink, route, withQuery } from "../src/core/route.ts";
 import { serverEvents, textLines } from "../src/core/stream.ts";
 
@@ -97,4 +98,18 @@ test("ranges of ranks are listed, within bounds", () => {
   assert.equal(listed("7"), "7");
   assert.equal(listed("0-99999999").split(",").length, 8192);
   assert.equal(listed("5-2"), "5");
+});
+
+test("a wait leaves nothing on the signal of a page that is open for hours", async () => {
+  const page = new AbortController();
+  const held = new Set<unknown>();
+  const [add, remove] = [page.signal.addEventListener.bind(page.signal), page.signal.removeEventListener.bind(page.signal)];
+  page.signal.addEventListener = (type: string, listener: EventListener) => (held.add(listener), add(type, listener));
+  page.signal.removeEventListener = (type: string, listener: EventListener) => (held.delete(listener), remove(type, listener));
+  for (let n = 0; n < 5; n++) await pause(0, page.signal);
+  assert.equal(held.size, 0);
+  const cut = pause(60_000, page.signal);
+  page.abort();
+  await cut;
+  assert.equal(held.size, 0);
 });

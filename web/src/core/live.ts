@@ -3,6 +3,7 @@
  * holds the lock reads it and tells the others. A hidden tab lets go after a while.
  */
 import { ApiError, lines } from "./api.ts";
+import { pause } from "./pause.ts";
 import { serverEvents } from "./stream.ts";
 import type { Changes } from "./types.ts";
 
@@ -92,12 +93,4 @@ async function follow(signal: AbortSignal): Promise<void> {
 function tell(changes: Changes): void {
   if (!changes.all && !changes.jobs.length && !changes.hosts.length && !changes.plans) return;
   for (const listener of listeners) listener(changes);
-}
-
-/** Wait; an abort ends it early. */
-export function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((done) => {
-    const timer = setTimeout(done, ms);
-    signal.addEventListener("abort", () => (clearTimeout(timer), done()), { once: true });
-  });
 }

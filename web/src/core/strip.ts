@@ -138,3 +138,52 @@ export function ticks(from: number, to: number, most: number, offset = 0): numbe
   for (let at = Math.ceil((from + offset) / step) * step - offset; at <= to; at += step) found.push(at);
   return found;
 }
+
+/** A part of the time that is drawn on a width in pixels. */
+export interface Axis {
+  from: number;
+  to: number;
+  width: number;
+}
+
+/** Upright lines at moments, as one path: of thousands each would be an element in every chart. One a pixel is enough. */
+export function uprightPath(moments: readonly number[], { from, to, width }: Axis, top: number, bottom: number): string {
+  const seen = new Set<number>();
+  for (const at of moments) if (at > from && at < to) seen.add(Math.round((width * (at - from)) / (to - from)));
+  return [...seen].map((x) => `M${x} ${top}V${bottom}`).join("");
+}
+
+/** Times as bars of a height, a pixel wide at least, as one path; those that touch are one. */
+export function barPath(times: readonly { from: number; to: number }[], { from, to, width }: Axis, height: number): string {
+  const x = (at: number): number => (width * (Math.min(Math.max(at, from), to) - from)) / (to - from);
+  let path = "";
+  let [begin, end] = [0, -1];
+  const close = (): void => {
+    if (end > begin) path += `M${begin.toFixed(1)} 0H${end.toFixed(1)}V${height}H${begin.toFixed(1)}Z`;
+  };
+  for (const each of [...times].sort((a, b) => a.from - b.from)) {
+    if (each.to <= from || each.from >= to) continue;
+    const [first, last] = [x(each.from), Math.max(x(each.to), x(each.from) + 1)];
+    if (first > end) (close(), (begin = first));
+    end = Math.max(end, last);
+  }
+  close();
+  return path;
+}
+
+/** Marks of one kind that would be drawn over each other, as the first of them, with how many there are. */
+export function apart(marks: readonly Mark[], { from, to, width }: Axis, pixels: number): Mark[] {
+  const room = (pixels * (to - from)) / width;
+  const newest = new Map<MarkKind, { mark: Mark; others: number }>();
+  const found: { mark: Mark; others: number }[] = [];
+  for (const mark of marks) {
+    const before = newest.get(mark.kind);
+    if (before && mark.at - before.mark.at < room) before.others += 1;
+    else {
+      const own = { mark, others: 0 };
+      newest.set(mark.kind, own);
+      found.push(own);
+    }
+  }
+  return found.map(({ mark, others }) => (others ? { ...mark, title: `${mark.title}, and ${others} more within ${span(room)}; drag to look closer` } : mark));
+}

@@ -2,12 +2,12 @@ import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { ApiError, get } from "../core/api.ts";
 import { gang } from "../core/gang.ts";
-import { pause } from "../core/live.ts";
+import { pause } from "../core/pause.ts";
 import { jobPath, withQuery } from "../core/route.ts";
 import { areaPath, axis, charts, FIRST, linePath, missing, pointAt, quantity, REST, summed } from "../core/series.ts";
 import type { Chart } from "../core/series.ts";
-import { RANGES } from "../core/strip.ts";
-import type { Strip } from "../core/strip.ts";
+import { barPath, RANGES, uprightPath } from "../core/strip.ts";
+import type { Axis, Strip } from "../core/strip.ts";
 import type { Job, SeriesPage } from "../core/types.ts";
 import { clock, ended } from "../core/words.ts";
 import { Command, Empty, Loading, Problem, Table, Text } from "../ui/bits.tsx";
@@ -83,12 +83,6 @@ async function read(path: string, last: string, signal: AbortSignal): Promise<Se
     if (!token) break;
   }
   return pages;
-}
-
-interface Axis {
-  from: number;
-  to: number;
-  width: number;
 }
 
 /** Figures of the ranks below the timeline, on its axis. */
@@ -179,18 +173,10 @@ function OneChart({ chart, job, whole, range, pointer, ranks }: { chart: Chart; 
         <line class="grid" x1="0" x2={width} y1={y(low)} y2={y(low)} />
         {!alone && <path class="band" d={areaPath(least, most, at, y)} />}
         {!alone && <path class="band" d={areaPath(tenth, nine, at, y)} />}
-        {whole.spans.filter((each) => each.kind === "lost" && each.to > from && each.from < to).map((each) => (
-          <rect key={each.from} class="away" x={x(each.from)} width={Math.max(1, x(each.to) - x(each.from))} y="0" height={HEIGHT} />
-        ))}
-        {whole.generations.filter((each) => each.from > from && each.from < to).map((each) => (
-          <line key={each.number} class="boundary" x1={x(each.from)} x2={x(each.from)} y1="0" y2={HEIGHT} />
-        ))}
-        {whole.marks.filter((each) => each.kind === "hang" && each.at > from && each.at < to).map((each) => (
-          <line key={each.at} class="hung" x1={x(each.at)} x2={x(each.at)} y1="0" y2={HEIGHT} />
-        ))}
-        {whole.marks.filter((each) => each.kind === "save" && each.at > from && each.at < to).map((each) => (
-          <line key={each.at} class="saved" x1={x(each.at)} x2={x(each.at)} y1={HEIGHT - 8} y2={HEIGHT} />
-        ))}
+        <path class="away" d={barPath(whole.spans.filter((each) => each.kind === "lost"), range, HEIGHT)} />
+        <path class="boundary" d={uprightPath(whole.generations.map((each) => each.from), range, 0, HEIGHT)} />
+        <path class="hung" d={uprightPath(whole.marks.filter((each) => each.kind === "hang").map((each) => each.at), range, 0, HEIGHT)} />
+        <path class="saved" d={uprightPath(whole.marks.filter((each) => each.kind === "save").map((each) => each.at), range, HEIGHT - 8, HEIGHT)} />
         <path class="middle" d={linePath(middle, at, y)} />
         {chart.odd.map((each, index) => <path key={each.rank} class={`odd o-${index}`} d={linePath(each.values, at, y)} />)}
         <text x="3" y={TOP - 4}>{quantity(high, chart.unit)}</text>

@@ -4,7 +4,7 @@ import { ApiError, get, lines, send } from "../core/api.ts";
 import { gang } from "../core/gang.ts";
 import { Input } from "../core/input.ts";
 import type { Size } from "../core/input.ts";
-import { pause } from "../core/live.ts";
+import { pause } from "../core/pause.ts";
 import { broken, ending } from "../core/shell.ts";
 import type { ShellPart } from "../core/shell.ts";
 import type { Job } from "../core/types.ts";

@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { firstSteps } from "../core/series.ts";
-import { RANGES, saveMarks, strip, ticks } from "../core/strip.ts";
+import { apart, RANGES, saveMarks, strip, ticks } from "../core/strip.ts";
 import type { Mark, Span } from "../core/strip.ts";
 import type { Goodput, Job } from "../core/types.ts";
 import { clock, ended, epoch, moment, span } from "../core/words.ts";
@@ -15,12 +15,18 @@ const KINDS: Record<Span["kind"], string> = { waits: "waiting", runs: "running",
 const GLYPHS: Record<Mark["kind"], string> = { exit: "✕", hang: "◆", relaunch: "▶", step: "●", save: "⚑", end: "■" };
 const MARK_WORDS: Record<Mark["kind"], string> = { exit: "exit", hang: "hang noticed", relaunch: "relaunched", step: "first steps", save: "saved", end: "end" };
 
+/** Nearer to each other, marks of a kind could not be told apart. */
+const MARK_PX = 7;
+/** The strip moves on when its end has moved by a part of a pixel: of a long time not each second. */
+const SEEN_PARTS = 2000;
+const SELDOM_S = 60;
+
 const ABOVE = new Set<Mark["kind"]>(["hang", "save"]);
 
 /** The job's time on one axis: when it waited, ran and was interrupted, and by what. */
 export function Timeline({ job, goodput, query }: { job: Job; goodput: Goodput | null; query: URLSearchParams }): JSX.Element {
   const live = !ended(job.state);
-  const now = useNow(live ? 1 : 60);
+  const now = useNow(live ? Math.min(SELDOM_S, Math.max(1, Math.floor(shownFor(job, query) / SEEN_PARTS))) : SELDOM_S);
   const whole = strip(job, now, epoch(goodput?.silentSince ?? null));
   const series = useSeries(job, query);
   const pointer = useMemo(() => new Pointer(), []);
@@ -70,6 +76,8 @@ export function Timeline({ job, goodput, query }: { job: Job; goodput: Goodput |
             setBrush(null);
             const to = at(event);
             if (from !== null && Math.abs(x(to) - x(from)) > 8) set(Math.min(from, to), Math.max(from, to));
+            // The strip holds the pointer, so no click comes to what is below it; and there may be thousands of these.
+            else setPicked(document.elementFromPoint(event.clientX, event.clientY)?.querySelector(":scope > title")?.textContent ?? "");
           }}
         >
           <defs>
@@ -89,19 +97,21 @@ export function Timeline({ job, goodput, query }: { job: Job; goodput: Goodput |
               <text key={each.number} x={a + 4} y="13" class="generation">{b - a > 110 ? `generation ${each.number}` : each.number}</text>
             );
           })}
-          {visible.map((each) => (
-            <rect
-              key={`${each.from}${each.kind}`} x={x(each.from)} y="34" height="34" class={`k-${each.kind}`}
-              width={Math.max(x(each.to) - x(each.from), each.kind === "lost" ? 2 : 0.5)} onClick={() => setPicked(each.title)}
-            >
-              <title>{each.title}</title>
-            </rect>
-          ))}
-          {marks.map((mark) => (
-            <text key={`${mark.at}${mark.kind}`} x={Math.min(Math.max(x(mark.at), 6), width - 6)} y={ABOVE.has(mark.kind) ? 29 : 88} class={`mark m-${mark.kind}`} text-anchor="middle" onClick={() => setPicked(mark.title)}>
-              {GLYPHS[mark.kind]}<title>{mark.title}</title>
-            </text>
-          ))}
+          <g>
+            {visible.map((each) => (
+              <rect
+                key={`${each.from}${each.kind}`} x={x(each.from)} y="34" height="34" class={`k-${each.kind}`}
+                width={Math.max(x(each.to) - x(each.from), each.kind === "lost" ? 2 : 0.5)}
+              >
+                <title>{each.title}</title>
+              </rect>
+            ))}
+            {apart(marks, { ...range, width }, MARK_PX).map((mark) => (
+              <text key={`${mark.at}${mark.kind}`} x={Math.min(Math.max(x(mark.at), 6), width - 6)} y={ABOVE.has(mark.kind) ? 29 : 88} class={`mark m-${mark.kind}`} text-anchor="middle">
+                {GLYPHS[mark.kind]}<title>{mark.title}</title>
+              </text>
+            ))}
+          </g>
           <Cursor pointer={pointer} range={{ ...range, width }} height={96} />
           {brush && <rect class="brush" x={Math.min(x(brush[0]), x(brush[1]))} width={Math.abs(x(brush[1]) - x(brush[0]))} y="18" height="78" />}
         </svg>
@@ -138,6 +148,13 @@ function chosen(query: URLSearchParams, from: number, to: number): { from: numbe
   if (last) return { from: Math.max(from, to - last), to, all: false };
   const [a, b] = [epoch(query.get("from")), epoch(query.get("to"))];
   return a !== null && b !== null && b > a ? { from: a, to: b, all: false } : { from, to, all: true };
+}
+
+/** Seconds that are shown, by and large. */
+function shownFor(job: Job, query: URLSearchParams): number {
+  const now = Date.now() / 1000;
+  const { from, to } = chosen(query, epoch(job.createTime) ?? now, now);
+  return to - from;
 }
 
 function useWidth(): [(element: HTMLElement | null) => void, number] {

@@ -154,8 +154,13 @@ export interface Column<R> {
   whole?: boolean;
 }
 
-/** A table that becomes a list of cards on a phone. */
+/** Rows of a table that are drawn at once: each costs a tab some kB. */
+const ROWS_AT_ONCE = 300;
+
+/** A table that becomes a list of cards on a phone. Of many rows the first are drawn, and more on demand. */
 export function Table<R>(props: { caption: string; columns: Column<R>[]; rows: R[]; id: (row: R, index: number) => string | number }): JSX.Element {
+  const [most, setMost] = useState(ROWS_AT_ONCE);
+  const left = props.rows.length - most;
   return (
     <div class="table" role="group" aria-label={props.caption} tabIndex={0}>
       <table>
@@ -164,7 +169,7 @@ export function Table<R>(props: { caption: string; columns: Column<R>[]; rows: R
           <tr>{props.columns.map(({ title, right }) => <th key={title} scope="col" class={right ? "right" : ""}>{title}</th>)}</tr>
         </thead>
         <tbody>
-          {props.rows.map((row, index) => (
+          {props.rows.slice(0, most).map((row, index) => (
             <tr key={props.id(row, index)}>
               {props.columns.map(({ title, cell, right, wide, whole }) => (
                 <td key={title} data-title={title} class={`${right ? "right" : ""}${wide ? " wide" : ""}${whole ? " whole-word" : ""}`}><div>{cell(row)}</div></td>
@@ -173,6 +178,12 @@ export function Table<R>(props: { caption: string; columns: Column<R>[]; rows: R
           ))}
         </tbody>
       </table>
+      {left > 0 && (
+        <p class="soft">
+          {most.toLocaleString("en")} of {props.rows.length.toLocaleString("en")} rows.{" "}
+          <button type="button" onClick={() => setMost(most + ROWS_AT_ONCE)}>Show {Math.min(left, ROWS_AT_ONCE).toLocaleString("en")} more</button>
+        </p>
+      )}
     </div>
   );
 }

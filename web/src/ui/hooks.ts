@@ -1,6 +1,7 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, get } from "../core/api.ts";
-import { onChange, pause } from "../core/live.ts";
+import { onChange } from "../core/live.ts";
+import { pause } from "../core/pause.ts";
 import type { Changes } from "../core/types.ts";
 
 /** Epoch seconds now, anew each `every` seconds. */

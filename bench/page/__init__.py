@@ -1,0 +1,1 @@
+"""The web page before what is large, in a real browser before a real controller."""
