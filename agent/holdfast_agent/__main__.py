@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     configuration, 1 when its state is another agent's or can't be kept, or its packages aren't installed.
     """
     umask.close_to_others()
+    log_file.open_closed_streams()
     parser = argparse.ArgumentParser(
         prog="holdfast-agent",
         description="Launches, watches and stops the workers of one host.",

@@ -43,6 +43,7 @@ def main() -> int:
     78 is for what an admin has to act on first.
     """
     umask.close_to_others()
+    log_file.open_closed_streams()
     parser = argparse.ArgumentParser(
         prog="holdfast-controller",
         description="Schedules jobs over the hosts.",

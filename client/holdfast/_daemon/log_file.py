@@ -167,7 +167,7 @@ def handler(path: Path | None, limit_mb: int) -> logging.Handler:
     From then on a crash of native code, and SIGABRT, write the stacks of all threads there.
     """
     if path is None:
-        _show_crashes()
+        faulthandler.enable(_STDERR)
         return logging.StreamHandler()
     if limit_mb < 1:
         raise ConfigError(f"log_file_mb is {limit_mb}.", fix="Write 1 or more.")
@@ -181,13 +181,20 @@ def handler(path: Path | None, limit_mb: int) -> logging.Handler:
         os.close(first)  # it was the log from the beginning
     else:
         _first_stderr.append(first)
-    _show_crashes()
+    faulthandler.enable(_STDERR)
     return LogFileHandler(file)
 
 
-def _show_crashes() -> None:
-    if sys.stderr is not None:  # else it was closed before the daemon began
-        faulthandler.enable(_STDERR)
+def open_closed_streams() -> None:
+    """Open /dev/null for each standard stream that the process was started without.
+
+    Else what a daemon opens first would take its number, and the log or a library's message would be written there.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - open as long as the process
+    sys.stderr = sys.stderr or open(_STDERR, "w", closefd=False)  # noqa: SIM115
 
 
 def ready() -> None:

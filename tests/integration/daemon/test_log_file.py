@@ -171,13 +171,33 @@ def test_a_crash_of_native_code_leaves_its_stack_where_the_log_goes(tmp_path: Pa
     assert 'File "<string>", line 3' in written
 
 
-def test_a_daemon_whose_stderr_is_closed_starts_all_the_same(tmp_path: Path) -> None:
-    code = (
-        "from holdfast._daemon import log, log_file\n"
-        "log.configure('info', log_file.handler(None, 1)); log.info('agent.started')"
-    )
-    command = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, code]
-    assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
+@pytest.mark.parametrize("log", ["None", "log"])
+@pytest.mark.parametrize("daemon", ["holdfast_agent", "holdfast_controller"])
+def test_a_daemon_that_is_started_without_standard_streams_writes_its_log_and_nothing_else_there(
+    tmp_path: Path, daemon: str, log: str
+) -> None:
+    code = f"""
+import contextlib, sys
+from pathlib import Path
+from {daemon}.__main__ import main
+from holdfast._daemon import log, log_file
+sys.argv[1:] = ["--version"]
+with contextlib.suppress(SystemExit):
+    main()
+first = open("first", "w")
+path = {log!r}
+log.configure("info", log_file.handler(None if path == "None" else Path(path), 1))
+log.info("agent.started")
+print("a library's word", file=sys.stderr, flush=True)
+first.write(f"number {{first.fileno()}}")
+"""
+    command = ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, code]
+    assert subprocess.run(command, cwd=tmp_path, check=False).returncode == 0
+    assert (tmp_path / "first").read_text() == "number 3"
+    if log == "log":
+        started, word = (tmp_path / "log").read_text().splitlines()
+        assert json.loads(started)["event"] == "agent.started"
+        assert word == "a library's word"
 
 
 def test_a_log_that_cannot_be_opened_is_refused_with_a_sentence(tmp_path: Path) -> None:

@@ -198,8 +198,7 @@ async def each(messages: AsyncIterator[Any], *, from_host: bool) -> AsyncIterato
     """Messages of a stream within their bounds. Raises ``InvalidInput``; a host's later ones are left out instead.
 
     An agent does not get rid of a report that ends its session: it would send it again in the next. Of exits that come
-    together those within their bounds are kept. A piece of a
-    reading, for which a user waits, becomes ``Refused``.
+    together those within their bounds are kept. A piece of a reading, for which a user waits, becomes ``Refused``.
     """
     first = True
     async for message in messages:
@@ -226,16 +225,19 @@ def _is_within(message: Message) -> bool:
 def _exceeded(message: Message, path: str, from_host: bool) -> Iterator[Violation]:
     # Hosts send thousands of messages a second, and nothing in one is larger than itself.
     small = from_host and message.ByteSize() <= _least(message.DESCRIPTOR)
-    for field, repeated, in_map, bound in _fields(message.DESCRIPTOR, from_host, small):
+    walked = _fields(message.DESCRIPTOR, from_host, small)
+    for field, value in message.ListFields() if walked else ():
+        if (found := walked.get(field.number)) is None:
+            continue
+        repeated, in_map, bound = found
         here = f"{path}{field.json_name}"
         if in_map:
-            yield from _in_map(getattr(message, field.name), here, bound)
+            yield from _in_map(value, here, bound)
         elif repeated:
             yield from _in_list(message, field, here, bound, from_host)
         elif field.message_type is not None:
-            if message.HasField(field.name):
-                yield from _in_message(getattr(message, field.name), here, bound, from_host)
-        elif problem := _problem(value := getattr(message, field.name), bound, from_host):
+            yield from _in_message(value, here, bound, from_host)
+        elif problem := _problem(value, bound, from_host):
             if from_host and bound.cut:
                 setattr(message, field.name, _cut(value, bound))
             else:
@@ -322,21 +324,19 @@ def _cut(value: Any, bound: Bound) -> Any:
 
 
 @functools.cache
-def _fields(
-    of: Descriptor, from_host: bool, small: bool = False
-) -> tuple[tuple[FieldDescriptor, bool, bool, Bound], ...]:
-    """The fields that are walked, each with whether it is a list, whether it is a map, and its bound.
+def _fields(of: Descriptor, from_host: bool, small: bool = False) -> dict[int, tuple[bool, bool, Bound]]:
+    """The fields that are walked, by number: whether it is a list, whether it is a map, and its bound.
 
     In a ``small`` message only those with a time in them, whose range its size says nothing of.
     """
     walked = _WALKED if from_host else _WALKED | _NUMBERS
-    return tuple(
-        (field, is_list(field), is_map(field), bound_of(field))
+    return {
+        field.number: (is_list(field), is_map(field), bound_of(field))
         for field in of.fields
         if not skipped(field)
         and (field.message_type is not None or field.cpp_type in walked or is_list(field))
         and not (small and not any(each.full_name in _TIMES for each in _within(field)))
-    )
+    }
 
 
 @functools.cache
@@ -344,9 +344,9 @@ def _least(of: Descriptor) -> int:
     """The bytes of a message from a host up to which no field of it, or in it, can hold too many bytes or entries."""
     found = MESSAGE_BYTES
     for each in (of, *(each for field in of.fields if not skipped(field) for each in _within(field))):
-        for field, repeated, in_map, bound in _fields(each, True):
+        for number, (repeated, in_map, bound) in _fields(each, True).items():
             found = min(found, bound.items if repeated else found, bound.whole or found)
-            if in_map or field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+            if in_map or each.fields_by_number[number].cpp_type == FieldDescriptor.CPPTYPE_STRING:
                 found = min(found, bound.bytes)
     return found
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -194,27 +194,39 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         """Feed the agent's messages to the driver, until its stream ends."""
         inventories = HeldInventory(self._pacing, host)
         try:
-            async for message in _each_exit(messages, outbox):
-                await self._pacing.read(host, message)
-                kind = kind_of(message)
-                if kind is MessageKind.INVENTORY:
-                    inventories.admit(message.heartbeat)
-                elif kind is not MessageKind.PROGRESS:
-                    await self._pacing.take_turn(host, kind)
-                elif self._pacing.owed_s(host, kind):
-                    continue  # the next one says it all again
-                try:
-                    said = input_of(host, session, message)
-                except InvalidInput as error:
-                    # Not acknowledged, so nothing is lost: the agent keeps it for a controller that knows it.
-                    log.warning("session.message_invalid", host=host, error=str(error))
-                    continue
-                await self._driver.bring(named_in(said))
-                self._pacing.charge(host, kind, self._driver.feed(said))
-                if isinstance(said, HostBeat):
-                    self._driver.when_confirmed(lambda: outbox.put(AckHeartbeat()))
+            async for received in messages:
+                for message in _each_exit(received, outbox):
+                    await self._take(host, session, message, inventories, outbox)
         except grpc.RpcError as error:
             log.info("session.failed", host=host, error=str(error))
+
+    async def _take(
+        self,
+        host: str,
+        session: int,
+        message: agent_pb2.SessionRequest,
+        inventories: HeldInventory,
+        outbox: Outbox,
+    ) -> None:
+        """Feed one message to the driver, once its host may be heard."""
+        await self._pacing.read(host, message)
+        kind = kind_of(message)
+        if kind is MessageKind.INVENTORY:
+            inventories.admit(message.heartbeat)
+        elif kind is not MessageKind.PROGRESS:
+            await self._pacing.take_turn(host, kind)
+        elif self._pacing.owed_s(host, kind):
+            return  # the next one says it all again
+        try:
+            said = input_of(host, session, message)
+        except InvalidInput as error:
+            # Not acknowledged, so nothing is lost: the agent keeps it for a controller that knows it.
+            log.warning("session.message_invalid", host=host, error=str(error))
+            return
+        await self._driver.bring(named_in(said))
+        self._pacing.charge(host, kind, self._driver.feed(said))
+        if isinstance(said, HostBeat):
+            self._driver.when_confirmed(lambda: outbox.put(AckHeartbeat()))
 
     @streaming
     async def Transfer(
@@ -312,14 +324,9 @@ async def _first(messages: AsyncIterator[agent_pb2.SessionRequest]) -> agent_pb2
     )
 
 
-async def _each_exit(
-    messages: AsyncIterator[agent_pb2.SessionRequest], outbox: Outbox
-) -> AsyncIterator[agent_pb2.SessionRequest]:
-    """The messages, exits that came in one of them each by itself: each is counted as a message of its host."""
-    async for message in messages:
-        if not message.HasField("exit_reports") or not message.exit_reports.reports:
-            yield message  # one with no exits in it is counted, too
-            continue
-        outbox.acks_together = True
-        for report in message.exit_reports.reports:
-            yield agent_pb2.SessionRequest(exit_report=report)
+def _each_exit(message: agent_pb2.SessionRequest, outbox: Outbox) -> Sequence[agent_pb2.SessionRequest]:
+    """A message; exits that came in one each by itself: each is counted as a message of its host."""
+    if not message.HasField("exit_reports") or not message.exit_reports.reports:
+        return (message,)  # one with no exits in it is counted, too
+    outbox.acks_together = True
+    return [agent_pb2.SessionRequest(exit_report=report) for report in message.exit_reports.reports]
