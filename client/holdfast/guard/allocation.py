@@ -87,6 +87,12 @@ def read(environ: Mapping[str, str], hostname: str) -> Allocation:
     return Allocation("alone", "", 0, 1, 0, 1, hostname or "localhost", ("localhost",))
 
 
+def is_launched(environ: Mapping[str, str]) -> bool:
+    """Whether a launcher has started this process as one of its tasks, or the user's variables say that it is one."""
+    names = {"SLURM_STEP_NODELIST", "HOLDFAST_GUARD_HOST", *(each[0] for each in _NUMBERED)}
+    return any(name in environ for name in names)
+
+
 def _slurm(environ: Mapping[str, str]) -> Allocation:
     hosts = list(hostlist(_text(environ, "SLURM_STEP_NODELIST")))
     node = _number(environ, "SLURM_NODEID")

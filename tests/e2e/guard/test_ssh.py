@@ -74,6 +74,24 @@ def test_one_rank_on_each_host_restarts_in_place_and_the_status_is_the_guilty_ra
     nothing_is_left(env)
 
 
+@pytest.mark.parametrize("variable", ["PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "LSB_MCPU_HOSTS"])
+def test_in_the_script_of_a_pbs_or_lsf_job_the_hosts_are_the_jobs_own(
+    hosts: Hosts, env: dict[str, str], tmp_path: Path, variable: str
+) -> None:
+    (tmp_path / "hosts").write_text("n1\nn1\nn2\nn2\n")
+    given = {variable: "n1 2 n2 2" if variable == "LSB_MCPU_HOSTS" else str(tmp_path / "hosts")}
+    command = ("--record", "rec", "--", sys.executable, "-c", RANKS)
+
+    guard = start(hosts, tmp_path, env | {"FAILS": "3,0", "GUILTY": "1"} | given, *command)
+    out, err = guard.communicate(timeout=PATIENCE_S)
+
+    assert guard.returncode == 0, err
+    assert f"{variable} names 2 hosts, which are logged in to by ssh" in err
+    ranks = [f"rank {rank} of 2 local 0 generation 2" for rank in (0, 1)]
+    assert sorted(line for line in out.splitlines() if line.endswith("generation 2")) == ranks
+    nothing_is_left(env)
+
+
 def test_output_and_environment_are_those_of_one_command(hosts: Hosts, env: dict[str, str], tmp_path: Path) -> None:
     program = "import os, sys; print(os.environ['KEPT'], os.getcwd()); sys.stderr.write('no line end')"
 

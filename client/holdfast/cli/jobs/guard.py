@@ -73,20 +73,30 @@ NO_OTHER_HOST_S = 30
 def guard(hosts: str | None, **options: Any) -> None:
     """Run COMMAND and keep it running, with no cluster of ours.
 
-    Write -- before COMMAND. Alone it is one task on this machine; with --hosts one on each of them; under `srun` it is
-    one of the step's tasks, and rank N of the job runs in task N. A rank that fails is restarted with all others in
-    place, a hang is noticed and explained, and the exit status is that of the rank that failed first. Nothing needs
-    root, a daemon or a shared folder, and nothing is left afterwards but a record.
+    Write -- before COMMAND. Alone it is one task on this machine; with --hosts, or in a job of PBS or LSF, one on each
+    host; under `srun` it is one of the step's tasks, and rank N of the job runs in task N. A rank that fails is
+    restarted with all others in place, a hang is noticed and explained, and the exit status is that of the rank that
+    failed first. Nothing needs root, a daemon or a shared folder, and nothing is left afterwards but a record.
     """
     from holdfast.guard import run
 
     options["record"] = str(options["record"]) if options["record"] else None
-    if hosts is None:
-        sys.exit(run.run(_request(options)))
-    from holdfast.guard import logins, ssh
+    if hosts is not None:
+        from holdfast.guard import logins, ssh
 
-    text = _file(hosts[1:]) if hosts.startswith("@") else None
-    sys.exit(ssh.run(_request(options), logins.logins(hosts, text), options))
+        text = _file(hosts[1:]) if hosts.startswith("@") else None
+        sys.exit(ssh.run(_request(options), logins.logins(hosts, text), options))
+    from holdfast.guard import batch_hosts
+
+    if given := batch_hosts.named(os.environ, _text):
+        from holdfast.guard import logins, ssh
+
+        found = logins.logins("", given.lines)
+        if len(found) > 1:
+            batch_hosts.check_first(given, [each.name for each in found], os.uname().nodename)
+            Console().note(f"guard: {given.variable} names {len(found)} hosts, which are logged in to by ssh")
+            sys.exit(ssh.run(_request(options), found, options))
+    sys.exit(run.run(_request(options)))
 
 
 def remote() -> None:
@@ -96,9 +106,13 @@ def remote() -> None:
     remote.serve(_request)
 
 
+def _text(name: str) -> str:
+    return Path(name).read_text(errors="replace")
+
+
 def _file(name: str) -> str:
     try:
-        return Path(name).read_text(errors="replace")
+        return _text(name)
     except OSError as error:
         raise ConfigError(f"--hosts: {name}: {error.strerror}.") from error
 

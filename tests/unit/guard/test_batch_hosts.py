@@ -1,0 +1,66 @@
+"""Which hosts a guard takes from the environment of a PBS or LSF job's script."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.guard import logins
+from holdfast.guard.batch_hosts import BatchHosts, check_first, named
+
+FILES = {"/pbs/17": "n1.lab\nn1.lab\nn2.lab\nn2.lab\n", "/lsf/17": "n1\nn2\nn3\n"}
+
+
+def read(name: str) -> str:
+    try:
+        return FILES[name]
+    except KeyError:
+        raise FileNotFoundError(name) from None
+
+
+@pytest.mark.parametrize(
+    ("environ", "variable", "targets"),
+    [
+        ({"PBS_NODEFILE": "/pbs/17", "PBS_JOBID": "17"}, "PBS_NODEFILE", ["n1.lab", "n2.lab"]),
+        (
+            {"LSB_DJOB_HOSTFILE": "/lsf/17", "LSB_MCPU_HOSTS": "n1 8 n2 8 n3 8"},
+            "LSB_DJOB_HOSTFILE",
+            ["n1", "n2", "n3"],
+        ),
+        ({"LSB_DJOB_HOSTFILE": "/gone", "LSB_MCPU_HOSTS": "n1 8 n2 8"}, "LSB_MCPU_HOSTS", ["n1", "n2"]),
+        ({"LSB_MCPU_HOSTS": "n1 8"}, "LSB_MCPU_HOSTS", ["n1"]),
+    ],
+)
+def test_a_script_learns_the_hosts_of_its_job_once_each(
+    environ: dict[str, str], variable: str, targets: list[str]
+) -> None:
+    found = named(environ, read)
+
+    assert found is not None
+    assert found.variable == variable
+    assert [each.target for each in logins.logins("", found.lines)] == targets
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"},
+        {"PMI_RANK": "1", "PMI_SIZE": "2"},
+        {"JSM_NAMESPACE_RANK": "0"},
+        {"HOLDFAST_GUARD_HOST": "n1"},
+        {"SLURM_STEP_NODELIST": "n[1-2]"},
+        {"PBS_NODEFILE": ""},
+        {"PBS_NODEFILE": "/gone"},
+    ],
+)
+def test_a_task_of_a_launcher_and_a_host_without_the_file_log_in_to_no_others(more: dict[str, str]) -> None:
+    assert named({"PBS_NODEFILE": "/pbs/17"} | more, read) is None
+
+
+def test_on_another_host_than_the_first_it_is_refused() -> None:
+    found = BatchHosts("PBS_NODEFILE", FILES["/pbs/17"])
+
+    for here in ("n1", "n1.lab", "login-7"):  # hosts may have other names in a list than they give themselves
+        check_first(found, ["n1.lab", "n2.lab"], here)
+    with pytest.raises(ConfigError, match=r"n2 is not the first of the 2 hosts in PBS_NODEFILE, which is n1\.lab"):
+        check_first(found, ["n1.lab", "n2.lab"], "n2")
