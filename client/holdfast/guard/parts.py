@@ -61,6 +61,8 @@ class Folder:
             "ca": "ca.pem",
             "cert": "controller.pem",
             "key": "controller.key",
+            # No other host could take over, and a task whose host is cut off ends by itself: shims need ask no one.
+            "disconnect_policy": "KEEP",
         }
         if with_spares:
             values |= spares.settings()

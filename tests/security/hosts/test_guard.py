@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -17,7 +18,9 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.guard.guarding import PATIENCE_S, environment, nothing_is_left, processes, wait_for
+from tests.security.hosts import neighbour as attack
 from tests.support.machine_parts import ANOTHER_USER, SYSTEM_PYTHON
+from tests.support.whole_run import leftovers
 
 from holdfast._base.version import __version__
 from holdfast.guard import certificates, meeting
@@ -278,8 +281,86 @@ def test_nothing_that_a_guard_listens_on_answers_a_caller_without_its_secret(
     assert SEED.encode() not in said
 
 
-def test_addresses_are_those_of_the_job_alone(env: dict[str, str]) -> None:
-    ours = _listening(env, "-t")
+def _inet(env: dict[str, str]) -> set[tuple[str, str, int]]:
+    """Protocol, address in hexadecimal digits and port of every socket that a guard's processes have.
 
-    assert ours
-    assert {address.removeprefix("::ffff:") for address, _ in ours} == {"127.0.0.1"}
+    All processes that have something of its scratch open: shims have neither arguments nor an environment that tell.
+    """
+    inodes: set[str] = set()
+    for line in leftovers.processes(env["TMPDIR"]):
+        pid = line.split()[1].rstrip(":")
+        with contextlib.suppress(OSError):
+            for each in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    inodes.add(os.readlink(each).removeprefix("socket:[").removesuffix("]"))
+    found = set()
+    for kind in ("tcp", "tcp6", "udp", "udp6", "udplite", "udplite6", "raw", "raw6"):
+        with contextlib.suppress(FileNotFoundError):
+            for line in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]:
+                words = line.split()
+                address, _, port = words[1].partition(":")
+                if words[9] in inodes:
+                    found.add((kind, address, int(port, 16)))
+    return found
+
+
+def test_shims_and_daemons_have_sockets_on_the_addresses_of_the_job_alone_and_none_for_datagrams(
+    env: dict[str, str],
+) -> None:
+    bound = _inet(env)
+
+    loopback = {("tcp", "0100007F"), ("tcp6", "0000000000000000FFFF00000100007F")}
+    assert {(kind, address) for kind, address, _ in bound} <= loopback
+    assert {port for _, _, port in bound} >= {port for _, port in _listening(env, "-t")}
+
+
+def _tried(given: dict[str, object], *by: str) -> list[str]:
+    """What succeeds of all that a neighbour tries. In a session of his own: who shares one may send SIGCONT."""
+    command = [*by, SYSTEM_PYTHON, "-I", "-c", Path(attack.__file__).read_text(), json.dumps(given)]
+    done = subprocess.run(
+        command, cwd="/", capture_output=True, text=True, timeout=PATIENCE_S, check=True, start_new_session=True
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.require("system_python")
+def test_a_neighbour_who_tries_everything_reads_nothing_ends_nothing_and_alters_nothing(
+    folder: Path, env: dict[str, str]
+) -> None:
+    (record,) = folder.glob("holdfast-*")
+    events, before = (record / "events.jsonl").read_bytes(), _lasting(env)
+    agents = Path(env["TMPDIR"]).glob("holdfast-guard-*/agent.toml")
+    blocks = [re.findall(r'port_range = "(\d+)-(\d+)"', path.read_text())[0] for path in agents]
+    ports = {port for first, last in blocks for port in range(int(first), int(last) + 1)}
+    assert len(ports) > 1
+    scratch = [str(path) for top in Path(env["TMPDIR"]).iterdir() for path in (top, *top.rglob("*"))]
+    pids = [int(line.split()[1].rstrip(":")) for line in leftovers.processes(env["TMPDIR"])]
+    files = [*scratch, *map(str, (record, *record.rglob("*")))]
+    assert len(pids) > 8 and len(files) > 40
+    udp = [("127.0.0.1", port) for port in ports | {port for _, _, port in _inet(env)}]
+    given = {"pids": pids, "files": files, "tcp": _listening(env, "-t"), "udp": udp}
+
+    assert _tried(given, *ANOTHER_USER) == []
+
+    assert before.items() <= _lasting(env).items()
+    assert (record / "events.jsonl").read_bytes() == events
+    config = env | {"HOLDFAST_CONFIG": str(record / "client.toml")}
+    for words, states in ((["ps"], ["JOB_STATE_RUNNING"]), (["host", "list"], ["READY"] * 2)):
+        command = [sys.executable, "-m", "holdfast", *words, "-o", "json"]
+        shown = subprocess.run(command, env=config, capture_output=True, timeout=PATIENCE_S)
+        assert [each["state"] for each in json.loads(shown.stdout)] == states
+
+
+@pytest.mark.require("system_python")
+def test_what_a_neighbour_tries_would_succeed_with_what_is_his(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    victim = subprocess.Popen(["sleep", "1000"])
+    try:
+        given = {"pids": [victim.pid], "files": [str(tmp_path / "file")], "tcp": [], "udp": []}
+        said = {line.rpartition(" ")[0] for line in _tried(given)}
+    finally:
+        victim.kill()
+        victim.wait()
+
+    assert said >= {"memory", "priority", "affinity", "limits", "signal", "read", "write", "mode", "rename"}
+    assert said & {"descriptor", "trace"}
