@@ -132,7 +132,22 @@ class Reactor:
         step.capacity_freed = True
 
     def _dispatch(self, step: Step, incoming: Input) -> None:
-        match incoming:
+        match incoming:  # what comes often comes first: each case before it takes its time
+            case (
+                commands.HostBeat()
+                | commands.ShutdownAnnounced()
+                | commands.AgentStopping()
+                | commands.ChecksReported()
+                | commands.WorkerReported()
+                | commands.ExitReported()
+                | commands.FeaturesReported()
+            ):
+                if self.cluster.presence_of(incoming.host).session == incoming.session:
+                    sessions.heard(step, incoming.host)
+                    self._on_message(step, incoming)
+            case commands.TimePassed():
+                self.cluster.full = incoming.full
+                self._on_time(step, incoming.durable)
             case commands.JobSubmission():
                 on_submission(step, incoming)
             case commands.CancelAsked():
@@ -204,9 +219,6 @@ class Reactor:
                 sessions.on_over_rate(step, incoming)
             case commands.HostDisconnected():
                 sessions.on_disconnected(step, incoming)
-            case commands.TimePassed():
-                self.cluster.full = incoming.full
-                self._on_time(step, incoming.durable)
             case commands.StoodStill():
                 sessions.on_stood_still(step)
             case commands.PoliciesChanged(policies):
@@ -245,18 +257,6 @@ class Reactor:
                     output_archive.on_archived(step, incoming)
             case commands.OutputGone():
                 deletion.on_output_gone(step, incoming)
-            case (
-                commands.HostBeat()
-                | commands.ShutdownAnnounced()
-                | commands.AgentStopping()
-                | commands.ChecksReported()
-                | commands.WorkerReported()
-                | commands.ExitReported()
-                | commands.FeaturesReported()
-            ):
-                if self.cluster.presence_of(incoming.host).session == incoming.session:
-                    sessions.heard(step, incoming.host)
-                    self._on_message(step, incoming)
             case _:
                 assert_never(incoming)
 
