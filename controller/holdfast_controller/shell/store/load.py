@@ -92,7 +92,7 @@ def write_snapshots(database: sa.Connection, entities: Sequence[tuple[str, str]]
 
 def _of_this_build(database: sa.Connection) -> bool:
     layout = meta_rows.read(database, "snapshot_layout")
-    return layout == codec.layout() or (layout is None and snapshot_sequence(database) == 0)
+    return snapshot_sequence(database) == 0 if layout is None else layout == codec.layout()
 
 
 def fold_the_rest(database: sa.Connection, cluster: Cluster, name: str) -> None:
