@@ -65,10 +65,8 @@ class HostPacing:
     async def read(self, host: str, message: agent_pb2.SessionRequest) -> None:
         """Return when the host's next message may be handled."""
         now = time.monotonic()
-        self._messages.charge(host, HELLO_MESSAGES if message.HasField("hello") else 1, now)
-        self._bytes.charge(host, message.ByteSize(), now)
-        wait_s = max(self._messages.owed_s(host, now), self._bytes.owed_s(host, now))
-        if wait_s:
+        wait_s = self._messages.charge(host, HELLO_MESSAGES if message.HasField("hello") else 1, now)
+        if wait_s := max(wait_s, self._bytes.charge(host, message.ByteSize(), now)):
             await asyncio.sleep(wait_s)
 
     def charge(self, host: str, kind: MessageKind, stored: list[Record]) -> None:

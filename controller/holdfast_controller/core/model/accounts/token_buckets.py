@@ -27,9 +27,11 @@ class Buckets:
         self._put(key, left - 1 if allowed else left, now)
         return allowed
 
-    def charge(self, key: str, amount: float, now: float) -> None:
-        """Take ``amount`` for what has happened already; what isn't there is owed."""
-        self._put(key, self._now(key, now) - amount, now)
+    def charge(self, key: str, amount: float, now: float) -> float:
+        """Take ``amount`` for what has happened already; what isn't there is owed. Returns ``owed_s``."""
+        left = self._now(key, now) - amount
+        self._put(key, left, now)
+        return max(-left, 0.0) / self.per_s
 
     def owed_s(self, key: str, now: float) -> float:
         """Seconds until nothing is owed any more; 0 where nothing is."""

@@ -248,8 +248,7 @@ class Transfers:
                 if not wanted:
                     now = time.monotonic()
                     size = message.size if isinstance(message, Refused) else message.ByteSize()
-                    self._unasked.charge(host, UNASKED_MIN + size, now)
-                    if wait_s := self._unasked.owed_s(host, now):
+                    if wait_s := self._unasked.charge(host, UNASKED_MIN + size, now):
                         await asyncio.sleep(wait_s)
         except grpc.RpcError as error:
             log.info("transfer.failed", error=str(error))
