@@ -32,12 +32,17 @@ def text_of(content: Any) -> str:
 
 
 async def listed(key: str, messages: Iterable[M], printed: Callable[[M], object], token: str) -> Response:
+    """The answer for a page of a list, with what ``printed`` makes of each entry."""
+    return await listed_texts(key, messages, lambda each: text_of(printed(each)), token)
+
+
+async def listed_texts(key: str, messages: Iterable[M], text: Callable[[M], str], token: str) -> Response:
     """The answer for a page of a list. Each entry becomes text in a slice: one text of all would hold the loop up,
     wherever it was made.
     """
     slices, texts = TURNS.begin(), []
     for message in messages:
-        texts.append(await _written(message, lambda each: text_of(printed(each))))
+        texts.append(await _written(message, text))
         await slices.rest()
     body = f'{{{text_of(key)}:[{",".join(texts)}],"nextPageToken":{text_of(token)}}}'
     return Response(body.encode(), media_type=Json.media_type)

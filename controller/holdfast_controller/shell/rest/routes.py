@@ -24,7 +24,8 @@ from holdfast_controller.shell.rest.context import bounded as bounded
 from holdfast_controller.shell.rest.context import context_of
 from holdfast_controller.shell.rest.errors import Refusal, on_error
 from holdfast_controller.shell.rest.guards import Bounds, Guards
-from holdfast_controller.shell.rest.printed import Json, answered, listed
+from holdfast_controller.shell.rest.host_texts import HostTexts
+from holdfast_controller.shell.rest.printed import Json, answered, listed, listed_texts
 from holdfast_controller.shell.rest.read_mask import masked, parse_mask
 from holdfast_controller.shell.rest.schedule_routes import ScheduleGate
 
@@ -85,6 +86,7 @@ class Gate:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
+        self._hosts = HostTexts()
 
     async def create(self, request: Request) -> Response:
         given = body.parameters(request, ("requestId", "validateOnly", "template"))
@@ -280,7 +282,7 @@ class Gate:
         message = host_pb2.ListHostsRequest(page_size=size, page_token=token)
 
         async def show(found: host_pb2.ListHostsResponse) -> Response:
-            return await listed("hosts", found.hosts, json_view.host, found.next_page_token)
+            return await listed_texts("hosts", found.hosts, self._hosts.text, found.next_page_token)
 
         return await self._shown(request, f"{HOSTS}ListHosts", message, show)
 
