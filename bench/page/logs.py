@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench.hollow.figures import Figures
-from bench.page.tab import Peak, tab
+from bench.page.tab import Peak, Tab, tab
 from bench.support.cluster import DevCluster, dev_cluster, holdfast
 from bench.support.report import progress
+from bench.support.usage import own_cpu_s
 
 PRINTS = """
 import sys, time
@@ -92,8 +97,77 @@ def log(directory: Path, size: int, figures: Figures) -> None:
                 aim=150,
                 cost=held.words,
             )
-        figures.add(f"{what}: memory of the daemons", "MB", [max(peak.most.values())], cost=peak.words)
+            figures.add(f"{what}: memory of the daemons", "MB", [max(peak.most.values())], cost=peak.words)
+            _beside(cluster, job, what, figures)
+            _left(seen, cluster, f"{path}&grep=NOWHERE", what, figures)
         _cli(cluster, "cancel", job)
+
+
+def _beside(cluster: DevCluster, job: str, what: str, figures: Figures) -> None:
+    """Relaunches of another job on the host, alone and while the log is searched from a terminal, in turns."""
+    other = _cli(cluster, "run", "--detach", "--", "sleep", "3600")
+    took: dict[bool, list[float]] = {False: [], True: []}
+    searches: list[float] = []
+    for searching in (False, True) * 3:
+        over = threading.Event()
+
+        def search(over: threading.Event = over) -> None:
+            while not over.is_set():
+                began = time.monotonic()
+                _cli(cluster, "logs", job, "--grep", "NOWHERE")
+                searches.append(1000 * (time.monotonic() - began))
+
+        beside = threading.Thread(target=search)
+        if searching:
+            beside.start()
+        time.sleep(1)
+        with ThreadPoolExecutor(1) as apart:  # the browser has this thread's event loop
+            took[searching] += apart.submit(asyncio.run, _relaunched(cluster, other, 8)).result()
+        over.set()
+        if searching:
+            beside.join()
+    figures.add(f"{what}: search for what no line has, from a terminal", "ms", searches, aim=3000)
+    figures.add(f"{what}: relaunch of another job on the host, nothing searched", "ms", took[False])
+    figures.add(f"{what}: the same while the log is searched", "ms", took[True])
+    _cli(cluster, "cancel", other)
+
+
+async def _relaunched(cluster: DevCluster, job: str, times: int) -> list[float]:
+    """Milliseconds until all ranks have started again, of so many relaunches."""
+    found = []
+    async with cluster.client() as client:
+        cursor = (await client.get_job(job)).cursor
+        for _ in range(times):
+            began = time.monotonic()
+            await client.restart_job(job)
+            async with contextlib.aclosing(client.watch_job(job, cursor)) as events:
+                async for event in events:
+                    if event.type == "GangStarted":
+                        cursor = event.cursor
+                        break
+            found.append(1000 * (time.monotonic() - began))
+    return found
+
+
+def _left(seen: Tab, cluster: DevCluster, path: str, what: str, figures: Figures) -> None:
+    """The processor's time that the host spends after the tab with a search was closed."""
+    agent = cluster.agent_pid()
+
+    def spent(for_s: float) -> float:
+        before = own_cpu_s(agent)
+        time.sleep(for_s)
+        return 100 * (own_cpu_s(agent) - before) / for_s
+
+    seen.page.goto("about:blank")
+    idle = spent(3)
+    with seen.page.expect_request("**:logs?*"):
+        seen.page.goto(seen.base + path, wait_until="commit")
+    busy = spent(1)
+    seen.page.close()
+    time.sleep(0.5)
+    after = spent(3)
+    cost = f"while it searches {busy:.0f} %, idle {idle:.1f} %"
+    figures.add(f"{what}: agent, half a second after the tab was closed", "% of a core", [after], cost=cost)
 
 
 def _written(cluster: DevCluster, job: str) -> Iterator[Path]:

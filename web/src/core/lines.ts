@@ -29,6 +29,14 @@ const NEWLINE = 10;
 const RETURN = 13;
 const decoder = new TextDecoder();
 
+/** Bytes of base64. A loop: `Uint8Array.from` makes a string of each byte first, 60 MB of them for 20,000 lines. */
+function bytesOf(base64: string): Uint8Array {
+  const text = atob(base64);
+  const found = new Uint8Array(text.length);
+  for (let at = 0; at < text.length; at++) found[at] = text.charCodeAt(at);
+  return found;
+}
+
 /** Keeps the newest lines, at most `most`; unfinished ones are shown once their end has come, or by `flush`. */
 export class Lines {
   readonly #most: number;
@@ -45,7 +53,7 @@ export class Lines {
     const key = `${chunk.worker}/${chunk.rank}/${chunk.generation}/${chunk.stream}`;
     const open = this.#open.get(key) ?? { rest: new Uint8Array(), at: chunk.offset, pen: { ...PLAIN } };
     this.#open.set(key, open);
-    if (chunk.data) this.#take(chunk, open, Uint8Array.from(atob(chunk.data), (character) => character.charCodeAt(0)));
+    if (chunk.data) this.#take(chunk, open, bytesOf(chunk.data));
     if (chunk.problem) this.#keep(chunk, chunk.offset, [{ text: chunk.problem, look: "" }], true);
     this.#trim();
   }
@@ -94,7 +102,7 @@ export class Lines {
       stream: from.stream,
       offset,
       runs: found,
-      text: found.map((run) => run.text).join(""),
+      text: found.length === 1 ? (found[0] as Run).text : found.map((run) => run.text).join(""),
       problem,
     });
   }

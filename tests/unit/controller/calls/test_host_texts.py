@@ -32,7 +32,7 @@ def printed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(message.name)
         return real(message)
 
-    monkeypatch.setattr(host_texts.json_view, "host", noted)
+    monkeypatch.setattr(json_view, "host", noted)
     return names
 
 
