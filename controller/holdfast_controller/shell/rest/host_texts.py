@@ -1,7 +1,7 @@
 """Hosts as they were printed last: of a thousand in a list few have changed since, but for when they were heard.
 
 To print a host takes more than to make its message. A text is used again as long as the message is the same in all but
-``last_seen``, which is put in anew.
+``last_seen``, which is put in each time.
 """
 
 from __future__ import annotations
