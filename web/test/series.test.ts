@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { areaPath, axis, charts, firstSteps, linePath, missing, pointAt, quantity, summed } from "../src/core/series.ts";
+import { againInMs, areaPath, axis, charts, firstSteps, linePath, missing, pointAt, quantity, summed } from "../src/core/series.ts";
 import type { Series, SeriesPage } from "../src/core/types.ts";
 import { at, job, T0 } from "./job.ts";
 
@@ -93,4 +93,8 @@ test("what is missing is said, with its reason", () => {
   assert.match(missing(job(), 0, cpu, page({}), T0 + 600), /asks for no GPU/);
   assert.equal(missing(job(), 4, charts([page({ series: five("power", "W", [1, 1, 1, 1]) })]), page({}), T0 + 600), "");
   assert.equal(missing(job(), 4, cpu, page({ problem: "its disk is full" }), T0), "its disk is full");
+});
+
+test("a chart is asked for again as often as a point of it can have changed", () => {
+  assert.deepEqual([2, 60, 600, 25_920].map(againInMs), [30_000, 30_000, 300_000, 900_000]);
 });

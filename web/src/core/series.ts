@@ -113,6 +113,12 @@ function rises(values: Values, times: readonly number[]): Values {
   });
 }
 
+const LEAST_MS = 30_000;
+const MOST_MS = 900_000;
+
+/** Until a chart is asked for again, by the seconds that a point spans: minutes come once a minute, and to read 90 days of them takes long. */
+export const againInMs = (step: number): number => Math.min(MOST_MS, Math.max(LEAST_MS, 500 * step));
+
 /** The least and most value of the axis. Shares are of the whole; what varies little is not drawn from 0. */
 export function axis(chart: Chart): [number, number] {
   const known = [chart.bands.least, chart.bands.most, ...chart.odd.map((each) => each.values)].flat().filter((value) => value !== null);

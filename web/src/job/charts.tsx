@@ -4,7 +4,7 @@ import { ApiError, get } from "../core/api.ts";
 import { gang } from "../core/gang.ts";
 import { pause } from "../core/pause.ts";
 import { jobPath, withQuery } from "../core/route.ts";
-import { areaPath, axis, charts, FIRST, linePath, missing, pointAt, quantity, REST, summed } from "../core/series.ts";
+import { againInMs, areaPath, axis, charts, FIRST, linePath, missing, pointAt, quantity, REST, summed } from "../core/series.ts";
 import type { Chart } from "../core/series.ts";
 import { barPath, RANGES, uprightPath } from "../core/strip.ts";
 import type { Axis, Strip } from "../core/strip.ts";
@@ -18,8 +18,6 @@ import { setQuery } from "../ui/router.ts";
 const HEIGHT = 84;
 /** Above the plot, for the axis' upper end. */
 const TOP = 15;
-/** Minutes come once a minute. */
-const EVERY_MS = 30_000;
 const PAGES_MOST = 10;
 
 export interface Series {
@@ -39,10 +37,13 @@ export function useSeries(job: Job, query: URLSearchParams): Series & { loaded: 
   useEffect(() => {
     const over = new AbortController();
     const work = async (): Promise<void> => {
+      let step = 0;
       for (;;) {
         if (!document.hidden) {
           try {
-            setHeld({ pages: await read(path, last, over.signal), error: null, loaded: true });
+            const pages = await read(path, last, over.signal);
+            step = pages[0]?.step ?? 0;
+            setHeld({ pages, error: null, loaded: true });
           } catch (error) {
             if (over.signal.aborted || !(error instanceof ApiError)) return;
             setHeld((now) => ({ ...now, error, loaded: true }));
@@ -50,7 +51,7 @@ export function useSeries(job: Job, query: URLSearchParams): Series & { loaded: 
           }
         }
         if (!live && !document.hidden) return;
-        await pause(EVERY_MS, over.signal);
+        await pause(againInMs(step), over.signal);
         if (over.signal.aborted) return;
       }
     };
