@@ -38,6 +38,15 @@ def test_a_drain_begins_at_its_time_and_ends_at_its_time() -> None:
     assert world.cluster.hosts["host-0"].maintenance is None
 
 
+def test_a_job_that_has_ended_hears_of_no_drain_though_its_share_is_not_proven_empty() -> None:
+    world = running()
+    world.cancel("a")
+    world.hang_up("host-0")
+    world.wait(120, beating=["host-1"])
+    assert world.cluster.jobs["a"].terminal and world.cluster.hosts["host-0"].allocations
+    assert world.maintain("host-0", 300, 600) == ["host-0 maintenanceplanned", "> reply host-0"]
+
+
 def test_a_cordon_for_a_time_leaves_work_where_it_is() -> None:
     world = running()
     told = world.maintain("host-0", None, 600, drain=False)

@@ -38,7 +38,7 @@ def on_maintenance(step: Step, asked: MaintenanceAsked) -> None:
     plan = Maintenance(start, asked.end, asked.reason, asked.by, asked.drain, asked.deadline_s, asked.at_checkpoint)
     step.emit(ev.MaintenancePlanned(host=host.name, at=step.now.wall, maintenance=plan))
     if plan.drain:
-        for job_id in dict.fromkeys(job.id for job, _ in on_host(step.cluster, host.name)):
+        for job_id in dict.fromkeys(job.id for job, _ in on_host(step.cluster, host.name) if not job.terminal):
             step.emit(
                 ev.MaintenanceAhead(
                     job_id=job_id, at=step.now.wall, host=host.name, start=start, reason=plan.reason
