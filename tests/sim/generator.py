@@ -178,7 +178,8 @@ def _limited(moves: list[Move], dice: random.Random, names: list[str], lasts_s: 
     """
     if dice.random() > 0.17:
         return moves
-    found: list[Move] = []
+    lengths = random.Random(f"lengths of {lasts_s} {moves[0].at_s}")
+    found = [_declared(move, lengths) for move in moves]
     for name in RESERVATIONS[: dice.choice([1, 2])]:
         at_s, in_s = dice.random() * lasts_s * 0.5, dice.choice([0.0, 0.0, 30.0, 200.0])
         some = tuple(dice.sample(names, dice.choice([1, 1, 2]))) if dice.random() < 0.6 else ()
@@ -188,7 +189,15 @@ def _limited(moves: list[Move], dice: random.Random, names: list[str], lasts_s: 
     for _ in range(dice.choice([0, 1, 3])):
         gpus = dice.choice([None, 1, 2, 4])
         found.append(Limit(dice.random() * lasts_s * 0.6, dice.choice(PROJECTS), gpus))
-    return sorted([*moves, *found], key=lambda move: move.at_s)
+    return sorted(found, key=lambda move: move.at_s)
+
+
+def _declared(move: Move, dice: random.Random) -> Move:
+    """Half of the jobs there say how long they run, rightly or not: some start on a host before its drain."""
+    if not isinstance(move, Submit) or dice.random() < 0.5:
+        return move
+    expected_s = min(dice.choice([10.0, 60.0, 200.0]), move.gang.timeout_s)
+    return replace(move, gang=replace(move.gang, expected_s=expected_s))
 
 
 def _drained(reserved: Reserve, dice: random.Random, names: list[str]) -> list[Move]:

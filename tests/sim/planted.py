@@ -46,7 +46,7 @@ from holdfast_controller.core.model.dependencies import DependencyEnd
 from holdfast_controller.core.model.hosts import lease
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Prepared
-from holdfast_controller.core.scheduling import placement, preempt, reclaim
+from holdfast_controller.core.scheduling import placement, preempt, queue_pass, reclaim
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.step import assignment, idempotency
 from holdfast_controller.core.step import step as steps
@@ -292,6 +292,10 @@ def _stuck_is_empty() -> AbstractContextManager[Any]:
     return patch.object(ends, "on_worker_stuck", on_worker_stuck)
 
 
+def _connected(cluster: Any) -> list[Any]:
+    return [host for host in cluster.hosts.values() if cluster.presence_of(host.name).is_connected]
+
+
 def _hello_outranks_exits() -> AbstractContextManager[Any]:
     return patch.object(worker_reports, "on_found", worker_reports.on_report)
 
@@ -368,6 +372,14 @@ PLANTED: dict[str, Planted] = {
     "reserves nothing": Planted(
         "keep no job off hosts that are reserved for others",
         plant=lambda: patch.object(OpenHosts, "reserved_before", lambda hosts, job: {}),
+    ),
+    "looks at no drain ahead": Planted(
+        "start jobs on hosts that are drained before they are expected to end",
+        plant=lambda: patch.object(OpenHosts, "drained_before", lambda hosts, job: {}),
+    ),
+    "takes what is closed": Planted(
+        "place jobs on hosts that are cordoned or drained",
+        plant=lambda: patch.object(queue_pass, "schedulable_hosts", _connected),
     ),
     "replaces anywhere": Planted(
         "replace a worker outside of the domain that its job has to be in", plant=_replaces_anywhere

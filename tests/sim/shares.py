@@ -1,4 +1,4 @@
-"""What projects have used and hold, as oracles add it up: from hosts' allocations, by brute force."""
+"""What projects use and hold, and the hosts that jobs get, as oracles see it: by brute force."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.run_times import FEWEST, run_time_of
 
 Check = Callable[[bool, str, str], None]
-NAME, GUARANTEES, LIMITS = "22 shares", "23 guarantees", "24 limits"
+NAME, GUARANTEES, LIMITS, CLOSED = "22 shares", "23 guarantees", "24 limits", "24 closed hosts"
+LOOKED_AHEAD_S = 86_400.0
+"""Drains that begin later keep no job off."""
 
 
 @dataclass
@@ -73,17 +77,24 @@ class SharesOracle:
 
 
 class LimitsOracle:
-    """The oracle of one event: nobody gets a host that is another project's, or more than a quota allows.
+    """The oracle of one event: nobody gets a host that is another project's, or is closed, or more than a quota allows.
 
-    Nothing is taken away for a reservation: a job may use the host of a spare of its own that it held before.
+    Nothing is taken away for a reservation or a drain to come: a job may use the host of a spare of its own that it
+    held before.
     """
 
     def __init__(self, check: Check, event: ev.Event, before: Cluster) -> None:
         self.check, self.event = check, event
         self.had: set[str] = set()
+        self.held = 0
+        """GPUs of its project before."""
+        self.least_s = 0.0
+        """What the job is expected to run yet, or less."""
         if isinstance(event, ev.JobPlaced | ev.JobSparesChanged):
             job = before.jobs[event.job_id]
             self.had = {place.host for place in (*job.places, *job.spares)}
+            self.least_s = least_expected_s(before, job)
+            self.held = before.holdings.gpus_of(job.gang.project)
 
     def judge(self, after: Cluster) -> None:
         """Look at what the event has changed."""
@@ -97,7 +108,41 @@ class LimitsOracle:
             if begun and each.project != project and job.gang.strategy is not Strategy.SPOT:
                 taken = sorted(new & each.selector.hosts)
                 self.check(not taken, LIMITS, f"{job.id} of {project} gets {taken}, which {each.name} has")
+        if not job.gang.measures:
+            self._judge_hosts(after, job, new)
         quota = after.shares.quotas.get(project)
         if quota is not None and quota.gpus is not None and job.gang.gpus:
             held = after.holdings.gpus_of(project)
-            self.check(held <= quota.gpus, LIMITS, f"{project} holds {held} GPUs of {quota.gpus} with {job.id}")
+            # Spares that a job gives back may leave it with more than a quota that was lowered since.
+            gave_back = isinstance(event, ev.JobSparesChanged) and held <= self.held
+            fits = gave_back or held <= quota.gpus
+            self.check(fits, LIMITS, f"{project} holds {held} GPUs of {quota.gpus} with {job.id}")
+
+    def _judge_hosts(self, after: Cluster, job: Job, new: set[str]) -> None:
+        """None of the hosts is closed, or will be before the job is expected to end, unless it gives way to all."""
+        at = self.event.at
+        for host in (after.hosts[name] for name in sorted(new)):
+            self.check(host.takes_work, CLOSED, f"{job.id} gets {host.name}, which takes no work")
+            plan = host.maintenance
+            if plan is None or not plan.drain or plan.begun or job.gang.strategy is Strategy.SPOT:
+                continue
+            soon, over = plan.start <= at + LOOKED_AHEAD_S, at + self.least_s <= plan.start
+            what = f"{job.id} runs for {self.least_s:.0f} s at least, and gets {host.name}"
+            self.check(over or not soon, CLOSED, f"{what}, which is drained in {plan.start - at:.0f} s")
+
+
+def least_expected_s(cluster: Cluster, job: Job) -> float:
+    """The shortest that a job which starts now may be expected to run yet, by whatever may be known of others.
+
+    What it declares is that; without, once there are enough runs to learn from, the shortest run of its project.
+    """
+    expected = job.gang.expected_s
+    if not expected:
+        known = (
+            run_time_of(other) for other in cluster.jobs.whole.values() if other.gang.project == job.gang.project
+        )
+        runs = [ran_s for ran_s in known if ran_s is not None]
+        expected = max(min(runs), 1.0) if len(runs) >= FEWEST else job.gang.timeout_s
+    while expected <= job.ran_s:
+        expected *= 2.0
+    return max(min(expected, job.gang.timeout_s) - job.ran_s, 0.0)
