@@ -41,7 +41,7 @@ def main(count: int) -> None:
     for host in hosts:
         free.capacity_of(host)
     print(f"{count:,} hosts\n{'workers':>8} {'wish':<24}{'least':>8}{'median':>8}")
-    for workers in (1, 16, 128, 512):
+    for workers in (1, 16, 64, 128, 512):
         for wish, near in WISHES.items():
             gang = Gang((Pool(workers, Task(("x",)), gpus=8, cpus=16),), near=near if workers > 1 else None)
             took = []

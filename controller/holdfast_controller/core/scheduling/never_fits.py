@@ -1,13 +1,14 @@
 """Why a gang could not be placed on all its hosts if they were empty, and what would fit instead.
 
-Nothing here is said of what is free: the hosts may be full when it is asked.
+Nothing here is said of what is free: the hosts may be full when it is asked. With ten thousand hosts only one of each
+kind is looked at closely, and workers that all ask for the same are counted rather than placed.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
@@ -21,6 +22,7 @@ from holdfast_controller.core.scheduling.placement import (
     other_profiles,
     plan_on,
 )
+from holdfast_controller.core.scheduling.topology import asks, most_workers
 
 LESS = "ask for less, or add hosts"
 
@@ -31,7 +33,7 @@ def never_fits(gang: Gang, hosts: list[Host]) -> tuple[str, str]:
     Nothing is said either while none of its hosts are known.
     """
     admitted = may_have(gang, hosts)
-    capacities, fix = [capacity_of(host, empty=True) for host in admitted], LESS
+    capacities, fix = _empty(admitted), LESS
     pools = [pool for pool in gang.pools if pool.replicas]
     if not admitted or not all(any(capacity.is_admitted(pool) for capacity in capacities) for pool in pools):
         return "", ""
@@ -42,7 +44,7 @@ def never_fits(gang: Gang, hosts: list[Host]) -> tuple[str, str]:
     elif of_pool := _of_one_pool(gang, capacities):
         lack = of_pool
     else:
-        found = plan_on(gang, admitted, partial(capacity_of, empty=True))
+        found = _found(gang, admitted, capacities)
         if isinstance(found, Plan):
             return "", ""
         lack = _lack(gang, capacities, found)
@@ -66,6 +68,34 @@ def outgrown(gang: Gang, hosts: Iterable[Host]) -> str:
         if able and (problem := _too_large(pool, able)):
             return f"{'a worker of it' if len(gang.members) > 1 else 'it'} asks for {problem}"
     return ""
+
+
+def _empty(hosts: list[Host]) -> list[HostCapacity]:
+    """The room of each of the hosts when it is empty. GPUs have the names of those of another host of its kind."""
+    first: dict[str, HostCapacity] = {}
+    found = []
+    for host in hosts:
+        like = first.get(host.inventory.kind)
+        if like is None:
+            like = first[host.inventory.kind] = capacity_of(host, empty=True)
+        found.append(like.of_another(host))
+    return found
+
+
+def _found(gang: Gang, hosts: list[Host], capacities: list[HostCapacity]) -> Plan | Wait:
+    """A plan on empty hosts, without its places where the workers need only be counted; or why there is none."""
+    pools = [pool for pool in gang.pools if pool.replicas]
+    if gang.near is None and not gang.spares and not gang.is_choosy and len(set(map(asks, pools))) == 1:
+        pool, wanted = pools[0], sum(each.replicas for each in pools)
+        kinds = Counter(capacity.inventory.kind for capacity in capacities)
+        like = {capacity.inventory.kind: capacity for capacity in reversed(capacities)}
+        room = sum(most_workers(pool, like[kind]) * number for kind, number in kinds.items())
+        if room >= wanted:
+            return Plan(())
+        if room:
+            return Wait("", room, wanted)
+    by_name = {capacity.host: capacity for capacity in capacities}
+    return plan_on(gang, hosts, lambda host: by_name[host.name])
 
 
 def _of_one_pool(gang: Gang, capacities: list[HostCapacity]) -> str:
@@ -135,6 +165,6 @@ def _split(gang: Gang, hosts: list[Host], capacities: list[HostCapacity]) -> str
         if left or workers > slots:
             continue
         smaller = replace(gang, pools=(replace(pools[0], replicas=workers, gpus=gpus),))
-        if isinstance(plan_on(smaller, hosts, partial(capacity_of, empty=True)), Plan):
+        if isinstance(_found(smaller, hosts, capacities), Plan):
             return f"--replicas {workers} --gpus {gpus}"
     return ""

@@ -143,16 +143,16 @@ def _room(pools: Sequence[Pool], *, by_gpus: bool) -> Callable[[HostCapacity], i
 
             return gpus_for
     # Pools that ask for different things, such as MIG instances of two profiles, may stand beside each other.
-    unlike = list({_asks(pool): pool for pool in pools}.values())
+    unlike = list({asks(pool): pool for pool in pools}.values())
 
     def most_on(left: HostCapacity) -> int:
-        room = sum(_workers(pool, left) * (pool.gpus if by_gpus else 1) for pool in unlike)
+        room = sum(most_workers(pool, left) * (pool.gpus if by_gpus else 1) for pool in unlike)
         return min(room, len(left.gpus) if by_gpus else left.slots)
 
     return most_on
 
 
-def _asks(pool: Pool) -> tuple[object, ...]:
+def asks(pool: Pool) -> tuple[object, ...]:
     """Equal for pools whose workers can stand in for each other on any host."""
     task = pool.task
     sizes = (pool.gpus, pool.gpu_type, pool.gpu_partition, pool.cpus, pool.memory_mb)
@@ -165,7 +165,8 @@ def _asks_for_sizes_alone(pool: Pool) -> bool:
     return not (named or task.image or task.account or task.secrets)
 
 
-def _workers(pool: Pool, left: HostCapacity) -> int:
+def most_workers(pool: Pool, left: HostCapacity) -> int:
+    """The most workers of a pool that fit beside each other on a host, with nothing else there."""
     if not left.fits(pool):
         return 0
     most = left.slots
@@ -282,7 +283,7 @@ def in_order(
         pool, segment = gang.pools[member.pool], None
         if near.segments is not None:
             segment = domains[places[member.index].host][: near.segment_depth]
-        groups.setdefault((_asks(pool), segment), []).append(member.index)
+        groups.setdefault((asks(pool), segment), []).append(member.index)
     found = dict(places)
     for workers in groups.values():
         # A host without labels comes last.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import re
 
 import pytest
@@ -10,8 +11,10 @@ from tests.unit.controller.examples import host
 from tests.unit.controller.scheduling.test_placement import TASK
 
 from holdfast_controller.core.model.gang import Gang, Pool
+from holdfast_controller.core.model.hosts.capacity import capacity_of
 from holdfast_controller.core.model.hosts.host import Allocation, Host
 from holdfast_controller.core.scheduling.never_fits import LESS, never_fits
+from holdfast_controller.core.scheduling.placement import Plan, plan_on
 
 
 def full(name: str, gpus: int) -> Host:
@@ -67,3 +70,19 @@ def test_what_a_worker_asks_for_is_beside_what_a_host_has(pool: Pool, problem: s
 def test_what_fits_is_no_problem() -> None:
     assert never_fits(Gang((Pool(2, TASK, gpus=2),)), [full("a", 2), full("b", 2)]) == ("", "")
     assert never_fits(Gang((Pool(2, TASK, gpus=2),)), []) == ("", "")
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_what_is_counted_is_what_a_plan_on_each_empty_host_would_find(seed: int) -> None:
+    dice = random.Random(seed)
+    hosts = [full(f"host-{number}", dice.choice([0, 1, 2, 4])) for number in range(dice.randrange(1, 6))]
+    hosts = [dataclasses.replace(each, excess=dice.randrange(2)) for each in hosts]
+    asked = Pool(dice.choice([1, 2, 3, 7]), TASK, gpus=dice.choice([0, 1, 2, 3]), cpus=dice.choice([0, 1, 5]))
+    others = [dataclasses.replace(asked, replicas=dice.choice([1, 4])), Pool(1, TASK, gpus=1, cpus=9)]
+    gang = Gang((asked, *others[: dice.randrange(3)]), spares=dice.choice([0, 0, 1]))
+    found = plan_on(gang, hosts, lambda host: capacity_of(host, empty=True))
+    problem, _ = never_fits(gang, hosts)
+    assert (not problem) == isinstance(found, Plan)
+    if "they have room for only" in problem:
+        assert not isinstance(found, Plan)
+        assert f"only {found.placed} of its {found.workers} workers" in problem

@@ -104,6 +104,26 @@ class HostCapacity:
             self.inventory,
         )
 
+    def of_another(self, host: Host) -> HostCapacity:
+        """The same room on another host of its kind; GPUs keep their names."""
+        inventory = host.inventory
+        return HostCapacity(
+            host.name,
+            self.cpus,
+            self.memory_mb,
+            self.slots,
+            self.gpus,
+            inventory.no_containers,
+            inventory.no_accounts,
+            self.gives_secrets,
+            self.revocable_gpus,
+            caution(host),
+            host.excess,
+            host.labels,
+            self.is_partitioned,
+            inventory,
+        )
+
     def beside_gpus(
         self, cpus: int, memory_mb: int, slots: int, gpus: Sequence[tuple[str, str]] = ()
     ) -> HostCapacity:
