@@ -253,6 +253,9 @@ class _Look:
 
     def _placed(self, job: Job, found: Plan, *, loan_of: str = "", ahead_of: str = "") -> None:
         hosts = {place.host for place in (*job.places, *found.places)}
+        if job.places:
+            # What it leaves is free now.
+            self.with_gpus = None
         place(self.step, job, found, loan_of=loan_of, ahead_of=ahead_of, why=self.open_hosts.why_there(job, hosts))
         self.preemption.placed(frozenset(hosts))
         self.narrower = True
@@ -356,7 +359,7 @@ class _Look:
 
     def _backfillable(self, job: Job) -> list[Host]:
         """The hosts on which a job may have something now or soon; in a busy cluster few have GPUs for it."""
-        if job.reserved or not all(pool.gpus for pool in job.gang.pools if pool.replicas):
+        if job.reserved or job.spares or not all(pool.gpus for pool in job.gang.pools if pool.replicas):
             return self.hosts
         if self.with_gpus is None:
             stopping = (self.step.cluster.jobs[name] for name in self.preemption.leaving)
@@ -389,7 +392,7 @@ class _Look:
             self.lendable = LeftCapacity([self.free.capacity_of(host) for host in self.hosts])
         if job.id not in self.step.cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
             return _NO_CAPACITY
-        hosts = [host for host in self.open_hosts.of(job) if host.name not in self.closed]
+        hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in self.closed]
         planned = plan_job(job, hosts, self.free.without)
         self.loans_in_vain += isinstance(planned, Wait)
         return planned
