@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { asked, deletes, has, holder, inTheWay, keepsOff, ofHost, setByCommand, times, whose } from "../src/core/reserved.ts";
+import { asked, deletes, forWhom, has, holder, inTheWay, keepsOff, ofHost, setByCommand, times, whose } from "../src/core/reserved.ts";
 import type { Limits, Quota, Reservation } from "../src/core/reserved.ts";
 import { clock, epoch } from "../src/core/words.ts";
 
@@ -12,7 +12,7 @@ const WITHIN = (epoch(START) ?? 0) + 3600;
 function reservation(set: Partial<Reservation> = {}): Reservation {
   return {
     name: "conference", project: "vision", user: "", start: START, end: END, hosts: [], labels: {}, match: "", count: 0, gpus: 0, gpuType: "", reason: "",
-    createdBy: "ann", chosenHosts: ["h1", "h2"], lack: "", jobsOfOthers: 0, ...set,
+    createdBy: "ann", chosenHosts: ["h1", "h2"], lack: "", jobsOfOthers: 0, unknownUser: false, ...set,
   };
 }
 
@@ -36,6 +36,12 @@ test("a reservation for a user says so", () => {
   assert.match(keepsOff(reservation({ project: "", user: "ann", jobsOfOthers: 1 }), WITHIN), /^no job but those of user\/ann starts there, but SPOT jobs; 1 job of another user may/);
 });
 
+test("a user whom nobody knows is pointed out, of a reservation and of a quota", () => {
+  const made = reservation({ project: "", user: "bbo", unknownUser: true });
+  assert.deepEqual([forWhom(made), forWhom(reservation({ user: "ann" }))], ["user/bbo (no such user)", "user/ann in vision"]);
+  assert.ok(ofHost([made], "h1", WITHIN)[0]?.startsWith("for user/bbo (no such user) until "));
+});
+
 test("jobs in the way and hosts are counted", () => {
   assert.deepEqual([0, 1, 2].map((jobsOfOthers) => inTheWay(reservation({ jobsOfOthers }))), ["", "1 job of another project", "2 jobs of other projects"]);
   assert.deepEqual([has(reservation()), has(reservation({ chosenHosts: [] }))], ["2 hosts", "no host"]);
@@ -53,8 +59,9 @@ test("a host's page has the reservations that have it, also those of projects th
 
 test("a quota names its holder and what was set by command", () => {
   const none: Limits = { gpus: null, runningJobs: null, waitingJobs: null, maxPriority: null };
-  const quota = (set: Partial<Quota>): Quota => ({ project: "vision", user: null, limits: none, byCommand: null, gpus: 0, runningJobs: 0, waitingJobs: 0, ...set });
+  const quota = (set: Partial<Quota>): Quota => ({ project: "vision", user: null, limits: none, byCommand: null, gpus: 0, runningJobs: 0, waitingJobs: 0, unknownUser: false, ...set });
   assert.deepEqual([holder(quota({})), holder(quota({ project: null, user: "ann" }))], ["project/vision", "user/ann"]);
+  assert.equal(holder(quota({ project: null, user: "bbo", unknownUser: true })), "user/bbo (no such user)");
   assert.equal(setByCommand(quota({})), "");
   assert.equal(setByCommand(quota({ byCommand: { ...none, gpus: -1, maxPriority: 2 } })), "GPUs, priority");
 });

@@ -196,6 +196,21 @@ def test_only_what_a_job_may_have_now_is_free_in_every_count(
     assert (free_gpus(shown), host_of(shown).gpus_free) == (f"{free}/4", free)
 
 
+@pytest.mark.parametrize(
+    ("befalls", "state"),
+    [(reserved, HostState.RESERVED), (spare, HostState.RESERVED), (reserved_later, HostState.READY)],
+)
+def test_a_host_that_takes_work_of_some_jobs_alone_is_reserved_and_needs_no_attention(
+    cluster: Cluster, befalls: Callable[[Cluster], None], state: HostState
+) -> None:
+    befalls(cluster)
+    found = overview(cluster, NOW)
+    assert +found.hosts == Counter({HostState.READY: 2}) + Counter({state: 1})
+    assert (found.noted, told(cluster)) == ([], [])
+    cordoned(cluster)
+    assert overview(cluster, NOW).hosts[HostState.RESERVED] == 0
+
+
 def test_a_gpu_that_unknown_work_holds_is_withheld(cluster: Cluster) -> None:
     cluster.hosts["h1"].orphans["b/workerpool0-0"] = Orphan("b", "workerpool0-0", 3, ("h1-0",), Wall(3.0))
     found = overview(cluster, NOW)

@@ -22,6 +22,8 @@ export interface Reservation {
   chosenHosts: string[];
   lack: string;
   jobsOfOthers: number;
+  /** Whether no user of that name has a role here, or ever signed in. */
+  unknownUser: boolean;
 }
 
 /** Limits that count; null is no limit. */
@@ -42,6 +44,7 @@ export interface Quota {
   gpus: number;
   runningJobs: number;
   waitingJobs: number;
+  unknownUser: boolean;
 }
 
 /** Whether it holds now. */
@@ -67,6 +70,11 @@ export function whose(of: Reservation): string {
   return [of.user && `user/${of.user}`, of.project].filter(Boolean).join(" in ");
 }
 
+/** Whom it is for, with a word on a user whom nobody knows. */
+export function forWhom(of: Reservation): string {
+  return whose(of) + (of.unknownUser ? " (no such user)" : "");
+}
+
 /** What it keeps off, and what may be in its way. */
 export function keepsOff(of: Reservation, now: number): string {
   const others = of.user ? `but those of ${whose(of)}` : of.project ? `of projects other than ${of.project}` : "of other projects than its own";
@@ -86,15 +94,15 @@ export function ofHost(reservations: readonly Reservation[], host: string, now: 
   return reservations.filter((each) => each.chosenHosts.includes(host)).map((each) => {
     const [start, end] = times(each, now);
     const when = begun(each, now) ? `until ${end}` : `from ${start} until ${end}`;
-    return `for ${whose(each) || "a project that you may not see"} ${when} (${each.name}${each.reason && `: ${each.reason}`}): ${keepsOff(each, now)}`;
+    return `for ${forWhom(each) || "a project that you may not see"} ${when} (${each.name}${each.reason && `: ${each.reason}`}): ${keepsOff(each, now)}`;
   });
 }
 
 export const deletes = (name: string): string => `holdfast reservation delete ${shellWord(name)}`;
 
-/** `project/vision`, `user/ann`. */
+/** `project/vision`, `user/ann`, `user/bbo (no such user)`. */
 export function holder(of: Quota): string {
-  return of.user === null ? `project/${of.project ?? ""}` : `user/${of.user}`;
+  return of.user === null ? `project/${of.project ?? ""}` : `user/${of.user}${of.unknownUser ? " (no such user)" : ""}`;
 }
 
 const TITLES: readonly (readonly [keyof Limits, string])[] = [["gpus", "GPUs"], ["runningJobs", "running"], ["waitingJobs", "waiting"], ["maxPriority", "priority"]];

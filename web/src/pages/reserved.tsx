@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import { asked, deletes, has, holder, inTheWay, keepsOff, setByCommand, times, whose } from "../core/reserved.ts";
+import { asked, deletes, forWhom, has, holder, inTheWay, keepsOff, setByCommand, times } from "../core/reserved.ts";
 import type { Quota, Reservation } from "../core/reserved.ts";
 import { hostPath } from "../core/route.ts";
 import { Acts } from "../ui/acts.tsx";
@@ -39,7 +39,7 @@ export function Reservations({ of, now, quiet = false }: { of: Loaded<{ reservat
               caption="Reservations" rows={rows} id={(each) => each.name}
               columns={[
                 { title: "Name", cell: (each) => <Text of={each.name} /> },
-                { title: "For", cell: (each) => <Text of={whose(each) || "–"} /> },
+                { title: "For", cell: (each) => <Text of={forWhom(each) || "–"} /> },
                 { title: "From", whole: true, cell: (each) => times(each, now)[0] },
                 { title: "Until", whole: true, cell: (each) => times(each, now)[1] },
                 { title: "Hosts", cell: (each) => <Hosts of={each} /> },

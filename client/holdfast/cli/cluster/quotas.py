@@ -90,6 +90,8 @@ def _set(project: str | None, user: str | None, limits: cluster_pb2.QuotaLimits 
     found = with_client(work)
     whose = f"user {user}" if project is None else f"project {project}"
     Console().note(f"{whose}: {_in_words(found.limits)}")
+    if found.unknown_user:
+        Console().warning(f"no user {found.user} is known here yet: see holdfast user list")
 
 
 @quota.command("list")
@@ -127,7 +129,7 @@ def _write(found: Sequence[cluster_pb2.Quota]) -> None:
     columns = [Column("OF"), *(Column(title, right=True) for title in ("GPUS", "RUNNING", "WAITING", "PRIORITY"))]
     rows = [
         (
-            _name(each),
+            _name(each) + (" (no such user)" if each.unknown_user else ""),
             _used(each.gpus, each.limits, "gpus"),
             _used(each.running_jobs, each.limits, "running_jobs"),
             _used(each.waiting_jobs, each.limits, "waiting_jobs"),

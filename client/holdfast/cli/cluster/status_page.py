@@ -13,7 +13,7 @@ from holdfast.cli.kit.durations import age, span
 from holdfast.cli.kit.table import cut, terminal_width
 from holdfast.v1 import cluster_pb2
 
-HOST_STATES = ("ready", "cordoned", "draining", "drained", "going_down", "silent", "lost", "refused")
+HOST_STATES = ("ready", "reserved", "cordoned", "draining", "drained", "going_down", "silent", "lost", "refused")
 GPU_STATES = ("used", "free", "reserved", "unavailable", "unhealthy", "withheld")
 JOB_STATES = ("RUNNING", "PENDING", "QUEUED", "PAUSED", "CANCELLING")
 ENDED_STATES = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")

@@ -125,7 +125,7 @@ def _hosts(cluster: Cluster, found: Overview, now: Now) -> Iterator[Alert]:
                 yield Alert(Kind.HOST_REFUSED, subject, host.refused)
             case HostState.GOING_DOWN | HostState.DRAINED | HostState.DRAINING | HostState.CORDONED:
                 yield Alert(Kind.HOST_CORDONED, subject, _kept_from_work(host, state), host.drain_since or None)
-            case HostState.READY:
+            case HostState.RESERVED | HostState.READY:
                 pass
         shares = found.quarantined.get(name, 0)
         if shares:

@@ -30,6 +30,8 @@ class HostState(enum.StrEnum):
     DRAINED = "drained"
     DRAINING = "draining"
     CORDONED = "cordoned"
+    RESERVED = "reserved"
+    """It takes work of some jobs alone: it is reserved now, or kept as a spare."""
     READY = "ready"
 
 
@@ -142,8 +144,8 @@ def _troubled(found: Overview, cluster: Cluster) -> Generator[None, None, None]:
             yield
 
 
-def host_state(cluster: Cluster, host: Host) -> HostState:
-    """The state of one host, as the status page names it."""
+def host_state(cluster: Cluster, host: Host, kept: Collection[str] = ()) -> HostState:
+    """The state of one host, as the status page names it. ``kept``: ``kept_hosts``."""
     if host.refused:
         return HostState.REFUSED
     if host.lost:
@@ -154,11 +156,13 @@ def host_state(cluster: Cluster, host: Host) -> HostState:
         return HostState.GOING_DOWN
     if host.draining:
         return HostState.DRAINED if host.drained else HostState.DRAINING
-    return HostState.READY if host.takes_work else HostState.CORDONED
+    if not host.takes_work:
+        return HostState.CORDONED
+    return HostState.RESERVED if host.name in kept else HostState.READY
 
 
 def _count_host(found: Overview, cluster: Cluster, host: Host, kept: Collection[str], now: Now) -> None:
-    state, presence = host_state(cluster, host), cluster.presence_of(host.name)
+    state, presence = host_state(cluster, host, kept), cluster.presence_of(host.name)
     found.hosts[state] += 1
     found.connected += presence.session is not None
     if host.agent_version:
@@ -168,7 +172,8 @@ def _count_host(found: Overview, cluster: Cluster, host: Host, kept: Collection[
     shares = sum(is_quarantined(cluster, host.name, key) for key in host.allocations)
     if shares:
         found.quarantined[host.name] = shares
-    if state is not HostState.READY or shares or host.faulty or _is_noted(host):
+    well = state in (HostState.READY, HostState.RESERVED)
+    if not well or shares or host.faulty or _is_noted(host):
         found.noted.append(host.name)
     known, idle = gpu_states(cluster, host, kept)
     found.gpus.update(known.values())

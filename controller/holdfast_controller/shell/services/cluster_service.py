@@ -209,7 +209,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
     async def SetQuota(
         self, request: cluster_pb2.SetQuotaRequest, context: Context
     ) -> cluster_pb2.SetQuotaResponse:
-        return await quotas.set_quota(self._driver, caller_name(context), request)
+        return await quotas.set_quota(self._driver, self._registry(), caller_name(context), request)
 
     @unary
     async def ListReservations(

@@ -23,18 +23,20 @@ async def list_quotas(driver: Driver, registry: Registry, caller: str) -> cluste
         driver.reactor.policies.quotas,
         lambda holder: everything or holder in everybodys or holder in seen,
     )
-    answer = cluster_pb2.ListQuotasResponse(quotas=[_to_proto(each) for each in found])
+    answer = cluster_pb2.ListQuotasResponse(quotas=[_to_proto(each, registry) for each in found])
     await driver.settled()
     return answer
 
 
-async def set_quota(driver: Driver, by: str, request: cluster_pb2.SetQuotaRequest) -> cluster_pb2.SetQuotaResponse:
+async def set_quota(
+    driver: Driver, registry: Registry, by: str, request: cluster_pb2.SetQuotaRequest
+) -> cluster_pb2.SetQuotaResponse:
     """Set limits, or take them back; the answer has those that count now."""
     holder = USER + request.user if request.HasField("user") else request.project
     limits = _from_proto(request.limits)
     await driver.ask(lambda token: QuotaAsked(token, by, holder, limits, request.clear))
     found = quota_states(driver.cluster, driver.reactor.policies.quotas, lambda name: name == holder)
-    return cluster_pb2.SetQuotaResponse(quota=_to_proto(found[0]) if found else None)
+    return cluster_pb2.SetQuotaResponse(quota=_to_proto(found[0], registry) if found else None)
 
 
 def _from_proto(limits: cluster_pb2.QuotaLimits) -> Quota:
@@ -46,7 +48,7 @@ def _limits(quota: Quota) -> cluster_pb2.QuotaLimits:
     return cluster_pb2.QuotaLimits(**given)
 
 
-def _to_proto(found: QuotaState) -> cluster_pb2.Quota:
+def _to_proto(found: QuotaState, registry: Registry) -> cluster_pb2.Quota:
     message = cluster_pb2.Quota(
         limits=_limits(found.limits),
         by_command=_limits(found.by_command) if found.by_command is not None else None,
@@ -56,6 +58,7 @@ def _to_proto(found: QuotaState) -> cluster_pb2.Quota:
     )
     if found.holder.startswith(USER):
         message.user = found.holder.removeprefix(USER)
+        message.unknown_user = message.user != EVERY_PROJECT and not registry.knows(message.user)
     else:
         message.project = found.holder
     return message

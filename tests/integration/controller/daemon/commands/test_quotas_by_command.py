@@ -56,3 +56,17 @@ async def test_a_quota_outlives_a_kill_of_the_controller_and_is_audited(daemon: 
         ("project/default", "OK"),
     }
     await controller.close()
+
+
+async def test_a_user_whom_nobody_knows_is_pointed_out_until_somebody_does(daemon: Process, tmp_path: Path) -> None:
+    controller = await daemon.ready(daemon.start())
+    ann = User("ann", controller, tmp_path / "ann")
+    limit = ("quota", "set", "--gpus", "4", "--user")
+    assert "no user bbo is known here yet: see holdfast user list" in (await ann.types(*limit, "bbo")).err
+    assert (await ann.types("quota", "list")).out.splitlines()[1].startswith("user/bbo (no such user) ")
+    assert "user/bbo" in (await ann.types("quota", "list", "-o", "name")).out.splitlines()
+    await ann.types("user", "add", "bbo")
+    assert "no such user" not in (await ann.types("quota", "list")).out
+    for known in ("ann", "*", "bbo"):
+        assert "is known here" not in (await ann.types(*limit, known)).err
+    await controller.close()
