@@ -194,11 +194,12 @@ class Provider:
 
     async def _fetch(self) -> list[Mapping[str, Any]]:
         """The published keys. Raises ``OSError`` or ``ValueError``."""
+        # Off the loop: the import and the world's certificates take a tenth of a second each.
+        client = await asyncio.to_thread(_client, self.ca)
         import httpx
 
-        # Off the loop: the world's certificates take a tenth of a second.
         try:
-            async with await asyncio.to_thread(_client, self.ca) as client:
+            async with client:
                 about = await _read(client, f"{self.config.issuer.rstrip('/')}/.well-known/openid-configuration")
                 if about.get("issuer") != self.config.issuer:
                     raise ValueError(f"it calls itself {one_line(str(about.get('issuer')), 100)!r}")
