@@ -32,8 +32,8 @@ POINTS, POINTS_MOST = 300, 2_000
 RANKS_MOST = 64
 CELLS_MOST, BAND_CELLS_MOST = 100_000, 1_000_000
 """Points of all series of an answer; of all ranks from which bands are made."""
-PAGE_BYTES = 4 << 20
-"""Packed blocks that are read for one answer."""
+PAGE_BYTES, PAGE_S = 4 << 20, 2.0
+"""Packed blocks that are read for one answer, and for how long: the reader asks again for what comes later."""
 NAMED_AFTER_S = 30.0
 """A recording comes with the evidence for a suspicion; by then it is known which hang that was, if any."""
 FORGET_EVERY_S = 600.0
@@ -295,12 +295,13 @@ def _read(file: SeriesFile, question: _Question) -> _Found:
     # Of bands only the means are looked at, and the extremes only of the ranks that are shown beside.
     joining = Joining(since, step, slots, extremes=not question.banded)
     wanted = {*question.figures, Figure.SAMPLES}
-    size, following = 0, None
+    size, following, over_s = 0, None, time.monotonic() + PAGE_S
     taken: list[tuple[bytes, list[int]]] = []
     for start, _, data in read:
         size += len(data)
         # What begins later is for the next answer; each has at least one point.
-        if size > PAGE_BYTES and not question.recording and start >= since + step:
+        enough = size > PAGE_BYTES or time.monotonic() >= over_s
+        if enough and not question.recording and start >= since + step:
             following = since + (start - since) // step * step
             break
         try:

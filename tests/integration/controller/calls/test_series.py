@@ -96,6 +96,25 @@ async def test_minutes_are_taken_by_credit_and_shown_with_gaps(controller: Contr
         assert not any(each.HasField("rank") for each in banded.series)
 
 
+async def test_what_takes_long_to_read_comes_in_several_answers(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = now()
+    async with running(controller) as (jobs, name), transfer(controller) as host:
+        for number in range(4):
+            await host.say(series=report(number + 1, name, minute(at - 60 * (3 - number), cpu=number)))
+        await taken(host, 4)
+        whole = await until(jobs, name, lambda a: bool(a.series) and a.series[0].mean[:4] == [0, 1, 2, 3])
+        monkeypatch.setattr("holdfast_controller.shell.services.series.PAGE_S", 0.0)
+        page = await series(jobs, name)
+        found = list(page.series[0].mean)
+        while page.next_page_token:
+            assert page.points == 1
+            page = await series(jobs, name, page_token=page.next_page_token)
+            found += page.series[0].mean
+        assert found[:4] == whole.series[0].mean[:4]
+
+
 async def test_a_rank_beside_the_bands_has_its_extremes_and_so_has_each_of_few(controller: Controller) -> None:
     at = now() - 60
     levels = (50.0, 50.0, 51.0, 9.0)
