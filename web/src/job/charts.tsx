@@ -18,7 +18,7 @@ import { setQuery } from "../ui/router.ts";
 const HEIGHT = 84;
 /** Above the plot, for the axis' upper end. */
 const TOP = 15;
-const PAGES_MOST = 10;
+const PAGES_MOST = 30;
 
 export interface Series {
   pages: SeriesPage[];
