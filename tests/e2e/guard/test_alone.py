@@ -258,7 +258,8 @@ def test_a_broken_gpu_of_the_scheduler_is_told_and_ends_the_job_as_there_is_no_o
     fake_nvml.gpus(2)
     fake_nvml.do(range(2), TRAINING)
     env = environment(tmp_path)
-    options = ("--restart-on-hang", "--hang-timeout", "5s", "--record", "rec")
+    # Half of it is time enough for the driver to be asked on busy cores, before the silence alone is noticed.
+    options = ("--restart-on-hang", "--hang-timeout", "20s", "--record", "rec")
     process = subprocess.Popen(
         [*GUARD, *options, "--", sys.executable, "-c", ON_A_GPU],
         cwd=tmp_path,

@@ -59,6 +59,8 @@ libc = ctypes.PyDLL(None, use_errno=True)  # one that keeps the interpreter's lo
 
 def main() -> None:
     door, program = socket.socket(fileno=int(sys.argv[1])), sys.argv[2]
+    # As the daemons set it: gRPC reads it when it is imported.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     import_ahead(program)
     if len(os.listdir("/proc/self/task")) > 1:
         sys.exit(f"to import {program} has started threads: it can't be forked")
