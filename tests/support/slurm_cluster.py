@@ -232,6 +232,7 @@ def munge(folder: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def _ended_with_us(folder: Path) -> Iterator[None]:
     """Have all that belongs to the cluster in the folder killed, should this process be killed within the block."""
+    assert folder.is_absolute() and len(folder.parts) > 2, "every process whose environment names it is killed"
     waits = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", ENDS_ALL, str(folder)],
         stdin=subprocess.PIPE,

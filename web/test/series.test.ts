@@ -93,6 +93,7 @@ test("what is missing is said, with its reason", () => {
   assert.match(missing(job(), 0, cpu, page({}), T0 + 600), /asks for no GPU/);
   assert.equal(missing(job(), 4, charts([page({ series: five("power", "W", [1, 1, 1, 1]) })]), page({}), T0 + 600), "");
   assert.equal(missing(job(), 4, cpu, page({ problem: "its disk is full" }), T0), "its disk is full");
+  assert.match(missing(job(), 4, cpu, page({ nextPageToken: "60" }), T0), /newest part is missing/);
 });
 
 test("a chart is asked for again as often as a point of it can have changed", () => {

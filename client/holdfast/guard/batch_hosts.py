@@ -5,11 +5,13 @@ Neither starts a process on any other host: the guard logs in to them, as with `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from holdfast.errors import ConfigError
 from holdfast.guard import allocation
+from holdfast.guard.logins import Login, logins
 
 _FILES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE")
 """Name a file with a host on each line, once for each slot."""
@@ -19,36 +21,41 @@ _COUNTED = "LSB_MCPU_HOSTS"
 
 @dataclass(frozen=True, slots=True)
 class BatchHosts:
-    """The hosts of a scheduler's job, as they are written in a file."""
+    """The hosts of a scheduler's job, more than one."""
 
     variable: str
     """The variable that says it."""
-    lines: str
+    logins: tuple[Login, ...]
 
 
-def named(environ: Mapping[str, str], read: Callable[[str], str]) -> BatchHosts | None:
-    """The hosts that the environment names; None where there are none, or this is a task that a launcher has started.
+def logins_in(environ: Mapping[str, str], read: Callable[[str], str], hostname: str) -> BatchHosts | None:
+    """Where the environment has the guard of this host log in; None: nowhere, or it is a task of a launcher's.
 
-    ``read`` gives the text of a file, or raises ``OSError``: the file is on the job's first host alone.
+    ``read`` gives the text of a file, or raises ``OSError``: the file is on the job's first host alone. Raises
+    ``ConfigError`` for a list without a host, and on another of the hosts than the first.
     """
-    if allocation.is_launched(environ):
+    named = None if allocation.is_launched(environ) else _named(environ, read)
+    if named is None:
         return None
-    for variable in _FILES:
-        if name := environ.get(variable):
-            try:
-                return BatchHosts(variable, read(name))
-            except OSError:
-                continue
-    if words := environ.get(_COUNTED, "").split():
-        return BatchHosts(_COUNTED, "\n".join(words[::2]))
-    return None
-
-
-def check_first(found: BatchHosts, hosts: Sequence[str], hostname: str) -> None:
-    """Raises ``ConfigError`` on another of the hosts than the first: something has started the guard on each."""
-    short = [host.partition(".")[0] for host in hosts]
-    if hostname.partition(".")[0] in short[1:]:
+    variable, lines = named
+    if not lines.split():
+        fix = f"To guard this host alone: {variable}= holdfast guard -- COMMAND"
+        raise ConfigError(f"{variable} names no host: its file is empty.", fix=fix)
+    found = logins("", lines)
+    short = [each.name.partition(".")[0] for each in found]
+    if hostname.partition(".")[0] in short[1:]:  # something has started the guard on each
         raise ConfigError(
-            f"{hostname} is not the first of the {len(hosts)} hosts in {found.variable}, which is {hosts[0]}.",
+            f"{hostname} is not the first of the {len(found)} hosts in {variable}, which is {found[0].name}.",
             fix="Start one guard, on the first, which logs in to the others; or have mpirun -N 1 start one on each.",
         )
+    return BatchHosts(variable, found) if len(found) > 1 else None
+
+
+def _named(environ: Mapping[str, str], read: Callable[[str], str]) -> tuple[str, str] | None:
+    """The variable that names hosts, and their names as in a file."""
+    for variable in _FILES:
+        if name := environ.get(variable):
+            with contextlib.suppress(OSError):
+                return variable, read(name)
+    words = environ.get(_COUNTED, "").split()
+    return (_COUNTED, "\n".join(words[::2])) if words else None

@@ -71,14 +71,18 @@ class Request:
 
 
 def run(request: Request) -> int:
-    """Guard the command in this task; returns its exit status. Says on stderr what it can't do.
-
-    With ``or_run`` this process becomes the bare command where the guard can't start.
-    """
+    """Guard the command in this task; returns its exit status. See ``not_started`` for a guard that can't start."""
     try:
         return guarded(request)
     except NotStarted as error:
-        problem = error.problem
+        return not_started(request, error.problem)
+
+
+def not_started(request: Request, problem: HoldfastError) -> int:
+    """Say on stderr why the guard can't start; returns the exit status.
+
+    With ``or_run`` this process becomes the bare command.
+    """
     request.words.note(_of_host(problem.message) + (f" {problem.fix}" if problem.fix else ""))
     if not request.or_run:
         return OUR_FAILURE

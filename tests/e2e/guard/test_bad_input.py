@@ -35,6 +35,38 @@ def ended(folder: Path, env: dict[str, str], *command: str) -> tuple[int, str, s
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "",
+            "PBS_NODEFILE names no host: its file is empty. To guard this host alone: PBS_NODEFILE= holdfast guard",
+        ),
+        (f"n1\n{HOST}\n", f"{HOST} is not the first of the 2 hosts in PBS_NODEFILE, which is n1. Start one guard"),
+    ],
+)
+def test_a_list_of_a_batch_job_that_makes_no_sense_is_named(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "nodes").write_text(text)
+    env = environment(tmp_path, PBS_NODEFILE=str(tmp_path / "nodes"))
+
+    status, out, err = ended(tmp_path, env, *GUARD, "--or-run", "--", "echo", "ran")
+    assert (status, out) == (0, "ran\n"), err
+    assert said in err
+    assert BARE in err
+    status, out, err = ended(tmp_path, env, *GUARD, "--", "echo", "ran")
+    assert (status, out) == (125, ""), err
+
+
+def test_a_list_of_a_batch_job_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    env = environment(tmp_path, PBS_NODEFILE="/nowhere/nodes")
+
+    status, out, err = ended(tmp_path, env, *GUARD, "--", "echo", "ran")
+    assert (status, out) == (0, "ran\n"), err
+    assert (
+        "list of hosts /nowhere/nodes can't be read (No such file or directory): no host that only it names" in err
+    )
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         (

@@ -230,6 +230,7 @@ export function firstSteps(step: Chart, generations: Strip["generations"]): { ge
 export function missing(job: Job, gpus: number, found: readonly Chart[], last: SeriesPage | undefined, now: number): string {
   if (!last) return "";
   if (last.problem) return last.problem;
+  if (last.nextPageToken) return "The newest part is missing: to read all of this time takes too long. Choose a shorter one above.";
   const start = epoch(job.startTime);
   if (!found.length) {
     if (start === null) return "Nothing was measured: no rank has started yet.";

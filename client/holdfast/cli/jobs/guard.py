@@ -88,15 +88,17 @@ def guard(hosts: str | None, **options: Any) -> None:
         sys.exit(ssh.run(_request(options), logins.logins(hosts, text), options))
     from holdfast.guard import batch_hosts
 
-    if given := batch_hosts.named(os.environ, _text):
-        from holdfast.guard import logins, ssh
+    request = _request(options)
+    try:
+        found = batch_hosts.logins_in(os.environ, _node_file, os.uname().nodename)
+    except ConfigError as error:
+        sys.exit(run.not_started(request, error))
+    if found is not None:
+        from holdfast.guard import ssh
 
-        found = logins.logins("", given.lines)
-        if len(found) > 1:
-            batch_hosts.check_first(given, [each.name for each in found], os.uname().nodename)
-            Console().note(f"guard: {given.variable} names {len(found)} hosts, which are logged in to by ssh")
-            sys.exit(ssh.run(_request(options), found, options))
-    sys.exit(run.run(_request(options)))
+        Console().note(f"guard: {found.variable} names {len(found.logins)} hosts, which are logged in to by ssh")
+        sys.exit(ssh.run(request, found.logins, options))
+    sys.exit(run.run(request))
 
 
 def remote() -> None:
@@ -106,13 +108,18 @@ def remote() -> None:
     remote.serve(_request)
 
 
-def _text(name: str) -> str:
-    return Path(name).read_text(errors="replace")
+def _node_file(name: str) -> str:
+    try:
+        return Path(name).read_text(errors="replace")
+    except OSError as error:
+        said = f"the scheduler's list of hosts {name} can't be read ({error.strerror})"
+        Console().warning(f"guard: {said}: no host that only it names is logged in to")
+        raise
 
 
 def _file(name: str) -> str:
     try:
-        return _text(name)
+        return Path(name).read_text(errors="replace")
     except OSError as error:
         raise ConfigError(f"--hosts: {name}: {error.strerror}.") from error
 
