@@ -16,7 +16,7 @@ const GLYPHS: Record<Mark["kind"], string> = { exit: "✕", hang: "◆", relaunc
 const MARK_WORDS: Record<Mark["kind"], string> = { exit: "exit", hang: "hang noticed", relaunch: "relaunched", step: "first steps", save: "saved", end: "end" };
 
 /** Nearer to each other, marks of a kind could not be told apart. */
-const MARK_PX = 7;
+const MARK_PX = 14;
 /** The strip moves on when its end has moved by a part of a pixel: of a long time not each second. */
 const SEEN_PARTS = 2000;
 const SELDOM_S = 60;
