@@ -29,7 +29,7 @@ class BatchHosts:
 
 
 def logins_in(environ: Mapping[str, str], read: Callable[[str], str], hostname: str) -> BatchHosts | None:
-    """Where the environment has the guard of this host log in; None: nowhere, or it is a task of a launcher's.
+    """The hosts that the environment has this guard log in to; None: no others, or it is a task of a launcher's.
 
     ``read`` gives the text of a file, or raises ``OSError``: the file is on the job's first host alone. Raises
     ``ConfigError`` for a list without a host, and on another of the hosts than the first.
