@@ -51,6 +51,13 @@ def keepalive(idle_ms: int, answer_ms: int) -> tuple[tuple[str, int], ...]:
     )
 
 
+FIXED_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 20))
+"""How many bytes may be under way to a server or to who holds this channel.
+
+Without it gRPC measures what the network bears, by a ping and an answer for every few messages: more than half of the
+packets of a thousand hosts that have nothing to tell.
+"""
+
 SEVERAL = (*keepalive(2_000, 3_000), ("grpc.min_reconnect_backoff_ms", 3_000))
 """Of a channel to one of several controllers: one that is frozen or unplugged is given up for another within 5 s.
 

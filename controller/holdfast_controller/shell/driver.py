@@ -98,14 +98,11 @@ class Driver:
         self._timer_due = 0.0
         # What the log's tail changed is not in the snapshots either.
         self._dirty = {f"job/{job.id}" for job in cluster.jobs.heads() if job.cursor > store.snapshot_sequence}
-        self._lets_go = True
-        """Whether there may be ended jobs in memory that the snapshots contain."""
+        self._lets_go = True  # whether there may be ended jobs in memory that the snapshots contain
         self._snapshot_at = store.snapshot_sequence + SNAPSHOT_EVERY
         self._loop = asyncio.get_running_loop()
-        self.changes = RecentChanges(store.sequence)
-        """The newest part of the log, by what it is about."""
-        self.quickest_s = math.inf
-        """Of the commits since this was last set to infinity: the time of the quickest."""
+        self.changes = RecentChanges(store.sequence)  # the newest part of the log, by what it is about
+        self.quickest_s = math.inf  # of the commits since this was last set to infinity: the time of the quickest
         self.to_sweep = asyncio.Event()  # set when a job was deleted, of which the store still has something
 
     def start(
@@ -365,20 +362,23 @@ class Driver:
                 assert_never(action)
 
     def _arm(self) -> None:
-        due = self.reactor.next_due()
+        earliest = self.reactor.timers.earliest
         if self._timer is not None:
-            if due == self._timer_due:
+            if self._timer_due <= earliest:
                 return
             self._timer.cancel()
             self._timer = None
-        if due is not None:
+        if earliest < math.inf:
             # Remembered here: for a time that has passed uvloop gives a handle that doesn't know it.
-            self._timer_due = due
-            self._timer = self._loop.call_at(due, self._on_timer)
+            self._timer_due = earliest
+            self._timer = self._loop.call_at(earliest, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
-        self.feed(TimePassed(self.stored.full() if self.cluster.schedules else frozenset(), self._published))
+        if (due := self.reactor.next_due()) is not None and due <= time.monotonic():
+            self.feed(TimePassed(self.stored.full() if self.cluster.schedules else frozenset(), self._published))
+        else:  # what would have been due was put off
+            self._arm()
 
     def _due_snapshot(self) -> tuple[int, list[tuple[str, str]]] | None:
         """Every entity that has changed since the last snapshot, once enough has happened.

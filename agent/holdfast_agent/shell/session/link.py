@@ -15,7 +15,7 @@ import anyio
 import grpc
 import grpc.aio
 
-from holdfast._base.addresses import SEVERAL, Addresses, keepalive
+from holdfast._base.addresses import FIXED_WINDOW, SEVERAL, Addresses, keepalive
 from holdfast._base.backoff import Backoff
 from holdfast._base.failpoints import hit
 from holdfast._base.grpc_cancellation import not_cancelled_by_grpc
@@ -165,7 +165,9 @@ class Link:
         credentials = channel_credentials(self._tls)
         welcomed = False
         async with grpc.aio.secure_channel(
-            self._addresses.current, credentials, options=channel_options("session", self._addresses)
+            self._addresses.current,
+            credentials,
+            options=[*channel_options("session", self._addresses), *FIXED_WINDOW],
         ) as channel:
             stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
             call = stub.Session()

@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from holdfast._base.addresses import Addresses
+from holdfast._base.addresses import FIXED_WINDOW, Addresses
 from holdfast._base.backoff import Backoff
 from holdfast._base.grpc_cancellation import not_cancelled_by_grpc
 from holdfast._daemon import log
@@ -114,7 +114,9 @@ class Transfer:
         credentials = channel_credentials(self._tls)
         served = False
         async with grpc.aio.secure_channel(
-            self._addresses.current, credentials, options=channel_options("transfer", self._addresses)
+            self._addresses.current,
+            credentials,
+            options=[*channel_options("transfer", self._addresses), *FIXED_WINDOW],
         ) as channel:
             stub = cast("agent_pb2_grpc.AgentServiceAsyncStub", agent_pb2_grpc.AgentServiceStub(channel))
             call = stub.Transfer()

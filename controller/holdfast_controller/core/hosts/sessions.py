@@ -171,13 +171,11 @@ def heard(step: Step, name: str) -> None:
         _spare_the_others(step)
     presence.last_seen, presence.last_seen_wall = step.now.mono, step.now.wall
     _is_known(step, name)
-    was_silent = presence.liveness is not Liveness.READY
-    if was_silent:
+    if presence.liveness is not Liveness.READY:
         step.cluster.judge_presence(name, Liveness.READY)
         _look_at_queue(step)
         fence_command.on_heard(step, name)
-    if was_silent or (HostTimer.LEASE, name) not in step.timers.due:
-        _watch(step, name, presence)  # a timer that waits for the host's loss would see its next silence late
+    _watch(step, name, presence)
     host = step.cluster.hosts.get(name)
     if host is not None and host.lost:
         step.emit(ev.HostReturned(host=name, at=step.now.wall, silent_since=host.silent_since))

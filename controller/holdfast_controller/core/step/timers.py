@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import heapq
+import math
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.clock import Mono
@@ -88,31 +89,54 @@ TimerKey = tuple[Timer, str]
 
 @dataclass
 class Timers:
-    """One deadline for each key, in seconds on the monotonic clock; setting it again replaces it."""
+    """One deadline for each key, in seconds on the monotonic clock; setting it again replaces it.
+
+    To put a deadline off costs nothing until the one of before would have come: hosts' are put off at each heartbeat.
+    """
 
     due: dict[TimerKey, Mono] = field(default_factory=dict)
-    heap: list[tuple[Mono, TimerKey]] = field(default_factory=list)
+    _heap: list[tuple[Mono, TimerKey]] = field(default_factory=list)
+    _first_entry: dict[TimerKey, Mono] = field(default_factory=dict)
+    """Of each key in the heap: its first entry, at its deadline or before it. Others of it are left over."""
 
     def set(self, key: TimerKey, at: Mono) -> None:
         """Arm ``key`` for ``at``."""
         self.due[key] = at
-        heapq.heappush(self.heap, (at, key))
+        if self._first_entry.get(key, math.inf) > at:
+            self._first_entry[key] = at
+            heapq.heappush(self._heap, (at, key))
 
     def clear(self, key: TimerKey) -> None:
         """Disarm the timer of ``key``."""
         self.due.pop(key, None)
 
+    @property
+    def earliest(self) -> float:
+        """Before it nothing is due, and perhaps for longer; infinite if nothing can be."""
+        return self._heap[0][0] if self._heap else math.inf
+
     def next_due(self) -> Mono | None:
         """The earliest deadline; None if no timer is armed."""
-        while self.heap and self.due.get(self.heap[0][1]) != self.heap[0][0]:
-            heapq.heappop(self.heap)
-        return self.heap[0][0] if self.heap else None
+        while self._heap:
+            at, key = self._heap[0]
+            left_over = self._first_entry.get(key) != at
+            due = None if left_over else self.due.get(key)
+            if due == at:
+                return at
+            if due is not None:  # it was put off
+                self._first_entry[key] = due
+                heapq.heapreplace(self._heap, (due, key))
+            else:
+                heapq.heappop(self._heap)
+                if not left_over:
+                    del self._first_entry[key]
+        return None
 
     def pop_due(self, now: Mono) -> list[TimerKey]:
         """Remove and return all keys that are due, earliest first."""
         keys = []
         while (first := self.next_due()) is not None and first <= now:
-            key = heapq.heappop(self.heap)[1]
-            del self.due[key]
+            key = heapq.heappop(self._heap)[1]
+            del self.due[key], self._first_entry[key]
             keys.append(key)
         return keys

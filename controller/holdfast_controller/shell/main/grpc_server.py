@@ -9,7 +9,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from holdfast._base.addresses import MIN_PING_MS, keepalive
+from holdfast._base.addresses import FIXED_WINDOW, MIN_PING_MS, keepalive
 from holdfast._security import tls
 from holdfast.errors import AddressUnavailable
 from holdfast.v1 import (
@@ -86,6 +86,7 @@ OPTIONS = (
     *keepalive(20_000, 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_MS),
     ("grpc.keepalive_permit_without_calls", 1),
+    *FIXED_WINDOW,
 )
 CONNECTIONS_SHARE = 0.5
 """Of the files that this process may open: a flood of connections leaves the store and the logs the others."""

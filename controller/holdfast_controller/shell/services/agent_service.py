@@ -223,9 +223,11 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
             # Not acknowledged, so nothing is lost: the agent keeps it for a controller that knows it.
             log.warning("session.message_invalid", host=host, error=str(error))
             return
-        await self._driver.bring(named_in(said))
+        beat = isinstance(said, HostBeat)
+        if not beat:
+            await self._driver.bring(named_in(said))
         self._pacing.charge(host, kind, self._driver.feed(said))
-        if isinstance(said, HostBeat):
+        if beat:
             self._driver.when_confirmed(lambda: outbox.put(AckHeartbeat()))
 
     @streaming

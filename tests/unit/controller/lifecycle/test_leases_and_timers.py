@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,21 +94,42 @@ def test_a_timer_moved_earlier_is_due_earlier_and_only_then() -> None:
     assert timers.pop_due(Mono(9.0)) == []
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcd"), st.one_of(st.none(), st.integers(0, 20)))), st.integers(0, 25))
-def test_timers_agree_with_a_plain_dictionary(moves: list[tuple[str, int | None]], now: int) -> None:
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from("abcd"), st.one_of(st.none(), st.integers(0, 20))),  # set, or clear
+            st.integers(0, 25),  # what is due then
+        )
+    )
+)
+def test_timers_agree_with_a_plain_dictionary(moves: list[tuple[str, int | None] | int]) -> None:
     timers = Timers()
     model: dict[str, float] = {}
-    for name, at in moves:
-        if at is None:
-            timers.clear((JobTimer.RETRY, name))
-            model.pop(name, None)
+    for move in moves:
+        if isinstance(move, int):
+            assert timers.earliest <= min(model.values(), default=math.inf)
+            assert timers.next_due() == min(model.values(), default=None)
+            due = timers.pop_due(Mono(move))
+            assert due == sorted(due, key=lambda key: (model[key[1]], key))
+            assert {name for _, name in due} == {name for name, at in model.items() if at <= move}
+            model = {name: at for name, at in model.items() if at > move}
+        elif move[1] is None:
+            timers.clear((JobTimer.RETRY, move[0]))
+            model.pop(move[0], None)
         else:
-            timers.set((JobTimer.RETRY, name), Mono(float(at)))
-            model[name] = float(at)
+            timers.set((JobTimer.RETRY, move[0]), Mono(float(move[1])))
+            model[move[0]] = float(move[1])
     assert timers.next_due() == min(model.values(), default=None)
-    due = timers.pop_due(Mono(now))
-    assert sorted(due) == sorted((JobTimer.RETRY, name) for name, at in model.items() if at <= now)
-    assert [model[name] for _, name in due] == sorted(model[name] for _, name in due)
+
+
+def test_a_deadline_that_is_put_off_for_ever_takes_no_room() -> None:
+    timers = Timers()
+    for second in range(1000):
+        timers.set(B, Mono(second + 15.0))
+        assert timers.next_due() == second + 15.0
+    timers.clear(B)
+    assert timers.next_due() is None
+    assert timers.earliest == math.inf
 
 
 @pytest.mark.parametrize("key", EVERY_TIMER, ids=lambda key: f"{type(key[0]).__name__}.{key[0].name}")

@@ -46,11 +46,9 @@ def liveness(policy: LeasePolicy, presence: Presence, now: Mono, since: Mono = B
 
 def next_change(policy: LeasePolicy, presence: Presence, now: Mono, since: Mono = BOOT) -> Mono | None:
     """When the verdict changes if nothing is heard; None once it is final."""
-    for bound in sorted({policy.suspect_s, policy.fence_call_s or policy.lost_s, policy.lost_s}):
-        due = Mono(max(presence.last_seen, since) + bound)
-        if due > now:
-            return due
-    return None
+    heard = max(presence.last_seen, since)
+    bounds = policy.suspect_s, policy.fence_call_s or policy.lost_s, policy.lost_s
+    return min((Mono(heard + bound) for bound in bounds if heard + bound > now), default=None)
 
 
 def brake(policy: LeasePolicy, presences: Collection[Presence], now: Mono, since: Mono = BOOT) -> bool:
