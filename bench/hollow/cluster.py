@@ -102,8 +102,9 @@ class HollowCluster:
 
     def start_controller(self) -> None:
         """In a process of its own; returns at once."""
-        command = [sys.executable, "-m", "holdfast_controller", "--config", str(self.directory / "controller.toml")]
-        self._controller = subprocess.Popen(command, stderr=self._log)
+        settings = str(self.directory / "controller.toml")
+        command = [sys.executable, "-m", "bench.hollow.controller", "--config", settings]
+        self._controller = subprocess.Popen(command, stderr=self._log, cwd=Path(__file__).parents[2])
 
     def controller_cpu_s(self) -> float:
         """Seconds of CPU that it has spent since it was started."""
