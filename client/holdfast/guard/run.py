@@ -100,12 +100,16 @@ def guarded(request: Request, place: Allocation | None = None) -> int:
         extras.require("holdfast guard", "controller", "agent")
         place = place or allocation.read(os.environ, os.uname().nodename)
         spares.check(place.tasks, request.spares)
-        if place.kind == "slurm":
+        if place.kind in ("slurm", "alone"):
             from holdfast.guard import slurm
 
-            if said := slurm.hidden_gpus(os.environ, os.listdir("/dev"), place.host):
+            if place.kind == "alone":
+                said = slurm.beside_script(os.environ, request.ranks_per_task)
+            else:
+                said = slurm.hidden_gpus(os.environ, os.listdir("/dev"), place.host)
+                tied.end_with_parent(signal.SIGTERM)
+            if said:
                 request.words.note(said)
-            tied.end_with_parent(signal.SIGTERM)
         # Before the daemons are started: they have in memory what is loaded here.
         import anyio
 

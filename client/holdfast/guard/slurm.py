@@ -46,6 +46,24 @@ def hidden_gpus(environ: Mapping[str, str], devices: Collection[str], host: str)
     return f"{said} {fix}, or --exclude={host}."
 
 
+def beside_script(environ: Mapping[str, str], ranks: int) -> str:
+    """What of its job a guard of so many ranks leaves out, where the job's script has started it and no step has.
+
+    Empty where it leaves nothing out, or Slurm hasn't started it.
+    """
+    if not environ.get("SLURM_JOB_ID"):
+        return ""
+    hosts, tasks = (environ.get(name, "") for name in ("SLURM_JOB_NUM_NODES", "SLURM_NTASKS"))
+    if hosts.isdecimal() and int(hosts) > 1:
+        given, here = f"{hosts} hosts", "on this host alone"
+    elif tasks.isdecimal() and int(tasks) > ranks:
+        given, here = f"{tasks} tasks", "of which this is none"
+    else:
+        return ""
+    runs = "one rank" if ranks == 1 else f"{ranks} ranks"
+    return f"Slurm has given this job {given}, and the guard runs {runs}, {here}. For all: srun holdfast guard -- …"
+
+
 def settings() -> Mapping[str, str]:
     """Its configuration by name; empty where Slurm doesn't say."""
     try:

@@ -52,6 +52,21 @@ def said(slurm: Slurm, folder: Path, *command: str, **more: str) -> tuple[str, s
     return out, err
 
 
+def test_a_script_that_forgot_srun_hears_that_its_guard_is_on_one_host(slurm: Slurm, tmp_path: Path) -> None:
+    env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"])
+    line = f"{' '.join(GUARD)} -- echo ran"
+    (tmp_path / "job.sh").write_text(f"#!/bin/sh\n#SBATCH -N2 -o out\n{line}\n")
+
+    job = slurm.run("sbatch", "--parsable", "--chdir", str(tmp_path), "job.sh", cwd=tmp_path, env=env).strip()
+
+    wait_for(lambda: "JobState=COMPLETED" in slurm.run("scontrol", "show", "job", job), "it has ended")
+    out = (tmp_path / "out").read_text()
+    assert "Slurm has given this job 2 hosts, and the guard runs one rank, on this host alone." in out, out
+    assert "srun holdfast guard -- …" in out
+    assert "ran\n" in out
+    nothing_is_left(env)
+
+
 def test_another_release_on_a_host_is_named_and_the_command_may_run_bare(slurm: Slurm, tmp_path: Path) -> None:
     out, err = said(slurm, tmp_path, sys.executable, "-c", RELEASE, "guard", "--or-run", *BARE)
 

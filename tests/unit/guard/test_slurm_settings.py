@@ -131,3 +131,25 @@ def test_a_task_that_sees_none_of_its_gpus_is_told_which_host_that_is(
     assert bool(said) == bool(why)
     assert why in said
     assert not why or ("of n2 to this step" in said and said.endswith("--exclude=n2."))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "tasks", "ranks", "said"),
+    [
+        ("4", "4", 1, "this job 4 hosts, and the guard runs one rank, on this host alone."),
+        ("2", "16", 8, "this job 2 hosts, and the guard runs 8 ranks, on this host alone."),
+        ("1", "8", 1, "this job 8 tasks, and the guard runs one rank, of which this is none."),
+        ("1", "8", 8, ""),
+        ("1", "1", 1, ""),
+        ("1", "", 1, ""),
+        ("many", "x", 1, ""),
+    ],
+)
+def test_a_script_without_srun_hears_what_its_guard_leaves_out(
+    hosts: str, tasks: str, ranks: int, said: str
+) -> None:
+    environ = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": hosts, "SLURM_NTASKS": tasks}
+    found = slurm.beside_script(environ, ranks)
+    assert bool(found) == bool(said)
+    assert said in found
+    assert slurm.beside_script({**environ, "SLURM_JOB_ID": ""}, ranks) == ""
