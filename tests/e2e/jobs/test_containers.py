@@ -95,8 +95,7 @@ def test_results_and_output_lie_in_the_base_output_directory(site: Site) -> None
     assert site.ends(job_id)["state"] == "JOB_STATE_SUCCEEDED"
     assert (base / "model/final").read_text() == "weights\n"
     copied = base / f"rank-logs/{job_id}/g1/workerpool0-0.r0.out"
-    site.cluster.until(copied.exists, PATIENCE_S)
-    assert copied.read_text() == "saved\n"
+    site.cluster.until(lambda: copied.exists() and copied.read_text() == "saved\n", PATIENCE_S)
 
 
 HANGS_ONCE = """

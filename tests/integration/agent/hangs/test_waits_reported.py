@@ -50,12 +50,10 @@ async def test_a_lock_is_reported_with_its_place_once_its_frames_were_read(
     assert (rank.motion, rank.wait.place) == ("BLOCKED", "train.py:4 `step`")
 
 
-@pytest.mark.parametrize("launcher", ["bash", "torchrun"])
+@pytest.mark.parametrize("launcher", ["bash", pytest.param("torchrun", marks=pytest.mark.require("torch"))])
 async def test_a_trainer_stopped_below_a_launcher_is_reported_as_stopped_however_often_it_is_dumped(
     agent: Agent, controller: Controller, tmp_path: Path, launcher: str
 ) -> None:
-    if launcher == "torchrun":
-        pytest.importorskip("torch")
     script, mark = tmp_path / "train.py", tmp_path / "pid"
     script.write_text(f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
     command = ["bash", "-c", f"{sys.executable} {script} & wait"]
