@@ -47,7 +47,7 @@ def hidden_gpus(environ: Mapping[str, str], devices: Collection[str], host: str)
 
 
 def beside_script(environ: Mapping[str, str], ranks: int) -> str:
-    """What of its job a guard of so many ranks leaves out, where the job's script has started it and no step has.
+    """Say what of a job is left out by a guard of so many ranks that the job's script has started, and no step.
 
     Empty where it leaves nothing out, or Slurm hasn't started it.
     """
