@@ -13,7 +13,6 @@ from tests.support.whole_run import leftovers
 
 RUN = """
 import subprocess
-import time
 def test_passes(tmp_path):
     subprocess.Popen(["sleep", "613"], cwd=tmp_path, start_new_session=True)
 """
