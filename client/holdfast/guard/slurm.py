@@ -55,13 +55,13 @@ def beside_script(environ: Mapping[str, str], ranks: int) -> str:
         return ""
     hosts, tasks = (environ.get(name, "") for name in ("SLURM_JOB_NUM_NODES", "SLURM_NTASKS"))
     if hosts.isdecimal() and int(hosts) > 1:
-        given, here = f"{hosts} hosts", "on this host alone"
+        given, here = f"{hosts} hosts", ", on this host alone"
     elif tasks.isdecimal() and int(tasks) > ranks:
-        given, here = f"{tasks} tasks", "of which this is none"
+        given, here = f"{tasks} tasks", " beside them"
     else:
         return ""
     runs = "one rank" if ranks == 1 else f"{ranks} ranks"
-    return f"Slurm has given this job {given}, and the guard runs {runs}, {here}. For all: srun holdfast guard -- …"
+    return f"Slurm has given this job {given}, and the guard runs {runs}{here}. For all: srun holdfast guard -- …"
 
 
 def settings() -> Mapping[str, str]:

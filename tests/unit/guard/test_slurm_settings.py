@@ -138,7 +138,7 @@ def test_a_task_that_sees_none_of_its_gpus_is_told_which_host_that_is(
     [
         ("4", "4", 1, "this job 4 hosts, and the guard runs one rank, on this host alone."),
         ("2", "16", 8, "this job 2 hosts, and the guard runs 8 ranks, on this host alone."),
-        ("1", "8", 1, "this job 8 tasks, and the guard runs one rank, of which this is none."),
+        ("1", "8", 1, "this job 8 tasks, and the guard runs one rank beside them."),
         ("1", "8", 8, ""),
         ("1", "1", 1, ""),
         ("1", "", 1, ""),
