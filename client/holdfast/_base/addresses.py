@@ -52,10 +52,10 @@ def keepalive(idle_ms: int, answer_ms: int) -> tuple[tuple[str, int], ...]:
 
 
 FIXED_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 20))
-"""How many bytes may be under way to a server or to who holds this channel.
+"""How many bytes of one call may be under way to a server, or to who holds this channel, and wait there unread.
 
-Without it gRPC measures what the network bears, by a ping and an answer for every few messages: more than half of the
-packets of a thousand hosts that have nothing to tell.
+Without it gRPC measures what the network bears, by a ping and an answer for each message of a quiet connection, and
+lets a caller who sends fast fill memory with megabytes of each call.
 """
 
 SEVERAL = (*keepalive(2_000, 3_000), ("grpc.min_reconnect_backoff_ms", 3_000))
