@@ -53,10 +53,10 @@ def beside_script(environ: Mapping[str, str], ranks: int) -> str:
     """
     if not environ.get("SLURM_JOB_ID"):
         return ""
-    hosts, tasks = (environ.get(name, "") for name in ("SLURM_JOB_NUM_NODES", "SLURM_NTASKS"))
-    if hosts.isdecimal() and int(hosts) > 1:
+    hosts, tasks = (_whole(environ.get(name, "")) or 0 for name in ("SLURM_JOB_NUM_NODES", "SLURM_NTASKS"))
+    if hosts > 1:
         given, here = f"{hosts} hosts", ", on this host alone"
-    elif tasks.isdecimal() and int(tasks) > ranks:
+    elif tasks > ranks:
         given, here = f"{tasks} tasks", " beside them"
     else:
         return ""
@@ -90,12 +90,17 @@ def grace_s(place: Allocation, wanted: float | None) -> float | None:
 def time_left_s(place: Allocation) -> float | None:
     """Seconds until Slurm ends this step or its job for its time; None where it has no limit, or doesn't say."""
     job, _, _ = place.job.partition(".")
-    end = os.environ.get("SLURM_JOB_END_TIME", "")
-    of_job = int(end) - time.time() if end.isdecimal() else _seconds(_squeue("-j", job, "-o", "%L"))
+    end = _whole(os.environ.get("SLURM_JOB_END_TIME", ""))
+    of_job = end - time.time() if end is not None else _seconds(_squeue("-j", job, "-o", "%L"))
     limit, _, used = _squeue("-s", place.job.partition("-")[0], "-o", "%l %M").partition(" ")
     left = [each for each in (of_job, _seconds(limit) - _seconds(used)) if not math.isnan(each)]
     over = re.match(r"\d+ ", settings().get("OverTimeLimit", "")) if left else None
     return min(left) + (60 * int(over[0]) if over else 0) if left else None
+
+
+def _whole(text: str) -> int | None:
+    """The whole number that a variable holds; None where it holds none, or one of absurd length."""
+    return int(text) if text.isdecimal() and len(text) < 20 else None
 
 
 def _squeue(*options: str) -> str:

@@ -65,8 +65,9 @@ def test_the_end_in_the_environment_is_taken_and_what_a_site_adds_to_it(monkeypa
     assert slurm.time_left_s(replace(IN_SLURM, job="17.0")) == pytest.approx(1120, abs=100)
 
 
-def test_without_squeue_no_limit_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
+@pytest.mark.parametrize("end", ["", "soon", "9" * 5000])
+def test_without_squeue_no_limit_is_known(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setenv("SLURM_JOB_END_TIME", end)
     monkeypatch.setenv("PATH", "/nowhere")
 
     assert slurm.time_left_s(replace(IN_SLURM, job="17.0")) is None
@@ -143,6 +144,7 @@ def test_a_task_that_sees_none_of_its_gpus_is_told_which_host_that_is(
         ("1", "1", 1, ""),
         ("1", "", 1, ""),
         ("many", "x", 1, ""),
+        ("9" * 5000, "9" * 5000, 1, ""),
     ],
 )
 def test_a_script_without_srun_hears_what_its_guard_leaves_out(
