@@ -12,7 +12,7 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.dependencies import Dependents
 from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
-from holdfast_controller.core.model.hosts.host import Allocation, Host
+from holdfast_controller.core.model.hosts.host import Allocation, Host, job_of
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.jobs import JobHead, Known
 from holdfast_controller.core.model.phase import Queued
@@ -86,7 +86,7 @@ def _note_change(cluster: Cluster, host: Host) -> None:
 
 
 def _job(cluster: Cluster, key: str) -> Job:
-    return cluster.jobs[key.rpartition("/")[0]]
+    return cluster.jobs[job_of(key)]
 
 
 def _index(key: str) -> int:

@@ -13,6 +13,7 @@ from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast.hang.thresholds import Tuning
 from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.hosts.host import job_of
 from holdfast_controller.core.model.job import Job
 
 _STALE_S = Tuning().stale_s
@@ -60,7 +61,7 @@ def _going_on(cluster: Cluster, thing: str, now: Mono) -> int:
         named = thing in cluster.hosts
         hosts = [thing] if named else [name for name in cluster.hosts if thing in _labels(cluster, name)]
         shares = (key for name in hosts for key in cluster.hosts[name].allocations)
-        jobs = {key.rpartition("/")[0] for key in shares} - cluster.suspects.keys()
+        jobs = {job_of(key) for key in shares} - cluster.suspects.keys()
     return sum(_moves(cluster, job_id, now) for job_id in jobs)
 
 

@@ -22,7 +22,7 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Retries, Strategy, Success, Task
-from holdfast_controller.core.model.hosts.host import Host, Place
+from holdfast_controller.core.model.hosts.host import Host, Place, job_of
 from holdfast_controller.core.model.hosts.measurements import HostChecks, Kind, Measurement, Outcome, Why
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
@@ -154,7 +154,7 @@ def _why_it_ends(cluster: Cluster, job: Job, waiting: WaitingJobs) -> str:
     """Why a check is to end, as a sentence; empty where it may go on."""
     for each in job.places:
         host = cluster.hosts[each.host]
-        others = {key.rpartition("/")[0] for key in host.allocations} - {job.id}
+        others = {job_of(key) for key in host.allocations} - {job.id}
         if others:
             return f"It gave way to {min(others)}."
         if host.takes_work and (name := waiting.for_host(host)):

@@ -7,6 +7,7 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.hosts.checks import release
 from holdfast_controller.core.hosts.sessions import give_up_work
 from holdfast_controller.core.lifecycle import deletion
+from holdfast_controller.core.model.hosts.host import job_of
 from holdfast_controller.core.restore.reconcile import end_if_all_told
 from holdfast_controller.core.scheduling.own_spares import give_up
 from holdfast_controller.core.step.access_commands import HostRemovalAsked
@@ -24,7 +25,7 @@ def on_host_removal(step: Step, asked: HostRemovalAsked) -> None:
         step.do(Refuse(asked.token, unknown))
         return
     if host is not None and host.allocations and not asked.force:
-        jobs = sorted({key.rpartition("/")[0] for key in host.allocations})
+        jobs = sorted({job_of(key) for key in host.allocations})
         problem = f"The host {host.name} still holds work of {', '.join(jobs[:4])}{' …' * (len(jobs) > 4)}."
         fix = f"First: holdfast host drain {host.name} --wait. If it is off for good: --force"
         step.do(Refuse(asked.token, WrongState(problem, fix=fix)))

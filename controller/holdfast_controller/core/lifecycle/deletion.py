@@ -16,7 +16,7 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.host import SELF
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.hosts.host import place_key
+from holdfast_controller.core.model.hosts.host import job_of, place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.jobs import Known
 from holdfast_controller.core.step.actions import DeleteOutput, ForgetJob, Note, Refuse, Reply, StopOrphan
@@ -108,7 +108,7 @@ def purge(step: Step) -> None:
             case ev.JobDeleted(job_id=job_id) | ev.OutputDeleted(job_id=job_id) | ev.WorkerEmptied(job_id=job_id):
                 _purge(step, job_id)
             case ev.HostPlaceFreed(place=place):
-                _purge(step, place.rpartition("/")[0])
+                _purge(step, job_of(place))
             case _:
                 pass
 

@@ -136,6 +136,12 @@ class Pool:
         """Whether it may have fewer hosts than its job may."""
         return self.selector is not None or bool(self.machines)
 
+    @cached_property
+    def asks_for_sizes_alone(self) -> bool:
+        """Whether any host with enough GPUs of any model, cores and memory will do."""
+        named = self.gpu_type or self.gpu_partition or self.is_choosy
+        return not (named or self.task.image or self.task.account or self.task.secrets)
+
     def hosts_in_words(self) -> str:
         """Which hosts it may have, such as ``gpu in (a,b), machine type a3-high``."""
         selector = [self.selector.in_words()] if self.selector is not None else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.hosts.host import place_key
+from holdfast_controller.core.model.hosts.host import job_of, place_key
 from holdfast_controller.core.model.hosts.own_spares import is_own_spare
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
@@ -23,7 +23,7 @@ def check_sanity(cluster: Cluster) -> None:
         assert not (job.terminal and job.id in cluster.runtime), f"{job.id} has ended and is still observed"
         assert not (job.outcome and job.id in cluster.watches), f"{job.id} ends and is still watched for hangs"
     for host in cluster.hosts.values():
-        owners = {key.rpartition("/")[0] for key in host.allocations}
+        owners = {job_of(key) for key in host.allocations}
         for uuid in {uuid for share in host.allocations.values() for uuid in share.gpus}:
             held = [key for key, share in host.allocations.items() if uuid in share.gpus]
             assert len(held) == 1, f"{uuid} of {host.name} is held by {held}"

@@ -84,7 +84,11 @@ class Reservations:
         """
         anywhere = gang.anywhere
         if anywhere and not self._kinds:
-            self._kinds.update({self._kind(host): host for host in hosts})
+            of = self._kind
+            alike = (
+                {of(host): host for host in hosts} if self.apart else {host.inventory.kind: host for host in hosts}
+            )
+            self._kinds.update(alike)
         places: dict[Any, Host] = self._kinds if anywhere else {h.name: h for h in may_have(gang, hosts)}
         known: dict[Any, Reserved] = self.by_kind if anywhere else self.by_host
         before = {place: known.get(place) for place in places}
@@ -107,9 +111,12 @@ class Reservations:
         nothing = Reserved()
         return not self._kinds or not all(self.by_kind.get(kind, nothing).has_all_gpus for kind in self._kinds)
 
-    def holds(self, host: Host) -> bool:
-        """Whether anything of a host is reserved: its GPUs are then."""
-        return self._kind(host) in self.by_kind or host.name in self.by_host
+    def without_held(self, hosts: list[Host]) -> list[Host]:
+        """The hosts of which nothing is reserved: of others the GPUs are."""
+        kinds, names = self.by_kind, self.by_host
+        if self.apart:
+            return [host for host in hosts if self._kind(host) not in kinds and host.name not in names]
+        return [host for host in hosts if host.inventory.kind not in kinds and host.name not in names]
 
     def _kind(self, host: Host) -> str:
         kind = host.inventory.kind

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast_controller.core.model.hosts.capacity import capacity_of, gpu_matches
-from holdfast_controller.core.model.hosts.host import place_key
+from holdfast_controller.core.model.hosts.host import job_of, place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_job
 
@@ -57,7 +57,7 @@ def _holders(job: Job, queue_view: QueueView) -> tuple[str, ...]:
         for key, share in host.allocations.items():
             count = len(share.gpus) if not unwanted else sum(gpu not in unwanted for gpu in share.gpus)
             if count or not models:
-                held[key.rpartition("/")[0]] += count
+                held[job_of(key)] += count
     found = tuple(sorted(held, key=lambda name: (-held[name], name)))
     if kind:
         known[kind] = found

@@ -9,11 +9,11 @@ from functools import cached_property
 
 from holdfast_controller.core.lifecycle.arrays import wait_for_turn
 from holdfast_controller.core.lifecycle.dependencies import wait_for_ends
-from holdfast_controller.core.model.accounts.quota import Quotas, Waiting, lack
+from holdfast_controller.core.model.accounts.quota import Quotas, Waiting, lack, limited
 from holdfast_controller.core.model.accounts.shares import ShareState
 from holdfast_controller.core.model.clock import Now, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.hosts.host import Host, Liveness
+from holdfast_controller.core.model.hosts.host import Host, Liveness, job_of
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import Recover
@@ -53,6 +53,9 @@ class QueueView:
         self.open_hosts = OpenHosts(cluster, schedulable_hosts, now or at)
         self.holders: dict[str, tuple[str, ...]] = {}
         """By shape, or by GPU models: the jobs that hold what such a job lacks, as far as it was asked."""
+        self._quota_lacks: dict[str, str] = {}
+        """By job, as far as it was asked."""
+        self._is_limited = limited(quotas)
         self._reasons: dict[str, Pending] = {}
         self._firsts: dict[str, str] = {}
 
@@ -130,7 +133,7 @@ class QueueView:
     @cached_property
     def has_revocable_work(self) -> bool:
         """Whether a revocable job holds any host, so that some could be stopped."""
-        names = (key.partition("/")[0] for host in self.schedulable_hosts for key in host.allocations)
+        names = (job_of(key) for host in self.schedulable_hosts for key in host.allocations)
         return any(self.cluster.jobs[name].revocable for name in names)
 
     @cached_property
@@ -159,21 +162,25 @@ class QueueView:
         return f"; no host could hold it even when empty: {words}" if words else ""
 
     @cached_property
-    def _quota_lacks(self) -> dict[str, str]:
-        """By queued job: why a quota keeps it from starting; empty when none does."""
-        found: dict[str, str] = {}
+    def _limited(self) -> Iterator[tuple[str, str]]:
+        """The queued jobs that a quota limits, in turn: why it keeps each from starting, empty when it doesn't."""
         waiting, holdings = Waiting(), self.cluster.holdings
-        for job in map(self.cluster.jobs.whole.__getitem__, in_turn(self.cluster)):
-            if job.awaited or job.unreconciled is not None:
+        # A view is kept while calls are answered, and jobs come and go meanwhile.
+        jobs = map(self.cluster.jobs.whole.get, list(in_turn(self.cluster)))
+        for job in filter(None, jobs):
+            if not self._is_limited(*job.whose) or job.awaited or job.unreconciled is not None:
                 continue
-            found[job.id] = lack(self.quotas, holdings, job.id, job.owner, job.gang, waiting)
+            yield job.id, lack(self.quotas, holdings, job.id, job.owner, job.gang, waiting)
             if job.not_before is None or self.cluster.elapsed_backoffs.get(job.id) == job.not_before:
                 waiting.charge(job.owner, job.gang, holdings.gpus_by_job.get(job.id))
-        return found
 
     def quota_lack(self, job: Job) -> str:
         """Why a quota keeps the job from starting, of its own or for what it leaves after jobs ahead; else empty."""
-        return self._quota_lacks.get(job.id, "") if self.quotas else ""
+        if not self.quotas or job.id not in self.cluster.queue or not self._is_limited(*job.whose):
+            return ""
+        while job.id not in self._quota_lacks and (found := next(self._limited, None)) is not None:
+            self._quota_lacks[found[0]] = found[1]
+        return self._quota_lacks.get(job.id, "")
 
     def reason_of(self, job: Job) -> Pending:
         """Why a queued job isn't running."""

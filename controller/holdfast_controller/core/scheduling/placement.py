@@ -13,11 +13,11 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast_controller.core.model.gang import Gang, Member, Pool
 from holdfast_controller.core.model.hosts import own_spares
-from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
+from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of, fitting
 from holdfast_controller.core.model.hosts.host import Host, Place, partition_of, place_key
 from holdfast_controller.core.model.hosts.locality import Locality
 from holdfast_controller.core.scheduling import topology
@@ -172,8 +172,7 @@ def spares_on(
 ) -> tuple[Place, ...] | None:
     """Places of so many spares, or of all, on hosts that no worker of the gang uses; None where there is no room."""
     pool, found = gang.spare_pool, list[Place]()
-    fitting = [left for left in capacities if left.host not in used and left.fits(pool)]
-    for left in sorted(fitting, key=lambda left: _turn(pool, left, Counter())):
+    for left in _in_turn(pool, (left for left in capacities if left.host not in used)):
         left = left.copy()
         while len(found) < (gang.spares if wanted is None else wanted):
             if not left.fits(pool):
@@ -206,8 +205,7 @@ def plan_in(
 def _spares_first(gang: Gang, capacities: list[HostCapacity], kept: Mapping[int, Place]) -> Plan | Wait:
     """Place a gang whose workers leave no host to its own spares when they choose first: on fewer hosts."""
     pool, stays = gang.spare_pool, _used(kept)
-    fitting = [left for left in capacities if left.host not in stays and left.fits(pool)]
-    last_first = sorted(fitting, key=lambda left: _turn(pool, left, Counter()), reverse=True)
+    last_first = _in_turn(pool, (left for left in capacities if left.host not in stays))[::-1]
     for count in range(1, min(gang.spares, len(last_first)) + 1):
         beside = spares_on(gang, last_first[:count], stays)
         if beside is None:
@@ -239,11 +237,11 @@ def _place(
     order = sorted(pools, key=lambda number: (*_need(gang.pools[number]), number))
     if not gang.is_choosy or len(order) == 1:
         return _place_pools(gang, [(number, pools[number]) for number in order], capacities, used, placed)
-    fitting = {number: {c.host for c in capacities if c.fits(gang.pools[number])} for number in order}
-    order.sort(key=lambda number: len(fitting[number]))
+    able = {number: {left.host for left in fitting(gang.pools[number], capacities)} for number in order}
+    order.sort(key=lambda number: len(able[number]))
     first: Wait | None = None
     for turn, numbers in enumerate(itertools.permutations(order)):
-        wanted = Counter(name for number in order for name in fitting[number]) if turn else Counter[str]()
+        wanted = Counter(name for number in order for name in able[number]) if turn else Counter[str]()
         now = used.copy()
         found = _place_pools(gang, [(n, pools[n]) for n in numbers], capacities, now, placed, wanted)
         if not isinstance(found, Wait):
@@ -265,25 +263,26 @@ def _place_pools(
     wanted: Mapping[str, int] = NO_OTHERS,
 ) -> dict[int, Place] | Wait:
     """Places for the workers of pools, one pool after another. Hosts that more pools have ``wanted`` come last."""
-    capacities, changed = capacities.copy(), set[int]()
     places: dict[int, Place] = {}
+    changed: dict[str, HostCapacity] = {}
     for number, members in pools:
         pool = gang.pools[number]
+        if changed:
+            capacities = [changed.get(left.host, left) for left in capacities]
         # Only a worker's own host changes its turn; a host that is too small for one is so for the next.
-        turns = [(_turn(pool, left, used, wanted), at) for at, left in enumerate(capacities) if left.fits(pool)]
-        heapq.heapify(turns)
+        turns = heapq.nsmallest(len(members), _turns(pool, fitting(pool, capacities), used, wanted))
         for member in members:
             if not turns:
                 placed += len(places)
+                capacities = [changed.get(left.host, left) for left in capacities]
                 return Wait(_lack(gang, number, capacities, placed), placed, len(gang.members))
-            at = turns[0][1]
-            if at not in changed:
-                changed.add(at)
-                capacities[at] = capacities[at].copy()
-            places[member.index] = capacities[at].take(pool)
-            used[capacities[at].host] += 1
-            if capacities[at].fits(pool):
-                heapq.heapreplace(turns, (_turn(pool, capacities[at], used, wanted), at))
+            left = turns[0][-1]
+            if left.host not in changed:
+                left = changed[left.host] = left.copy()
+            places[member.index] = left.take(pool)
+            used[left.host] += 1
+            if left.fits(pool):
+                heapq.heapreplace(turns, *_turns(pool, [left], used, wanted))
             else:
                 heapq.heappop(turns)
     return places
@@ -294,16 +293,25 @@ def _need(pool: Pool) -> tuple[bool, int, int, int]:
     return not (pool.gpus and (pool.gpu_type or pool.gpu_partition)), -pool.gpus, -pool.cpus, -pool.memory_mb
 
 
-def _turn(
-    pool: Pool, left: HostCapacity, used: Counter[str], wanted: Mapping[str, int] = NO_OTHERS
-) -> tuple[int, int, int, int, int, int, str]:
-    """Sort key of the hosts that a worker fits on: the first is taken. A gang without GPUs is spread."""
-    others = wanted.get(left.host, 0)
-    if pool.gpus:
-        caution, gpus, excess, host = left.fullness
-        return others, caution, gpus, excess, 0, 0, host
-    caution, slots, cpus, excess, host = left.emptiness
-    return others, caution, used[host], slots, cpus, excess, host
+def _turns(
+    pool: Pool, fitting: Iterable[HostCapacity], used: Counter[str], wanted: Mapping[str, int] = NO_OTHERS
+) -> list[tuple[Any, ...]]:
+    """Sort keys of the hosts that a worker fits on, the first of which is taken, each with its host at the end.
+
+    A gang without GPUs is spread.
+    """
+    if not pool.gpus:
+        return [
+            (wanted.get(left.host, 0), left.caution, used[left.host], *left.emptiness[1:], left) for left in fitting
+        ]
+    if not wanted:
+        return [(0, *left.fullness, left) for left in fitting]
+    return [(wanted.get(left.host, 0), *left.fullness, left) for left in fitting]
+
+
+def _in_turn(pool: Pool, capacities: Iterable[HostCapacity]) -> list[HostCapacity]:
+    """The hosts that a worker fits on, in the order in which they are taken for a first one."""
+    return [turn[-1] for turn in sorted(_turns(pool, fitting(pool, capacities), Counter()))]
 
 
 def _lack(gang: Gang, number: int, capacities: list[HostCapacity], placed: int) -> str:

@@ -20,6 +20,7 @@ from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
+from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import EndReason, Related
@@ -52,8 +53,6 @@ class Preemption:
     now: Now
     _capacities: dict[str, dict[frozenset[str], HostCapacity]] = field(default_factory=dict)
     """By host, and by the jobs that are taken as gone from it."""
-    _jobs: dict[str, set[str]] = field(default_factory=dict)
-    """By host: those that hold something there."""
 
     def find_room(self, job: Job, hosts: list[Host], limit: Limit = lambda left, _: left) -> Room | None:
         """The room that is being made, or can be, for a job that fits nowhere now; None where there is none."""
@@ -75,7 +74,8 @@ class Preemption:
 
     def trial(self, job: Job, hosts: list[Host], limit: Limit) -> Trial:
         """Finds whether a job would fit if others were gone, beside those that are stopping."""
-        return Trial(job, may_have(job.gang, hosts), self.leaving, limit, self._jobs, self._capacities)
+        free = self.cluster.free_capacity
+        return Trial(job, may_have(job.gang, hosts), self.leaving, free, limit, self._capacities)
 
     def candidates(self, job: Job) -> list[Job]:
         """Jobs that may give way to ``job``, those first that are stopped first."""
@@ -97,7 +97,6 @@ class Preemption:
     def placed(self, hosts: frozenset[str]) -> None:
         """Something was placed on these hosts."""
         for name in hosts:
-            self._jobs.pop(name, None)
             self._capacities.pop(name, None)
 
     @cached_property
@@ -203,19 +202,14 @@ class Trial:
     hosts: list[Host]
     gone: frozenset[str]
     """Jobs that are taken as gone in any case."""
+    free: FreeCapacity
     limit: Limit = lambda left, _: left
-    on_host: dict[str, set[str]] = field(default_factory=dict)
-    """Jobs by host; found when they are asked for, as are ``capacities``, which trials of one pass share."""
     capacities: dict[str, dict[frozenset[str], HostCapacity]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for host in self.hosts:
-            if host.name not in self.on_host:
-                self.on_host[host.name] = {key.rpartition("/")[0] for key in host.allocations}
+    """Found when they are asked for; trials of one pass share them."""
 
     def is_there(self, job_id: str) -> bool:
         """Whether that job holds anything on these hosts."""
-        return any(job_id in self.on_host[host.name] for host in self.hosts)
+        return any(job_id in self.free.jobs(host) for host in self.hosts)
 
     def fits(self, without: Collection[str]) -> bool:
         """Whether the job fits without those jobs."""
@@ -227,13 +221,15 @@ class Trial:
         return plan_job(self.job, self.hosts, lambda host, own: self._capacity(host, absent, own))
 
     def _capacity(self, host: Host, absent: frozenset[str], own: frozenset[str]) -> HostCapacity:
-        here = absent & self.on_host[host.name]
+        here = absent & self.free.jobs(host)
         if own:
-            gone = {key for key in host.allocations if key in own or key.rpartition("/")[0] in here}
+            gone = {key for job, key, _ in self.free.shares(host) if key in own or job in here}
             return self.limit(capacity_of(host, frozenset(gone)), host)
+        if not here:
+            return self.limit(self.free.capacity_of(host), host)
         known = self.capacities.setdefault(host.name, {})
         if here not in known:
-            gone = {key for key in host.allocations if key.rpartition("/")[0] in here}
+            gone = {key for job, key, _ in self.free.shares(host) if job in here}
             known[here] = capacity_of(host, frozenset(gone))
         return self.limit(known[here], host)
 

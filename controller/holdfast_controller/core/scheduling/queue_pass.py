@@ -435,7 +435,7 @@ class _Look:
         if not all(pool.gpus for pool in job.gang.pools):
             return self.hosts
         if self.open is None:
-            self.open = [host for host in self.hosts if not self.reservations.holds(host)]
+            self.open = self.reservations.without_held(self.hosts)
         return self.open
 
 

@@ -51,14 +51,7 @@ class Booked:
     def limit(self, left: HostCapacity, host: Host) -> HostCapacity:
         """The part of a host's capacity ``left`` that is not booked."""
         booked = self.places.get(host.name)
-        if booked is None:
-            return left
-        taken, left = {uuid for _, each in booked for uuid in each.gpus}, left.copy()
-        left.gpus = [gpu for gpu in left.gpus if gpu[0] not in taken]
-        left.cpus -= sum(pool.cpus for pool, _ in booked)
-        left.memory_mb -= sum(pool.memory_mb for pool, _ in booked)
-        left.slots -= len(booked)
-        return left
+        return left if booked is None else left.beside(booked)
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,9 @@ def _leaves(
 
 def _room(pools: Sequence[Pool], *, by_gpus: bool) -> Callable[[HostCapacity], int]:
     """The most GPUs that workers could hold on a host, or more; the most workers, for a gang without GPUs."""
-    if len({(p.gpus, p.cpus, p.memory_mb) for p in pools}) == 1 and all(map(_asks_for_sizes_alone, pools)):
+    if len({(p.gpus, p.cpus, p.memory_mb) for p in pools}) == 1 and all(
+        pool.asks_for_sizes_alone for pool in pools
+    ):
         gpus, cpus, memory_mb = pools[0].gpus, pools[0].cpus or 1, pools[0].memory_mb or 1
         if by_gpus and gpus:
             least_cpus, least_mb = pools[0].cpus, pools[0].memory_mb
@@ -157,12 +159,6 @@ def asks(pool: Pool) -> tuple[object, ...]:
     task = pool.task
     sizes = (pool.gpus, pool.gpu_type, pool.gpu_partition, pool.cpus, pool.memory_mb)
     return (*sizes, bool(task.image), bool(task.account), bool(task.secrets), pool.selector, pool.machines)
-
-
-def _asks_for_sizes_alone(pool: Pool) -> bool:
-    task = pool.task
-    named = pool.gpu_type or pool.gpu_partition or pool.is_choosy
-    return not (named or task.image or task.account or task.secrets)
 
 
 def most_workers(pool: Pool, left: HostCapacity) -> int:

@@ -245,7 +245,7 @@ def test_victims_are_enough_none_is_spared_and_the_highest_priority_is_as_low_as
     now = Now(Mono(world.mono), Wall(world.wall))
     preemption = preempt.Preemption(world.cluster, now)
     found = preemption.find_room(job, hosts)
-    trial = preempt.Trial(job, hosts, frozenset())
+    trial = preempt.Trial(job, hosts, frozenset(), world.cluster.free_capacity)
     names = [other.id for other in preemption.candidates(job)]
     enough = [
         part for size in range(len(names) + 1) for part in itertools.combinations(names, size) if trial.fits(part)

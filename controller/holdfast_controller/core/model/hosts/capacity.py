@@ -47,12 +47,12 @@ class HostCapacity:
     inventory: Inventory = NOTHING
     """All that the host has."""
 
-    @property
+    @functools.cached_property
     def fullness(self) -> tuple[int, int, int, str]:
         """Sort key by which a worker with GPUs takes the host first that has least left without revocable jobs."""
         return self.caution, len(self.gpus) + self.revocable_gpus, self.excess, self.host
 
-    @property
+    @functools.cached_property
     def emptiness(self) -> tuple[int, int, int, int, str]:
         """Sort key by which a worker without GPUs takes the emptiest host first."""
         return self.caution, -self.slots, -self.cpus, self.excess, self.host
@@ -82,6 +82,8 @@ class HostCapacity:
         """Free GPUs, or MIG instances, of the model and the profile that the pool asks for."""
         if not (pool.gpu_type or pool.gpu_partition or self.is_partitioned):
             return len(self.gpus)
+        if model := self.inventory.only_model:
+            return len(self.gpus) if gpu_matches(pool.gpu_type, pool.gpu_partition, model) else 0
         return sum(1 for _, model in self.gpus if gpu_matches(pool.gpu_type, pool.gpu_partition, model))
 
     def copy(self) -> HostCapacity:
@@ -145,6 +147,16 @@ class HostCapacity:
             self.inventory,
         )
 
+    def beside(self, taken: Sequence[tuple[Pool, Place]]) -> HostCapacity:
+        """The part of the same room that workers of these pools leave, who have these places."""
+        uuids = {uuid for _, place in taken for uuid in place.gpus}
+        left = self.copy()
+        left.gpus = [gpu for gpu in left.gpus if gpu[0] not in uuids]
+        left.cpus -= sum(pool.cpus for pool, _ in taken)
+        left.memory_mb -= sum(pool.memory_mb for pool, _ in taken)
+        left.slots -= len(taken)
+        return left
+
     def take(self, pool: Pool) -> Place:
         """Reserve one worker's share."""
         chosen = [g for g in self.gpus if gpu_matches(pool.gpu_type, pool.gpu_partition, g[1])][: pool.gpus]
@@ -152,7 +164,23 @@ class HostCapacity:
         self.cpus -= pool.cpus
         self.memory_mb -= pool.memory_mb
         self.slots -= 1
+        for known in ("fullness", "emptiness"):
+            self.__dict__.pop(known, None)
         return Place(self.host, tuple(uuid for uuid, _ in chosen))
+
+
+def fitting(pool: Pool, capacities: Iterable[HostCapacity]) -> list[HostCapacity]:
+    """The capacities that one worker of ``pool`` has room in; see ``HostCapacity.fits``."""
+    gpus, cpus, memory_mb = pool.gpus, pool.cpus, pool.memory_mb
+    # Without a call for each: a plan asks this of every host.
+    large_enough = [
+        left
+        for left in capacities
+        if len(left.gpus) >= gpus and left.slots >= 1 and left.cpus >= cpus and left.memory_mb >= memory_mb
+    ]
+    if pool.asks_for_sizes_alone:
+        return [left for left in large_enough if not left.is_partitioned or left.fits(pool)]
+    return [left for left in large_enough if left.fits(pool)]
 
 
 class LeftCapacity:

@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.gang import Pool
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
-from holdfast_controller.core.model.hosts.host import Host
+from holdfast_controller.core.model.hosts.host import Allocation, Host, job_of
+
+Share = tuple[str, str, Allocation]
+"""A job, the key of its share of a host, and that share."""
 
 
 @dataclass
@@ -21,6 +24,8 @@ class FreeCapacity:
 
     _changed: set[str] = field(default_factory=set)
     _capacities: dict[str, HostCapacity] = field(default_factory=dict)
+    _shares: dict[str, tuple[Share, ...]] = field(default_factory=dict)
+    _jobs: dict[str, frozenset[str]] = field(default_factory=dict)
     _emptiest: list[tuple[int, int, int, int, str]] = field(default_factory=list)
     """(caution, minus slots, minus cores, excess, host)."""
     _fullest: list[tuple[int, int, int, str]] = field(default_factory=list)
@@ -33,6 +38,8 @@ class FreeCapacity:
     def forget(self, host: str) -> None:
         """Remove a host that was removed from the cluster."""
         self._changed.discard(host)
+        self._shares.pop(host, None)
+        self._jobs.pop(host, None)
         before = self._capacities.pop(host, None)
         if before is not None:
             self._take_out(before)
@@ -44,6 +51,16 @@ class FreeCapacity:
             self._look_at(host)
             return self._capacities[host.name]
         return found
+
+    def shares(self, host: Host) -> tuple[Share, ...]:
+        """The shares of a host that are held."""
+        self.capacity_of(host)
+        return self._shares[host.name]
+
+    def jobs(self, host: Host) -> frozenset[str]:
+        """The jobs that hold something on a host."""
+        self.capacity_of(host)
+        return self._jobs[host.name]
 
     def without(self, host: Host, shares: frozenset[str]) -> HostCapacity:
         """The capacity of a host that is free, or held by certain shares; copy it before changing it."""
@@ -85,6 +102,8 @@ class FreeCapacity:
         if before is not None:
             self._take_out(before)
         now = self._capacities[host.name] = capacity_of(host)
+        self._shares[host.name] = tuple((job_of(key), key, held) for key, held in host.allocations.items())
+        self._jobs[host.name] = frozenset(job for job, *_ in self._shares[host.name])
         bisect.insort(self._emptiest, now.emptiness)
         bisect.insort(self._fullest, now.fullness)
         self._changed.discard(host.name)

@@ -84,6 +84,12 @@ class Inventory:
         return repr((self.cpus, self.memory_bytes, self.max_workers, models, *gives))
 
     @cached_property
+    def only_model(self) -> str:
+        """The model of its GPUs, where all are of one; else empty."""
+        models = {gpu.model for gpu in self.gpus}
+        return models.pop() if len(models) == 1 else ""
+
+    @cached_property
     def uuids(self) -> frozenset[str]:
         """The UUIDs of its GPUs."""
         return frozenset(gpu.uuid for gpu in self.gpus)
@@ -328,6 +334,11 @@ class Presence:
     def is_connected(self) -> bool:
         """Whether it has a session, and is heard from."""
         return self.session is not None and self.liveness is Liveness.READY
+
+
+def job_of(key: str) -> str:
+    """The job that a share or a place is of, by its key; see ``place_key``."""
+    return key.rpartition("/")[0]
 
 
 def place_key(job_id: str, worker: int) -> str:

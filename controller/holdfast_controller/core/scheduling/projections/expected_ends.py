@@ -146,7 +146,7 @@ class Held:
     def __init__(self, free: FreeCapacity, ends: Sequence[End]) -> None:
         self.ends = ends
         """The earliest first."""
-        self._capacity_of = free.capacity_of
+        self._free = free
         self._until = {end.job_id: end.at for end in ends}
         self.free: dict[str, HostCapacity] = {}
         """By host: what is free there at the beginning."""
@@ -162,12 +162,14 @@ class Held:
 
     def look_at(self, hosts: list[Host]) -> None:
         """Note what is held on these hosts now; those that are known stay as they were."""
+        until = self._until.get
         for host in hosts:
             if host.name not in self.free:
-                self.free[host.name] = self._capacity_of(host)
-                shares = host.allocations.items()
-                held = [(self._until.get(key.rpartition("/")[0], math.inf), key, share) for key, share in shares]
-                self.shares[host.name] = sorted(held, key=_first) if len(held) > 1 else held
+                self.free[host.name] = self._free.capacity_of(host)
+                held = [(until(job, math.inf), key, share) for job, key, share in self._free.shares(host)]
+                if len(held) > 1:
+                    held.sort(key=_first)
+                self.shares[host.name] = held
 
     def times(self, hosts: list[Host]) -> list[float]:
         """The times at which something comes free on one of these hosts, the earliest first."""
@@ -220,21 +222,21 @@ def capacity_times_of(
     booked: Sequence[Booked] = (),
 ) -> CapacityTimes:
     """When workers of a pool fit on a host, of which so much is free and so much held."""
-    left = [len(free.gpus), free.cpus, free.memory_mb, free.slots]
+    # Scalars and no calls of ``min``: a pass asks this of all hosts.
+    gpus, cpus, memory_mb, slots = len(free.gpus), free.cpus, free.memory_mb, free.slots
     comes = [(at, len(a.gpus), a.cpus, a.memory_mb) for at, _, a in held if at < math.inf]
     for other in booked:
-        asked = other.pool
-        share = (len(other.place.gpus), asked.cpus, asked.memory_mb)
-        left = [left[0] - share[0], left[1] - share[1], left[2] - share[2], left[3] - 1]
+        share = len(other.place.gpus), other.pool.cpus, other.pool.memory_mb
+        gpus, cpus, memory_mb, slots = gpus - share[0], cpus - share[1], memory_mb - share[2], slots - 1
         comes.append((other.until, *share))
     if booked:
         comes.sort()
-    found, before = list[tuple[float, int]](), _workers(pool, *left)
+    found, before = list[tuple[float, int]](), _workers(pool, gpus, cpus, memory_mb, slots)
     if before:
         found.append((-math.inf, before))
-    for at, gpus, cpus, memory_mb in comes:
-        left = [left[0] + gpus, left[1] + cpus, left[2] + memory_mb, left[3] + 1]
-        now = _workers(pool, *left)
+    for at, more_gpus, more_cpus, more_memory_mb in comes:
+        gpus, cpus, memory_mb, slots = gpus + more_gpus, cpus + more_cpus, memory_mb + more_memory_mb, slots + 1
+        now = _workers(pool, gpus, cpus, memory_mb, slots)
         if now > before:
             found.append((at, now - before))
             before = now
@@ -244,10 +246,10 @@ def capacity_times_of(
 def _workers(pool: Pool, gpus: int, cpus: int, memory_mb: int, slots: int) -> int:
     """The most workers of a pool that fit beside each other in so much."""
     most = slots
-    if pool.gpus:
-        most = min(most, gpus // pool.gpus)
-    if pool.cpus:
-        most = min(most, cpus // pool.cpus)
-    if pool.memory_mb:
-        most = min(most, memory_mb // pool.memory_mb)
-    return max(most, 0)
+    if pool.gpus and (fit := gpus // pool.gpus) < most:
+        most = fit
+    if pool.cpus and (fit := cpus // pool.cpus) < most:
+        most = fit
+    if pool.memory_mb and (fit := memory_mb // pool.memory_mb) < most:
+        most = fit
+    return most if most > 0 else 0

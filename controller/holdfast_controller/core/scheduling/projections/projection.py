@@ -15,7 +15,7 @@ from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.capacity import HostCapacity
-from holdfast_controller.core.model.hosts.host import Host, Place
+from holdfast_controller.core.model.hosts.host import Host, Place, job_of
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Basis
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
@@ -153,19 +153,13 @@ class Outlook:
 
     def _capacity(self, host: Host, own: frozenset[str], at: float) -> HostCapacity:
         left = self.held.capacity(host, own, at)
-        for booked in self._booked.get(host.name, ()):
-            if booked.until > at:
-                pool, left = booked.pool, left.copy()
-                left.gpus = [gpu for gpu in left.gpus if gpu[0] not in booked.place.gpus]
-                left.cpus -= pool.cpus
-                left.memory_mb -= pool.memory_mb
-                left.slots -= 1
-        return left
+        taken = [(each.pool, each.place) for each in self._booked.get(host.name, ()) if each.until > at]
+        return left.beside(taken) if taken else left
 
     def _needed(self, found: Plan, since: float, at: float) -> tuple[Needed, ...]:
         """The jobs that have to end on the hosts of a plan between the two times, and the kind of their estimate."""
         names = {place.host for place in found.places}
-        on = {key.rpartition("/")[0] for name in names for _, key, _ in self.held.shares[name]}
+        on = {job_of(key) for name in names for _, key, _ in self.held.shares[name]}
         needed = {
             Needed(end.at, end.job_id, end.estimate.basis)
             for end in self.held.ends
