@@ -231,7 +231,7 @@ def test_ends_of_ranks_come_from_our_records() -> None:
     assert (found[0].ranks[1].still_since_s, found[0].ranks[1].exit_code) == (490.0, 0)
     assert found[1] is runtime.features[1]
     assert found[2] == WorkerFeatures(
-        "workerpool1-1", "h2", 500.0, (RankFeatures(3, Motion.EXITED, 500.0),), OutputFeatures()
+        "workerpool1-1", "h2", 500.0, (RankFeatures(3, Motion.EXITED, 500.0, exit_code=137),), OutputFeatures()
     )
 
 

@@ -84,6 +84,7 @@ class RankFeatures:
     wchan: str = ""
     gpu: GpuFeatures | None = None
     exit_code: int | None = None
+    """Of a rank that has ended, as a shell would show it: 128+n for signal n; None where that is unknown."""
     # A debugger is attached, and no dump tool of the agent.
     traced: bool = False
     # A dump tool of the agent had it stopped at this sample; its state here is the one before.

@@ -62,4 +62,4 @@ def _with_ends(
 
 def _gone(job: Job, exit_: Exit, now: Now) -> RankFeatures:
     ago_s = max(now.wall - (exit_.end_time or job.updated_at), 0.0)
-    return RankFeatures(exit_.rank, Motion.EXITED, now.mono - ago_s, exit_code=exit_.exit_code)
+    return RankFeatures(exit_.rank, Motion.EXITED, now.mono - ago_s, exit_code=exit_.shell_code)
