@@ -24,7 +24,7 @@ export function JobPage({ id, query }: { id: string; query: URLSearchParams }): 
   const path = `/v1/jobs/${encodeURIComponent(id)}`;
   const mine = (changes: { jobs: string[] }): boolean => changes.jobs.includes(id);
   const all = query.get("exits") === "all";
-  const { data: job, error, again } = useData<Job>(all ? path : `${path}?exitsOfNewest=${EXITS_OF}`, mine);
+  const { data: job, error, again } = useData<Job>(`${path}?foldExits=true&withoutWorkers=true${all ? "" : `&exitsOfNewest=${EXITS_OF}`}`, mine);
   const { data: goodput } = useData<Goodput>(`${path}/goodput`, mine);
   const shell = useRef(false);
   useTitle(job?.displayName || id);
@@ -67,7 +67,7 @@ function Number({ of, tab }: { of: Job; tab: Tab }): JSX.Element | null {
 
 function Head({ job, goodput, changed }: { job: Job; goodput: Goodput | null; changed: () => void }): JSX.Element {
   const { gpus, ranks } = gang(job.jobSpec);
-  const hosts = new Set(job.workers.map((worker) => worker.host).filter(Boolean)).size;
+  const hosts = job.hostCount ?? 0;
   const asked = machines(job.jobSpec);
   const where = [gpus ? count(gpus, "GPU") : count(ranks, "rank"), asked && `(${asked})`, hosts ? `on ${count(hosts, "host")}` : ""];
   return (
