@@ -188,6 +188,11 @@ export interface Job extends JobRow {
   archiveProblems: Record<string, string>;
 }
 
+/** What the tab of ranks shows beside the job. */
+export interface Members {
+  workers: Worker[];
+}
+
 export interface JobEvent {
   cursor: number;
   type: string;

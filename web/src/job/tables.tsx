@@ -3,19 +3,18 @@ import { useMemo } from "preact/hooks";
 import { answer, bindings, exitRows, goesOn, hangOutcome, PHASES, phasesInWords, rankRows, recoverySummary, tally } from "../core/gang.ts";
 import { hostPath, jobPath } from "../core/route.ts";
 import type { RankRow } from "../core/gang.ts";
-import type { Hang, Job, Recovery, Worker } from "../core/types.ts";
+import type { Hang, Job, Members, Recovery, Worker } from "../core/types.ts";
 import { count, ended, epoch, ranges, short, span } from "../core/words.ts";
 import { Command, Empty, Loading, Problem, Table, Text, Time, Windowed } from "../ui/bits.tsx";
-import { useData, useNow } from "../ui/hooks.ts";
+import { useNow } from "../ui/hooks.ts";
+import type { Loaded } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
 import { Stacks } from "./stacks.tsx";
 
 const MOST_BOUND = 64;
 
 /** Each rank: where it is, and how its process of this generation ended; those that are unlike the rest first. */
-export function Ranks({ job }: { job: Job }): JSX.Element {
-  const path = `/v1/jobs/${encodeURIComponent(job.id)}?foldExits=true&exitsOfNewest=1&readMask=workers`;
-  const { data, error, again } = useData<{ workers: Worker[] }>(path, (changes) => changes.jobs.includes(job.id));
+export function Ranks({ job, members: { data, error, again } }: { job: Job; members: Loaded<Members> }): JSX.Element {
   const rows = useMemo(() => (data ? rankRows(job, data.workers) : []), [job, data]);
   if (!data) return error ? <Problem error={error} again={again} /> : <Loading />;
   if (!rows.length) return <Empty>No rank has a host yet.{job.waitReason && <> The job waits: <Text of={job.waitReason} /></>}</Empty>;

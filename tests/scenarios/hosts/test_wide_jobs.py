@@ -1,4 +1,4 @@
-"""A job of many ranks is shown by what its ranks have in common: its page's answer doesn't grow with them."""
+"""A job on many hosts is shown by what its ranks have in common: its page's answer doesn't grow with them."""
 
 from __future__ import annotations
 
