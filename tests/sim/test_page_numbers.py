@@ -18,8 +18,11 @@ from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.exits import shown_raised
+from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.pending_reason import QueueView
-from holdfast_controller.shell.convert.job_to_proto import job_to_proto, workers_to_proto
+from holdfast_controller.core.views.exits_alike import Alike, exits_alike
+from holdfast_controller.shell.convert.job_to_proto import exit_group_to_proto, job_to_proto, workers_to_proto
 
 WEB = Path(__file__).parents[2] / "web"
 SEEDS = 50
@@ -61,10 +64,23 @@ def jobs_amid(seed: int) -> list[job_pb2.CustomJob]:
         )
         message = job_to_proto(cluster, job, spec, queue, now)
         message.workers.extend(workers_to_proto(cluster, job, job.gang.members if job.places else ()))
+        if job.places:  # else the command line has no workers to print the exits of
+            message.exit_groups.extend(map(exit_group_to_proto, folded(job)))
         for rank in (rank for each in message.workers for rank in each.ranks):
             rank.binding.CopyFrom(BINDINGS[rank.rank % len(BINDINGS)])
         found.append(message)
     return found
+
+
+def folded(job: Job, after: int = 0) -> list[Alike]:
+    """Exits of the generations after one, those that are alike as one."""
+    pieces = exits_alike(job, after)
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as over:
+            found: list[Alike] = over.value
+            return found
 
 
 def printed(job: job_pb2.CustomJob) -> dict[str, Any]:
@@ -107,10 +123,46 @@ def test_exits_of_the_newest_generations_are_those_of_all() -> None:
     assert several > 10, "or nothing was left out"
 
 
+def test_folded_exits_are_each_exit_once() -> None:
+    several = 0
+    for seed in range(SEEDS):
+        cluster, _ = world_amid(seed)
+        for job in cluster.jobs.values():
+            late = {(each.generation, each.rank): each for each in job.late_exits}
+            for after in range(job.generation + 1):
+                every = {
+                    (generation, rank): (exit_, shown_raised(exit_))
+                    for generation, ranks in job.exits.items()
+                    for rank, exit_ in ranks.items()
+                    if generation > after
+                }
+                groups = folded(job, after)
+                kept = [(each.first.generation, rank) for each in groups for rank in each.ranks]
+                assert sorted(kept) == sorted(every)
+                several += len(kept) > len(groups)
+                for each in groups:
+                    ends = [job.exits[each.first.generation][rank].end_time for rank in each.ranks]
+                    assert (each.first.end_time, each.last_end) == (min(ends), max(ends))
+                    assert each.late == late.get((each.first.generation, each.first.rank))
+                    known = [every[each.first.generation, rank] for rank in each.ranks]
+                    assert {
+                        (one.reason, one.exit_code, one.signal, one.message, raised) for one, raised in known
+                    } == {
+                        (
+                            each.first.reason,
+                            each.first.exit_code,
+                            each.first.signal,
+                            each.first.message,
+                            shown_raised(each.first),
+                        )
+                    }
+    assert several > 10, "or none were alike"
+
+
 @pytest.mark.require("node")
 def test_the_page_says_what_the_command_line_prints() -> None:
     jobs = [job for seed in range(SEEDS) for job in jobs_amid(seed)]
-    sent = json.dumps([json_view.job(job) for job in jobs])
+    sent = json.dumps([json_view.job(job) | json_view.exit_groups(job) for job in jobs])
     done = subprocess.run(
         ["node", "test/printed.mjs"], cwd=WEB, input=sent, capture_output=True, text=True, timeout=120
     )

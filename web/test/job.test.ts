@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { exitGroups, foldedList, exitText, gang, lastWord, machines, phasesInWords, ran, rankRows, recoverySummary, steps } from "../src/core/gang.ts";
+import { exitRows, foldedList, exitText, gang, lastWord, machines, phasesInWords, ran, rankRows, recoverySummary, steps, tally } from "../src/core/gang.ts";
 import { apart, barPath, saveMarks, strip, ticks, uprightPath } from "../src/core/strip.ts";
 import type { Job } from "../src/core/types.ts";
-import { at, exit, hang, job, recovery, T0 } from "./job.ts";
+import { alike, at, exit, hang, job, recovery, T0, workers } from "./job.ts";
 
 test("a gang is counted from its spec", () => {
   assert.deepEqual(gang(job().jobSpec), { workers: 2, ranks: 4, gpus: 4 });
@@ -20,16 +20,15 @@ test("what its workers ask for is said once, and nothing where any will do", () 
   assert.equal(machines({}), "");
 });
 
-test("ranks that ended alike are one row, the first end first", () => {
-  const found = job();
-  found.workers[0]!.exits = [exit({ rank: 0, endTime: at(3) }), exit({ rank: 1, endTime: at(2) })];
-  found.workers[1]!.exits = [
-    exit({ rank: 3, exitCode: 1, reason: "NONZERO_EXIT", message: "exited with code 1", raised: "ValueError: bad", endTime: at(1) }),
-    exit({ rank: 2, endTime: at(4) }),
-  ];
+test("ranks that ended alike are one row, with what turned up later", () => {
+  const late = exit({ reason: "SIGNALED", exitCode: null, signal: 9, message: "" });
+  const failed = { rank: 3, exitCode: 1, reason: "NONZERO_EXIT", message: "exited with code 1", raised: "ValueError: bad" };
   assert.deepEqual(
-    exitGroups(found.workers).map(({ ranks, reason, text }) => [ranks, reason, text]),
-    [["3", "NONZERO_EXIT", "exited with code 1; it raised ValueError: bad"], ["0-2", "COMPLETED", "exited with code 0"]],
+    exitRows([alike("3", failed), alike("0-2", { lateExit: late }, 3)]).map(({ ranks, reason, text, late }) => [ranks, reason, text, late]),
+    [
+      ["3", "NONZERO_EXIT", "exited with code 1; it raised ValueError: bad", ""],
+      ["0-2", "COMPLETED", "exited with code 0", "SIGNALED: signal 9 (SIGKILL)"],
+    ],
   );
 });
 
@@ -66,15 +65,21 @@ test("steps and run time", () => {
 
 test("a generation whose exits were not read has the mark of what ended it", () => {
   const found = job({ generation: 3, recoveries: [recovery({ endReason: "NONZERO_EXIT" }), recovery({ generation: 3, startedAt: at(60), endedAt: at(65), endReason: "SIGNALED" })] });
-  found.workers[0]!.exits = [exit({ rank: 1, generation: 2, reason: "SIGNALED", endTime: at(55) })];
+  found.exitGroups = [alike("1", { rank: 1, generation: 2, reason: "SIGNALED", endTime: at(55) })];
   const exits = strip(found, T0 + 100).marks.filter((mark) => mark.kind === "exit");
   assert.deepEqual(exits.map((mark) => mark.title), ["NONZERO_EXIT: workerpool1-0 rank 3", "rank 1: SIGNALED"]);
 });
 
 test("each rank has the exit of its present generation only", () => {
-  const found = job({ generation: 2 });
-  found.workers[0]!.exits = [exit({ rank: 0, generation: 1 }), exit({ rank: 1, generation: 2 })];
-  assert.deepEqual(rankRows(found).map((row) => [row.rank, row.exit?.generation ?? null]), [[0, null], [1, 2], [2, null], [3, null]]);
+  const found = job({ generation: 2, exitGroups: [alike("0", { rank: 0, generation: 1 }), alike("1", { rank: 1, generation: 2 })] });
+  assert.deepEqual(rankRows(found, workers()).map((row) => [row.rank, row.exit?.generation ?? null]), [[1, 2], [0, null], [2, null], [3, null]]);
+});
+
+test("ranks that are unlike the rest come first, those that failed before all", () => {
+  const found = job({ exitGroups: [alike("0", { rank: 0 }), alike("3", { rank: 3, exitCode: 1, reason: "NONZERO_EXIT", message: "" })] });
+  const rows = rankRows(found, workers());
+  assert.deepEqual(rows.map(({ rank, bad }) => [rank, bad]), [[3, true], [0, false], [1, false], [2, false]]);
+  assert.deepEqual([...tally(rows)], [["NONZERO_EXIT: exit code 1", [3]], ["COMPLETED: exited with code 0", [0]], ["running", [1, 2]]]);
 });
 
 test("the strip is whole: it waits, runs, is interrupted and runs again", () => {
@@ -118,7 +123,8 @@ test("a job that never started waits until its end", () => {
 
 test("the first failure of a generation is marked, with how many followed", () => {
   const found = job();
-  found.workers[1]!.exits = [1, 3, 2].map((rank) => exit({ rank, exitCode: 1, reason: "NONZERO_EXIT", endTime: at(20 + rank) }));
+  const failed = { exitCode: 1, reason: "NONZERO_EXIT" };
+  found.exitGroups = [alike("1,3", { ...failed, rank: 1, endTime: at(21) }, 2), alike("2", { ...failed, rank: 2, exitCode: 3, endTime: at(22) }), alike("0", { reason: "STOPPED", endTime: at(23) })];
   assert.deepEqual(strip(found, T0 + 100).marks.map(({ title, at }) => [title, at - T0]), [["rank 1: NONZERO_EXIT, and 2 more", 21]]);
 });
 
@@ -134,7 +140,7 @@ test("ticks are round and few", () => {
 
 test("a paused job is drawn running until its ranks had ended, then waiting", () => {
   const paused = job({ state: "JOB_STATE_PAUSED", waitReason: "paused" });
-  paused.workers[0]?.exits.push(exit({ endTime: at(60), reason: "STOPPED" }));
+  paused.exitGroups = [alike("0-3", { endTime: at(40), reason: "STOPPED" }, 4, at(60))];
   const found = strip(paused, T0 + 100);
   assert.deepEqual(found.spans.map(({ kind, from, to }) => [kind, from - T0, to - T0]), [["waits", 0, 10], ["runs", 10, 60], ["waits", 60, 100]]);
 });

@@ -1,6 +1,6 @@
-import type { Exit, Hang, Job, Recovery } from "../src/core/types.ts";
+import type { Exit, ExitsAlike, Hang, Job, Recovery, Worker } from "../src/core/types.ts";
 
-/** A job of two workers with two ranks each, as the API sends it; `at` seconds after its submission. */
+/** A job of two workers with two ranks each, as the API sends it to its page; `at` seconds after its submission. */
 export const at = (seconds: number): string => new Date((1_700_000_000 + seconds) * 1000).toISOString();
 export const T0 = 1_700_000_000;
 
@@ -10,6 +10,16 @@ export function exit(set: Partial<Exit>): Exit {
     message: "exited with code 0", endTime: at(100), lateExit: null, raised: null, ...set,
   };
 }
+
+/** Ranks of a generation that ended alike; the first of them as `set` says. */
+export function alike(ranks: string, set: Partial<Exit>, count = 1, lastEndTime = set.endTime ?? at(100)): ExitsAlike {
+  return { first: exit(set), ranks, count, lastEndTime };
+}
+
+export const workers = (): Worker[] => [0, 1].map((pool) => ({
+  name: `workerpool${pool}-0`, host: `host-${pool}`, state: "RUNNING", shimPid: 1, gpus: [],
+  ranks: [0, 1].map((local) => ({ rank: 2 * pool + local, localRank: local, pid: 100 + 2 * pool + local })),
+}));
 
 export function recovery(set: Partial<Recovery>): Recovery {
   return {
@@ -33,10 +43,6 @@ export function job(set: Partial<Job> = {}): Job {
     createTime: at(0), startTime: at(10), endTime: null, error: null, attempt: 1, generation: 1, waitReason: "",
     step: null, stepTotal: null, phase: "", savedStep: null, heldUntil: null, health: "", annotations: {}, account: "",
     jobSpec: { workerPoolSpecs: [0, 1].map(() => ({ replicaCount: 1, processesPerWorker: 2, machineSpec: { acceleratorCount: 2 } })) },
-    workers: [0, 1].map((pool) => ({
-      name: `workerpool${pool}-0`, host: `host-${pool}`, state: "RUNNING", shimPid: 1, gpus: [],
-      ranks: [0, 1].map((local) => ({ rank: 2 * pool + local, localRank: local, pid: 100 + 2 * pool + local })), exits: [],
-    })),
-    recoveries: [], hangs: [], archiveProblems: {}, ...set,
+    exitGroups: [], recoveries: [], hangs: [], archiveProblems: {}, ...set,
   };
 }

@@ -27,6 +27,22 @@ test("lines are whole however the bytes were cut", async () => {
   }
 });
 
+test("a long line that comes in many pieces is looked through once", async (of) => {
+  const piece = new TextEncoder().encode("x".repeat(1000));
+  let looked = 0;
+  for (const name of ["split", "indexOf"] as const) {
+    const own = String.prototype[name] as (...given: unknown[]) => never;
+    of.mock.method(String.prototype, name, function (this: string, ...given: unknown[]) {
+      looked += this.length;
+      return own.apply(this, given);
+    });
+  }
+  const found = await all(textLines(body(Array.from({ length: 200 }, () => piece))));
+  of.mock.restoreAll();
+  assert.deepEqual(found.map((line) => line.length), [200_000]);
+  assert.ok(looked < 400_000, `${looked} characters`);
+});
+
 test("server-sent events: comments are dropped, data is joined, ids last", async () => {
   async function* lines() {
     yield* [": still here", "", "id: 7", "event: change", "data: {", "data:}", "", "data: x", "", "data: unfinished"];

@@ -76,6 +76,11 @@ def job(message: job_pb2.CustomJob, *, workers: bool = True) -> Json:
     return view
 
 
+def exit_groups(message: job_pb2.CustomJob) -> Json:
+    """Its exits, those that are alike as one."""
+    return {"exitGroups": [_printed(each) for each in message.exit_groups]}
+
+
 def dry_run(message: job_pb2.DryRunJobResponse) -> Json:
     """The fate of a job that was not submitted."""
     return _printed(message)

@@ -60,6 +60,39 @@ def relaunched(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def wide(job: dict[str, Any]) -> dict[str, Any]:
+    """The job as if it ran on 1,024 hosts and rank 4,242 had failed; for the tab of ranks its workers alone."""
+    if "workers" in job:
+        workers = [
+            job["workers"][0]
+            | {
+                "name": f"workerpool0-{number}",
+                "host": f"node-{number}",
+                "ranks": [
+                    {"rank": 8 * number + local, "localRank": local, "pid": 100 + local, "binding": None}
+                    for local in range(8)
+                ],
+            }
+            for number in range(1024)
+        ]
+        return {"workers": workers}
+    failed = {
+        "attempt": 1,
+        "generation": job["generation"],
+        "rank": 4242,
+        "exitCode": 1,
+        "signal": None,
+        "coreDumped": False,
+        "reason": "NONZERO_EXIT",
+        "message": "exited with code 1",
+        "endTime": job["startTime"],
+        "lateExit": None,
+        "raised": None,
+    }
+    group = {"first": failed, "ranks": "4242", "count": 1, "lastEndTime": job["startTime"]}
+    return job | {"hostCount": 1024, "exitGroups": [group]}
+
+
 def counted(visitor: Visitor) -> dict[str, int]:
     """Nodes and listeners of the page, garbage left out."""
     tools = visitor.context.new_cdp_session(visitor.page)
@@ -85,6 +118,28 @@ def test_a_job_of_ninety_days_and_six_hundred_relaunches_is_drawn_with_few_parts
     assert page.locator("[data-tab=recoveries] tbody tr").count() == 300
     page.get_by_role("button", name="Show 300 more").click()
     page.locator("[data-tab=recoveries] tbody tr").nth(RELAUNCHES - 1).wait_for()
+
+
+def test_of_thousands_of_ranks_those_that_differ_come_first(visitor: Visitor, job_id: str) -> None:
+    """The page asks for its members on the tab of ranks alone, and draws those that are in sight."""
+    page, asked = visitor.page, []
+    page.on("request", lambda request: asked.append(request.url) if f"/v1/jobs/{job_id}?" in request.url else None)
+    visitor.answer(f"/v1/jobs/{job_id}", wide)
+    visitor.visit(f"/jobs/{job_id}", ".strip g > rect")
+    assert asked
+    assert all("withoutWorkers=true" in url and "foldExits=true" in url for url in asked)
+    assert counted(visitor)["nodes"] < 1_500
+    page.goto(f"{visitor.base}/jobs/{job_id}?tab=ranks")
+    rows = page.locator("[data-tab=ranks] .row:not(.head)")
+    rows.filter(has_text="rank 4242").wait_for()
+    assert rows.first.inner_text().startswith("rank 4242")
+    assert "NONZERO_EXIT" in rows.first.inner_text()
+    assert rows.nth(1).inner_text().startswith("rank 0")
+    assert rows.count() < 60
+    page.locator("[data-tab=ranks] dd", has_text="NONZERO_EXIT: exited with code 1: 4242").wait_for()
+    page.locator("[data-tab=ranks] dd", has_text="running: 0-4241, 4243-8191").wait_for()
+    assert counted(visitor)["nodes"] < 2_500
+    visitor.look("job-of-8192-ranks")
 
 
 def test_a_click_on_the_timeline_says_what_is_there(visitor: Visitor, job_id: str) -> None:

@@ -336,7 +336,10 @@ def test_three_hundred_hostile_texts_stay_texts(visitor: Visitor, jobs: dict[str
         return {"jobs": rows, "nextPageToken": ""}
 
     def whole(job: Any) -> Any:
-        worker, at = job["workers"][0], job["startTime"]
+        if "workers" in job:  # of the tab of ranks
+            ranks = [{"rank": number, "localRank": number, "pid": 1} for number in range(len(CORPUS))]
+            return {"workers": [hostile(job["workers"][0], texts) | {"ranks": ranks}]}
+        at = job["startTime"]
         exits = [
             {
                 "attempt": 1,
@@ -353,7 +356,7 @@ def test_three_hundred_hostile_texts_stay_texts(visitor: Visitor, jobs: dict[str
             }
             for number, text in enumerate(CORPUS)
         ]
-        ranks = [{"rank": number, "localRank": number, "pid": 1} for number in range(len(CORPUS))]
+        groups = [{"first": each, "ranks": f"{each['rank']}", "count": 1, "lastEndTime": at} for each in exits]
         hangs = [
             {
                 "number": number,
@@ -389,8 +392,7 @@ def test_three_hundred_hostile_texts_stay_texts(visitor: Visitor, jobs: dict[str
             }
             for number, text in enumerate(CORPUS)
         ]
-        kept = hostile(job, texts, "id", "jobSpec", "workers") | {"workers": [hostile(worker, texts, "exits")]}
-        kept["workers"][0] |= {"exits": exits, "ranks": ranks}
+        kept = hostile(job, texts, "id", "jobSpec", "exitGroups") | {"exitGroups": groups}
         return kept | {"hangs": hangs, "recoveries": recoveries}
 
     def evidence(route: Any) -> None:

@@ -50,6 +50,29 @@ def test_the_same_lines_are_found_in_pieces_of_any_size(
     assert lines_of([*found, *search.finish()]) == expected
 
 
+class Block(bytes):
+    """Counts how often it was changed to small letters."""
+
+    lowered = 0
+
+    def lower(self) -> bytes:
+        """Count it."""
+        self.lowered += 1
+        return super().lower()
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "lowered"),
+    [("needle", b"no such letters\n", 0), ("needle", b"LINED", 1), ("=NaN", b"loss=0.1 grad=nao", 1)],
+)
+def test_a_block_that_lacks_a_letter_of_the_text_is_not_looked_through(
+    text: str, data: bytes, lowered: int
+) -> None:
+    block = Block(data)
+    assert LineSearch(text, ignore_case=True)._matches(0, block) == []
+    assert block.lowered == lowered
+
+
 def test_what_was_cut_by_the_disk_bound_ends_a_line() -> None:
     search = LineSearch("error")
     assert search.feed(0, b"one err") == []

@@ -1,6 +1,7 @@
 /** Members of a job's gang and how they ended, as the command line shows them. */
-import type { Binding, Exit, Hang, Job, JobArray, JobRow, JobSpec, Recovery, Worker } from "./types.ts";
-import { epoch, ranges, short, whole } from "./words.ts";
+import { numbersOf } from "./ranks.ts";
+import type { Binding, Exit, ExitsAlike, Hang, Job, JobArray, JobRow, JobSpec, Recovery, Worker } from "./types.ts";
+import { epoch, short, whole } from "./words.ts";
 
 /** Workers, ranks and GPUs that the whole job asks for. */
 export function gang(spec: JobSpec): { workers: number; ranks: number; gpus: number } {
@@ -49,7 +50,7 @@ export function exitText(exit: Exit): string {
   return !exit.raised || text.includes(exit.raised) ? text : `${text}; it raised ${exit.raised}`;
 }
 
-export interface ExitGroup {
+export interface ExitRow {
   generation: number;
   ranks: string;
   ended: number | null;
@@ -59,27 +60,14 @@ export interface ExitGroup {
 }
 
 /** How ranks ended, those that ended alike on one row; by generation, the first end first. */
-export function exitGroups(workers: readonly Worker[]): ExitGroup[] {
-  const exits = workers.flatMap((worker) => worker.exits);
-  exits.sort(
-    (a, b) =>
-      a.generation - b.generation || (epoch(a.endTime) ?? 0) - (epoch(b.endTime) ?? 0) || a.rank - b.rank,
-  );
-  const groups = new Map<string, { first: Exit; late: string; ranks: number[] }>();
-  for (const exit of exits) {
-    const late = exit.lateExit ? `${exit.lateExit.reason}: ${exitText(exit.lateExit)}` : "";
-    const key = JSON.stringify([exit.generation, exit.reason, exitText(exit), late]);
-    const group = groups.get(key) ?? { first: exit, late, ranks: [] };
-    group.ranks.push(exit.rank);
-    groups.set(key, group);
-  }
-  return [...groups.values()].map(({ first, late, ranks }) => ({
+export function exitRows(groups: readonly ExitsAlike[]): ExitRow[] {
+  return groups.map(({ first, ranks }) => ({
     generation: first.generation,
-    ranks: ranges(ranks),
+    ranks,
     ended: epoch(first.endTime),
     reason: first.reason,
     text: exitText(first),
-    late,
+    late: first.lateExit ? `${first.lateExit.reason}: ${exitText(first.lateExit)}` : "",
   }));
 }
 
@@ -169,25 +157,54 @@ export function ran(job: JobRow, now: number): number | null {
   return (epoch(job.endTime) ?? now) - start;
 }
 
-/** Each rank with its worker, host and newest exit of the present generation. */
-export function rankRows(job: Job): { rank: number; worker: Worker; pid: number | null; exit: Exit | null }[] {
-  return job.workers
-    .flatMap((worker) =>
-      worker.ranks.map(({ rank, pid }) => ({
-        rank,
-        worker,
-        pid,
-        exit: worker.exits.find((exit) => exit.rank === rank && exit.generation === job.generation) ?? null,
-      })),
-    )
-    .sort((a, b) => a.rank - b.rank);
+export interface RankRow {
+  rank: number;
+  worker: Worker;
+  pid: number | null;
+  exit: Exit | null;
+  /** Its state in words. */
+  state: string;
+  bad: boolean;
+}
+
+const WELL = new Set(["COMPLETED", "STOPPED"]);
+
+/** Each rank with its worker, host and exit of the present generation; those that are unlike most of them first. */
+export function rankRows(job: Job, workers: readonly Worker[]): RankRow[] {
+  const suspects = new Set(job.hangs.filter((hang) => goesOn(job, hang)).flatMap((hang) => hang.suspectRanks.map((each) => each.rank)));
+  const exits = new Map<number, { exit: Exit; state: string }>();
+  for (const { first, ranks } of job.exitGroups) {
+    if (first.generation !== job.generation) continue;
+    const ended = { exit: first, state: `${first.reason}: ${exitText(first)}` };
+    for (const rank of numbersOf(ranks)) exits.set(rank, ended);
+  }
+  const rows = workers.flatMap((worker) => worker.ranks.map(({ rank, pid }): RankRow => {
+    const ended = exits.get(rank);
+    const suspect = !ended && suspects.has(rank);
+    const state = ended?.state ?? (suspect ? "suspect of the hang" : worker.state.toLowerCase());
+    return { rank, worker, pid, exit: ended?.exit ?? null, state, bad: suspect || (!!ended && !WELL.has(ended.exit.reason)) };
+  }));
+  const alike = tally(rows);
+  const most = [...alike].reduce((a, b) => (b[1].length > a[1].length ? b : a), ["", [] as number[]])[0];
+  return rows.sort((a, b) => Number(b.bad) - Number(a.bad) || Number(a.state === most) - Number(b.state === most) || a.rank - b.rank);
+}
+
+/** The ranks in each state, in words. */
+export function tally(rows: readonly RankRow[]): Map<string, number[]> {
+  const found = new Map<string, number[]>();
+  for (const { state, rank } of rows) {
+    const ranks = found.get(state);
+    if (ranks) ranks.push(rank);
+    else found.set(state, [rank]);
+  }
+  return found;
 }
 
 const MOST_NICS = 4;
 
 /** What each bound rank is bound to, as the command line prints it. */
-export function bindings(job: Job): { rank: number; words: string }[] {
-  return job.workers
+export function bindings(workers: readonly Worker[]): { rank: number; words: string }[] {
+  return workers
     .flatMap((worker) => worker.ranks.flatMap(({ rank, binding }) => (binding ? [{ rank, words: boundTo(binding) }] : [])))
     .sort((a, b) => a.rank - b.rank);
 }

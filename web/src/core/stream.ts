@@ -4,16 +4,22 @@
 export async function* textLines(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder();
   const reader = body.getReader();
-  let rest = "";
+  // A line of a log comes in many pieces: joined to each of them, its beginning would be copied again and again.
+  let open: string[] = [];
   try {
     for (;;) {
       const { done, value } = await reader.read();
-      rest += decoder.decode(value, { stream: !done });
-      const parts = rest.split("\n");
-      rest = parts.pop() ?? "";
-      yield* parts;
+      const text = decoder.decode(value, { stream: !done });
+      let begin = 0;
+      for (let end = text.indexOf("\n"); end >= 0; end = text.indexOf("\n", begin)) {
+        open.push(text.slice(begin, end));
+        yield open.join("");
+        open = [];
+        begin = end + 1;
+      }
+      if (begin < text.length) open.push(text.slice(begin));
       if (done) {
-        if (rest) yield rest;
+        if (open.length) yield open.join("");
         return;
       }
     }

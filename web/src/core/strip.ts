@@ -56,7 +56,7 @@ export function strip(job: Job, now: number, silent: number | null = null): Stri
   add("waits", from, at, 0, `waited ${span(at - from)}${why}`);
   let generation = 1;
   let since = at;
-  const told = new Set(job.workers.flatMap((worker) => worker.exits).map((exit) => exit.generation));
+  const told = new Set(job.exitGroups.map(({ first }) => first.generation));
   for (const each of job.recoveries) {
     const began = (epoch(each.startedAt) ?? at) - (each.phases.detect ?? 0) - (each.phases.diagnose ?? 0);
     const over = epoch(each.endedAt) ?? to;
@@ -76,7 +76,7 @@ export function strip(job: Job, now: number, silent: number | null = null): Stri
   if (start !== null && at < to) {
     const waits = job.state === "JOB_STATE_QUEUED" || job.state === "JOB_STATE_PAUSED";
     // What waits now ran until its ranks had ended.
-    const ends = job.workers.flatMap((worker) => worker.exits).filter((exit) => exit.generation === generation).map((exit) => epoch(exit.endTime) ?? at);
+    const ends = job.exitGroups.filter(({ first }) => first.generation === generation).map(({ lastEndTime }) => epoch(lastEndTime) ?? at);
     const until = waits ? Math.min(to, Math.max(at, ...ends)) : to;
     add("runs", at, until, generation, `generation ${generation} ran ${span(until - at)}`);
     add("waits", until, to, generation, job.waitReason || (job.state === "JOB_STATE_PAUSED" ? "paused" : "waits"));
@@ -110,19 +110,16 @@ export function saveMarks(saves: Goodput["saves"]): Mark[] {
 
 /** A mark for the first rank of each generation that failed by itself, with how many followed it. */
 function failures(job: Job): Mark[] {
-  const first = new Map<number, { at: number; rank: number; reason: string; others: number }>();
-  for (const worker of job.workers) {
-    for (const exit of worker.exits) {
-      const at = epoch(exit.endTime);
-      if (at === null || WELL_OR_BY_US.has(exit.reason)) continue;
-      const held = first.get(exit.generation);
-      if (!held) first.set(exit.generation, { at, rank: exit.rank, reason: exit.reason, others: 0 });
-      else if (at < held.at) {
-        first.set(exit.generation, { at, rank: exit.rank, reason: exit.reason, others: held.others + 1 });
-      } else held.others += 1;
-    }
+  const found = new Map<number, { at: number; rank: number; reason: string; others: number }>();
+  for (const { first, count } of job.exitGroups) {
+    const at = epoch(first.endTime);
+    if (at === null || WELL_OR_BY_US.has(first.reason)) continue;
+    const held = found.get(first.generation);
+    // Of a generation, the group whose first rank ended first comes first.
+    if (!held) found.set(first.generation, { at, rank: first.rank, reason: first.reason, others: count - 1 });
+    else held.others += count;
   }
-  return [...first.values()].map(({ at, rank, reason, others }) => ({
+  return [...found.values()].map(({ at, rank, reason, others }) => ({
     at,
     kind: "exit" as const,
     title: `rank ${rank}: ${reason}${others ? `, and ${others} more` : ""}`,

@@ -28,6 +28,16 @@ export interface Binding {
   note: string;
 }
 
+/** Ranks of one generation that ended for the same reason and in the same way. */
+export interface ExitsAlike {
+  /** That of the rank that ended first. */
+  first: Exit;
+  /** Such as `0-18,20-63`. */
+  ranks: string;
+  count: number;
+  lastEndTime: string | null;
+}
+
 export interface Worker {
   name: string;
   host: string;
@@ -35,7 +45,6 @@ export interface Worker {
   shimPid: number | null;
   gpus: string[];
   ranks: { rank: number; localRank: number; pid: number | null; binding?: Binding | null }[];
-  exits: Exit[];
 }
 
 export interface Phases {
@@ -172,10 +181,16 @@ export interface Job extends JobRow {
   account: string;
   /** Hosts of its own spares; absent from an older controller. */
   spareHosts?: string[];
-  workers: Worker[];
+  /** By generation, the first end first. */
+  exitGroups: ExitsAlike[];
   recoveries: Recovery[];
   hangs: Hang[];
   archiveProblems: Record<string, string>;
+}
+
+/** What the tab of ranks shows beside the job. */
+export interface Members {
+  workers: Worker[];
 }
 
 export interface JobEvent {

@@ -19,6 +19,8 @@ const TAILS: readonly string[] = ["2000", "10000", String(MOST)];
 
 /** Bytes that are read before and after a place in a stream. */
 const AROUND = 128 * 1024;
+/** Between two drawings of lines that go on coming. */
+const DRAW_MS = 100;
 /** Lines of a search on the hosts that are shown. */
 const FOUND = 5000;
 
@@ -162,10 +164,16 @@ function useLog(id: string, query: string | null, most: number): Log {
     if (query === null) return undefined;
     const ended = new AbortController();
     let frame: ReturnType<typeof setTimeout> | undefined;
+    let drawn = -DRAW_MS;
     const redraw = (): void => {
-      frame ??= setTimeout(() => ((frame = undefined), draw((now) => now + 1)), 100);
+      // What comes first is shown at once, and what follows a few times a second.
+      frame ??= setTimeout(() => {
+        frame = undefined;
+        drawn = performance.now();
+        draw((now) => now + 1);
+      }, Math.max(0, drawn + DRAW_MS - performance.now()));
     };
-    redraw();
+    draw((now) => now + 1);
     lines(`/v1/jobs/${encodeURIComponent(id)}:logs?${query}`, "application/x-ndjson", ended.signal)
       .then(async (stream) => {
         for await (const line of stream) {

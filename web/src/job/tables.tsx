@@ -1,25 +1,27 @@
 import type { JSX } from "preact";
-import { answer, bindings, exitGroups, exitText, goesOn, hangOutcome, PHASES, phasesInWords, rankRows, recoverySummary } from "../core/gang.ts";
+import { useMemo } from "preact/hooks";
+import { answer, bindings, exitRows, goesOn, hangOutcome, PHASES, phasesInWords, rankRows, recoverySummary, tally } from "../core/gang.ts";
 import { hostPath, jobPath } from "../core/route.ts";
-import type { Hang, Job, Recovery } from "../core/types.ts";
-import { ended, epoch, short, span } from "../core/words.ts";
-import { Command, Empty, Table, Text, Time, Windowed } from "../ui/bits.tsx";
+import type { RankRow } from "../core/gang.ts";
+import type { Hang, Job, Members, Recovery, Worker } from "../core/types.ts";
+import { count, ended, epoch, ranges, short, span } from "../core/words.ts";
+import { Command, Empty, Loading, Problem, Table, Text, Time, Windowed } from "../ui/bits.tsx";
 import { useNow } from "../ui/hooks.ts";
+import type { Loaded } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
 import { Stacks } from "./stacks.tsx";
 
 const MOST_BOUND = 64;
 
-/** Each rank: where it is, and how its process of this generation ended. */
-export function Ranks({ job }: { job: Job }): JSX.Element {
-  const rows = rankRows(job);
+/** Each rank: where it is, and how its process of this generation ended; those that are unlike the rest first. */
+export function Ranks({ job, members: { data, error, again } }: { job: Job; members: Loaded<Members> }): JSX.Element {
+  const rows = useMemo(() => (data ? rankRows(job, data.workers) : []), [job, data]);
+  if (!data) return error ? <Problem error={error} again={again} /> : <Loading />;
   if (!rows.length) return <Empty>No rank has a host yet.{job.waitReason && <> The job waits: <Text of={job.waitReason} /></>}</Empty>;
   const shells = job.jobSpec["enableWebAccess"] === true && !ended(job.state);
-  const suspects = new Set(
-    job.hangs.filter((hang) => goesOn(job, hang)).flatMap((hang) => hang.suspectRanks.map((each) => each.rank)),
-  );
   return (
     <>
+      <Tally of={rows} />
       <div class="panel ranks" role="table" aria-label="Ranks" aria-rowcount={rows.length + 1}>
         <div class="row head" role="row">
           {["Rank", "Worker", "Host", "Pid", "State"].map((title) => <span key={title} role="columnheader">{title}</span>)}
@@ -28,28 +30,45 @@ export function Ranks({ job }: { job: Job }): JSX.Element {
           const row = rows[index];
           if (!row) return <div key={index} />;
           const { rank, worker, pid, exit } = row;
-          const bad = exit !== null && !["COMPLETED", "STOPPED"].includes(exit.reason);
           return (
             <div class="row" role="row" key={rank} aria-rowindex={index + 2}>
               <span role="cell"><a href={jobPath(job.id, `?tab=logs&rank=${rank}`)}>rank {rank}</a>{shells && !exit && <>{" "}<a href={jobPath(job.id, `?tab=shell&rank=${rank}`)} aria-label={`Shell beside rank ${rank}`}>shell</a></>}</span>
               <span role="cell"><Text of={worker.name} /></span>
               <span role="cell">{worker.host ? <a href={hostPath(worker.host)}><Text of={worker.host} /></a> : "–"}</span>
               <span role="cell">{pid ?? "–"}</span>
-              <span role="cell" class={bad || suspects.has(rank) ? "bad" : ""}>
-                {exit ? <Text of={`${exit.reason}: ${exitText(exit)}`} /> : suspects.has(rank) ? "suspect of the hang" : worker.state.toLowerCase()}
-              </span>
+              <span role="cell" class={row.bad ? "bad" : ""}><Text of={row.state} /></span>
             </div>
           );
         }} />
       </div>
-      <Bound job={job} />
+      <Bound job={job} workers={data.workers} />
     </>
   );
 }
 
+const MOST_STATES = 8;
+/** More parts of what ranks there are would be a list of its own, which the table is. */
+const MOST_PARTS = 6;
+
+/** How many ranks are in each state, the fewest first; nothing where all are in one. */
+function Tally({ of }: { of: readonly RankRow[] }): JSX.Element | null {
+  const found = [...tally(of)].sort((a, b) => a[1].length - b[1].length);
+  if (found.length < 2) return null;
+  return (
+    <dl class="panel said">
+      {found.slice(0, MOST_STATES).map(([state, ranks]) => {
+        const parts = ranges(ranks).split(",");
+        const shown = parts.slice(0, MOST_PARTS).join(", ") + (parts.length > MOST_PARTS ? ", …" : "");
+        return <div key={state}><dt>{count(ranks.length, "rank")}</dt><dd><Text of={`${state}: ${shown}`} /></dd></div>;
+      })}
+      {found.length > MOST_STATES && <div><dt>And</dt><dd>{found.length - MOST_STATES} more states, below</dd></div>}
+    </dl>
+  );
+}
+
 /** The cores, memory and network cards that ranks are bound to; nothing where the job asks for no binding. */
-function Bound({ job }: { job: Job }): JSX.Element | null {
-  const bound = bindings(job);
+function Bound({ job, workers }: { job: Job; workers: readonly Worker[] }): JSX.Element | null {
+  const bound = bindings(workers);
   if (!bound.length) return null;
   return (
     <details>
@@ -63,7 +82,7 @@ function Bound({ job }: { job: Job }): JSX.Element | null {
 /** How ranks ended, those that ended alike on one row. */
 export function Exits({ job, all }: { job: Job; all: boolean }): JSX.Element {
   const now = useNow(60);
-  const groups = exitGroups(job.workers);
+  const groups = exitRows(job.exitGroups);
   const rest = !all && <p class="soft">Those of the newest generations. <button type="button" onClick={() => setQuery({ exits: "all" })}>Show all {job.generation} generations</button></p>;
   if (!groups.length) return <><Empty>{all ? "No rank has ended." : "No rank has ended in these generations."}</Empty>{rest}</>;
   return (

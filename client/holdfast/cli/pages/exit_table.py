@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast._base.proto_values import short_name
+from holdfast._sdk.spans import spans_of
 from holdfast.cli.kit.durations import clock
 from holdfast.cli.kit.table import Cell, Column, Row
 from holdfast.cli.pages.event_lines import exit_in_words
@@ -54,17 +55,6 @@ def rows(workers: Iterable[job_pb2.Worker], now: float, *, wide: bool) -> list[R
         group = groups.setdefault(key, _Alike(exit_.generation, reason, text, late, [], worker, ended))
         group.ranks.append(exit_.rank)
     return [row for group in groups.values() for row in _rows(group, now, wide=wide)]
-
-
-def spans_of(numbers: Iterable[int]) -> str:
-    """``0-2,4-7`` for 0, 1, 2, 4, 5, 6, 7."""
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and parts[-1][1] == number - 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
 def _rows(group: _Alike, now: float, *, wide: bool) -> Iterable[Row]:

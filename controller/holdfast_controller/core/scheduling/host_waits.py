@@ -76,7 +76,8 @@ def silence(cluster: Cluster, job: Job, silent: list[str]) -> Pending:
         return Pending(f"{heard}; the job ends without it at {time_of_day(presence.lost_at)}; now by", fence)
     done = "paused" if job.vacating is Leaving.PAUSE else "moved"
     moves = job.gang.replace_when_lost or job.gang.replace_if_isolated
-    elsewhere = [place.host for place in job.places if place.host not in silent]
+    quiet = set(silent)
+    elsewhere = any(place.host not in quiet for place in job.places)
     if moves and not lost and (elsewhere or job.gang.replace_when_lost):
         unless = "it returns" if job.gang.replace_when_lost else "it returns or its peers still reach it"
         return Pending(

@@ -12,8 +12,9 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.step.lookup import is_array, unknown_job
+from holdfast_controller.core.views.exits_alike import exits_alike
 from holdfast_controller.shell.calls.slices import TURNS, apart_if_large
-from holdfast_controller.shell.convert.job_to_proto import job_to_proto, workers_to_proto
+from holdfast_controller.shell.convert.job_to_proto import exit_group_to_proto, job_to_proto, workers_to_proto
 from holdfast_controller.shell.driver import Driver, now
 
 
@@ -28,18 +29,33 @@ async def find_job(driver: Driver, job_id: str) -> Job:
     return job
 
 
-async def committed_job(driver: Driver, job_id: str, viewer: str, exits_of_newest: int = 0) -> job_pb2.CustomJob:
+async def committed_job(
+    driver: Driver,
+    job_id: str,
+    viewer: str,
+    exits_of_newest: int = 0,
+    *,
+    fold_exits: bool = False,
+    workers: bool = True,
+) -> job_pb2.CustomJob:
     """The job as it is now, once that is durable, with what ``viewer`` may see of it. Raises ``NotFound``.
 
-    With the exits of so many of its newest generations; of all, where that is 0.
+    With the exits of so many of its newest generations; of all, where that is 0. With ``fold_exits`` those that are
+    alike are one, and none are in ``workers``.
     """
     cluster, job, slices = driver.cluster, await find_job(driver, job_id), TURNS.begin()
     wanted, at = await spec_of(job), now()
     # A job that doesn't wait has no pending reason, and a view of the queue looks at every host.
     queue = driver.reactor.queue_view(at) if job.state is JobState.QUEUED else QueueView(cluster, [], {})
     picture = seen_by(viewer, job_to_proto(cluster, job, wanted, queue, at))
-    members = job.gang.members if job.places else ()
     after = job.generation - exits_of_newest if exits_of_newest > 0 else 0
+    if fold_exits:
+        alike = await slices.through(exits_alike(job, after))
+        picture.exit_groups.extend(map(exit_group_to_proto, alike))
+        after = job.generation
+    if not workers:
+        picture.host_count = len({place.host for place in job.places})
+    members = job.gang.members if workers and job.places else ()
     for member in members:
         await slices.rest()  # of a gang that was restarted often one has thousands of exits
         if not job.places:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from google.protobuf import duration_pb2, timestamp_pb2
 
 from holdfast._base.proto_values import duration, showable
+from holdfast._sdk.spans import spans_of
 from holdfast._session import codec
 from holdfast._session.reports import Exit
 from holdfast.v1 import access_pb2, job_pb2, spec_pb2
@@ -24,6 +25,7 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.projections.dry_run import DryRun
+from holdfast_controller.core.views.exits_alike import Alike
 from holdfast_controller.core.views.expected_end import ExpectedEnd, expected_end
 from holdfast_controller.core.views.job_summary import Summary, summary_of
 from holdfast_controller.core.views.training import training_of
@@ -154,6 +156,15 @@ def workers_to_proto(cluster: Cluster, job: Job, members: Sequence[Member], afte
     late = {(e.generation, e.rank): e for e in job.late_exits if e.generation > after}
     exits = [each for each in sorted(job.exits.items()) if each[0] > after]
     return [_worker(cluster, job, member, exits, late) for member in members]
+
+
+def exit_group_to_proto(alike: Alike) -> job_pb2.ExitGroup:
+    """Ranks that ended alike."""
+    first = exit_to_proto(alike.first, alike.late)
+    message = job_pb2.ExitGroup(first=first, ranks=spans_of(alike.ranks), count=len(alike.ranks))
+    if alike.last_end:
+        message.last_end_time.CopyFrom(timestamp(alike.last_end))
+    return message
 
 
 def dry_run_to_proto(found: DryRun, gang: Gang) -> job_pb2.DryRunJobResponse:

@@ -111,15 +111,23 @@ class Gate:
         return Json(_printed(request, made.job) | {"warnings": list(made.warnings)})
 
     async def get_job(self, request: Request) -> Response:
-        given = body.parameters(request, ("readMask", "exitsOfNewest"))
+        given = body.parameters(request, ("readMask", "exitsOfNewest", "foldExits", "withoutWorkers"))
         mask = parse_mask(body.single(given, "readMask"))
+        fold, without = body.truth(given, "foldExits"), body.truth(given, "withoutWorkers")
 
         async def show(found: job_pb2.GetJobResponse) -> Response:
             job = _of_project(request, found.job)
-            return await answered(job, lambda: masked(_printed(request, job), mask))
+            return await answered(job, lambda: masked(printed(job), mask))
+
+        def printed(job: job_pb2.CustomJob) -> json_view.Json:
+            found = _printed(request, job, workers=not without)
+            found |= {"hostCount": job.host_count} if without else {}
+            return found | json_view.exit_groups(job) if fold else found
 
         newest = body.whole(given, "exitsOfNewest") or 0
-        asked = job_pb2.GetJobRequest(id=request.path_params["id"], exits_of_newest=newest)
+        asked = job_pb2.GetJobRequest(
+            id=request.path_params["id"], exits_of_newest=newest, fold_exits=fold, without_workers=without
+        )
         return await self._shown(request, f"{JOBS}GetJob", asked, show)
 
     async def job_goodput(self, request: Request) -> Response:

@@ -116,7 +116,14 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     @unary
     async def GetJob(self, request: job_pb2.GetJobRequest, context: Context) -> job_pb2.GetJobResponse:
-        found = await committed_job(self._driver, request.id, caller_name(context), request.exits_of_newest)
+        found = await committed_job(
+            self._driver,
+            request.id,
+            caller_name(context),
+            request.exits_of_newest,
+            fold_exits=request.fold_exits,
+            workers=not request.without_workers,
+        )
         return job_pb2.GetJobResponse(job=found)
 
     @unary
