@@ -302,31 +302,31 @@ class Guard(grpc.aio.ServerInterceptor):
                 if caller is not None:
                     self.callers[context.peer()] = caller.party
                 await self.rates.take_turn(caller, streams=call.streams)
-                request, bounded = await self._receive(call, caller, messages, place, peer)
-                await self._let_in(call.name, caller, request if call.one else None, peer, bounded=bounded)
+                request, bounded = await self._receive(call, caller, context, place, peer)
+                await self._let_in(call.name, caller, request, peer, bounded=bounded)
             except HoldfastError as error:
                 place.close()
                 await self._receiving.turn_away(error, caller, None if call.one else messages, context)
-            return Admitted(caller, request, peer, place.pop_all())
+            return Admitted(caller, request or each_bounded(messages, caller), peer, place.pop_all())
 
     async def _receive(
         self,
         call: Method,
         caller: Caller | None,
-        messages: AsyncIterator[Any],
+        context: Context,
         place: contextlib.ExitStack,
         peer: str,
-    ) -> tuple[Any, bool]:
-        """The request of a call that has a place from then on, or its messages; and if these are within bounds."""
+    ) -> tuple[Message | None, bool]:
+        """Take a place; the request of a call that has one, and if it is known to be within its bounds."""
         try:
             place.enter_context(self.concurrency.permit(caller, streams=call.streams, sends=not call.one))
             if call.one:
-                return await self._receiving.one(caller, messages, place, streams=call.streams)
+                return await self._receiving.one(caller, context, place, streams=call.streams)
         except HoldfastError as error:
             self.rates.refused(caller)
             self.note(call.name, caller, None, rpc_status.code_name(error), error.message, peer=peer)
             raise
-        return each_bounded(messages, caller), True
+        return None, False
 
     @contextlib.contextmanager
     def open(

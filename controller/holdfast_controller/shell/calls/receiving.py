@@ -74,7 +74,7 @@ class Receiving:
         self._read_out: Counter[str] = Counter()
 
     async def one(
-        self, caller: Caller | None, messages: AsyncIterator[Any], held: contextlib.ExitStack, *, streams: bool
+        self, caller: Caller | None, context: Context, held: contextlib.ExitStack, *, streams: bool
     ) -> tuple[Message, bool]:
         """The message of a call that has one, and whether it is known to be within its bounds.
 
@@ -84,7 +84,7 @@ class Receiving:
         """
         try:
             async with asyncio.timeout(RECEIVE_S), self._place(caller, "coming", COMING_MOST):
-                message = await _first(messages)
+                message = await _first(context)
                 if message.ByteSize() <= LARGE_BYTES:
                     return message, False
                 bounds.check(message)  # before it waits: a list without end takes more memory than it had bytes
@@ -129,14 +129,16 @@ def each_bounded(messages: AsyncIterator[Any], caller: Caller | None) -> AsyncIt
     return bounds.each(messages, from_host=caller is not None and caller.identity.kind is Kind.HOST)
 
 
-async def _first(messages: AsyncIterator[Any]) -> Message:
+async def _first(context: Context) -> Message:
     try:
-        found: Message | None = await anext(messages, None)
+        # Not by the iterator, which would have to be closed: asyncio begins a task for each that is left.
+        found: Any = await context.read()
     except DecodeError as error:
         raise InvalidInput([Violation("", "can't be decoded")], what="The request") from error
-    if found is None:
+    if found is grpc.aio.EOF:
         raise InvalidInput([Violation("", "has no message")], what="The request")
-    return found
+    message: Message = found
+    return message
 
 
 async def _read_out(messages: AsyncIterator[Any]) -> None:
