@@ -21,6 +21,26 @@ Row = tuple[str, str, str, str]
 CALLS: list[Row] = [
     ("a message over gRPC", f"{C}.shell.calls.bounds:MESSAGE_BYTES", BYTES, "refused"),
     (
+        "what is sent of a call before it is read",
+        f"{C}.shell.calls.receiving:UNREAD_BYTES",
+        BYTES,
+        "waits in the client",
+    ),
+    ("requests of one caller that come at a time", f"{C}.shell.calls.receiving:COMING_MOST", COUNT, "wait"),
+    (
+        "time for a request, the wait for its turn included",
+        f"{C}.shell.calls.receiving:RECEIVE_S",
+        SECONDS,
+        "refused",
+    ),
+    ("a request that counts as large", f"{C}.shell.calls.receiving:LARGE_BYTES", BYTES, "counts"),
+    (
+        "large requests of one caller in progress, of calls and of streams each",
+        f"{C}.shell.calls.receiving:LARGE_MOST",
+        COUNT,
+        "wait",
+    ),
+    (
         "a message of a caller without a certificate",
         f"{C}.shell.enrolment.service:MAX_MESSAGE_BYTES",
         BYTES,
@@ -254,8 +274,17 @@ def table(rows: list[Row]) -> str:
 def of_callers() -> str:
     calls = value(f"{C}.shell.calls.caller_limits:CALLS_MOST")
     streams = value(f"{C}.shell.calls.caller_limits:STREAMS_MOST")
-    lines = [f"| {kind.value} | {calls[kind]} | {streams[kind]} |" for kind in (Kind.USER, Kind.HOST)]
-    return "\n".join(("| one | calls in progress | streams open |", "|---|---|---|", *lines)) + "\n"
+    sending = value(f"{C}.shell.calls.caller_limits:SENDING_MOST")
+    counts = (calls, streams, sending)
+    lines = [
+        f"| {kind.value} | {' | '.join(str(each[kind]) for each in counts)} |" for kind in (Kind.USER, Kind.HOST)
+    ]
+    return (
+        "\n".join(
+            ("| one | calls in progress | streams open | calls that send a stream |", "|---|---|---|---|", *lines)
+        )
+        + "\n"
+    )
 
 
 def of_fields() -> str:

@@ -51,12 +51,17 @@ def keepalive(idle_ms: int, answer_ms: int) -> tuple[tuple[str, int], ...]:
     )
 
 
-FIXED_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 20))
-"""How many bytes of one call may be under way to a server, or to who holds this channel, and wait there unread.
+def fixed_window(size: int) -> tuple[tuple[str, int], ...]:
+    """Options of a channel or server: so many bytes of a call may be under way to it, and wait there unread.
 
-Without it gRPC measures what the network bears, by a ping and an answer for each message of a quiet connection, and
-lets a caller who sends fast fill memory with megabytes of each call.
-"""
+    Without it gRPC measures what the network bears, by a ping and an answer for each message of a quiet connection, and
+    lets a caller who sends fast fill memory with megabytes of each call.
+    """
+    return (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", size))
+
+
+FIXED_WINDOW = fixed_window(1 << 20)
+"""Of agents' channels: what the controller may send ahead."""
 
 SEVERAL = (*keepalive(2_000, 3_000), ("grpc.min_reconnect_backoff_ms", 3_000))
 """Of a channel to one of several controllers: one that is frozen or unplugged is given up for another within 5 s.

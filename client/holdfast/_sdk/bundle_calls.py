@@ -14,13 +14,14 @@ from holdfast._base.grpc_cancellation import not_cancelled_by_grpc
 from holdfast._base.rpc_status import from_rpc_error, is_ours
 from holdfast._sdk.reconnect import CLOSED, LinkCallback, Outage, is_away
 from holdfast.bundles.packing import Bundle
-from holdfast.errors import BundleRefused, HoldfastError, WrongState
+from holdfast.errors import BundleRefused, HoldfastError, TooMany, WrongState
 from holdfast.v1 import bundle_pb2
 
 if TYPE_CHECKING:
     from holdfast.v1 import bundle_pb2_grpc
 
-CHUNK_BYTES = 512 << 10
+CHUNK_BYTES = 1 << 20
+"""As much as a message may hold: of one at a time so much is under way."""
 ASK_TIMEOUT_S = 15.0
 GIVE_UP_AFTER_S = 300.0
 """Without a byte that got through."""
@@ -40,7 +41,8 @@ async def upload(
 ) -> bool:
     """Have the controller hold the bundle durably. Whether anything had to be sent.
 
-    Resumes at its offset after the link broke. Raises ``StorageFull``, ``BundleRefused``, ``Unavailable``.
+    Resumes at its offset after the link broke. Raises ``StorageFull``, ``BundleRefused``, ``Unavailable``, and
+    ``TooMany`` where other uploads of the same user take all places for long.
     """
     outage, sent, refused, unexplained = Outage(on_link), False, 0, 0
     furthest, since = -1, anyio.current_time()
@@ -67,7 +69,10 @@ async def upload(
             # A refusal in mid-stream may arrive as gRPC's own INTERNAL, for the write that it broke: ask for it again.
             cut_short = rpc_error.code() is grpc.StatusCode.INTERNAL and not is_ours(rpc_error)
             unexplained += cut_short
-            again = is_away(error) or (isinstance(error, BundleRefused) and refused == 1)
+            # One who has too many uploads in progress waits for them.
+            again = (
+                is_away(error) or isinstance(error, TooMany) or (isinstance(error, BundleRefused) and refused == 1)
+            )
             again = again or (cut_short and unexplained <= UNEXPLAINED_MOST)
             if not again or anyio.current_time() - since > GIVE_UP_AFTER_S:
                 raise error from rpc_error

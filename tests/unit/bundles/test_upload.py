@@ -1,7 +1,8 @@
-"""An upload whose refusal gRPC reports as its own failure is tried again, a few times."""
+"""An upload that gRPC cuts short is tried again a few times, and one too many until there is a place."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,10 +11,18 @@ import anyio
 import grpc
 import pytest
 
+from holdfast._base import rpc_status
 from holdfast._sdk import bundle_calls
 from holdfast.bundles.packing import Bundle
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, TooMany
 from holdfast.v1 import bundle_pb2
+
+
+def too_many() -> grpc.aio.AioRpcError:
+    nothing = grpc.aio.Metadata()
+    status = rpc_status.to_status(TooMany("ann has 8 uploads in progress.", fix="Wait."))
+    trailing = grpc.aio.Metadata(*status.trailing_metadata)
+    return grpc.aio.AioRpcError(status.code, nothing, trailing, details=status.details)
 
 
 def internal() -> grpc.aio.AioRpcError:
@@ -21,7 +30,7 @@ def internal() -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, nothing, nothing, details="Internal error from Core")
 
 
-async def uploaded(tmp_path: Path, failures: int) -> int:
+async def uploaded(tmp_path: Path, failures: int, failed: Callable[[], grpc.aio.AioRpcError] = internal) -> int:
     """Tries that an upload took whose first ``failures`` are cut short."""
     tries = 0
 
@@ -32,7 +41,7 @@ async def uploaded(tmp_path: Path, failures: int) -> int:
         nonlocal tries
         tries += 1
         if tries <= failures:
-            raise internal()
+            raise failed()
 
     file = tmp_path / "bundle"
     file.write_bytes(b"x")
@@ -58,3 +67,8 @@ async def test_a_cut_short_upload_is_tried_again(tmp_path: Path) -> None:
 async def test_an_upload_that_is_always_cut_short_fails(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="Internal error from Core"):
         await uploaded(tmp_path, failures=99)
+
+
+@pytest.mark.anyio
+async def test_an_upload_beside_too_many_others_waits_for_them(tmp_path: Path) -> None:
+    assert await uploaded(tmp_path, failures=20, failed=too_many) == 21

@@ -16,7 +16,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import grpc
@@ -27,7 +27,7 @@ from holdfast._base.identity import Kind
 from holdfast._daemon import log
 from holdfast._daemon.metrics.series import Series
 from holdfast._security import certificate, tls
-from holdfast.errors import HoldfastError, TooMany, Unauthenticated, Unavailable
+from holdfast.errors import HoldfastError, Unauthenticated, Unavailable
 from holdfast_controller.core.access.audit import Entry
 from holdfast_controller.core.access.rules import RULES, Caller, Registry, refusal
 from holdfast_controller.core.views import metric_families as fam
@@ -36,12 +36,9 @@ from holdfast_controller.shell.calls import audit_words, bounds
 from holdfast_controller.shell.calls.audit_words import Ended, StreamWords, made, subject_of
 from holdfast_controller.shell.calls.call_targets import target_of
 from holdfast_controller.shell.calls.caller_limits import CallRates, ConcurrencyLimits
+from holdfast_controller.shell.calls.receiving import Admitted, Method, Receiving, each_bounded
 from holdfast_controller.shell.calls.rpc import Context
 from holdfast_controller.shell.driver import Driver
-
-DRAIN_MESSAGES = 64
-DRAIN_S = 0.5
-"""Bound on reading what a refused caller has sent: a status that overtakes a write is lost on its way."""
 
 
 class Aborts(Protocol):
@@ -83,6 +80,7 @@ class Guard(grpc.aio.ServerInterceptor):
         self._cuts: set[asyncio.Task[None]] = set()
         self.concurrency = ConcurrencyLimits()
         self.rates = CallRates()
+        self._receiving = Receiving()
         self._handlers: dict[str, tuple[Any, Any]] = {}
         """By method: a handler, and the same behind the guard."""
         self.callers: dict[str, str] = {}
@@ -93,15 +91,18 @@ class Guard(grpc.aio.ServerInterceptor):
         """Authorise with the registry as it is now."""
         return Registry(self._cluster, self._driver.cluster.people, self._driver.reactor.policies.admins)
 
-    def authorise(self, method: str, caller: Caller | None, request: object | None, peer: str = "") -> None:
+    def authorise(
+        self, method: str, caller: Caller | None, request: object | None, peer: str = "", *, bounded: bool = False
+    ) -> None:
         """Return if ``caller`` may make the call, within bounds; else keep the refusal in the audit log and raise it.
 
         ``method`` is SERVICE/METHOD; ``request`` its message, None for one that streams them; ``peer`` the address
-        that the call came from. Raises ``Denied``, ``NotFound`` for a job that the caller may not know of,
-        ``Unauthenticated``, or ``InvalidInput`` for a message beyond its bounds.
+        that the call came from; ``bounded``: the message is known to be within its bounds. Raises ``Denied``,
+        ``NotFound`` for a job that the caller may not know of, ``Unauthenticated``, or ``InvalidInput`` for a message
+        beyond its bounds.
         """
         problem = refusal(self.registry, method, caller, target_of(self._driver.cluster, method, request))
-        if problem is None and isinstance(request, Message):
+        if problem is None and not bounded and isinstance(request, Message):
             problem = _exceeded(request)
         if problem is not None:
             who = caller.party if caller is not None else ""
@@ -119,9 +120,15 @@ class Guard(grpc.aio.ServerInterceptor):
     ) -> None:
         """Return when it is the caller's turn, and it may make the call. Raises ``TooMany``, and as ``authorise``."""
         await self.rates.take_turn(caller, streams=streams)
+        await self._let_in(method, caller, request, peer)
+
+    async def _let_in(
+        self, method: str, caller: Caller | None, request: object | None, peer: str, *, bounded: bool = False
+    ) -> None:
+        """Return if it may make the call. Raises as ``authorise``."""
         if caller is not None and caller.identity.kind is Kind.USER and not self._commits(method, caller, request):
             await self._driver.still_leading()  # no answer, and no refusal, is older than the call
-        self.authorise(method, caller, request, peer)
+        self.authorise(method, caller, request, peer, bounded=bounded)
 
     def _commits(self, method: str, caller: Caller, request: object | None) -> bool:
         """Whether the call is let through and proves by a commit of its own that this controller leads."""
@@ -172,9 +179,11 @@ class Guard(grpc.aio.ServerInterceptor):
         rule = RULES.get(method)
         if rule is not None and rule.changes:
             who = caller.party if caller is not None else ""
-            about = made or subject_of(method, request)
+            about, detail = made, ""
+            if request is not None:
+                about, detail = made or subject_of(method, request), audit_words.detail(method, request)
             call = method.rpartition(".")[2]
-            message = ": ".join(filter(None, (audit_words.detail(method, request), message)))
+            message = ": ".join(filter(None, (detail, message)))
             entry = Entry(time.time(), who, peer, call, about, outcome, message)
             self._audit.write(entry, self.registry.trail(caller))
 
@@ -218,42 +227,49 @@ class Guard(grpc.aio.ServerInterceptor):
         return known[1]
 
     def _guarded(self, method: str, handler: Any) -> Any:
-        forms = {
-            (False, False): (handler.unary_unary, grpc.unary_unary_rpc_method_handler),
-            (False, True): (handler.unary_stream, grpc.unary_stream_rpc_method_handler),
-            (True, False): (handler.stream_unary, grpc.stream_unary_rpc_method_handler),
-            (True, True): (handler.stream_stream, grpc.stream_stream_rpc_method_handler),
+        forms: dict[tuple[bool, bool], Any] = {
+            (False, False): handler.unary_unary,
+            (False, True): handler.unary_stream,
+            (True, False): handler.stream_unary,
+            (True, True): handler.stream_stream,
         }
-        serve, form = forms[handler.request_streaming, handler.response_streaming]
+        answers_many = bool(handler.response_streaming)
+        call = Method(method, one=not handler.request_streaming, answers_many=answers_many)
+        serve = forms[not call.one, answers_many]
         wrap = self._yielding if inspect.isasyncgenfunction(serve) else self._returning
-        guarded = wrap(method, serve, streams=handler.request_streaming or handler.response_streaming)
-        return form(guarded, handler.request_deserializer, handler.response_serializer)
+        # One message, too, is taken as a stream of one: so it is read only once its caller has a place.
+        form = grpc.stream_stream_rpc_method_handler if answers_many else grpc.stream_unary_rpc_method_handler
+        return form(wrap(call, serve), handler.request_deserializer, handler.response_serializer)
 
-    def _returning(self, method: str, serve: Callable[..., Any], *, streams: bool) -> Callable[..., Any]:
-        async def guarded(request: Any, context: Context) -> Any:
-            caller, peer = await self._admit(method, request, context, streams=streams)
-            request = _bounded(request, caller)
-            opened = self.open(method, caller, request, context) if streams else contextlib.nullcontext()
+    def _returning(self, call: Method, serve: Callable[..., Any]) -> Callable[..., Any]:
+        method = call.name
+
+        async def guarded(messages: Any, context: Context) -> Any:
+            begun = await self._admit(call, messages, context)
+            caller, request, peer = begun.caller, begun.request, begun.peer
+            opened = self.open(method, caller, request, context) if call.streams else contextlib.nullcontext()
             began = time.perf_counter()
             ended = Ended(context, functools.partial(self.note, method, caller, request, peer=peer))
             try:
-                with await self._placed(caller, request, context, streams=streams), opened:
+                with begun.place, opened:
                     answer = await serve(request, ended)
             except BaseException:
                 ended.note_end()
                 raise
             finally:
-                if not streams:
+                if not call.streams:
                     self.series.observe(fam.RPC, time.perf_counter() - began, method)
             self.note(method, caller, request, "OK", made=made(answer), peer=peer)
             return answer
 
         return guarded
 
-    def _yielding(self, method: str, serve: Callable[..., Any], *, streams: bool) -> Callable[..., Any]:
-        async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
-            caller, peer = await self._admit(method, request, context, streams=True)
-            request = _bounded(request, caller)
+    def _yielding(self, call: Method, serve: Callable[..., Any]) -> Callable[..., Any]:
+        method = call.name
+
+        async def guarded(messages: Any, context: Context) -> AsyncIterator[Any]:
+            admitted = await self._admit(call, messages, context)
+            caller, request, peer = admitted.caller, admitted.request, admitted.peer
             words = StreamWords(method, request)
 
             def note(outcome: str, message: str = "") -> None:
@@ -261,8 +277,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
             ended = Ended(context, note)
             try:
-                placed = await self._placed(caller, request, context, streams=True)
-                with placed, self.open(method, caller, request, context):
+                with admitted.place, self.open(method, caller, request, context):
                     async with contextlib.aclosing(serve(request, ended)) as answers:
                         async for answer in answers:
                             if begun := words.at_first_answer():
@@ -275,34 +290,43 @@ class Guard(grpc.aio.ServerInterceptor):
 
         return guarded
 
-    async def _admit(
-        self, method: str, request: Any, context: Context, *, streams: bool
-    ) -> tuple[Caller | None, str]:
-        """The caller, if it may call, and its address; otherwise the call ends here."""
-        message = None if hasattr(request, "__aiter__") else request
+    async def _admit(self, call: Method, messages: AsyncIterator[Any], context: Context) -> Admitted:
+        """The call, received and let in, with its place among those of its caller; otherwise it ends here."""
         # Only now: gRPC crashes when it is asked for the address of a call that has ended, which a handler that is
         # closed late would do.
         peer = peer_of(context)
-        try:
-            caller = caller_of(context)
-            if caller is not None:
-                self.callers[context.peer()] = caller.party
-            await self.admit(method, caller, message, peer, streams=streams)
-        except HoldfastError as error:
-            await _turn_away(error, request, context)
-        return caller, peer
+        caller: Caller | None = None
+        with contextlib.ExitStack() as place:
+            try:
+                caller = caller_of(context)
+                if caller is not None:
+                    self.callers[context.peer()] = caller.party
+                await self.rates.take_turn(caller, streams=call.streams)
+                request, bounded = await self._receive(call, caller, context, place, peer)
+                await self._let_in(call.name, caller, request, peer, bounded=bounded)
+            except HoldfastError as error:
+                place.close()
+                await self._receiving.turn_away(error, caller, None if call.one else messages, context)
+            return Admitted(caller, request or each_bounded(messages, caller), peer, place.pop_all())
 
-    async def _placed(
-        self, caller: Caller | None, request: Any, context: Context, *, streams: bool
-    ) -> contextlib.ExitStack:
-        """The call's place among those of its caller, to be left; where there is none the call ends here."""
-        held = contextlib.ExitStack()
+    async def _receive(
+        self,
+        call: Method,
+        caller: Caller | None,
+        context: Context,
+        place: contextlib.ExitStack,
+        peer: str,
+    ) -> tuple[Message | None, bool]:
+        """Take a place; the request of a call that has one, and if it is known to be within its bounds."""
         try:
-            held.enter_context(self.concurrency.permit(caller, streams=streams))
-        except TooMany as error:
+            place.enter_context(self.concurrency.permit(caller, streams=call.streams, sends=not call.one))
+            if call.one:
+                return await self._receiving.one(caller, context, place, streams=call.streams)
+        except HoldfastError as error:
             self.rates.refused(caller)
-            await _turn_away(error, request, context)
-        return held
+            self.note(call.name, caller, None, rpc_status.code_name(error), error.message, peer=peer)
+            raise
+        return None, False
 
     @contextlib.contextmanager
     def open(
@@ -362,36 +386,12 @@ async def _cut(stream: _Stream, problem: HoldfastError) -> None:
         stream.task.cancel()
 
 
-async def _turn_away(error: HoldfastError, request: Any, context: Context) -> NoReturn:
-    if hasattr(request, "__aiter__"):
-        await _read_out(request)
-    await context.abort_with_status(rpc_status.to_status(error))
-    raise AssertionError("abort raises") from error
-
-
 def _exceeded(request: Message) -> HoldfastError | None:
     try:
         bounds.check(request)
     except HoldfastError as error:
         return error
     return None
-
-
-def _bounded(request: Any, caller: Caller | None) -> Any:
-    """A request, which has been checked, or the messages of one that streams them, each checked as it comes."""
-    if not hasattr(request, "__aiter__"):
-        return request
-    return bounds.each(request, from_host=caller is not None and caller.identity.kind is Kind.HOST)
-
-
-async def _read_out(messages: AsyncIterator[Any]) -> None:
-    with contextlib.suppress(TimeoutError, grpc.RpcError):
-        async with asyncio.timeout(DRAIN_S):
-            left = DRAIN_MESSAGES
-            async for _ in messages:
-                left -= 1
-                if not left:
-                    return
 
 
 def peer_of(context: Context) -> str:

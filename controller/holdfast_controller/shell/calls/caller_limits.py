@@ -20,7 +20,8 @@ from holdfast_controller.shell.calls import slices
 
 CALLS_MOST = {Kind.USER: 128, Kind.HOST: 32, Kind.CONTROLLER: 8}
 STREAMS_MOST = {Kind.USER: 512, Kind.HOST: 32, Kind.CONTROLLER: 8}
-
+SENDING_MOST = {Kind.USER: 8, Kind.HOST: 32, Kind.CONTROLLER: 8}
+"""Calls that send a stream of messages: of each, two may be in memory at a time."""
 
 CALLS_BURST = 1_000
 CALLS_PER_S = 500
@@ -29,7 +30,7 @@ REFUSED_COSTS = 10
 """A refused call counts as so many: a program that is refused and tries again gains nothing by haste."""
 STREAM_COSTS = 10
 """So many calls is the begin of a stream: it is set up, and what it shows first is sent."""
-DELAYED_MOST = 2_000
+DELAYED_MOST = 1_000
 """Of one user; further calls are refused at once."""
 
 
@@ -72,24 +73,30 @@ class ConcurrencyLimits:
     def __init__(self) -> None:
         self._calls: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
+        self._sending: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def permit(self, caller: Caller | None, *, streams: bool) -> Iterator[None]:
+    def permit(self, caller: Caller | None, *, streams: bool, sends: bool = False) -> Iterator[None]:
         """Hold a permit for one call while the block runs, and have its work count as its caller's. Raises ``TooMany``.
 
+        ``streams``: it lasts; ``sends``: it does, and its caller sends messages all the time, such as an upload.
         Callers without a certificate are not counted: only enrolment takes their calls, and it has its own bounds.
         """
         if caller is None:
             yield
             return
-        held, most = (self._streams, STREAMS_MOST) if streams else (self._calls, CALLS_MOST)
+        if sends:
+            held, most, what = self._sending, SENDING_MOST, "uploads in progress"
+            fix = "Wait until some are complete."
+        elif streams:
+            held, most, what, fix = self._streams, STREAMS_MOST, "streams open", "Close some first."
+        else:
+            held, most, what = self._calls, CALLS_MOST, "calls in progress"
+            fix = "Wait until some have been answered."
         who, allowed = caller.identity, most[caller.identity.kind]
         if held[caller.party] >= allowed:
-            what = "streams open" if streams else "calls in progress"
-            raise TooMany(
-                f"{who.name} has {allowed} {what}, which is the most for one {who.kind.value}.",
-                fix="Close some first." if streams else "Wait until some have been answered.",
-            )
+            problem = f"{who.name} has {allowed} {what}, which is the most for one {who.kind.value}."
+            raise TooMany(problem, fix=fix)
         held[caller.party] += 1
         slices.ASKED_BY.set(caller.party)
         try:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from holdfast._base.addresses import fixed_window
 from holdfast._base.identity import Identity, Kind
 from holdfast._base.rpc_status import code_name
 from holdfast._daemon.tls_door import network_of
@@ -55,6 +56,7 @@ OPTIONS = (
     ("grpc.max_connection_age_ms", 60_000),
     ("grpc.max_connection_age_grace_ms", 10_000),
     ("grpc.max_concurrent_streams", CALLS_OF_ONE),
+    *fixed_window(MAX_MESSAGE_BYTES),
 )
 
 

@@ -9,7 +9,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from holdfast._base.addresses import FIXED_WINDOW, MIN_PING_MS, keepalive
+from holdfast._base.addresses import MIN_PING_MS, fixed_window, keepalive
 from holdfast._security import tls
 from holdfast.errors import AddressUnavailable
 from holdfast.v1 import (
@@ -40,6 +40,7 @@ from holdfast_controller.shell.bundles.bundle_store import BundleStore
 from holdfast_controller.shell.calls.authz import Guard
 from holdfast_controller.shell.calls.bounds import MESSAGE_BYTES
 from holdfast_controller.shell.calls.connection_bounds import ConnectionBounds
+from holdfast_controller.shell.calls.receiving import UNREAD_BYTES
 from holdfast_controller.shell.convert.job_defaults import JobDefaults
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.notify.channels import Channels
@@ -86,7 +87,7 @@ OPTIONS = (
     *keepalive(20_000, 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_MS),
     ("grpc.keepalive_permit_without_calls", 1),
-    *FIXED_WINDOW,
+    *fixed_window(UNREAD_BYTES),
 )
 CONNECTIONS_SHARE = 0.5
 """Of the files that this process may open: a flood of connections leaves the store and the logs the others."""
