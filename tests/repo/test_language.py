@@ -7,6 +7,7 @@ listed here so that they don't come back. ``python tests/repo/test_language.py P
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import subprocess
@@ -99,14 +100,16 @@ def docstrings(source: str) -> Iterator[tuple[int, str]]:
                 yield node.body[0].lineno, text.split("\n")[0]
 
 
-def tokens(source: str) -> Iterator[tokenize.TokenInfo]:
+@functools.lru_cache(maxsize=1)
+def tokens(source: str) -> list[tokenize.TokenInfo]:
     """The tokens of a Python file."""
-    return tokenize.generate_tokens(io.StringIO(source).readline)
+    return list(tokenize.generate_tokens(io.StringIO(source).readline))
 
 
-def parts(name: str) -> list[str]:
-    """The words of ``snake_case`` and ``CamelCase`` names, in lower case."""
-    return [part.lower() for part in re.split(r"_|(?<=[a-z0-9])(?=[A-Z])", name) if part]
+@functools.cache
+def renamed(name: str) -> set[str]:
+    """The private words in a ``snake_case`` or ``CamelCase`` name."""
+    return RENAMED.keys() & {part.lower() for part in re.split(r"_|(?<=[a-z0-9])(?=[A-Z])", name)}
 
 
 def python_faults(source: str) -> Iterator[tuple[int, str, str]]:
@@ -118,7 +121,7 @@ def python_faults(source: str) -> Iterator[tuple[int, str, str]]:
             yield line, "", f"a docstring of fewer than three words: {first}"
     for token in tokens(source):
         if token.type == tokenize.NAME:
-            for part in RENAMED.keys() & set(parts(token.string)):
+            for part in renamed(token.string):
                 yield token.start[0], part, f"{token.string}: say {RENAMED[part]}"
 
 

@@ -102,9 +102,15 @@ def calls(tree: ast.AST, within: str = "", held: str = "") -> Iterator[tuple[ast
         elif isinstance(child, ast.Assign) and isinstance(child.targets[0], ast.Name):
             yield from calls(child, within, child.targets[0].id)
         else:
-            if isinstance(child, ast.Call) and ast.unparse(child.func).partition(".")[0] == "re":
+            if isinstance(child, ast.Call) and _is_of_re(child.func):
                 yield child, within, held
             yield from calls(child, within)
+
+
+def _is_of_re(called: ast.expr) -> bool:
+    while isinstance(called, ast.Attribute):
+        called = called.value
+    return isinstance(called, ast.Name) and called.id == "re"
 
 
 @functools.cache
@@ -164,6 +170,7 @@ def test_patterns_of_the_models_and_of_the_table_of_frames_are_linear() -> None:
         assert growth(pattern, search=False) is Growth.LINEAR, pattern
 
 
+@functools.cache
 def growth_of(each: Found) -> Growth:
     assert each.pattern is not None
     return growth(each.pattern, each.flags, search=each.search)

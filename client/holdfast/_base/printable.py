@@ -76,7 +76,7 @@ def json_text(data: Any, **options: Any) -> str:
     if is_safe(text.replace("\n", "")):
         return text
     # Outside of strings JSON has ASCII alone, and its line ends are those of ``indent``.
-    return "".join(c if c == "\n" or _shown(c) == c else _escaped(c) for c in text)
+    return text.translate({ord(c): _escaped(c) for c in set(text) - {"\n"} if _shown(c) != c})
 
 
 @functools.lru_cache(maxsize=8)

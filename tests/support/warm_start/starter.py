@@ -146,7 +146,7 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
         name: value for name, value in os.environ.items() if name == "LC_CTYPE"
     }  # by the interpreter: PEP 538
     os.environ.clear()
-    os.environ.update(coerced | request["env"])
+    os.environ.update(request["env"] | coerced)
     _show(request["shown"], request["env"])
     libc.prctl(PR_SET_NAME, os.fsencode(request["name"])[:15])
     sys.orig_argv = request["shown"]

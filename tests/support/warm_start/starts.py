@@ -1,12 +1,14 @@
 """Starts of our own programs without what most of each start is: their imports.
 
 Where it is on, ``subprocess.Popen`` of ``python -m holdfast...`` and a dev cluster's daemons are forked from a process
-that has imported the program (``starter.py``), one for each program. Everybody else sees no difference: it is a child
-of this process, with the arguments, environment, folder, descriptors, session and exit status that it would have.
+that has imported the program (``starter.py``), two for each program: one with the variables that an interpreter reads
+when it starts (``STARTING``) as this process has them, and one with none of them. Everybody else sees no difference: it
+is a child of this process, with the arguments, environment, folder, descriptors, session and exit status that it would
+have.
 
 Whatever else an exec makes different is not imitated but executed: other arguments to Python, a command before it
-other than ``nsenter --net=``, a function of the test's between fork and exec, variables that an interpreter reads when
-it starts (``STARTING``), and limits, identity, namespaces, cgroup or ignored signals that are not those of the starter.
+other than ``nsenter --net=``, a function of the test's between fork and exec, other variables of ``STARTING``, and
+limits, identity, namespaces, cgroup or ignored signals that are not those of the starter.
 ``HOLDFAST_COLD_STARTS=1`` turns it off. ``test_warm_start.py`` holds both kinds of start equal.
 """
 
@@ -90,14 +92,14 @@ class Command:
 class Starter:
     """One program's; it ends when this process does, however that ends."""
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, program: str, env: Mapping[str, str]) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, STARTER, str(theirs.fileno()), program]
             self._process = subprocess.Popen(
                 command,
                 cwd="/",
-                env=_environ,
+                env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -129,11 +131,15 @@ class Starter:
 
 
 @functools.cache
-def starter(program: str, circumstances: str) -> Starter | None:
-    """The starter of a program; there is one for the first circumstances that ask, and none for others."""
+def starter(program: str, circumstances: str, *, bare: bool) -> Starter | None:
+    """The starter of a program, ``bare`` of the variables that are read at a start.
+
+    There is one for the first circumstances that ask, and none for others.
+    """
     if _first.setdefault(program, circumstances) != circumstances:
         return None
-    return Starter(program)
+    read = _reads_at_start(_environ) if bare else {}
+    return Starter(program, {name: value for name, value in _environ.items() if name not in read})
 
 
 _first: dict[str, str] = {}
@@ -170,9 +176,10 @@ def forked(
     """
     if not on or (command := Command.read(words)) is None:
         return None
-    if _reads_at_start(env) != _reads_at_start(_environ) or not os.path.isdir(cwd):
+    read, ours = _reads_at_start(env), _reads_at_start(_environ)
+    if read not in ({}, ours) or not os.path.isdir(cwd):
         return None
-    if (by := starter(command.program, circumstances())) is None:
+    if (by := starter(command.program, circumstances(), bare=read != ours)) is None:
         return None
     request = command.request(cwd=cwd, env=env, descriptors=list(descriptors), session=session)
     return by.start(request, list(descriptors.values()))
