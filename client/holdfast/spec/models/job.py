@@ -271,7 +271,7 @@ class JobFile(Model):
         }
         | {"hangs", "held_until", "health", "warnings", "archive_problems", "satisfies_pzs", "satisfies_pzi"}
         | {"step", "step_total", "phase", "saved_step", "summary", "expected_end"}
-        | {"gpu_count", "host_count", "hang_count", "recovery_count", "spare_hosts"}
+        | {"gpu_count", "host_count", "hang_count", "recovery_count", "spare_hosts", "exit_groups"}
     )
     """What ``job show`` prints beside the fields below: taken and ignored, so that its output can be submitted."""
 

@@ -172,7 +172,7 @@ UNREAD = frozenset(
         *("id", "state", "create_time", "start_time", "end_time", "update_time", "error", "attempt", "generation"),
         *("wait_reason", "workers", "recoveries", "owner", "cursor", "hangs", "held_until", "health", "account"),
         *("summary", "waits_for"),
-        *("archive_problems", "gpu_count", "host_count", "recovery_count", "hang_count"),
+        *("archive_problems", "gpu_count", "host_count", "recovery_count", "hang_count", "exit_groups"),
     )
 ) | {"Exit.late_exit", "Gpu.job_id"}
 """What a job is shown with and is not submitted with; what a host can't know."""

@@ -101,8 +101,13 @@ class Receiving:
             ) from None
 
     def _place(self, caller: Caller | None, what: str, most: int) -> asyncio.Semaphore:
-        """The places of a caller, for as long as one is taken or waited for."""
-        key = (caller.party if caller is not None else "", what)
+        """The places of a caller, for as long as one is taken or waited for.
+
+        Callers without a certificate share none, or one could keep out all others: enrolment has its own bounds.
+        """
+        if caller is None:
+            return asyncio.Semaphore(most)
+        key = (caller.party, what)
         found = self._places.get(key)
         if found is None:
             found = self._places[key] = asyncio.Semaphore(most)

@@ -240,6 +240,16 @@ async def test_what_the_job_does_not_have_cannot_be_read(
     assert [violation.path for violation in error.violations] == [path]  # type: ignore[attr-defined]
 
 
+async def test_a_refusal_names_few_of_many_ranks_that_a_job_does_not_have(
+    controller: Controller, jobs: Any
+) -> None:
+    async with running(controller, jobs) as (name, _):
+        asked = job_pb2.StreamLogsRequest(id=name, ranks=range(50_000, 50_100), workers=["w"] * 100)
+        _, error = await refusal(jobs.StreamLogs(asked).read())
+    paths = [violation.path for violation in error.violations]  # type: ignore[attr-defined]
+    assert paths == ["workers"] + ["ranks"] * read_logs.NAMED_MOST
+
+
 async def test_logs_of_a_queued_job_are_empty_and_end_with_it(controller: Controller, jobs: Any) -> None:
     answer = await jobs.CreateJob(job_pb2.CreateJobRequest(job=job()), timeout=WITHIN_S)
     name = answer.job.id

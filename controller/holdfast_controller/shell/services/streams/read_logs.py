@@ -20,6 +20,8 @@ from holdfast_controller.shell.services.streams.transfers import Transfers
 STREAMS = (job_pb2.LOG_STREAM_STDOUT, job_pb2.LOG_STREAM_STDERR)
 HOST_BACK_WITHIN_S = 30.0
 """How long a follower waits for a host whose stream broke before it says so and continues without it."""
+NAMED_MOST = 5
+"""Workers or ranks that a job hasn't, of those asked for, which are named in the refusal."""
 READERS_MOST = 4
 """Hosts on which the archive is looked for."""
 
@@ -49,6 +51,7 @@ class LogReading:
         self._reader = reader
         self._transfers = transfers
         self._request = request
+        self._workers, self._ranks = frozenset(request.workers), frozenset(request.ranks)
         self._job: Job = driver.cluster.jobs[request.id]
         self._queue: EndingQueue[Item] = EndingQueue()
 
@@ -64,16 +67,15 @@ class LogReading:
                     self._transfers.credit(reading, len(chunk.data))
 
     def _check(self) -> None:
-        members = {member.name for member in self._job.gang.members}
+        names = sorted(self._workers.difference(member.name for member in self._job.gang.members))
         wrong = [
             Violation("workers", f"the job has no worker {name!r}", "see: holdfast job show")
-            for name in self._request.workers
-            if name not in members
+            for name in names[:NAMED_MOST]
         ]
+        ranks = sorted(self._ranks.difference(range(self._job.gang.rank_count)))
         wrong += [
             Violation("ranks", f"the job has no rank {rank}", f"ranks are 0 to {self._job.gang.rank_count - 1}")
-            for rank in self._request.ranks
-            if not 0 <= rank < self._job.gang.rank_count
+            for rank in ranks[:NAMED_MOST]
         ]
         newest = max(self._job.generation, 1 if self._request.follow else 0)
         if not 0 <= self._request.generation <= newest:
@@ -130,14 +132,14 @@ class LogReading:
     def _sources(self, asked: int, *, first: bool) -> list[Source]:
         chosen = []
         for member in self._job.gang.members if self._job.places else ():
-            if self._request.workers and member.name not in self._request.workers:
+            if self._workers and member.name not in self._workers:
                 continue
             generation = self._generation(member, asked, first=first)
             place = self._job.place_at(generation, member.index) if generation else None
             if generation is None or place is None:
                 continue
             for rank in member.ranks:
-                if not self._request.ranks or rank in self._request.ranks:
+                if not self._ranks or rank in self._ranks:
                     streams = self._request.streams or STREAMS
                     chosen += [Source(member, rank, place.host, generation, stream) for stream in streams]
         return chosen
