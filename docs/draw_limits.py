@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast._base.identity import Kind
-from holdfast_controller.shell.calls import bounds
+from holdfast_controller.shell.calls import bounds, field_bounds
 
 PAGE = Path(__file__).with_name("security.md")
 BEGIN, END = "<!-- drawn by docs/draw_limits.py -->", "<!-- drawn until here -->"
@@ -289,10 +289,10 @@ def of_callers() -> str:
 
 def of_fields() -> str:
     lines = []
-    for name, bound in bounds.TABLE.items():
+    for name, bound in field_bounds.TABLE.items():
         most = [f"{bound.whole:,} bytes in all"] if bound.whole else []
-        most += [f"{bound.bytes:,} bytes"] if bound.bytes != bounds.STRING_BYTES or bound.cut else []
-        most += [f"{bound.items:,} entries"] if bound.items != bounds.ITEMS else []
+        most += [f"{bound.bytes:,} bytes"] if bound.bytes != field_bounds.STRING_BYTES or bound.cut else []
+        most += [f"{bound.items:,} entries"] if bound.items != field_bounds.ITEMS else []
         most += [f"{bound.low:,} to {bound.high:,}"] if bound.high is not None else []
         most += ["any number"] if bound.low < 0 else []
         beyond = {"": "refused", "start": "cut", "end": "cut at the front"}[bound.cut]
@@ -320,7 +320,7 @@ What the agent reads of workers, and of what they can write to.
 
 {table(HOST)}
 ### Fields of messages
-A text has {bounds.STRING_BYTES:,} bytes at most and a list {bounds.ITEMS:,} entries, unless this table says
+A text has {field_bounds.STRING_BYTES:,} bytes at most and a list {field_bounds.ITEMS:,} entries, unless this table says
 otherwise. A time lies between 1970 and 8999, a duration has {days:,} days at most, numbers of users are not
 negative. All of a message is held to that before any handler. What a user sends beyond is refused, with the
 field's name. So is what names something in a host's message; what only explains is cut. A job's spec has the

@@ -22,7 +22,7 @@ from holdfast.v1 import agent_pb2, host_pb2, job_pb2
 from holdfast_controller.core.model.accounts import throttling
 from holdfast_controller.core.model.accounts.throttling import MessageKind
 from holdfast_controller.shell.base.config import ControllerConfig
-from holdfast_controller.shell.calls import bounds
+from holdfast_controller.shell.calls import bounds, field_bounds
 from holdfast_controller.shell.services import host_pacing
 from holdfast_controller.shell.services.streams import transfers
 
@@ -216,7 +216,7 @@ async def test_a_host_that_sends_without_end_is_read_no_faster_than_its_rate(
 
 
 async def test_an_inventory_of_too_many_bytes_or_faults_is_not_taken_in() -> None:
-    most = bounds.TABLE["Gpu.faults"].items
+    most = field_bounds.TABLE["Gpu.faults"].items
     faults = [host_pb2.GpuFault(cause=f"{number}") for number in range(most + 1)]
     for wrong, words in (
         (inventory(1, gpus=256), "bytes"),

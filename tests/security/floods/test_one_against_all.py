@@ -18,7 +18,7 @@ from holdfast._base.identity import Identity, Kind
 from holdfast.errors import InvalidInput, TooMany
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2
 from holdfast_controller.core.access.rules import Caller
-from holdfast_controller.shell.calls import bounds, caller_limits
+from holdfast_controller.shell.calls import caller_limits, field_bounds
 from holdfast_controller.shell.calls.caller_limits import ConcurrencyLimits
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.main import grpc_server
@@ -89,9 +89,9 @@ async def test_a_connection_carries_so_many_calls_and_a_message_so_many_bytes() 
 
 
 def huge() -> list[dict[str, Any]]:
-    gpus = [host_pb2.Gpu(uuid=f"g{number}") for number in range(bounds.TABLE["Inventory.gpus"].items + 1)]
+    gpus = [host_pb2.Gpu(uuid=f"g{number}") for number in range(field_bounds.TABLE["Inventory.gpus"].items + 1)]
     return [
-        {"labels": {f"k{number}": "v" for number in range(bounds.TABLE["Hello.labels"].items + 1)}},
+        {"labels": {f"k{number}": "v" for number in range(field_bounds.TABLE["Hello.labels"].items + 1)}},
         {"labels": {"k" * 64: "v"}},
         {"labels": {"k": "v" * 64}},
         {"boot_id": "b" * 256},
@@ -126,7 +126,7 @@ async def test_what_a_host_tells_of_a_job_is_cut_and_told_so_often(controller: C
         await agent.until(lambda a: len(a.acks()) == a.sequence)
         shown = (await jobs.GetJob(job_pb2.GetJobRequest(id=name), timeout=WITHIN_S)).job
     exits = [ended for worker in shown.workers for ended in worker.exits]
-    assert max(len(ended.message) for ended in exits) <= 2 * bounds.EXPLAINS.bytes
+    assert max(len(ended.message) for ended in exits) <= 2 * field_bounds.EXPLAINS.bytes
     assert shown.ByteSize() < 200_000
 
 

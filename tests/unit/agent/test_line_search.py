@@ -17,7 +17,7 @@ from holdfast_agent.shell.output.line_search import (
     SearchedLog,
 )
 from holdfast_agent.shell.output.log_reader import LogFile, Wanted
-from holdfast_controller.shell.calls.bounds import ITEMS
+from holdfast_controller.shell.calls.field_bounds import ITEMS
 
 
 def lines_of(found: list[Found]) -> list[tuple[int, bytes]]:

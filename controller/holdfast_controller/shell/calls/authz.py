@@ -292,8 +292,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
     async def _admit(self, call: Method, messages: AsyncIterator[Any], context: Context) -> Admitted:
         """The call, received and let in, with its place among those of its caller; otherwise it ends here."""
-        # Only now: gRPC crashes when it is asked for the address of a call that has ended, which a handler that is
-        # closed late would do.
+        # Only now: gRPC crashes when asked for the address of a call that has ended, as a late handler would.
         peer = peer_of(context)
         caller: Caller | None = None
         with contextlib.ExitStack() as place:
@@ -307,7 +306,8 @@ class Guard(grpc.aio.ServerInterceptor):
             except HoldfastError as error:
                 place.close()
                 await self._receiving.turn_away(error, caller, None if call.one else messages, context)
-            return Admitted(caller, request or each_bounded(messages, caller), peer, place.pop_all())
+            received = each_bounded(messages, caller) if request is None else request
+            return Admitted(caller, received, peer, place.pop_all())
 
     async def _receive(
         self,

@@ -48,7 +48,8 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
         if job.terminal or not job.launched:
             fix = "See what was kept: holdfast job hangs" if job.terminal else "Wait until it runs."
             raise WrongState(f"The job {job.id} has no running ranks.", fix=fix)
-        asked = [(member, self._examine(job, member, request)) for member in job.gang.members]
+        native = frozenset(request.native_ranks)
+        asked = [(member, self._examine(job, member, native)) for member in job.gang.members]
         for member, answer in asked:
             report = await asyncio.shield(answer)
             yield hang_pb2.TakeStacksResponse(
@@ -71,16 +72,14 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
                 yield answer
 
     def _examine(
-        self, job: Job, member: Member, request: hang_pb2.TakeStacksRequest
+        self, job: Job, member: Member, native: frozenset[int]
     ) -> asyncio.Future[agent_pb2.EvidenceReport]:
         order = agent_pb2.TakeEvidence(
             job_id=job.id,
             generation=job.generation_of(member.index),
             worker=member.name,
             # Only the agent knows the ranks below a launcher, and it leaves out those that aren't its worker's.
-            suspects=request.native_ranks
-            if len(member.ranks) == 1
-            else set(request.native_ranks) & set(member.ranks),
+            suspects=native if len(member.ranks) == 1 else native.intersection(member.ranks),
         )
         return self._transfers.examine(job.places[member.index].host, order)
 
