@@ -59,7 +59,7 @@ class LineSearch:
         return self._matches(at, rest)
 
     def _may_match(self, block: bytes) -> bool:
-        """Whether the block has each byte of the text. To find out takes a twentieth of looking for the text."""
+        """Whether the block has each byte of the text: a single byte is found faster than a text."""
         return all(any(form in block for form in forms) for forms in self._forms)
 
     def _matches(self, at: int, block: bytes) -> list[Found]:
