@@ -13,9 +13,9 @@ from collections import defaultdict
 
 from holdfast._security.tls import SERVER_NAME, TlsFiles
 
-DATA, HEADERS, RST, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
+DATA, HEADERS, RST, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
 ACK, END_STREAM, END_HEADERS = 1, 1, 4
-INITIAL_WINDOW, MAX_STREAMS = 4, 3
+INITIAL_WINDOW = 4
 FRAME_BYTES = 16_384
 
 
@@ -37,12 +37,11 @@ class RawCalls:
         self._reading = asyncio.get_running_loop().create_task(self._read())
 
     @classmethod
-    async def connect(cls, port: int, files: TlsFiles, *, certificate: bool = True) -> RawCalls:
+    async def connect(cls, port: int, files: TlsFiles) -> RawCalls:
         """A connection of its own to this machine's port."""
         context = ssl.create_default_context(cafile=str(files.ca))
         context.set_alpn_protocols(["h2"])
-        if certificate:
-            context.load_cert_chain(files.cert, files.key)
+        context.load_cert_chain(files.cert, files.key)
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=SERVER_NAME)
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(SETTINGS, 0, 0, b""))
         return cls(reader, writer)
@@ -64,7 +63,6 @@ class RawCalls:
             ":authority": SERVER_NAME,
             "te": "trailers",
             "content-type": "application/grpc",
-            "grpc-encoding": "gzip",
         }
         block = b"".join(b"\0" + _text(name) + _text(value) for name, value in fields.items())
         self._writer.write(_frame(HEADERS, END_HEADERS, number, block))
@@ -121,9 +119,9 @@ class RawCalls:
             self._news.notify_all()
 
 
-def prefix(size: int, *, compressed: bool = False) -> bytes:
-    """What stands before a message of so many bytes."""
-    return struct.pack(">BI", compressed, size)
+def prefix(size: int) -> bytes:
+    """The bytes that stand before a message of so many."""
+    return struct.pack(">BI", 0, size)
 
 
 def _frame(kind: int, flags: int, number: int, body: bytes) -> bytes:
