@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST = 1000
 """Records of one name, such as those of a script that is run again and again."""
+NO_EVIDENCE = "None was kept: no host had sent any when the restart was due.\n"
 
 
 class Record:
@@ -99,7 +100,7 @@ class Record:
             self._keep(f"hang-{number}", found)
 
     def _keep(self, name: str, found: Sequence[WorkerEvidence]) -> None:
-        self._try(lambda: self._write(f"{name}.txt", self._words.evidence(found)))
+        self._try(lambda: self._write(f"{name}.txt", self._words.evidence(found) or NO_EVIDENCE))
         self._try(lambda: self._write(f"{name}.json", _json([json_view.evidence(each) for each in found])))
 
     def _write(self, name: str, text: str, how: int = os.O_TRUNC) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
+import anyio
+
+from holdfast.client import Client
 from holdfast.guard.record import Record
 from holdfast.guard.run import Words
+from holdfast.v1 import job_pb2
 
 
 def words(said: list[str]) -> Words:
@@ -36,3 +42,19 @@ def test_a_folder_that_takes_no_record_is_said_once(tmp_path: Path) -> None:
 
     assert said == [f"{record.problem}; name another folder with --record"]
     assert record.problem == f"no record can be written to {tmp_path}/file/rec: Not a directory"
+
+
+def test_a_hang_of_which_no_evidence_came_says_so(tmp_path: Path) -> None:
+    class Controller:
+        async def hang_evidence(self, job: str, number: int) -> AsyncIterator[Any]:
+            nothing: tuple[Any, ...] = ()
+            for each in nothing:
+                yield each
+
+    record = Record(tmp_path / "rec", words([]))
+    job = job_pb2.CustomJob(hangs=[job_pb2.Hang(number=1)])
+    anyio.run(record.finish, cast(Client, Controller()), job)
+
+    assert (tmp_path / "rec/hang-1.txt").read_text() == (
+        "None was kept: no host had sent any when the restart was due.\n"
+    )

@@ -25,10 +25,14 @@ from holdfast_agent.shim.processes import Process
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one diagnosis, in seconds. The budget is for everything, the pause between the looks included."""
+    """Bounds of one diagnosis, in seconds. The budget is for everything, the pause between the looks included.
+
+    The controller acts on a hang ``holdfast.hang.thresholds.Tuning.diagnose_s`` after it asked, and what comes later
+    is lost: the budget leaves time for the way there, on a host that is busy too.
+    """
 
     interval_s: float = 5.0
-    budget_s: float = 30.0
+    budget_s: float = 22.0
     children: int = ev.MAX_CHILDREN
 
 

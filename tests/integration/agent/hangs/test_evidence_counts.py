@@ -9,6 +9,7 @@ import pytest
 
 from holdfast._session.reports import WorkerId
 from holdfast.hang.evidence.evidence_json import decode, encode
+from holdfast.hang.thresholds import Tuning
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
 from holdfast_agent.core.worker.states import Running
 from holdfast_agent.core.worker.worker import Worker
@@ -45,3 +46,8 @@ async def test_nccl_is_asked_before_the_looks_and_after_them(tmp_path: Path) -> 
     assert (found.ras, found.ras_after) == (first, second)
     told = decode(encode(found))
     assert (told.ras, told.ras_after) == (first, second)
+
+
+def test_evidence_is_on_its_way_before_the_controller_acts() -> None:
+    on_the_way_s = 5.0
+    assert Limits().budget_s + on_the_way_s <= Tuning().diagnose_s

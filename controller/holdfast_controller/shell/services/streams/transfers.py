@@ -40,7 +40,7 @@ INJECTED_WITHIN_S = 20.0
 UNHEARD = -1
 """The id of an answer that no host gave: the fault may be there, or have been."""
 EXAMINED_WITHIN_S = 40.0
-"""An agent gives itself 30 s for all dumps of a worker."""
+"""An agent gives itself 22 s for all dumps of a worker; older ones 30 s."""
 MAX_READINGS = 4_096
 """Readings at once on one host."""
 READINGS_OF_ONE = 512
