@@ -18,7 +18,7 @@ from holdfast.cli.submission.run_spec import RunRequest, job_of
 from holdfast.dev import processes
 from holdfast.errors import HoldfastError
 
-pytestmark = [pytest.mark.require("root", "loop"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.require("root", "loop")]
 UNTIL_GO = "until [ -e go ]; do sleep 0.05; done; "
 
 

@@ -18,7 +18,7 @@ from holdfast.dev import processes
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs/users/frameworks"
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-pytestmark = [pytest.mark.frameworks, pytest.mark.require("torch"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.frameworks, pytest.mark.require("torch")]
 
 
 @dataclass(frozen=True)

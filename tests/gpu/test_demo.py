@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.gpu.machine import Machine, Report
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.gpu
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 
 

@@ -17,7 +17,7 @@ from tests.support import machine_parts
 
 from holdfast.hang.records import reader
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.gpu
 RANK = Path(__file__).with_name("rank.py")
 GLOO = Path(__file__).with_name("gloo.py")
 

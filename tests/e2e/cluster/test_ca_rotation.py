@@ -39,7 +39,6 @@ def hashes(site: Site) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(420)
 def test_the_ca_changes_under_open_streams_and_nobody_notices(tmp_path: Path) -> None:
     with made(tmp_path) as site:
         site.make(LIFE_S, CONTROLLERS_LIFE_S)

@@ -65,7 +65,6 @@ def curl(cluster: DevCluster, path: str, *more: str) -> str:
 
 
 @pytest.mark.require("curl")
-@pytest.mark.timeout(400)
 def test_job_sent_by_curl_runs_and_word_of_it_outlives_the_controller(
     make_cluster: Callable[..., DevCluster], hook: Hook, tmp_path: Path
 ) -> None:

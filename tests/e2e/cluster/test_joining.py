@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import anyio
-import pytest
 from tests.e2e.cli_cluster import until
 from tests.e2e.site import WITHIN_S, made
 
@@ -55,7 +54,6 @@ async def renewed(path: Path, times: int) -> None:
             seen.add(certificate.read(path).ends_at)
 
 
-@pytest.mark.timeout(420)
 def test_certificates_change_under_open_streams_and_nobody_notices(tmp_path: Path) -> None:
     with made(tmp_path) as site:
         site.make(LIFE_S, CONTROLLERS_LIFE_S)

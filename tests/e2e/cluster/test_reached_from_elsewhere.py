@@ -26,7 +26,7 @@ from tests.faults.network import Network, joined
 from holdfast_agent.shell import config
 from holdfast_agent.shell.cgroups.cgroups import find
 
-pytestmark = [pytest.mark.require("root", "netns", "mount", "curl"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.require("root", "netns", "mount", "curl")]
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/admins/metrics.md").read_text()

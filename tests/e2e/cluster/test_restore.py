@@ -49,7 +49,6 @@ def rank(job: dict[str, object]) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(420)
 def test_a_controller_whose_disk_is_lost_goes_on_from_a_backup(tmp_path: Path) -> None:
     with made(tmp_path) as site:
         site.make(LIFE_S, LIFE_S)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 """A guard is several Python programs, on a machine where much else runs."""
 
 # Rank 1 fails as FAILS says in each generation in turn ("3,0": with 3, then not at all); others wait to be stopped,

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -251,6 +250,12 @@ time.sleep(1000)
 """
 
 
+def asked(calls: Path, times: int) -> None:
+    """Wait until the driver has been asked so often from now on: what counts its calls is in that file."""
+    before = calls.stat().st_size if calls.exists() else 0
+    wait_for(lambda: calls.exists() and calls.stat().st_size >= before + times, "the driver is asked")
+
+
 @pytest.mark.require("cc")
 def test_a_broken_gpu_of_the_scheduler_is_told_and_ends_the_job_as_there_is_no_other_host(
     tmp_path: Path, fake_nvml: FakeNvml
@@ -258,8 +263,9 @@ def test_a_broken_gpu_of_the_scheduler_is_told_and_ends_the_job_as_there_is_no_o
     fake_nvml.gpus(2)
     fake_nvml.do(range(2), TRAINING)
     env = environment(tmp_path)
-    # Half of it is time enough for the driver to be asked on busy cores, before the silence alone is noticed.
     options = ("--restart-on-hang", "--hang-timeout", "20s", "--record", "rec")
+    holders, events = tmp_path / "holders", tmp_path / "events"
+    fake_nvml.say(f"count nvmlDeviceGetComputeRunningProcesses_v3 {holders}", f"count nvmlEventSetWait_v2 {events}")
     process = subprocess.Popen(
         [*GUARD, *options, "--", sys.executable, "-c", ON_A_GPU],
         cwd=tmp_path,
@@ -270,9 +276,10 @@ def test_a_broken_gpu_of_the_scheduler_is_told_and_ends_the_job_as_there_is_no_o
     try:
         wait_for((tmp_path / "up-1").exists, "the rank runs")
         fake_nvml.say(f"pid 1 {(tmp_path / 'up-1').read_text()}")
-        time.sleep(20)  # who holds a context is looked at four times a minute
+        asked(holders, 7)  # three for both devices, four times a minute: a round is over that began after this
         fake_nvml.do(range(2), SPINNING)
         fake_nvml.say("xid 1 79")
+        asked(events, 2)
         (tmp_path / "broken").touch()
         _, said = process.communicate(timeout=PATIENCE_S)
     finally:

@@ -11,7 +11,8 @@ from tests.e2e.guard.guarding import GUARD, PATIENCE_S, environment, guard, noth
 from tests.support.slurm_cluster import Slurm
 
 pytestmark = pytest.mark.require("torch")
-OPTIONS = ("--restart-on-hang", "--hang-timeout", "5s", "--record", "rec")
+# Longer than busy cores keep a rank that is well from its next step.
+OPTIONS = ("--restart-on-hang", "--hang-timeout", "15s", "--record", "rec")
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SIZES = "--epochs 2 --log-every 20 --checkpoint-every 25 --checkpoint-dir saved"
 

@@ -17,7 +17,7 @@ from tests.faults import network
 from tests.faults.network import Network
 from tests.support.podman_view import IMAGE, PodmanView, podman_view
 
-pytestmark = [pytest.mark.require("podman"), pytest.mark.require("netns"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.require("podman"), pytest.mark.require("netns")]
 PODS = ("p0", "p1", "p2")
 ALLOWED = ("--cgroups=disabled", "--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096", "--log-driver=k8s-file")
 REPOSITORY = Path(__file__).parents[3]

@@ -13,7 +13,7 @@ import yaml
 from tests.e2e.cli_cluster import DevCluster, exits, rank_pids, started
 from tests.support.fake_clock.library import DAY_S, FakeClock
 
-pytestmark = [pytest.mark.slow, pytest.mark.require("cc"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.require("cc")]
 
 WATCHED_S = 25
 """Longer than any of: a heartbeat, the 15 s after which a worker is blind, the job's floor of 5 s."""

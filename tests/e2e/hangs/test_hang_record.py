@@ -13,7 +13,7 @@ import pytest
 import yaml
 from tests.e2e.cli_cluster import DevCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 # The last of four ranks sleeps after some lines, and the others wait for it.
 PROGRAM = """

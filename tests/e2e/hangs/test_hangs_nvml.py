@@ -31,7 +31,7 @@ from tests.support.fake_nvml.library import (
     build,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.require("cc"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.require("cc")]
 Job = dict[str, Any]
 
 GANG, OTHER = range(4), range(4, 6)

@@ -20,7 +20,7 @@ from tests.support.typist import typing
 from holdfast import spec
 from holdfast.client import Client
 
-pytestmark = [pytest.mark.require("podman"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.require("podman")]
 PATIENCE_S = 90
 
 

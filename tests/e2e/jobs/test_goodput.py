@@ -14,8 +14,6 @@ import pytest
 from tests.e2e.cli_cluster import DevCluster, started, until
 from tests.e2e.lifecycle_jobs import job_file
 
-pytestmark = pytest.mark.timeout(240)
-
 TRAIN = """
 import contextlib, json, os, sys, time
 started = time.time()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.pages.typist import Page, Typist, bare_machine
 
-pytestmark = [pytest.mark.require("root", "mount", "netns"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.require("root", "mount", "netns")]
 JOINS = r"hft-… --ca-hash sha256:…"
 ELSEWHERE = {
     r"^make |^for n in .* scp |^scp |^apt |^rsync |^journalctl |^systemctl daemon-reload": "tests/machines",

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from tests.e2e.cli_cluster import DevCluster, started
 from tests.e2e.hosts.test_topology import with_topology
 from tests.e2e.pages.typist import ROOT, Typist, user_shell
 
-pytestmark = pytest.mark.timeout(600)
 PAGE = (ROOT / "docs/users/from-slurm.md").read_text()
 PROGRAM = """
 import os, time

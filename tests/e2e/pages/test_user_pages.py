@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 import yaml
 from tests.e2e.cli_cluster import DevCluster, rank_pids, started
 from tests.e2e.pages.typist import ROOT, Page, Typist, user_shell
 
-pytestmark = pytest.mark.timeout(600)
 ELSEWHERE = {
     r"^make |^pip install": "CONTRIBUTING.md, tests/repo/test_packages.py",
     r"run --pty|^nvidia-ctk": "tests/e2e/jobs/test_terminal.py; a host with GPUs",

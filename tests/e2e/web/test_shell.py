@@ -143,7 +143,6 @@ def test_it_fits_every_screen(browser: Any, site: DevCluster, job: str, screen: 
     visitor.context.close()
 
 
-@pytest.mark.timeout(400)
 def test_ten_megabytes_are_pasted_whole(visitor: Visitor, job: str) -> None:
     keys = opened(visitor, job)
     code = shlex.quote(READER.format(size=PASTED))

@@ -186,7 +186,6 @@ def undelivered(status: dict[str, Any]) -> dict[str, Any]:
     return status | {"deliveries": {"waiting": 2, "delivered": 3, "failing": 1, "givenUp": given_up}}
 
 
-@pytest.mark.timeout(400)
 @on_a_desktop
 def test_a_silent_host_says_what_comes_and_when(visitor: Visitor, site: DevCluster, browser: Any) -> None:
     def state() -> Any:

@@ -93,7 +93,6 @@ def story(directory: Path, kinds: Sequence[str], seed: int) -> None:
         assert found == [], f"{found}\n{site.unsettled()}"
 
 
-@pytest.mark.timeout(600)
 def test_users_and_gangs_notice_nothing_of_a_short_story(tmp_path: Path) -> None:
     story(tmp_path / "c", SHORT, seed=0)
 

@@ -8,6 +8,7 @@
  *   fail FUNCTION DEVICE CODE                   that function returns CODE for DEVICE (-1: for all)
  *   hang FUNCTION DEVICE                        that function never returns for DEVICE (-1: for all)
  *   print FUNCTION TEXT...                      that function writes TEXT to stdout
+ *   count FUNCTION FILE                         each call of that function adds a byte to FILE
  *   energy DEVICE MILLIJOULES | power DEVICE MILLIWATTS | util DEVICE GPU_PCT MEMORY_PCT
  *   field DEVICE ID VALUE                       one value of nvmlDeviceGetFieldValues
  *                                               energy and field may go on with RATE SINCE: it grows by so much a second
@@ -76,6 +77,10 @@ static int play(const char *function, int device) {
             figure_count++;
         else if (sscanf(line, "driver %79s", driver_version) == 1) continue;
         else if (sscanf(line, "print %95s %255[^\n]", name, text) == 2 && !strcmp(name, function)) puts(text), fflush(stdout);
+        else if (sscanf(line, "count %95s %255s", name, text) == 2 && !strcmp(name, function)) {
+            FILE *counted = fopen(text, "a");
+            if (counted) fputc('.', counted), fclose(counted);
+        }
         else if (sscanf(line, "fail %95s %d %d", name, &about, &code) == 3) {
             if (!strcmp(name, function) && (about == device || about < 0)) result = code;
         } else if (sscanf(line, "hang %95s %d", name, &about) == 2) {

@@ -16,6 +16,8 @@ RERUNS = 2
 DELAY_S = 1.0
 BOUND = 3
 """So many tests may pass only on a rerun."""
+MOST_WORDS = 300
+"""Characters of each one's first failure beside its name at the end, where the rest of a long log may not be kept."""
 
 
 def allow(items: Iterable[pytest.Item]) -> None:
@@ -54,7 +56,9 @@ class Reruns:
         yield
         if len(self._passed) > BOUND:
             why = f"{len(self._passed)} tests passed only on a rerun, and {BOUND} may"
-            verdicts.fail(session, why, sorted(self._passed))
+            verdicts.fail(
+                session, why, [f"{test}: {_last_words(self._again[test])}" for test in sorted(self._passed)]
+            )
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self._passed:
@@ -63,3 +67,9 @@ class Reruns:
         for test, reason in sorted(self._passed.items()):
             terminalreporter.line(f"{test}: {reason}")
             terminalreporter.line(self._again[test])
+
+
+def _last_words(failure: str) -> str:
+    """The lines of a failure that pytest marks as the error, on one line."""
+    errors = [line.removeprefix("E").strip() for line in failure.splitlines() if line.startswith("E ")]
+    return " | ".join(errors)[:MOST_WORDS] or failure.strip().rpartition("\n")[2]
