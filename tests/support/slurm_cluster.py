@@ -37,7 +37,7 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{tracking}
 TaskPlugin=task/none
 SwitchType=switch/none
 MpiDefault=none
@@ -54,7 +54,7 @@ InactiveLimit=0
 JobRequeue=1
 TreeWidth=16
 {nodes}
-PartitionName=all Nodes=n[1-{count}] Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
+PartitionName=all Nodes={name}[1-{count}] Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 """
 
 # Told nothing by the time that its stdin ends: who started it was killed. All of the cluster's processes, those of its
@@ -85,16 +85,28 @@ while time.monotonic() < until:
         break
     time.sleep(0.1)
 shutil.rmtree(folder, ignore_errors=True)
+for each, _, _ in [each for top in sys.argv[2:] for each in os.walk(top, topdown=False)]:
+    os.rmdir(each)
 """
+FREEZER = Path("/sys/fs/cgroup/freezer")
+"""Where a Slurm keeps the cgroups by which it knows a step's processes, of cgroups' version 1."""
 
 
 class Slurm:
-    """The cluster; ``environment`` makes Slurm's commands talk to it."""
+    """The cluster; ``environment`` makes Slurm's commands talk to it. ``by_cgroups`` it knows its processes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, by_cgroups: bool = False) -> None:
         self.folder = folder
+        self._by_cgroups = by_cgroups
+        # Cgroups of all Slurms on a machine lie beside each other, by the names of nodes.
+        self.name = f"c{os.getpid()}n" if by_cgroups else "n"
         self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
         self._daemons: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def cgroups(self) -> list[Path]:
+        """The topmost cgroup of each node."""
+        return [FREEZER / f"slurm_{self.name}{number}" for number in range(1, NODES + 1) if self._by_cgroups]
 
     def srun(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Start a step."""
@@ -127,7 +139,7 @@ class Slurm:
         self.start_munged()
         self._daemon("slurmctld", "-D", "-i")
         for number in range(1, NODES + 1):
-            self._daemon("slurmd", "-D", "-N", f"n{number}")
+            self._daemon("slurmd", "-D", "-N", f"{self.name}{number}")
         _wait_until(self._all_idle, "all nodes are idle")
 
     def bring_up(self) -> None:
@@ -137,12 +149,12 @@ class Slurm:
         """
         for number in range(1, NODES + 1):
             if self.node_state(number).startswith("DOWN"):
-                self.run("scontrol", "update", f"NodeName=n{number}", "State=RESUME")
+                self.run("scontrol", "update", f"NodeName={self.name}{number}", "State=RESUME")
         _wait_until(self._all_idle, "all nodes are idle")
 
     def node_state(self, number: int) -> str:
         """What Slurm calls it, such as ``IDLE+COMPLETING``."""
-        return self.run("scontrol", "show", "node", f"n{number}").partition("State=")[2].split()[0]
+        return self.run("scontrol", "show", "node", f"{self.name}{number}").partition("State=")[2].split()[0]
 
     def _all_idle(self) -> bool:
         return self.run("sinfo", "-h", "-o", "%t %D").split() == ["idle", str(NODES)]
@@ -165,9 +177,14 @@ class Slurm:
 
     def _configure(self) -> None:
         free = _free_ports(NODES + 1)
-        node = "NodeName=n{} NodeHostname=localhost NodeAddr=127.0.0.1 Port={} CPUs=4 RealMemory=1000 State=UNKNOWN"
-        nodes = "\n".join(node.format(number, port) for number, port in enumerate(free[1:], 1))
-        text = CONFIG.format(controller=free[0], folder=self.folder, nodes=nodes, count=NODES)
+        node = (
+            "NodeName={}{} NodeHostname=localhost NodeAddr=127.0.0.1 Port={} CPUs=4 RealMemory=1000 State=UNKNOWN"
+        )
+        nodes = "\n".join(node.format(self.name, number, port) for number, port in enumerate(free[1:], 1))
+        tracking = "cgroup" if self._by_cgroups else "linuxproc"
+        text = CONFIG.format(
+            controller=free[0], folder=self.folder, nodes=nodes, count=NODES, name=self.name, tracking=tracking
+        )
         (self.folder / "slurm.conf").write_text(text)
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         (self.folder / "state").mkdir()
@@ -206,15 +223,23 @@ class Slurm:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[Slurm]:
+def running(folder: Path, *, by_cgroups: bool = False) -> Iterator[Slurm]:
     """A cluster that lasts as long as the block."""
-    slurm = Slurm(folder)
-    with _ended_with_us(folder):
+    slurm = Slurm(folder, by_cgroups=by_cgroups)
+    with _ended_with_us(folder, *slurm.cgroups):
         try:
             slurm.start()
             yield slurm
         finally:
             slurm.stop()
+            for top in slurm.cgroups:
+                _remove(top)
+
+
+def _remove(cgroup: Path) -> None:
+    """Remove a cgroup and those below it, which are empty."""
+    for folder, _, _ in os.walk(cgroup, topdown=False):
+        os.rmdir(folder)
 
 
 @contextlib.contextmanager
@@ -230,11 +255,11 @@ def munge(folder: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _ended_with_us(folder: Path) -> Iterator[None]:
+def _ended_with_us(folder: Path, *cgroups: Path) -> Iterator[None]:
     """Have all that belongs to the cluster in the folder killed, should this process be killed within the block."""
     assert folder.is_absolute() and len(folder.parts) > 2, "every process whose environment names it is killed"
     waits = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", ENDS_ALL, str(folder)],
+        [sys.executable, "-I", "-S", "-c", ENDS_ALL, str(folder), *map(str, cgroups)],
         stdin=subprocess.PIPE,
         cwd="/",
         start_new_session=True,
@@ -251,6 +276,17 @@ def missing() -> str:
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
     lacking = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
     return f"no {', '.join(lacking)}" if lacking else "" if os.geteuid() == 0 else "not root"
+
+
+def no_cgroups() -> str:
+    """Why no Slurm can know its processes by cgroups here; empty where one can."""
+    tried = FREEZER / f"holdfast-{os.getpid()}"
+    try:
+        tried.mkdir()
+        tried.rmdir()
+    except OSError as error:
+        return f"no cgroup can be made in {FREEZER}: {error.strerror}"
+    return ""
 
 
 def _free_ports(count: int) -> list[int]:

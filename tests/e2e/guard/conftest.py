@@ -13,11 +13,15 @@ from tests.support.slurm_cluster import Slurm
 
 
 @pytest.fixture(scope="module")
-def slurm() -> Iterator[Slurm]:
+def slurm(request: pytest.FixtureRequest) -> Iterator[Slurm]:
+    """Knows the processes of a step by ``cgroups`` or, unless that is asked for, by who started whom."""
+    by_cgroups = getattr(request, "param", "") == "cgroups"
+    if by_cgroups and (why := slurm_cluster.no_cgroups()):
+        pytest.skip(why)
     # Slurm's sockets lie there, whose names can't be as long as a test's folder.
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     try:
-        with slurm_cluster.running(folder) as cluster:
+        with slurm_cluster.running(folder, by_cgroups=by_cgroups) as cluster:
             yield cluster
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -18,14 +18,18 @@ from tests.e2e.guard.guarding import (
     RANKS,
     WAITS,
     environment,
+    guard,
     guard_of,
     nothing_is_left,
+    processes,
     rank_pid,
     wait_for,
 )
 from tests.support.slurm_cluster import Slurm
 
 pytestmark = pytest.mark.require("slurm")
+BY_BOTH = pytest.mark.parametrize("slurm", ["parents", "cgroups"], indirect=True)
+"""By what Slurm knows the processes of a step."""
 EXAMPLES = Path(__file__).parents[3] / "examples"
 # Waits for USR1 and then for its end; once requeued it ends by itself.
 CATCHES = """\
@@ -38,6 +42,7 @@ while not restarts:
 """
 
 
+@BY_BOTH
 def test_ranks_are_the_tasks_and_the_step_ends_as_the_guilty_rank_did(slurm: Slurm, tmp_path: Path) -> None:
     env = environment(tmp_path, FAILS="3,7", GUILTY="1", SLURM_CONF=slurm.environment["SLURM_CONF"])
     command = (*GUARD, "--max-restarts", "1", "--record", "rec", "--", sys.executable, "-c", RANKS)
@@ -56,11 +61,18 @@ def test_ranks_are_the_tasks_and_the_step_ends_as_the_guilty_rank_did(slurm: Slu
     nothing_is_left(env)
 
 
+@BY_BOTH
 def test_a_cancelled_step_leaves_nothing(slurm: Slurm, tmp_path: Path) -> None:
     env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"])
     step = slurm.srun("-N2", *GUARD, "--", sys.executable, "-c", WAITS, cwd=tmp_path, env=env)
     wait_for(lambda: (tmp_path / "up-0").exists() and (tmp_path / "up-1").exists(), "both ranks run")
 
+    if slurm.cgroups:
+        inside = f":freezer:/slurm_{slurm.name}"
+        outside = [
+            line for pid, line in processes(env).items() if inside not in Path(f"/proc/{pid}/cgroup").read_text()
+        ]
+        assert all(line.startswith("srun ") for line in outside), "what Slurm would not find"
     slurm.run("scancel", "--me")
 
     step.communicate(timeout=PATIENCE_S)
@@ -140,6 +152,7 @@ def test_a_signal_reaches_the_ranks_and_a_requeued_job_goes_on_with_a_record_of_
     nothing_is_left(env)
 
 
+@BY_BOTH
 def test_a_task_whose_guard_is_killed_ends_the_step(slurm: Slurm, tmp_path: Path) -> None:
     env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"])
     step = slurm.srun("-N2", *GUARD, "--", sys.executable, "-c", WAITS, cwd=tmp_path, env=env)
@@ -148,11 +161,14 @@ def test_a_task_whose_guard_is_killed_ends_the_step(slurm: Slurm, tmp_path: Path
     os.kill(guard_of(env, 1), signal.SIGKILL)
 
     _, err = step.communicate(timeout=PATIENCE_S)
-    assert re.search("Task 1 on n[1-4] is gone before its time", err), err
+    assert re.search(r"Task 1 on \w*n[1-4] is gone before its time", err), err
     (record,) = tmp_path.glob("holdfast-*")
     assert {"job.json", "job.txt", "events.jsonl"} <= {path.name for path in record.iterdir()}
     assert f"guard: see {record.name}" in err
     assert step.returncode != 0
+    if slurm.cgroups:  # by which Slurm kills what would remove the scratch of the dead guard, too
+        wait_for(lambda: not processes(env), "no process is left")
+        assert guard(tmp_path, "--", "true", env=env).returncode == 0
     nothing_is_left(env)
 
 
@@ -182,11 +198,12 @@ def test_a_spare_node_takes_the_place_of_one_whose_slurmstepd_dies(slurm: Slurm,
     (tmp_path / "over").touch()
     out, err = step.communicate(timeout=PATIENCE_S)
     assert re.search("2: rank 1 of 2 as 1 2 generation [23]", out), out
-    assert re.search("task 1 on n[1-4] is gone: no spares are left", err), err
+    assert re.search(r"task 1 on \w*n[1-4] is gone: no spares are left", err), err
     assert step.returncode == 0, err
     nothing_is_left(env)
 
 
+@BY_BOTH
 @pytest.mark.parametrize("task", [0, 1])
 def test_a_step_ends_when_a_slurmstepd_of_it_dies(slurm: Slurm, tmp_path: Path, task: int) -> None:
     env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"])
@@ -200,17 +217,18 @@ def test_a_step_ends_when_a_slurmstepd_of_it_dies(slurm: Slurm, tmp_path: Path, 
     nothing_is_left(env)
 
 
+@BY_BOTH
 @pytest.mark.parametrize("daemon", ["holdfast_agent", "holdfast_controller"])
 def test_ranks_run_on_when_a_daemon_of_the_guard_is_killed(slurm: Slurm, tmp_path: Path, daemon: str) -> None:
     env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"], NUMBERS="SLURM_PROCID SLURM_NTASKS")
     step = slurm.srun("-N2", "--label", *GUARD, "--", sys.executable, "-c", GOES_ON, cwd=tmp_path, env=env)
     wait_for(lambda: (tmp_path / "up-0-1").exists() and (tmp_path / "up-1-1").exists(), "both ranks run")
-    guard = guard_of(env, 0)
-    killed = child_of(guard, daemon)
+    first = guard_of(env, 0)
+    killed = child_of(first, daemon)
 
     os.kill(killed, signal.SIGKILL)
 
-    wait_for(lambda: child_of(guard, daemon) not in (0, killed), "it is started again")
+    wait_for(lambda: child_of(first, daemon) not in (0, killed), "it is started again")
     (tmp_path / "over").touch()
     out, err = step.communicate(timeout=PATIENCE_S)
     assert step.returncode == 0, err
@@ -241,6 +259,7 @@ def limited(slurm: Slurm, folder: Path, starts_s: float) -> tuple[str, dict[str,
     return slurm.run("sbatch", "--parsable", "--chdir", str(folder), "job.sh", cwd=folder, env=env).strip(), env
 
 
+@BY_BOTH
 def test_a_time_limit_is_warned_of_and_recorded_as_such_also_by_slurm(slurm: Slurm, tmp_path: Path) -> None:
     job, env = limited(slurm, tmp_path, 0)
 
