@@ -27,8 +27,11 @@ from holdfast.v1 import job_pb2
 T = TypeVar("T")
 Json = dict[str, Any]
 
+PATIENCE_S = 180.0
+"""For what takes seconds on cores that nobody else has."""
 
-def until(condition: Callable[[], object], timeout: float = 60, what: str = "") -> None:
+
+def until(condition: Callable[[], object], timeout: float = PATIENCE_S, what: str = "") -> None:
     """Wait until ``condition`` holds; fails the test after ``timeout`` seconds. The longer, the fewer looks."""
     began = time.monotonic()
     while not condition():
@@ -49,7 +52,7 @@ class DevCluster:
     def holdfast(
         self,
         *args: str,
-        timeout: float = 60,
+        timeout: float = PATIENCE_S,
         check: bool = True,
         cwd: Path | None = None,
         env: dict[str, str] | None = None,
@@ -112,7 +115,7 @@ class DevCluster:
         """As ``holdfast job show -o json`` prints it."""
         return json_view.job(self.ask(lambda client: client.get_job(job_id)))
 
-    def reach(self, job_id: str, *states: str, timeout: float = 60) -> Json:
+    def reach(self, job_id: str, *states: str, timeout: float = PATIENCE_S) -> Json:
         """Wait until the job is in one of ``states`` (such as RUNNING) and return it; at its end there is no hope."""
 
         async def there(client: Client) -> Json:
@@ -210,7 +213,7 @@ class DevCluster:
             if env.get("HOLDFAST_JOB") == job_id
         }
 
-    def until(self, condition: Callable[[], object], timeout: float = 60) -> None:
+    def until(self, condition: Callable[[], object], timeout: float = PATIENCE_S) -> None:
         """Wait until ``condition`` holds; fails the test after ``timeout`` seconds."""
         until(condition, timeout)
 
@@ -260,11 +263,11 @@ class Typed:
     out: Path
     err: Path
 
-    def says(self, text: str, timeout: float = 60) -> None:
+    def says(self, text: str, timeout: float = PATIENCE_S) -> None:
         """Wait until ``text`` stands on stderr."""
         until(lambda: text in self.err.read_text(), timeout, f"for {text!r}")
 
-    def ends(self, timeout: float = 60) -> int:
+    def ends(self, timeout: float = PATIENCE_S) -> int:
         """Its exit status."""
         return self.process.wait(timeout)
 

@@ -112,4 +112,4 @@ def is_cut(path: Path) -> bool:
 
 
 def _run(*command: str) -> None:
-    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=60)
+    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=180)

@@ -50,7 +50,7 @@ class Disk:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, f"{command}: {done.stderr}"
 
 
@@ -66,5 +66,5 @@ def mounted(image: Path, path: Path, mib: int = 48) -> Iterator[Disk]:
     try:
         yield disk
     finally:
-        subprocess.run(["fsfreeze", "-u", str(path)], capture_output=True, timeout=60)
-        subprocess.run(["umount", "-l", str(path)], capture_output=True, timeout=60)
+        subprocess.run(["fsfreeze", "-u", str(path)], capture_output=True, timeout=180)
+        subprocess.run(["umount", "-l", str(path)], capture_output=True, timeout=180)

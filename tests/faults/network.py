@@ -59,7 +59,7 @@ class Network:
 
 
 def _ip(*args: str) -> None:
-    done = subprocess.run(["ip", *args], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["ip", *args], capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, f"ip {args}: {done.stderr}"
 
 

@@ -52,7 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
 def gang(cluster: DevCluster) -> Json:
     """Two workers, one on each host, with the default policy; they have heard each other."""
     run = ("--max-restarts", "0", "--gpus", "1", "--replicas", "2", "--", sys.executable, "-c", SLEEPS)
-    job = cluster.reach(cluster.detach(*run), "RUNNING", timeout=60)
+    job = cluster.reach(cluster.detach(*run), "RUNNING")
     time.sleep(2.0)
     return job
 

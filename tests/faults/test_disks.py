@@ -85,8 +85,8 @@ def epochs(cluster: DevCluster) -> list[int]:
 def test_power_loss_takes_nothing_that_was_acknowledged(cluster: DevCluster, disk: Disk, tmp_path: Path) -> None:
     ended = submit(cluster, tmp_path / "ended", "exit 7")
     runs = submit(cluster, tmp_path / "runs", "exec sleep 600")
-    before = exits(cluster.reach(ended, "FAILED", timeout=60))
-    cluster.reach(runs, "RUNNING", timeout=60)
+    before = exits(cluster.reach(ended, "FAILED"))
+    cluster.reach(runs, "RUNNING")
     known = epochs(cluster)
     accepted = [submit(cluster, tmp_path / "more", f"exit {number}") for number in range(5)]
     (disk.path / "unsynced").write_text("never asked to be durable" * 1000)
@@ -108,7 +108,7 @@ def test_power_loss_takes_nothing_that_was_acknowledged(cluster: DevCluster, dis
     lost = exits(cluster.job(runs), generation=1)[0]
     assert (lost["reason"], lost["exitCode"], lost["signal"]) == ("LOST_SHIM_DIED", None, None)
     for number, job_id in enumerate(accepted):
-        end = exits(cluster.reach(job_id, "SUCCEEDED", "FAILED", timeout=60), generation=1)[0]
+        end = exits(cluster.reach(job_id, "SUCCEEDED", "FAILED"), generation=1)[0]
         assert end["exitCode"] in (number, None), "what it exited with, or that nobody knows"
         assert end["exitCode"] == number or end["reason"].startswith("LOST_") or end["reason"] == "NOT_STARTED"
 
@@ -117,7 +117,7 @@ def test_full_disk_ends_the_controller_and_keeps_the_exit_for_the_next_one(
     cluster: DevCluster, disk: Disk, tmp_path: Path
 ) -> None:
     job_id = submit(cluster, tmp_path / "job", f"{UNTIL_GO} exit 7")
-    pids = cluster.ranks(cluster.reach(job_id, "RUNNING", timeout=60)["id"])
+    pids = cluster.ranks(cluster.reach(job_id, "RUNNING")["id"])
     filler = disk.fill()
     accepted: list[str] = []
     with contextlib.suppress(HoldfastError):
@@ -131,7 +131,7 @@ def test_full_disk_ends_the_controller_and_keeps_the_exit_for_the_next_one(
     until(lambda: '"exited"' in journal.read_text(), 60, "for its exit to be on the full disk")
     filler.unlink()
     cluster.restart()
-    end = exits(cluster.reach(job_id, "FAILED", timeout=60))[0]
+    end = exits(cluster.reach(job_id, "FAILED"))[0]
     assert (end["reason"], end["exitCode"]) == ("NONZERO_EXIT", 7)
     listed = {job.id for job in cluster.ask(lambda client: client.newest_jobs(1000))}
     assert set(accepted) <= listed
@@ -141,7 +141,7 @@ def test_disk_that_turns_read_only_has_nothing_acknowledged_and_no_code_made_up(
     cluster: DevCluster, disk: Disk, tmp_path: Path
 ) -> None:
     job_id = submit(cluster, tmp_path / "job", f"{UNTIL_GO} exit 0")
-    pids = cluster.ranks(cluster.reach(job_id, "RUNNING", timeout=60)["id"])
+    pids = cluster.ranks(cluster.reach(job_id, "RUNNING")["id"])
     controller = processes.stat(cluster.pid("controller"))
     disk.turn_read_only()
     assert is_cut(disk.path / "probe")
@@ -153,6 +153,6 @@ def test_disk_that_turns_read_only_has_nothing_acknowledged_and_no_code_made_up(
     end_everything(cluster)
     disk.replug()
     cluster.restart()
-    end = exits(cluster.reach(job_id, "SUCCEEDED", timeout=60), generation=1)[0]
+    end = exits(cluster.reach(job_id, "SUCCEEDED"), generation=1)[0]
     assert (end["reason"], end["exitCode"], end["signal"]) == ("LOST_SHIM_DIED", None, None)
     assert [job.id for job in cluster.ask(lambda client: client.newest_jobs(10))] == [job_id]

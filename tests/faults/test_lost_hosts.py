@@ -40,7 +40,7 @@ def submit(apart: Apart, alive: Path, hosts: str = "h0 h1 h2", **rules: object) 
     spec: dict[str, object] = {"workerPoolSpecs": [pool, pool], "faultTolerance": rules}
     spec["scheduling"] = {"hostSelector": {"hosts": hosts.split()}}
     job = str(apart.cluster.holdfast("submit", "-", input=json.dumps({"jobSpec": spec})).stdout.strip())
-    running = apart.cluster.reach(job, "RUNNING", timeout=60)
+    running = apart.cluster.reach(job, "RUNNING")
     assert places(running) == ["h0", "h1"]
     time.sleep(3.0)  # until its workers have heard each other
     return running
@@ -85,7 +85,7 @@ def test_gang_that_loses_a_host_runs_again_on_another_within_the_lease_and_ten_s
     assert reason(apart, job).startswith("nothing is heard from h1 since ")
     assert reason(apart, job).endswith("; now by: holdfast host fence h1")
     apart.cluster.until(lambda: places(apart.cluster.job(job)) == ["h0", "h2"], LEASE_S + 60)
-    after = apart.cluster.reach(job, "RUNNING", timeout=60)
+    after = apart.cluster.reach(job, "RUNNING")
     took_s = time.monotonic() - began
     print(f"running again {took_s:.1f} s after the power cut, {LEASE_S} s of lease included")
     assert took_s < LEASE_S + 10
@@ -108,7 +108,7 @@ def test_without_another_host_it_waits_with_its_reason_and_goes_on_when_the_host
     apart.network.plug("h1")
     apart.start("h1")
     apart.cluster.until(lambda: apart.cluster.job(job)["generation"] == 2, 60)
-    assert places(apart.cluster.reach(job, "RUNNING", timeout=60)) == ["h0", "h1"]
+    assert places(apart.cluster.reach(job, "RUNNING")) == ["h0", "h1"]
     apart.cluster.end(job)
 
 
@@ -120,7 +120,7 @@ def test_host_that_is_cut_off_from_everything_stops_its_ranks_before_they_start_
     job = before["name"].removeprefix("jobs/")
     apart.network.unplug("h1")
     apart.cluster.until(lambda: places(apart.cluster.job(job)) == ["h0", "h2"], LEASE_S + 60)
-    apart.cluster.reach(job, "RUNNING", timeout=60)
+    apart.cluster.reach(job, "RUNNING")
     apart.network.plug("h1")
     apart.reached(h1="READY")
 
@@ -174,7 +174,7 @@ def test_controller_that_is_away_for_many_leases_costs_nothing(apart: Apart, tmp
     log = apart.dir / "controller.log"
     apart.cluster.until(lambda: log.read_text().count("controller.ready") == 2, 60)
     apart.reached(h0="READY", h1="READY", h2="READY")
-    now = apart.cluster.reach(job, "RUNNING", timeout=60)
+    now = apart.cluster.reach(job, "RUNNING")
     assert (now["generation"], rank_pids(now)) == (1, rank_pids(before))
     time.sleep(1.5 * LOST_S)
     assert rank_pids(apart.cluster.job(job)) == rank_pids(before)

@@ -78,7 +78,7 @@ def test_each_direction_alone_longer_than_the_lease(apart: Apart, tmp_path: Path
         cluster.holdfast("host", "cordon", spare)
     kept = [submit(apart, alive, zone, "KEEP") for zone in "ab"]
     moved = [submit(apart, alive, zone, "STOP_AND_REPLACE") for zone in "ab"]
-    before = {job: cluster.reach(job, "RUNNING", timeout=60) for job in (*kept, *moved)}
+    before = {job: cluster.reach(job, "RUNNING") for job in (*kept, *moved)}
     assert [place(before[job]) for job in (*kept, *moved)] == [("h0", 1), ("h1", 1)] * 2
     for spare in ("h2", "h3"):
         cluster.holdfast("host", "uncordon", spare)
@@ -88,19 +88,19 @@ def test_each_direction_alone_longer_than_the_lease(apart: Apart, tmp_path: Path
     apart.reached(h0="LOST", h1="LOST", h2="READY", h3="READY")
     cluster.until(lambda: [place(cluster.job(job)) for job in moved] == [("h2", 2), ("h3", 2)], 90)
     for job in moved:
-        cluster.reach(job, "RUNNING", timeout=60)
+        cluster.reach(job, "RUNNING")
     assert [place(cluster.job(job)) for job in kept] == [("h0", 1), ("h1", 1)]
     assert not any(gone(rank_pids(before[job]).values()) for job in kept)
     assert all(gone(rank_pids(before[job]).values()) for job in moved)
     # One GPU of the zone is free for certain; what a host holds that can't be heard is given to nobody.
     first, second = (submit(apart, alive, "a", "KEEP") for _ in range(2))
-    assert place(cluster.reach(first, "RUNNING", timeout=60)) == ("h2", 1)
+    assert place(cluster.reach(first, "RUNNING")) == ("h2", 1)
     assert cluster.job(second)["state"] == "JOB_STATE_QUEUED"
 
     network.mend("h0", "controller")
     network.mend("controller", "h1")
     apart.reached(h0="READY", h1="READY")
-    assert place(cluster.reach(second, "RUNNING", timeout=60)) == ("h0", 1)
+    assert place(cluster.reach(second, "RUNNING")) == ("h0", 1)
     for job in moved:
         cluster.until(partial(ended_late, cluster, job), 60)
         lost = exits(cluster.job(job), generation=1)[0]

@@ -30,7 +30,7 @@ def submit(apart: Apart, alive: Path, workers: int, **scheduling: object) -> dic
     rest = {**pool, "replicaCount": workers - 1}
     spec = {"workerPoolSpecs": [pool, rest] if workers > 1 else [pool], "scheduling": scheduling}
     job = str(apart.cluster.holdfast("submit", "-", input=json.dumps({"jobSpec": spec})).stdout.strip())
-    return apart.cluster.reach(job, "RUNNING", timeout=60)
+    return apart.cluster.reach(job, "RUNNING")
 
 
 def test_one_of_four_hosts_dies_and_the_spare_takes_its_place_while_three_keep_theirs(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_one_of_four_hosts_dies_and_the_spare_takes_its_place_while_three_keep_t
         cut_power(apart, gone, before)
         wanted = [spare if host == gone else host for host in places(before)]
         apart.cluster.until(lambda: places(apart.cluster.job(names[0])) == wanted, LEASE_S + 60)
-        after = apart.cluster.reach(names[0], "RUNNING", timeout=60)
+        after = apart.cluster.reach(names[0], "RUNNING")
         assert (after["attempt"], after["generation"]) == (2, 2)
         assert exits(after, generation=1)[2]["reason"] == "LOST_HOST"
         assert apart.cluster.job(names[1])["state"] == "JOB_STATE_QUEUED"
@@ -54,7 +54,7 @@ def test_one_of_four_hosts_dies_and_the_spare_takes_its_place_while_three_keep_t
         # Back again it is the next spare: the SPOT job has it, and the gang stays where it is.
         apart.network.plug(gone)
         apart.start(gone)
-        assert places(apart.cluster.reach(names[1], "RUNNING", timeout=60)) == [gone]
+        assert places(apart.cluster.reach(names[1], "RUNNING")) == [gone]
         assert places(apart.cluster.job(names[0])) == wanted
         apart.cluster.end(*names)
 
@@ -75,7 +75,7 @@ def test_one_of_four_hosts_dies_and_the_jobs_own_spare_takes_its_place_while_ano
         cut_power(apart, gone, before)
         wanted = [spare if host == gone else host for host in places(before)]
         apart.cluster.until(lambda: places(apart.cluster.job(name)) == wanted, LEASE_S + 60)
-        after = apart.cluster.reach(name, "RUNNING", timeout=60)
+        after = apart.cluster.reach(name, "RUNNING")
         assert (after["attempt"], after["generation"]) == (2, 2)
         assert exits(after, generation=1)[2]["reason"] == "LOST_HOST"
         assert apart.cluster.job(waits)["state"] == "JOB_STATE_QUEUED"
@@ -85,7 +85,7 @@ def test_one_of_four_hosts_dies_and_the_jobs_own_spare_takes_its_place_while_ano
         # Back again the host is for the job that waits; the gang goes on without a spare.
         apart.network.plug(gone)
         apart.start(gone)
-        assert places(apart.cluster.reach(waits, "RUNNING", timeout=60)) == [gone]
+        assert places(apart.cluster.reach(waits, "RUNNING")) == [gone]
         assert apart.cluster.job(name)["spareHosts"] == []
         apart.cluster.end(name, waits)
 

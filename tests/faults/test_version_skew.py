@@ -36,7 +36,7 @@ def shown(cluster: DevCluster) -> dict[str, object]:
 
 def test_agent_that_is_too_new_is_turned_away_in_words_that_everyone_sees(cluster: DevCluster) -> None:
     job = cluster.detach("--gpus", "1", "--", "sleep", "600")
-    pids = rank_pids(cluster.reach(job, "RUNNING", timeout=60))
+    pids = rank_pids(cluster.reach(job, "RUNNING"))
     born = {pid: processes.stat(pid) for pid in pids.values()}
     cluster.kill_agent("host-0")
     home = cluster.dir / "hosts/host-0"
@@ -56,7 +56,7 @@ def test_agent_that_is_too_new_is_turned_away_in_words_that_everyone_sees(cluste
         newer.send_signal(signal.SIGTERM)
         assert newer.wait(60) == 0
     cluster.restart()
-    now = cluster.reach(job, "RUNNING", timeout=60)
+    now = cluster.reach(job, "RUNNING")
     assert (now["generation"], rank_pids(now)) == (1, pids)
     assert {pid: processes.stat(pid).process for pid in pids.values()} == {  # type: ignore[union-attr]
         pid: stat.process  # type: ignore[union-attr]
@@ -102,8 +102,8 @@ def _installed(tag: str, folder: Path) -> Path:
     """A Python that has the release of ``tag``; what it depends on it shares with ours."""
     source, home = folder / "source", folder / "venv"
     source.mkdir()
-    archive = subprocess.run(["git", "archive", tag], cwd=ROOT, capture_output=True, check=True, timeout=60)
-    subprocess.run(["tar", "x", "-C", str(source)], input=archive.stdout, check=True, timeout=60)
+    archive = subprocess.run(["git", "archive", tag], cwd=ROOT, capture_output=True, check=True, timeout=180)
+    subprocess.run(["tar", "x", "-C", str(source)], input=archive.stdout, check=True, timeout=180)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=120)
     (packages,) = home.glob("lib/python3*/site-packages")
     (packages / "shared.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")

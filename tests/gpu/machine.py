@@ -63,7 +63,7 @@ class Machine:
             pytest.skip("the driver is scripted: nvidia-smi knows nothing of it")
         query = ["nvidia-smi", f"--query-gpu={','.join(columns)}", "--format=csv,noheader,nounits"]
         try:
-            done = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True)
+            done = subprocess.run(query, capture_output=True, text=True, timeout=180, check=True)
         except (OSError, subprocess.SubprocessError) as error:
             pytest.skip(f"nvidia-smi can't be asked: {error}")
         return [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]

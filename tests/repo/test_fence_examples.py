@@ -46,7 +46,7 @@ def ran(example: str, folder: Path, *, left: int, answers: str = "yes", off_ends
         "ANSWERS": answers,
         "OFF_ENDS": str(off_ends),
     }
-    return subprocess.run(["sh", "-c", text], env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(["sh", "-c", text], env=env, capture_output=True, text=True, timeout=180)
 
 
 every_example = pytest.mark.parametrize("example", sorted(path.name for path in EXAMPLES.iterdir()))

@@ -165,7 +165,7 @@ def test_a_shell_completes_a_daemon_s_words(tmp_path: Path, typed: list[str], of
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=True,
     )
     assert set(done.stdout.split()) == offered
@@ -349,7 +349,7 @@ def installed(tmp_path: Path, part: str, *, inactive: int = 0, finds: int = 0) -
     text = build.script("postinst.sh", part, PARTS[part]).replace("/run/systemd", str(tmp_path / "run/systemd"))
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CALLS": str(tmp_path / "calls")}
     env |= {"INACTIVE": str(inactive), "FINDS": str(finds)}
-    subprocess.run(["sh", "-c", text, "postinst", "configure", "0.2.0"], env=env, check=True, timeout=60)
+    subprocess.run(["sh", "-c", text, "postinst", "configure", "0.2.0"], env=env, check=True, timeout=180)
     called = (tmp_path / "calls").read_text().splitlines()
     return [line for line in called if not line.startswith("timeout") and "daemon-reload" not in line]
 
@@ -377,7 +377,7 @@ def test_the_controller_is_restarted_at_once(tmp_path: Path) -> None:
 def test_scripts_are_scripts_and_start_nothing(part: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(build.script(name, part, PARTS[part]))
-    assert subprocess.run(["sh", "-n", str(path)], timeout=60).returncode == 0
+    assert subprocess.run(["sh", "-n", str(path)], timeout=180).returncode == 0
     assert "@" not in path.read_text().replace("$@", "")
     assert "enable" not in path.read_text()
     if name == "postinst.sh":

@@ -112,7 +112,7 @@ def full(tmp_path: Path) -> Iterator[Path]:
         (state / name).mkdir()
     (state / "agent.lock").touch()
     yield state
-    subprocess.run(["umount", "-l", str(state)], check=True, timeout=60)
+    subprocess.run(["umount", "-l", str(state)], check=True, timeout=180)
 
 
 @pytest.mark.anyio

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from email import message_from_bytes
 from email.message import Message
 
-WITHIN_S = 60.0
+WITHIN_S = 180.0
 
 
 @dataclass

@@ -15,6 +15,7 @@ from holdfast.errors import ConfigError
 
 SEED_VARIABLE = "HOLDFAST_GUARD_SEED"
 MOST_HOSTS = 65_536
+MOST_DIGITS = 9
 _OMPI = "OMPI_COMM_WORLD_"
 _NUMBERED = (
     (f"{_OMPI}RANK", f"{_OMPI}SIZE", f"{_OMPI}LOCAL_RANK", f"{_OMPI}LOCAL_SIZE"),
@@ -30,7 +31,7 @@ _JOBS = ("FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PMIX_NAMESPACE")
 of the time: PBS and LSF name a job, which may have several."""
 _NAMED_FIX = "See docs/users/guard.md: Other schedulers."
 _FIX = "The scheduler sets it: under Slurm srun, elsewhere see docs/users/guard.md."
-_REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+_REPEATED = re.compile(r"(\d{1,9})(?:\(x(\d{1,9})\))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +221,8 @@ def _expanded(part: str) -> Iterator[str]:
     spans, _, tail = rest.partition("]")
     for span in spans.split(","):
         first, dash, last = span.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ConfigError(f"{part!r} is no host list: {span!r} is neither a number nor a range.")
+        if not _is_number(first) or (dash and not _is_number(last)):
+            raise ConfigError(f"{part!r:.60} is no host list: {span!r:.40} is neither a number nor a range.")
         for number in range(int(first), int(last or first) + 1):
             for name in _expanded(tail):
                 yield f"{head}{number:0{len(first)}}{name}"
@@ -232,7 +233,7 @@ def _tasks_per_node(text: str) -> Iterator[int]:
     for part in text.split(","):
         found = _REPEATED.fullmatch(part)
         if found is None or int(found[2] or 1) > MOST_HOSTS:
-            raise ConfigError(f"SLURM_STEP_TASKS_PER_NODE: {part!r} is no count of tasks.")
+            raise ConfigError(f"SLURM_STEP_TASKS_PER_NODE: {part!r:.40} is no count of tasks.")
         yield from [int(found[1])] * int(found[2] or 1)
 
 
@@ -244,6 +245,11 @@ def _text(environ: Mapping[str, str], name: str) -> str:
 
 def _number(environ: Mapping[str, str], name: str) -> int:
     text = _text(environ, name)
-    if not text.isdecimal() or len(text) > 9:
+    if not _is_number(text):
         raise ConfigError(f"{name} is {text!r:.40}, which is no number.", fix=_FIX)
     return int(text)
+
+
+def _is_number(text: str) -> bool:
+    """Whether it is one that can be meant, of which Python makes no error for its length."""
+    return text.isdecimal() and len(text) <= MOST_DIGITS

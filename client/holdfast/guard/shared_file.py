@@ -83,10 +83,15 @@ class SharedFile:
         # A name that no one can have taken before: the folder may be open to others, such as /tmp.
         new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(8)}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(new, flags, 0o600), "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        handle = os.open(new, flags, 0o600)
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            new.unlink(missing_ok=True)
+            raise
         try:
             new.replace(self.path)
         except OSError as error:

@@ -274,5 +274,5 @@ def test_a_hangup_ends_no_daemon_that_starts(site: Site, tmp_path: Path) -> None
             f"daemon.only_one = parts.only_one = lock\n"
             f"sys.argv = ['x', '--config', {str(site.root / file)!r}]\nsys.exit(daemon.main())"
         )
-        done = subprocess.run([sys.executable, "-c", code], timeout=60, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-c", code], timeout=180, capture_output=True, text=True)
         assert done.returncode == 42, done.stderr

@@ -217,7 +217,6 @@ def test_a_step_ends_when_a_slurmstepd_of_it_dies(slurm: Slurm, tmp_path: Path, 
     nothing_is_left(env)
 
 
-@BY_BOTH
 @pytest.mark.parametrize("daemon", ["holdfast_agent", "holdfast_controller"])
 def test_ranks_run_on_when_a_daemon_of_the_guard_is_killed(slurm: Slurm, tmp_path: Path, daemon: str) -> None:
     env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"], NUMBERS="SLURM_PROCID SLURM_NTASKS")
@@ -259,7 +258,6 @@ def limited(slurm: Slurm, folder: Path, starts_s: float) -> tuple[str, dict[str,
     return slurm.run("sbatch", "--parsable", "--chdir", str(folder), "job.sh", cwd=folder, env=env).strip(), env
 
 
-@BY_BOTH
 def test_a_time_limit_is_warned_of_and_recorded_as_such_also_by_slurm(slurm: Slurm, tmp_path: Path) -> None:
     job, env = limited(slurm, tmp_path, 0)
 

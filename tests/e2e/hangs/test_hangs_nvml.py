@@ -237,7 +237,7 @@ def test_driver_that_hangs_makes_the_host_bad_and_nothing_else_until_it_answers_
     stories: dict[str, Story],
 ) -> None:
     story = stories["blind"]
-    story.sees(lambda job: "blind" in job["health"], timeout=60)
+    story.sees(lambda job: "blind" in job["health"], timeout=180)
     story.cluster.until(lambda: "did not answer" in story.host()["gpuProblem"], 60)
     assert "did not answer" in story.cluster.holdfast("host", "list").stdout
 

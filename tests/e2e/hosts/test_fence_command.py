@@ -46,7 +46,7 @@ def test_work_moves_once_its_host_is_switched_off_and_not_before(folder: Path) -
         pools = [{"replicaCount": 1, "processSpec": process}]
         spec = {"workerPoolSpecs": pools, "faultTolerance": {"disconnectPolicy": "KEEP"}}
         job = cluster.holdfast("submit", "-", input=json.dumps({"jobSpec": spec})).stdout.strip()
-        worker = cluster.reach(job, "RUNNING", timeout=60)["workers"][0]
+        worker = cluster.reach(job, "RUNNING")["workers"][0]
         host, agent = worker["host"], cluster.agent_pid(worker["host"])
 
         os.kill(agent, signal.SIGSTOP)

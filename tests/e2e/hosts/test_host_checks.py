@@ -43,7 +43,7 @@ def test_hosts_are_measured_alone_then_as_a_pair_and_a_killed_controller_loses_n
     assert f"host {first} is being checked" in said.stderr
     cluster.until(lambda: measured(cluster, first)["runningJobId"], 30)
     job = measured(cluster, first)["runningJobId"]
-    cluster.reach(job, "RUNNING", timeout=60)
+    cluster.reach(job, "RUNNING")
     assert cluster.job(job)["owner"] == "holdfast"
     cluster.kill_controller()
     cluster.restart()
@@ -69,7 +69,7 @@ def test_a_job_gets_the_host_of_a_check_within_seconds(cluster: DevCluster) -> N
     first, _ = names(cluster)
     cluster.holdfast("host", "check", first, "--now")
     check = measured(cluster, first)["runningJobId"]
-    cluster.reach(check, "RUNNING", timeout=60)
+    cluster.reach(check, "RUNNING")
     pool = {
         "replicaCount": 1,
         "machineSpec": {"acceleratorCount": 1},
@@ -77,7 +77,7 @@ def test_a_job_gets_the_host_of_a_check_within_seconds(cluster: DevCluster) -> N
     }
     spec = json.dumps({"jobSpec": {"workerPoolSpecs": [pool, pool]}})
     job = cluster.holdfast("submit", "-", input=spec).stdout.strip()
-    cluster.reach(job, "RUNNING", timeout=60)
+    cluster.reach(job, "RUNNING")
     (result,) = measured(cluster, first)["results"]
     assert (result["outcome"], result["problem"]) == ("STOPPED", f"It gave way to {job}.")
     refused = cluster.holdfast("host", "check", first, "--now", check=False)

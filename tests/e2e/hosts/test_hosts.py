@@ -165,7 +165,7 @@ def pages(cluster: DevCluster) -> dict[str, str]:
     found = {}
     for path in (cluster.dir / "controller.toml", *cluster.dir.glob("hosts/*/agent.toml")):
         address = tomllib.loads(path.read_text())["metrics_listen"]
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=180) as answer:
             found[path.parent.name] = answer.read().decode()
     return found
 

@@ -22,7 +22,7 @@ def check_runs(folder: Path, *expected: tuple[int, int]) -> None:
 
 def test_pause_asked_while_all_daemons_die_is_kept(trio: DevCluster, tmp_path: Path) -> None:
     job_id = submit(trio, tmp_path, f"{TELL} {UNTIL_GO}")
-    before = trio.reach(job_id, "RUNNING", timeout=60)
+    before = trio.reach(job_id, "RUNNING")
     trio.until(lambda: len(runs(tmp_path)) == 2)
     trio.kill(hosts_of(before)[SECOND])
     trio.holdfast("job", "pause", job_id)
@@ -35,7 +35,7 @@ def test_pause_asked_while_all_daemons_die_is_kept(trio: DevCluster, tmp_path: P
     assert waiting["state"] == "JOB_STATE_RUNNING"
     trio.kill("controller")
     trio.restart()
-    paused = trio.reach(job_id, "PAUSED", timeout=60)
+    paused = trio.reach(job_id, "PAUSED")
     assert gone(pids_of(before).values())
     assert ends(paused) == {(1, 0): "STOPPED", (1, 1): "STOPPED"}
     trio.kill("controller")
@@ -43,7 +43,7 @@ def test_pause_asked_while_all_daemons_die_is_kept(trio: DevCluster, tmp_path: P
     assert trio.job(job_id)["state"] == "JOB_STATE_PAUSED"
     (tmp_path / "go").touch()
     trio.holdfast("job", "resume", job_id)
-    done = trio.reach(job_id, "SUCCEEDED", timeout=60)
+    done = trio.reach(job_id, "SUCCEEDED")
     assert (done["attempt"], done["generation"]) == (2, 2)
     check_runs(tmp_path, (1, 0), (1, 1), (2, 0), (2, 1))
 
@@ -57,10 +57,10 @@ def test_pause_while_it_is_prepared_leaves_nothing_and_is_resumed(trio: DevClust
         assert "host-1" in trio.job(job_id)["waitReason"]
     finally:
         os.kill(trio.agent_pid("host-1"), signal.SIGCONT)
-    trio.reach(job_id, "PAUSED", timeout=60)
+    trio.reach(job_id, "PAUSED")
     assert runs(tmp_path) == []
     trio.holdfast("job", "resume", job_id)
-    done = trio.reach(job_id, "SUCCEEDED", timeout=60)
+    done = trio.reach(job_id, "SUCCEEDED")
     assert (done["attempt"], done["generation"]) == (2, 2)
     check_runs(tmp_path, (2, 0), (2, 1), (2, 2))
     assert sorted(ends(done)) == [(2, 0), (2, 1), (2, 2)], "what was never launched owes no end"
@@ -70,7 +70,7 @@ def test_retry_waits_for_the_host_whose_agent_died_and_starts_once(trio: DevClus
     fails = "[ $HOLDFAST_ATTEMPT = 1 ] && [ $RANK = 1 ] && { until [ -e fail ]; do sleep 0.05; done; exit 5; }"
     script = f"{TELL} {fails}; [ $HOLDFAST_ATTEMPT = 1 ] && {STAY}; exit 0"
     job_id = submit(trio, tmp_path, script, maxWorkerRestarts=0, maxJobRetries=1)
-    before = trio.reach(job_id, "RUNNING", timeout=60)
+    before = trio.reach(job_id, "RUNNING")
     trio.until(lambda: len(runs(tmp_path)) == 2)
     silent = hosts_of(before)[FIRST]
     trio.kill(silent)
@@ -80,7 +80,7 @@ def test_retry_waits_for_the_host_whose_agent_died_and_starts_once(trio: DevClus
     assert not gone([pids_of(before)[FIRST]]), "nobody is there to stop it, so nothing starts beside it"
     trio.kill("controller")
     trio.restart()
-    done = trio.reach(job_id, "SUCCEEDED", timeout=60)
+    done = trio.reach(job_id, "SUCCEEDED")
     assert (done["attempt"], done["generation"]) == (2, 2)
     # Not even where it is the first that is back.
     assert hosts_of(before)[SECOND] not in hosts_of(done).values(), "it failed there, and another one is free"
@@ -102,11 +102,11 @@ def test_output_and_status_follow_the_job_to_another_host(trio: DevCluster, tmp_
 
 def test_drain_moves_its_worker_alone_though_the_controller_dies(trio: DevCluster, tmp_path: Path) -> None:
     job_id = submit(trio, tmp_path, f"{TELL} [ $HOLDFAST_GENERATION = 2 ] && exit 0; {STAY}")
-    before = trio.reach(job_id, "RUNNING", timeout=60)
+    before = trio.reach(job_id, "RUNNING")
     trio.holdfast("host", "drain", hosts_of(before)[FIRST], "--deadline", "4s")
     trio.kill("controller")
     trio.restart()
-    done = trio.reach(job_id, "SUCCEEDED", timeout=60)
+    done = trio.reach(job_id, "SUCCEEDED")
     assert hosts_of(done)[SECOND] == hosts_of(before)[SECOND]
     assert hosts_of(done)[FIRST] not in hosts_of(before).values()
     assert [r["endReason"] for r in done["recoveries"]] == ["DRAINED"]
@@ -117,10 +117,10 @@ def test_worker_that_restarts_alone_is_paused_and_resumed_with_its_peers(trio: D
     job_id = submit(trio, tmp_path, f"{TELL} {crash}; {UNTIL_GO}", workers=3, restartScope="WORKER")
     trio.until(lambda: len(runs(tmp_path)) == 4, 60)
     trio.holdfast("job", "pause", job_id)
-    paused = trio.reach(job_id, "PAUSED", timeout=60)
+    paused = trio.reach(job_id, "PAUSED")
     assert ends(paused) == {(1, 0): "STOPPED", (1, 1): "NONZERO_EXIT", (1, 2): "STOPPED", (2, 1): "STOPPED"}
     (tmp_path / "go").touch()
     trio.holdfast("job", "resume", job_id)
-    done = trio.reach(job_id, "SUCCEEDED", timeout=60)
+    done = trio.reach(job_id, "SUCCEEDED")
     assert (done["attempt"], done["generation"]) == (2, 3)
     check_runs(tmp_path, (1, 0), (1, 1), (1, 2), (2, 1), (3, 0), (3, 1), (3, 2))

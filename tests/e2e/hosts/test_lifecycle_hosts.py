@@ -28,7 +28,7 @@ def test_lost_host_is_waited_for_until_it_is_fenced_and_its_late_truth_is_kept(
     go = tmp_path / "go"
     script = f"{TELL} [ $HOLDFAST_GENERATION = 1 ] && {STAY}; until [ -e go ]; do sleep 0.05; done"
     job_id = submit(trio, tmp_path, script, disconnectPolicy="KEEP")
-    before = trio.reach(job_id, "RUNNING", timeout=60)
+    before = trio.reach(job_id, "RUNNING")
     hosts = hosts_of(before)
     lost, worker = hosts[SECOND], before["workers"][1]
     trio.kill_agent(lost)
@@ -45,7 +45,7 @@ def test_lost_host_is_waited_for_until_it_is_fenced_and_its_late_truth_is_kept(
     told = trio.holdfast("host", "fence", lost, "--yes-it-is-off", "--reason", "its power is cut")
     assert "is fenced" in told.stderr
     trio.until(lambda: trio.job(job_id)["generation"] == 2, 60)
-    moved = trio.reach(job_id, "RUNNING", timeout=60)
+    moved = trio.reach(job_id, "RUNNING")
     assert (moved["attempt"], moved["generation"]) == (2, 2)
     assert hosts_of(moved)[FIRST] == hosts[FIRST]
     assert hosts_of(moved)[SECOND] not in hosts.values()
@@ -61,7 +61,7 @@ def test_lost_host_is_waited_for_until_it_is_fenced_and_its_late_truth_is_kept(
     assert late["lateExit"]["reason"] == "LOST_SHIM_DIED"
     assert trio.job(job_id)["generation"] == 2
     go.touch()
-    done = trio.reach(job_id, "SUCCEEDED", timeout=60)
+    done = trio.reach(job_id, "SUCCEEDED")
     assert done["generation"] == 2
     started = [(run.generation, run.rank) for run in runs(tmp_path)]
     assert started == [(1, 0), (1, 1), (2, 0), (2, 1)], "nothing ran twice"
@@ -70,12 +70,12 @@ def test_lost_host_is_waited_for_until_it_is_fenced_and_its_late_truth_is_kept(
 
 def test_fenced_host_that_ran_on_is_cleaned_when_it_returns(trio: DevCluster, tmp_path: Path) -> None:
     job_id = submit(trio, tmp_path, f"{TELL} {STAY}")
-    before = trio.reach(job_id, "RUNNING", timeout=60)
+    before = trio.reach(job_id, "RUNNING")
     hosts, pids = hosts_of(before), pids_of(before)
     trio.kill_agent(hosts[SECOND])
     trio.holdfast("host", "fence", hosts[SECOND], "--yes-it-is-off")
     trio.until(lambda: trio.job(job_id)["generation"] == 2, 60)
-    trio.reach(job_id, "RUNNING", timeout=60)
+    trio.reach(job_id, "RUNNING")
     assert not gone([pids[SECOND]]), "the promise was wrong: it runs on"
     trio.restart()
     trio.until(lambda: gone([pids[SECOND]]), 60)
@@ -87,7 +87,7 @@ def test_fenced_host_that_ran_on_is_cleaned_when_it_returns(trio: DevCluster, tm
 
 def test_exit_on_a_fenced_host_is_told_as_it_was_once_the_host_is_back(trio: DevCluster, tmp_path: Path) -> None:
     job_id = submit(trio, tmp_path, f"{TELL} until [ -e go ]; do sleep 0.05; done; [ $RANK = 1 ] && exit 7; {STAY}")
-    before = trio.reach(job_id, "RUNNING", timeout=60)
+    before = trio.reach(job_id, "RUNNING")
     trio.until(lambda: len(runs(tmp_path)) == 2)
     lost = hosts_of(before)[SECOND]
     trio.kill_agent(lost)
@@ -114,7 +114,7 @@ def test_drained_host_loses_its_worker_at_the_deadline_and_the_others_stay(
     trio: DevCluster, tmp_path: Path
 ) -> None:
     job_id = submit(trio, tmp_path, f"{TELL} {STAY}")
-    before = trio.reach(job_id, "RUNNING", timeout=60)
+    before = trio.reach(job_id, "RUNNING")
     hosts, pids = hosts_of(before), pids_of(before)
     drained = hosts[SECOND]
     told = trio.holdfast("host", "drain", drained, "--deadline", "10s", "--reason", "new cables")
@@ -124,7 +124,7 @@ def test_drained_host_loses_its_worker_at_the_deadline_and_the_others_stay(
     assert "new cables" in trio.holdfast("host", "list").stdout
     assert listed(trio, drained)["draining"]
     trio.until(lambda: trio.job(job_id)["generation"] == 2, 60)
-    moved = trio.reach(job_id, "RUNNING", timeout=60)
+    moved = trio.reach(job_id, "RUNNING")
     assert hosts_of(moved)[FIRST] == hosts[FIRST]
     assert hosts_of(moved)[SECOND] not in hosts.values()
     assert answers(moved) == [("INIT_OR_RESCHEDULED", "DRAINED", f"host {drained}", "WORKER_RESCHEDULE")]
@@ -144,16 +144,16 @@ def test_drained_host_loses_its_worker_at_the_deadline_and_the_others_stay(
     after = listed(trio, drained)
     assert (after["draining"], after["cordoned"], after["drainDeadline"]) == (False, False, None)
     again = submit(trio, tmp_path, STAY, workers=3, name="again")
-    assert drained in hosts_of(trio.reach(again, "RUNNING", timeout=60)).values()
+    assert drained in hosts_of(trio.reach(again, "RUNNING")).values()
 
 
 def test_drain_that_ends_before_its_deadline_moves_nothing(trio: DevCluster, tmp_path: Path) -> None:
     job_id = submit(trio, tmp_path, f"{TELL} {STAY}")
-    before = trio.reach(job_id, "RUNNING", timeout=60)
+    before = trio.reach(job_id, "RUNNING")
     trio.holdfast("host", "drain", hosts_of(before)[SECOND], "--deadline", "8s")
     trio.holdfast("host", "uncordon", hosts_of(before)[SECOND])
     second = submit(trio, tmp_path, "sleep 9", workers=1, gpus=0, name="clock")
-    trio.reach(second, "SUCCEEDED", timeout=60)
+    trio.reach(second, "SUCCEEDED")
     after = trio.job(job_id)
     assert (after["generation"], pids_of(after)) == (1, pids_of(before))
     assert all(processes.stat(pid) is not None for pid in pids_of(before).values())

@@ -40,7 +40,7 @@ def test_gang_runs_on_another_host_within_the_lease_and_ten_seconds(tmp_path: Pa
         pool = {"replicaCount": 1, "machineSpec": {"acceleratorCount": 1}, "processSpec": process}
         spec = json.dumps({"jobSpec": {"workerPoolSpecs": [pool, pool]}})
         job = str(cluster.holdfast("submit", "-", input=spec).stdout.strip())
-        before = cluster.reach(job, "RUNNING", timeout=60)
+        before = cluster.reach(job, "RUNNING")
         time.sleep(5.0)  # until the workers have heard each other
         worker = before["workers"][1]
         pids = [cluster.agent_pid(worker["host"]), worker["shimPid"], *(rank["pid"] for rank in worker["ranks"])]

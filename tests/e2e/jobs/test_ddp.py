@@ -38,7 +38,7 @@ def resumed_at(run: Typed) -> list[int]:
 
 def check_story(cluster: DevCluster, before: dict[str, Any], run: Typed) -> dict[str, Any]:
     """One restart in place, on from a checkpoint, every exit of both generations accounted for."""
-    job = cluster.reach(before["id"], "SUCCEEDED", timeout=60)
+    job = cluster.reach(before["id"], "SUCCEEDED")
     assert (job["attempt"], job["generation"]) == (1, 2)
     for field in ("host", "gpus"):
         assert [w[field] for w in job["workers"]] == [w[field] for w in before["workers"]]

@@ -113,7 +113,7 @@ def test_what_a_rank_in_view_printed_comes_before_its_exit(cluster: DevCluster, 
     code = "import sys; sys.stderr.write('x' * 500_000 + '\\nlast words\\n'); sys.exit(3)"
     command = [sys.executable, "-m", "holdfast", "run", "--max-restarts", "0", "--", sys.executable, "-c", code]
     with both.open("wb") as file:
-        done = subprocess.run(command, env=cluster.env, stdout=file, stderr=file, timeout=60)
+        done = subprocess.run(command, env=cluster.env, stdout=file, stderr=file, timeout=180)
     assert done.returncode == 3
     lines = both.read_text().splitlines()
     assert lines.index("last words") < lines.index("holdfast: workerpool0-0 rank 0 exited with code 3")

@@ -187,7 +187,7 @@ def test_a_hang_and_a_pause_cost_what_the_stopwatch_says(cluster: DevCluster, tm
     job_id = cluster.holdfast("submit", str(file)).stdout.strip()
     until((tmp_path / "waits").exists, timeout=180)
     cluster.holdfast("job", "pause", job_id)
-    cluster.reach(job_id, "PAUSED", timeout=60)
+    cluster.reach(job_id, "PAUSED")
     cluster.holdfast("job", "resume", job_id)
     cluster.reach(job_id, "SUCCEEDED", timeout=120)
     lines = (json.loads(line) for line in (tmp_path / "moments").read_text().splitlines())

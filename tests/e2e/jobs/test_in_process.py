@@ -39,7 +39,7 @@ def crashed(cluster: DevCluster, tmp_path: Path, program: str, mode: str) -> tup
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump({"displayName": "in-process", "jobSpec": spec}))
     job = str(cluster.holdfast("submit", str(path)).stdout.split()[-1])
-    pids = rank_pids(cluster.reach(job, "RUNNING", timeout=60))
+    pids = rank_pids(cluster.reach(job, "RUNNING"))
     done = cluster.reach(job, "SUCCEEDED", timeout=300)
     assert "from step 10" in cluster.holdfast("logs", job, "--rank", "0", "--generation", "2").stdout
     return pids, done
@@ -84,7 +84,7 @@ def test_the_pages_program_goes_on_under_the_pages_job_file(cluster: DevCluster,
     }
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(wanted))
     job = str(cluster.holdfast("submit", str(tmp_path / "job.yaml")).stdout.split()[-1])
-    before = rank_pids(cluster.reach(job, "RUNNING", timeout=60))
+    before = rank_pids(cluster.reach(job, "RUNNING"))
     cluster.until(lambda: (tmp_path / "latest.pt").exists(), 120)
     os.kill(before[1], signal.SIGKILL)
     cluster.until(lambda: cluster.job(job)["generation"] == 2 and all(rank_pids(cluster.job(job)).values()), 120)
@@ -93,4 +93,4 @@ def test_the_pages_program_goes_on_under_the_pages_job_file(cluster: DevCluster,
     cluster.until(lambda: "from step" in cluster.holdfast("logs", job, "--generation", "2").stdout, 120)
     assert "from step 0\n" not in cluster.holdfast("logs", job, "--generation", "2").stdout
     cluster.holdfast("job", "cancel", job)
-    cluster.reach(job, "CANCELLED", timeout=60)
+    cluster.reach(job, "CANCELLED")

@@ -23,7 +23,7 @@ for step in range(1, 100000):
 
 def test_a_killed_rank_is_back_with_its_imports_done(trio: DevCluster, tmp_path: Path) -> None:
     job_id = submit(trio, tmp_path, "", command=[sys.executable, "-u", "-c", PROGRAM], warm={"mode": "AUTO"})
-    trio.reach(job_id, "RUNNING", timeout=60)
+    trio.reach(job_id, "RUNNING")
     trio.until(lambda: all("modules wait in" in each["warm"] for each in trio.job(job_id)["workers"]), 90)
     assert "Warm start of workerpool1-0: 1 ranks with" in trio.holdfast("job", "show", job_id).stdout
     parked = of_job(job_id)
@@ -41,7 +41,7 @@ def test_a_killed_rank_is_back_with_its_imports_done(trio: DevCluster, tmp_path:
     trio.until(lambda: all("modules wait in" in each["warm"] for each in trio.job(job_id)["workers"]), 90)
     everything = of_job(job_id)
     trio.holdfast("cancel", job_id)
-    trio.reach(job_id, "CANCELLED", timeout=60)
+    trio.reach(job_id, "CANCELLED")
     assert gone(everything)
 
 

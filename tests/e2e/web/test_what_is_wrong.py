@@ -125,7 +125,7 @@ def test_an_array_is_one_row_that_opens_to_its_elements(visitor: Visitor, site: 
         visitor.visit(f"/jobs?q={name}", ".joblist .row:not(.head)")
         rows = visitor.page.locator(".joblist .row:not(.head)")
         assert rows.count() == 1
-        line = next(line for line in site.holdfast("ps").stdout.splitlines() if "Array of" in line)
+        line = next(line for line in site.holdfast("ps").stdout.splitlines() if array in line)
         word = rows.locator(".word").inner_text()
         assert word == "Array of 4 jobs, 2 at once: 2 running, 2 waiting, 0 done, 0 failed" and word[:40] in line
         visitor.look("jobs-array")

@@ -18,7 +18,7 @@ from tests.faults.network import Network
 from tests.support.postgres import Server
 
 PORT = 5432
-WITHIN_S = 60.0
+WITHIN_S = 180.0
 _SETTINGS = """
 listen_addresses = '*'
 fsync = off

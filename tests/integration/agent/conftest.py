@@ -89,7 +89,7 @@ class Agent:
         """End the agent alone, and wait for it."""
         assert self.process is not None
         self.process.send_signal(number)
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=180)
         self.process = None
         return code
 

@@ -13,7 +13,7 @@ import grpc.aio
 from holdfast._security.tls import TlsFiles, caller, server_credentials
 from holdfast.v1 import agent_pb2, agent_pb2_grpc, job_pb2, spec_pb2
 
-WITHIN_S = 60.0
+WITHIN_S = 180.0
 
 
 @dataclass

@@ -45,7 +45,7 @@ def test_fish_shows_what_follows_a_comma(tmp_path: Path) -> None:
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=True,
     )
     assert done.stdout == "rerun\tSubmit a job again, with the changes that...\n"

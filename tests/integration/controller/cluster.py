@@ -18,7 +18,7 @@ from holdfast._security.tls import SERVER_NAME, TlsFiles
 from holdfast.errors import HoldfastError
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2, spec_pb2
 
-WITHIN_S = 60.0
+WITHIN_S = 180.0
 
 
 @dataclass

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-WITHIN_S = 60.0
+WITHIN_S = 180.0
 
 
 OPENED: set[int] = set()

@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 import holdfast.v1
 from holdfast._base import rpc_status
 
-WITHIN_S = 30.0
+WITHIN_S = 180.0
 
 
 def all_methods() -> dict[str, MethodDescriptor]:

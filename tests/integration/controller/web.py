@@ -16,7 +16,7 @@ from holdfast._security.tls import TlsFiles
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.main.server import serve
 
-WITHIN_S = 60.0
+WITHIN_S = 180.0
 POOL = {"replicaCount": "1", "processSpec": {"command": ["train"]}}
 BODY: dict[str, Any] = {"displayName": "train", "jobSpec": {"workerPoolSpecs": [POOL]}}
 

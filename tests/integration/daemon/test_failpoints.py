@@ -100,13 +100,13 @@ def test_an_armed_point_fires_at_its_pass_and_once(
     (tmp_path / "agent.exit.before").write_text(action)
     command = [sys.executable, "-c", PROGRAM]
     env = {failpoints.VARIABLE: str(tmp_path)}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180)
     assert (done.returncode, done.stdout.split("\n")[:-1]) == (status, said), done.stderr
     fired = tmp_path / "agent.exit.before.fired"
     assert fired.exists() == (action != "exit@4")
     if fired.exists():
         assert fired.read_text().startswith(f"{action} ")
-        again = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+        again = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180)
         assert (again.returncode, again.stdout) == (0, "1\n2\n3\n")
 
 
@@ -117,4 +117,4 @@ def test_a_stopped_process_goes_on_when_it_is_told_to(tmp_path: Path) -> None:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         os.kill(process.pid, signal.SIGCONT)
-        assert process.communicate(timeout=60)[0] == "1\n2\n3\n"
+        assert process.communicate(timeout=180)[0] == "1\n2\n3\n"

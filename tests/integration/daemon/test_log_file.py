@@ -112,7 +112,7 @@ for number in range(3):
     file.write("x" * 50)
 raise SystemError("the end")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=180)
     assert done.stderr == b""
     assert "SystemError: the end" in path.read_text()
     assert len(parts(path)) == 3
@@ -146,7 +146,7 @@ print((folder / "agent.log").read_text())
 """
     script = 'mount -t tmpfs -o size=64k tmpfs "$1" && exec "$2" -c "$3" "$1"'
     words = ["unshare", "-m", "sh", "-c", script, "sh", str(tmp_path), sys.executable, code]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=180, check=True)
     head, *said = done.stdout.splitlines()
     full, left = map(int, head.split())
     assert full > left == 0, "full files have given way"

@@ -18,7 +18,7 @@ from holdfast._security.tls import HOST_NAME, TlsFiles
 from holdfast.errors import ConfigError, Denied
 
 PAGE = b"holdfast_jobs 3\n"
-WITHIN_S = 60.0
+WITHIN_S = 180.0
 
 
 def page(accept: str) -> tuple[bytes, str]:

@@ -182,7 +182,7 @@ def test_a_fork_ends_as_an_executed_program_ends(told: Path, end: str) -> None:
         ends = []
         for on in (False, True):
             with contextlib.nullcontext() if on else starts.cold():
-                ends.append(subprocess.run(command, cwd=told, capture_output=True, timeout=60).returncode)
+                ends.append(subprocess.run(command, cwd=told, capture_output=True, timeout=180).returncode)
     finally:
         resource.setrlimit(resource.RLIMIT_CORE, with_core)
     assert ends[0] == ends[1]

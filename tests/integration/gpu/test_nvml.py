@@ -354,7 +354,7 @@ def test_helper_ends_when_the_agent_is_killed_even_in_a_hanging_call(fake_nvml: 
 def test_helper_ends_with_its_input(fake_nvml: FakeNvml) -> None:
     fake_nvml.gpus(1)
     requests = b'{"op": "inventory"}\nnonsense\n{"op": []}\n{"op": "fry"}\n[]\n{"op": "usage"}\n'
-    done = subprocess.run(COMMAND, input=requests, capture_output=True, timeout=60, check=True)
+    done = subprocess.run(COMMAND, input=requests, capture_output=True, timeout=180, check=True)
     replies = [json.loads(line) for line in done.stdout.splitlines()]
     assert [list(reply) for reply in replies] == [
         ["ready"],

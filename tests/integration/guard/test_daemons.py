@@ -13,7 +13,7 @@ import pytest
 from holdfast.errors import Unavailable
 from holdfast.guard.parts import ControllerPort, Daemon, Folder
 
-PATIENCE_S = 120.0
+PATIENCE_S = 180.0
 
 
 @pytest.mark.parametrize("killed_early", [False, True])

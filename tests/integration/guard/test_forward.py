@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.guard.forward import CHUNK, Forwarder
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from holdfast._daemon import loop_watch
 from holdfast.guard import tied
 from holdfast.guard.allocation import SEED_VARIABLE
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 # A daemon: says what it finds, and ends with 7, or waits.
 DAEMON = """\
 import json, os, signal, sys, time

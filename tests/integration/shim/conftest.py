@@ -20,7 +20,7 @@ from tests.integration.shim.warm.warm_jobs import HASTY
 from holdfast_agent.shell.shims.shim_files import Record, read_journal
 from holdfast_agent.shim import shim as shim_program
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 FAILPOINTS = "from holdfast_agent.shim import failpoints\nfailpoints._DIRECTORY = {folder!r}"  # for `hasty`
 Message = dict[str, Any]
 

@@ -45,7 +45,7 @@ def test_an_address_that_begins_handshakes_without_end_is_held_to_the_rate_and_n
         ["unshare", "--net", "sh", "-ec", script, sys.executable, TRIES],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

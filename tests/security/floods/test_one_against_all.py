@@ -40,7 +40,7 @@ async def test_a_user_whose_streams_are_all_taken_stops_at_the_bound_and_nobody_
     ann, bob = (job_stub(controller.channel(f"user/{who}")) for who in ("ann", "bob"))
     async with controller.agent() as agent:
         name = (await ann.CreateJob(job_pb2.CreateJobRequest(job=job()), timeout=WITHIN_S)).job.id
-        watching = [ann.WatchJob(job_pb2.WatchJobRequest(id=name), timeout=60) for _ in range(3)]
+        watching = [ann.WatchJob(job_pb2.WatchJobRequest(id=name), timeout=180) for _ in range(3)]
         for stream in watching:
             await stream.read()
         code, error = await refusal(ann.WatchJob(job_pb2.WatchJobRequest(id=name), timeout=WITHIN_S).read())
@@ -182,7 +182,7 @@ async def test_a_host_that_sends_what_is_nothing_is_told_to_stop(controller: Con
                 assert isinstance(order, agent_pb2.TransferResponse)
 
         wasting = asyncio.get_running_loop().create_task(waste())
-        following = jobs.StreamLogs(job_pb2.StreamLogsRequest(id=name, follow=True), timeout=60)
+        following = jobs.StreamLogs(job_pb2.StreamLogsRequest(id=name, follow=True), timeout=180)
         problem = ""
         async for chunk in following:
             problem = problem or chunk.problem
@@ -225,7 +225,7 @@ async def test_hosts_are_drawn_once_for_all_who_watch_them(
 
     async with controller.agent():
         watching: list[Any] = [
-            host_stub(controller.channel("user/ann")).WatchHosts(host_pb2.WatchHostsRequest(), timeout=60)
+            host_stub(controller.channel("user/ann")).WatchHosts(host_pb2.WatchHostsRequest(), timeout=180)
             for _ in range(20)
         ]
         for stream in watching:
@@ -270,7 +270,7 @@ async def test_streams_that_are_begun_without_end_wait_sooner_than_other_calls(
     async with controller.agent():
         ann, bob = (host_stub(controller.channel(f"user/{who}")) for who in ("ann", "bob"))
         began = time.monotonic()
-        streams: list[Any] = [ann.WatchHosts(host_pb2.WatchHostsRequest(), timeout=60) for _ in range(12)]
+        streams: list[Any] = [ann.WatchHosts(host_pb2.WatchHostsRequest(), timeout=180) for _ in range(12)]
         shown = asyncio.gather(*(stream.read() for stream in streams))
         await bob.ListHosts(host_pb2.ListHostsRequest(), timeout=WITHIN_S)
         assert not shown.done(), "another user was not made to wait"

@@ -107,7 +107,7 @@ PIDS = machine_parts.pids_tree()
 def start_of(daemon: str, *before: str) -> tuple[int, str]:
     """Exit status and last words of a daemon that has no settings: it must not come as far as to look for them."""
     own = [sys.executable, "-m", MODULES[daemon], "--config", "/nonexistent/settings.toml"]
-    ran = subprocess.run([*before, *own], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([*before, *own], capture_output=True, text=True, timeout=180, check=False)
     return ran.returncode, ran.stderr
 
 

@@ -127,11 +127,11 @@ async def test_requests_that_do_not_come_hold_up_their_own_caller_for_a_while(
     await raw.close()
 
 
-async def test_large_requests_in_progress_make_further_ones_of_their_caller_wait_and_no_small_ones(
+async def test_large_requests_of_streams_that_are_open_keep_out_further_ones_and_no_small_ones(
     controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receiving, "LARGE_MOST", 1)
-    monkeypatch.setattr(receiving, "RECEIVE_S", 3.0)
+    monkeypatch.setattr(receiving, "COMING_MOST", 1)
     async with controller.agent():
         bob = job_stub(controller.channel("user/bob"))
         made = (await bob.CreateJob(job_pb2.CreateJobRequest(job=job()), timeout=WITHIN_S)).job.id
@@ -141,8 +141,8 @@ async def test_large_requests_in_progress_make_further_ones_of_their_caller_wait
         following = follow(job_pb2.WatchJobRequest(id=made))
         await following.read()
         code, error = await refusal(follow(job_pb2.WatchJobRequest(id=made)).read())
-        assert code is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert "1 of more than 64 KiB are in progress" in str(error)
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "1 streams with requests of more than 64 KiB are open" in str(error)
         await bob.ListJobs(job_pb2.ListJobsRequest(), timeout=WITHIN_S)
         following.cancel()
 

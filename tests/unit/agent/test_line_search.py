@@ -50,6 +50,20 @@ def test_the_same_lines_are_found_in_pieces_of_any_size(
     assert lines_of([*found, *search.finish()]) == expected
 
 
+@pytest.mark.parametrize("text", ["needle", "NEEDLE"])
+def test_a_text_is_found_wherever_it_lies_in_a_line_without_an_end(text: str) -> None:
+    size = 3 * LONGEST
+    for at in [cut + near for cut in range(0, size - 10, LONGEST) for near in range(-20, 20) if cut + near >= 0]:
+        data = b"." * at + b"needle" + b"." * (size - at)
+        search = LineSearch(text.lower(), ignore_case=text.isupper())
+        given = data.upper() if text.isupper() else data
+        found = [
+            each for start in range(0, size, LONGEST) for each in search.feed(start, given[start : start + LONGEST])
+        ]
+        lines = lines_of([*found, *search.finish()])
+        assert len(lines) == 1 and text.encode() in lines[0][1], at
+
+
 class Block(bytes):
     """Counts how often it was changed to small letters."""
 

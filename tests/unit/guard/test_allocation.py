@@ -226,3 +226,21 @@ def test_a_launch_that_makes_no_sense_is_refused_by_the_name_of_its_variable(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         read(environ, "box")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"n[{'1' * 5000}]", f"n[{'0' * 4000}-99999999]", f"n[1-{'9' * 5000}]"],
+    ids=["a number", "zeros", "an end"],
+)
+def test_a_number_of_absurd_length_in_a_host_list_is_refused_in_few_words(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no host list") as refused:
+        list(hostlist(text))
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, f"1(x{'9' * 5000})"])
+def test_a_count_of_tasks_of_absurd_length_is_refused_in_few_words(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no count of tasks") as refused:
+        read({**LAST_OF_FIVE, "SLURM_STEP_TASKS_PER_NODE": text}, "n1")
+    assert len(str(refused.value)) < 300

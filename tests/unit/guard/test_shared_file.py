@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from dataclasses import replace
@@ -109,3 +110,13 @@ def test_a_host_without_any_name_or_route_has_its_loopback(monkeypatch: pytest.M
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
 
     assert addresses.of_this_host() == ["127.0.0.1"]
+
+
+def test_what_can_not_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        SharedFile(tmp_path, "guard-1").write(SEED, ["10.0.0.1"])
+    assert os.listdir(tmp_path) == []

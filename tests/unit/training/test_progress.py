@@ -58,7 +58,7 @@ def run(code: str, folder: Path, *options: str, **env: str) -> str:
     program = folder / "train.py"
     program.write_text(f"import sys; sys.path.insert(0, {str(folder)!r})\n{code}")
     command = [sys.executable, "-I", "-S", *options, str(program)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -47,7 +47,7 @@ class LineSearch:
         block = self._rest + data
         end = block.rfind(b"\n") + 1
         if len(block) - end > LONGEST:
-            end = len(block) - len(self._needle)
+            end = self._cut(block)
         found += self._matches(self._at, block[:end])
         self._at, self._rest = self._at + end, block[end:]
         return found
@@ -57,6 +57,15 @@ class LineSearch:
         at, rest = self._at, self._rest
         self._at, self._rest = at + len(rest), b""
         return self._matches(at, rest)
+
+    def _cut(self, block: bytes) -> int:
+        """Where to cut a line that is too long: no match lies on both sides."""
+        size = len(self._needle)
+        end = len(block) - size
+        first = max(0, end - size + 1)
+        around = block[first : end + size - 1]
+        hit = (around.lower() if self._ignore_case else around).find(self._needle)
+        return end if hit < 0 else first + hit + size
 
     def _may_match(self, block: bytes) -> bool:
         """Whether the block has each byte of the text: a single byte is found faster than a text."""

@@ -162,6 +162,15 @@ RULES: Mapping[str, Rule] = {
 }
 """By SERVICE/METHOD, the service with its package."""
 
+ANSWERED_ALIKE = frozenset(
+    {
+        *(f"holdfast.v1.JobService/{name}" for name in ("GetJob", "GetGoodput", "GetSeries", "ListJobs")),
+        *(f"holdfast.v1.ClusterService/{name}" for name in ("GetStatus", "ListShares", "SumGoodput")),
+        *(f"holdfast.v1.HostService/{name}" for name in ("ListHosts", "GetHost", "ListHostEvents")),
+    }
+)
+"""Calls whose answers depend on nothing of a user but the projects that are seen, and whether the job is the user's."""
+
 
 @dataclass(frozen=True)
 class Caller:

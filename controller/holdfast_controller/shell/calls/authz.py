@@ -17,7 +17,6 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
-from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import Message
@@ -29,7 +28,7 @@ from holdfast._daemon.metrics.series import Series
 from holdfast._security import certificate, tls
 from holdfast.errors import HoldfastError, Unauthenticated, Unavailable
 from holdfast_controller.core.access.audit import Entry
-from holdfast_controller.core.access.rules import RULES, Caller, Registry, refusal
+from holdfast_controller.core.access.rules import ANSWERED_ALIKE, RULES, Caller, Registry, refusal
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls import audit_words, bounds
@@ -37,7 +36,7 @@ from holdfast_controller.shell.calls.audit_words import Ended, StreamWords, made
 from holdfast_controller.shell.calls.call_targets import target_of
 from holdfast_controller.shell.calls.caller_limits import CallRates, ConcurrencyLimits
 from holdfast_controller.shell.calls.receiving import Admitted, Method, Receiving, each_bounded
-from holdfast_controller.shell.calls.rpc import Context
+from holdfast_controller.shell.calls.rpc import Context, peer_of
 from holdfast_controller.shell.driver import Driver
 
 
@@ -105,15 +104,23 @@ class Guard(grpc.aio.ServerInterceptor):
         if problem is None and not bounded and isinstance(request, Message):
             problem = _exceeded(request)
         if problem is not None:
-            who = caller.party if caller is not None else ""
-            call = method.rpartition(".")[2]
-            about = subject_of(method, request)
-            code = rpc_status.code_name(problem)
-            entry = Entry(time.time(), who, peer, call, about, code, problem.message)
-            self._audit.refused(entry, self.registry.trail(caller))
-            self.rates.refused(caller)
-            self.series.add(fam.RPCS, method, code)
+            self._refuse(method, caller, request, peer, problem)
             raise problem
+
+    def _refuse(
+        self, method: str, caller: Caller | None, request: object | None, peer: str, problem: HoldfastError
+    ) -> None:
+        """Keep a refusal in the audit log, and count it."""
+        who, call, about = (
+            caller.party if caller is not None else "",
+            method.rpartition(".")[2],
+            subject_of(method, request),
+        )
+        code = rpc_status.code_name(problem)
+        entry = Entry(time.time(), who, peer, call, about, code, problem.message)
+        self._audit.refused(entry, self.registry.trail(caller))
+        self.rates.refused(caller)
+        self.series.add(fam.RPCS, method, code)
 
     async def admit(
         self, method: str, caller: Caller | None, request: object | None, peer: str, *, streams: bool
@@ -136,14 +143,12 @@ class Guard(grpc.aio.ServerInterceptor):
         return rule is not None and rule.changes and refusal(self.registry, method, caller, target) is None
 
     def rights(self, method: str, caller: Caller | None, request: object | None) -> Hashable:
-        """Facts that decide, besides the request, what an answer shows: equal for those who may see the same of it.
-
-        Their roles decide what they may do, and no answer that is shared says that.
-        """
+        """Facts that decide, besides the request, what an answer shows: equal for those who may see the same of it."""
         if caller is None or caller.identity.kind is not Kind.USER:
             return caller
         name, target = caller.identity.name, target_of(self._driver.cluster, method, request)
-        return self.registry.seen(name), name if target.owner == name else ""
+        own = target.owner == name or method not in ANSWERED_ALIKE
+        return self.registry.seen(name), name if own else ""
 
     def note(
         self,
@@ -323,8 +328,7 @@ class Guard(grpc.aio.ServerInterceptor):
             if call.one:
                 return await self._receiving.one(caller, context, place, streams=call.streams)
         except HoldfastError as error:
-            self.rates.refused(caller)
-            self.note(call.name, caller, None, rpc_status.code_name(error), error.message, peer=peer)
+            self._refuse(call.name, caller, None, peer, error)
             raise
         return None, False
 
@@ -392,9 +396,3 @@ def _exceeded(request: Message) -> HoldfastError | None:
     except HoldfastError as error:
         return error
     return None
-
-
-def peer_of(context: Context) -> str:
-    """The address in a peer's name, such as ``127.0.0.1`` in ``ipv4:127.0.0.1:4711``."""
-    _, _, address = unquote(context.peer()).partition(":")
-    return address.rpartition(":")[0].strip("[]")

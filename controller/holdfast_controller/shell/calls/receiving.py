@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError, Message
 
 from holdfast._base import rpc_status
 from holdfast._base.identity import Kind
-from holdfast.errors import DeadlineExceeded, HoldfastError, InvalidInput, Violation
+from holdfast.errors import DeadlineExceeded, HoldfastError, InvalidInput, TooMany, Violation
 from holdfast_controller.core.access.rules import Caller
 from holdfast_controller.shell.calls import bounds
 from holdfast_controller.shell.calls.rpc import Context
@@ -33,7 +33,7 @@ COMING_MOST = 8
 RECEIVE_S = 30.0
 """A request that is not there by then, its wait for its turn included, is not waited for."""
 LARGE_BYTES, LARGE_MOST = 64 << 10, 8
-"""Requests of that size which one caller has in progress, of calls and of streams each: further ones wait."""
+"""Requests of that size which one caller has in progress, of calls and of streams each: further calls wait."""
 READ_OUT_MOST, READ_OUT_MESSAGES, READ_OUT_S = 2, 64, 0.5
 """Refused calls of one caller whose messages are read, and for how long: a status that overtakes a write is lost."""
 
@@ -80,7 +80,8 @@ class Receiving:
 
         What a large one takes for as long as the call lasts is given back by ``held``.
 
-        Raises ``DeadlineExceeded``, or ``InvalidInput`` for none, and for a large one beyond its bounds.
+        Raises ``DeadlineExceeded``; ``TooMany`` for a large one of a stream, beside others; ``InvalidInput`` for none,
+        and for a large one beyond its bounds.
         """
         try:
             async with asyncio.timeout(RECEIVE_S), self._place(caller, "coming", COMING_MOST):
@@ -89,6 +90,9 @@ class Receiving:
                     return message, False
                 bounds.check(message)  # before it waits: a list without end takes more memory than it had bytes
                 large = self._place(caller, "streams" if streams else "calls", LARGE_MOST)
+                if streams and large.locked():  # they may last for days, and what waits takes the place of others
+                    problem = f"{LARGE_MOST} streams with requests of more than {LARGE_BYTES >> 10} KiB are open."
+                    raise TooMany(problem, fix="Wait until some have ended, or ask for less in one.")
                 await large.acquire()
                 held.callback(large.release)
                 return message, True

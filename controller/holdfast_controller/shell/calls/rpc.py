@@ -8,6 +8,7 @@ import functools
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import Message
@@ -28,6 +29,12 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 def caller_name(context: Context) -> str:
     """The name of the user or host that calls. ``Guard`` has let it through; nothing is decided here."""
     return tls.caller(context).name
+
+
+def peer_of(context: Context) -> str:
+    """The address in a peer's name, such as ``127.0.0.1`` in ``ipv4:127.0.0.1:4711``."""
+    _, _, address = unquote(context.peer()).partition(":")
+    return address.rpartition(":")[0].strip("[]")
 
 
 def unary(

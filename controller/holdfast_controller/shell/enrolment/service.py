@@ -23,8 +23,8 @@ from holdfast_controller.core.access.rules import SIGN_IN, is_void
 from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.core.step.commands import EnrolAsked, SignInAsked
 from holdfast_controller.shell.base.audit import Audit
-from holdfast_controller.shell.calls.authz import Guard, peer_of
-from holdfast_controller.shell.calls.rpc import Context, unary
+from holdfast_controller.shell.calls.authz import Guard
+from holdfast_controller.shell.calls.rpc import Context, peer_of, unary
 from holdfast_controller.shell.convert.job_to_proto import motd_to_proto, timestamp
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.enrolment.authority import Authority

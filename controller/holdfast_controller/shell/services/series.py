@@ -33,6 +33,8 @@ RANKS_MOST = 64
 CELLS_MOST, BAND_CELLS_MOST = 100_000, 1_000_000
 """Points of all series of an answer; of all ranks from which bands are made."""
 PAGE_BYTES, PAGE_S = 4 << 20, 2.0
+READ_MOST_BYTES, READ_MOST_S = 64 << 20, 9.0
+"""Of what one point may need: nothing else is read or kept on the thread until it is done, and who asked waits 10 s."""
 """Packed blocks that are read for one answer, and for how long: the reader asks again for what comes later."""
 NAMED_AFTER_S = 30.0
 """A recording comes with the evidence for a suspicion; by then it is known which hang that was, if any."""
@@ -295,12 +297,15 @@ def _read(file: SeriesFile, question: _Question) -> _Found:
     # Of bands only the means are looked at, and the extremes only of the ranks that are shown beside.
     joining = Joining(since, step, slots, extremes=not question.banded)
     wanted = {*question.figures, Figure.SAMPLES}
-    size, following, over_s = 0, None, time.monotonic() + PAGE_S
+    size, following, began_s = 0, None, time.monotonic()
     taken: list[tuple[bytes, list[int]]] = []
     for start, _, data in read:
         size += len(data)
+        took_s = time.monotonic() - began_s
+        if size > READ_MOST_BYTES or took_s >= READ_MOST_S:
+            raise InvalidInput([Violation("since", "begins a time of which too much is kept", _LESS)])
         # What begins later is for the next answer; each has at least one point.
-        enough = size > PAGE_BYTES or time.monotonic() >= over_s
+        enough = size > PAGE_BYTES or took_s >= PAGE_S
         if enough and not question.recording and start >= since + step:
             following = since + (start - since) // step * step
             break
@@ -313,10 +318,10 @@ def _read(file: SeriesFile, question: _Question) -> _Found:
         if question.banded:
             taken.append((data, found.ranks))
     block = joining.block()
+    if following is not None:  # before it is said whose extremes are shown
+        block = _cut(block, (following - since) // step)
     if shown := _shown(block, question):
         block = _with_extremes(block, shown, taken)
-    if following is not None:
-        block = _cut(block, (following - since) // step)
     return _Found(block, following, recordings, kept_since)
 
 
@@ -354,3 +359,6 @@ def _cut(block: Block, slots: int) -> Block:
         return Track(track.mean[:slots], track.least[:slots], track.most[:slots])
 
     return Block(block.start, block.step, slots, {key: first(track) for key, track in block.tracks.items()})
+
+
+_LESS = "ask for a shorter time, for more points, or for some ranks and figures"

@@ -11,8 +11,7 @@ from starlette.types import ASGIApp, Message
 
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import web_pb2
-from holdfast_controller.shell.calls.authz import peer_of
-from holdfast_controller.shell.calls.rpc import Context, beside
+from holdfast_controller.shell.calls.rpc import Context, beside, peer_of
 from holdfast_controller.shell.rest.calls import CallContext
 
 METHODS = ("GET", "POST", "DELETE")

@@ -22,7 +22,7 @@ def test_only_the_worker_that_failed_is_relaunched_under_the_same_addresses(
     crash = "[ $RANK = 2 ] && [ $HOLDFAST_GENERATION = 1 ] && { until [ -e crash ]; do sleep 0.05; done; exit 9; }"
     script = f"{ADDRESSES} {TELL} echo $HOLDFAST_WORKER in $HOLDFAST_GENERATION; {crash}; {UNTIL_GO}"
     job_id = submit(trio, tmp_path, script, workers=3, restartScope="WORKER")
-    before = trio.reach(job_id, "RUNNING", timeout=60)
+    before = trio.reach(job_id, "RUNNING")
     pids = pids_of(before)
     trio.until(lambda: len(runs(tmp_path)) == 3)
     (tmp_path / "crash").touch()
@@ -50,7 +50,7 @@ def test_only_the_worker_that_failed_is_relaunched_under_the_same_addresses(
     page = trio.holdfast("job", "show", job_id).stdout
     assert THIRD in page and "NONZERO_EXIT" in page
     (tmp_path / "go").touch()
-    done = trio.reach(job_id, "SUCCEEDED", timeout=60)
+    done = trio.reach(job_id, "SUCCEEDED")
     assert ends(done) == {
         (1, 0): "COMPLETED",
         (1, 1): "COMPLETED",
@@ -64,7 +64,7 @@ def test_run_tells_of_the_worker_that_restarts_alone(trio: DevCluster, tmp_path:
         f"{TELL} [ $RANK = 1 ] && [ $HOLDFAST_GENERATION = 1 ] && exit 4; [ $RANK = 1 ] && touch go; {UNTIL_GO}"
     )
     job_id = submit(trio, tmp_path, script, workers=3, restartScope="WORKER")
-    trio.reach(job_id, "SUCCEEDED", timeout=60)
+    trio.reach(job_id, "SUCCEEDED")
     told = [event["message"] for event in trio.events(job_id)]
     assert any("restarting workerpool1-0 alone in place as generation 2" in each for each in told), told
     assert exits(trio.job(job_id), generation=2)[1]["reason"] == "COMPLETED"
@@ -73,7 +73,7 @@ def test_run_tells_of_the_worker_that_restarts_alone(trio: DevCluster, tmp_path:
 def test_hosts_agent_dies_while_its_worker_restarts_alone(trio: DevCluster, tmp_path: Path) -> None:
     crash = "[ $RANK = 2 ] && [ $HOLDFAST_GENERATION = 1 ] && { until [ -e crash ]; do sleep 0.05; done; exit 9; }"
     job_id = submit(trio, tmp_path, f"{TELL} {crash}; {UNTIL_GO}", workers=3, restartScope="WORKER")
-    before = trio.reach(job_id, "RUNNING", timeout=60)
+    before = trio.reach(job_id, "RUNNING")
     trio.until(lambda: len(runs(tmp_path)) == 3)
     trio.kill(hosts_of(before)[THIRD], "controller")
     (tmp_path / "crash").touch()
@@ -82,5 +82,5 @@ def test_hosts_agent_dies_while_its_worker_restarts_alone(trio: DevCluster, tmp_
     trio.until(lambda: len(runs(tmp_path)) == 4, 60)
     assert not gone([pids_of(before)["workerpool0-0"], pids_of(before)["workerpool1-0"]])
     (tmp_path / "go").touch()
-    done = trio.reach(job_id, "SUCCEEDED", timeout=60)
+    done = trio.reach(job_id, "SUCCEEDED")
     assert sorted(ends(done)) == [(1, 0), (1, 1), (1, 2), (2, 2)]

@@ -77,7 +77,7 @@ def program(folder: Path) -> list[str]:
 
 def test_rank_that_raised_is_named_and_not_its_peers_that_left_before(trio: DevCluster, tmp_path: Path) -> None:
     job_id = submit(trio, tmp_path, "", command=program(tmp_path), workers=3)
-    job = trio.reach(job_id, "SUCCEEDED", timeout=60)
+    job = trio.reach(job_id, "SUCCEEDED")
     (recovery,) = job["recoveries"]
     assert (recovery["endReason"], recovery["endRelatedTask"]) == ("NONZERO_EXIT", "workerpool1-1 rank 2")
     first = exits(job, generation=1)

@@ -68,7 +68,7 @@ def test_failures_past_the_budget_retry_the_whole_job_elsewhere_and_then_it_fail
 def test_second_crash_on_a_host_moves_that_worker_and_keeps_the_others(trio: DevCluster, tmp_path: Path) -> None:
     script = f"{TELL} [ $HOLDFAST_GENERATION = 3 ] && exit 0; {PEER_UP} [ $RANK = 1 ] && kill -SEGV $$; {STAY}"
     job_id = submit(trio, tmp_path, script)
-    job = trio.reach(job_id, "SUCCEEDED", timeout=60)
+    job = trio.reach(job_id, "SUCCEEDED")
     assert (job["attempt"], job["generation"]) == (2, 3)
     hosts = {(run.generation, run.rank): run.host for run in runs(tmp_path)}
     assert hosts[1, 0] == hosts[2, 0] == hosts[3, 0]
@@ -103,7 +103,7 @@ def test_core_flag_of_a_crash_is_the_kernel_s(trio: DevCluster, tmp_path: Path) 
     by_hand = os.posix_spawn("/bin/sh", ["sh", "-c", f"cd {tmp_path}/reference; {script}"], os.environ)
     dumped = os.WCOREDUMP(os.waitpid(by_hand, 0)[1])
     job_id = submit(trio, tmp_path, script, workers=1, maxWorkerRestarts=0)
-    job = trio.reach(job_id, "FAILED", timeout=60)
+    job = trio.reach(job_id, "FAILED")
     assert (exits(job)[0]["signal"], exits(job)[0]["coreDumped"]) == (11, dumped)
     assert job["error"]["message"].endswith("signal 11, core dumped." if dumped else "signal 11.")
 

@@ -20,7 +20,7 @@ DEAF = f"trap '' TERM; {TELL} while :; do sleep 0.2; done"
 def cancelled(cluster: DevCluster, job_id: str) -> dict[str, object]:
     """The job, cancelled at the command line, once it has ended; nothing of it is left."""
     cluster.holdfast("cancel", job_id)
-    job = cluster.reach(job_id, "CANCELLED", "FAILED", "SUCCEEDED", timeout=60)
+    job = cluster.reach(job_id, "CANCELLED", "FAILED", "SUCCEEDED")
     assert job["state"] == "JOB_STATE_CANCELLED"
     assert job["waitReason"] == ""
     assert "cancelled by" in job["error"]["message"]
@@ -46,16 +46,16 @@ def test_primary_that_completes_ends_the_job_and_frees_its_hosts_at_once(trio: D
     script = f"[ $RANK != 0 ] || {{ until grep -q '^1 1 2' runs; do sleep 0.02; done; exit 0; }}; {TELL} {STAY}"
     job_id = submit(trio, tmp_path, script, workers=3, success="PRIMARY")
     waiting = submit(trio, tmp_path, "exit 0", workers=3, name="next")
-    job = trio.reach(job_id, "SUCCEEDED", timeout=60)
+    job = trio.reach(job_id, "SUCCEEDED")
     assert ends(job) == {(1, 0): "COMPLETED", (1, 1): "STOPPED", (1, 2): "STOPPED"}
     assert "primary completed; the others are stopped" in trio.holdfast("job", "events", job_id).stdout
-    trio.reach(waiting, "SUCCEEDED", timeout=60)
+    trio.reach(waiting, "SUCCEEDED")
 
 
 def test_time_spent_in_restarts_counts_towards_the_timeout(trio: DevCluster, tmp_path: Path) -> None:
     script = f"[ $HOLDFAST_GENERATION = 1 ] && sleep 3 && exit 1; {STAY}"
     job_id = submit(trio, tmp_path, script, workers=1, scheduling={"timeout": "5s"})
-    job = trio.reach(job_id, "FAILED", timeout=60)
+    job = trio.reach(job_id, "FAILED")
     assert (job["error"]["code"], job["generation"]) == (4, 2)
     started, ended = (datetime.datetime.fromisoformat(job[name]) for name in ("startTime", "endTime"))
     assert 5 <= (ended - started).total_seconds() < 7.5, "not five more seconds from the restart on"
@@ -63,7 +63,7 @@ def test_time_spent_in_restarts_counts_towards_the_timeout(trio: DevCluster, tmp
 
 def test_cancel_while_it_is_queued(trio: DevCluster, tmp_path: Path) -> None:
     first = submit(trio, tmp_path, STAY, workers=3, name="first")
-    trio.reach(first, "RUNNING", timeout=60)
+    trio.reach(first, "RUNNING")
     job_id = submit(trio, tmp_path, STAY)
     assert trio.job(job_id)["state"] == "JOB_STATE_QUEUED"
     assert cancelled(trio, job_id)["generation"] == 0
@@ -88,7 +88,7 @@ def test_cancel_while_it_is_prepared(trio: DevCluster, tmp_path: Path) -> None:
 
 def test_cancel_while_it_runs(trio: DevCluster, tmp_path: Path) -> None:
     job_id = submit(trio, tmp_path, STAY)
-    trio.reach(job_id, "RUNNING", timeout=60)
+    trio.reach(job_id, "RUNNING")
     job = cancelled(trio, job_id)
     assert ends(job) == {(1, 0): "STOPPED", (1, 1): "STOPPED"}
 
@@ -127,7 +127,7 @@ def test_cancel_while_it_backs_off(trio: DevCluster, tmp_path: Path) -> None:
 @pytest.mark.parametrize("paused", [False, True])
 def test_cancel_while_it_is_paused_or_on_its_way_there(trio: DevCluster, tmp_path: Path, paused: bool) -> None:
     job_id = submit(trio, tmp_path, DEAF, workers=1, scheduling={"gracePeriod": "3s"})
-    pids = pids_of(trio.reach(job_id, "RUNNING", timeout=60)).values()
+    pids = pids_of(trio.reach(job_id, "RUNNING")).values()
     trio.until(lambda: runs(tmp_path))
     told = trio.holdfast("job", "pause", job_id)
     assert "is being paused" in told.stderr
@@ -135,7 +135,7 @@ def test_cancel_while_it_is_paused_or_on_its_way_there(trio: DevCluster, tmp_pat
     assert leaving["waitReason"].startswith("being paused; waits for its workers to be gone from host-")
     assert (leaving["workers"][0]["state"], leaving["health"]) == ("STOPPING", "")
     if paused:
-        trio.reach(job_id, "PAUSED", timeout=60)
+        trio.reach(job_id, "PAUSED")
         assert gone(pids)
     job = cancelled(trio, job_id)
     assert ends(job) == {(1, 0): "STOPPED"}

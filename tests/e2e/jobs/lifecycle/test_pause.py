@@ -52,7 +52,7 @@ def test_spot_training_starts_out_of_turn_is_warned_and_resumes_where_it_saved(
     trio: DevCluster, tmp_path: Path
 ) -> None:
     busy = submit(trio, tmp_path, STAY, workers=1, name="busy")
-    trio.reach(busy, "RUNNING", timeout=60)
+    trio.reach(busy, "RUNNING")
     large = submit(trio, tmp_path, "exit 0", workers=3, name="large")
     wishes = {"strategy": "SPOT", "warningSignal": {"signal": "SIGUSR1", "before": "60s"}}
     spot = submit(trio, tmp_path, f"{TELL} {python(COUNT)}", workers=2, name="spot", scheduling=wishes)
@@ -87,7 +87,7 @@ def test_paused_training_lends_its_hosts_and_goes_on_from_its_checkpoint(trio: D
     trio.until(lambda: re.search(r"step=[2-9]\d\d", trio.holdfast("logs", job_id, "--rank", "0").stdout), 60)
     with trio.typing("logs", "-f", job_id, "--rank", "0") as logs:
         trio.holdfast("job", "pause", job_id)
-        paused = trio.reach(job_id, "PAUSED", timeout=60)
+        paused = trio.reach(job_id, "PAUSED")
         assert paused["waitReason"] == f"paused; go on with: holdfast job resume {job_id}"
         assert listed(trio, "ps")[job_id]["state"] == "JOB_STATE_PAUSED"
         assert [host["workers"] for host in listed(trio, "host list").values()] == [0, 0, 0]
@@ -95,7 +95,7 @@ def test_paused_training_lends_its_hosts_and_goes_on_from_its_checkpoint(trio: D
         assert {e["reason"] for e in exits(paused).values()} == {"STOPPED"}
         # The second needs every GPU there is.
         meanwhile = submit(trio, tmp_path, "exit 0", workers=3, name="meanwhile")
-        trio.reach(meanwhile, "SUCCEEDED", timeout=60)
+        trio.reach(meanwhile, "SUCCEEDED")
         assert trio.job(job_id)["state"] == "JOB_STATE_PAUSED"
         assert job_id in trio.holdfast("job", "resume", job_id).stderr
         job = trio.reach(job_id, "SUCCEEDED", timeout=120)
@@ -118,7 +118,7 @@ def test_logs_of_an_earlier_attempt_are_read_where_the_worker_was_then(trio: Dev
     script = f"{TELL} echo attempt $HOLDFAST_ATTEMPT of $RANK on $HOLDFAST_HOST; [ $RANK = 1 ] && exit 3; {STAY}"
     script = f"[ $HOLDFAST_ATTEMPT = 2 ] && {{ echo attempt 2 of $RANK on $HOLDFAST_HOST; exit 0; }}; {script}"
     job_id = submit(trio, tmp_path, script, maxWorkerRestarts=0, maxJobRetries=1)
-    job = trio.reach(job_id, "SUCCEEDED", timeout=60)
+    job = trio.reach(job_id, "SUCCEEDED")
     (failed_on,) = {run.host for run in runs(tmp_path) if run.rank == 1}
     now_on = hosts_of(job)["workerpool1-0"]
     assert failed_on != now_on
@@ -143,11 +143,11 @@ def test_starts_are_counted_over_restart_retry_and_pause(trio: DevCluster, tmp_p
     )
     job_id = submit(trio, tmp_path, script, workers=1, maxWorkerRestarts=2, maxJobRetries=1)
     trio.until(lambda: "4:" in (tmp_path / "told").read_text() if (tmp_path / "told").exists() else False, 60)
-    trio.reach(job_id, "RUNNING", timeout=60)
+    trio.reach(job_id, "RUNNING")
     trio.holdfast("job", "pause", job_id)
-    trio.reach(job_id, "PAUSED", timeout=60)
+    trio.reach(job_id, "PAUSED")
     trio.holdfast("job", "resume", job_id)
-    trio.reach(job_id, "SUCCEEDED", timeout=60)
+    trio.reach(job_id, "SUCCEEDED")
     told = dict(line.split(":") for line in (tmp_path / "told").read_text().splitlines())
     assert {generation: tuple(words.split(",")) for generation, words in told.items()} == {
         "1": ("1", "1", "0", "", "1", "1"),

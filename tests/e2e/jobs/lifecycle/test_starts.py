@@ -52,7 +52,7 @@ def test_directory_that_a_host_lacks_is_named(trio: DevCluster, tmp_path: Path) 
     file = file.rename(tmp_path / "job.yaml")
     inner.rmdir()
     job_id = trio.holdfast("submit", str(file)).stdout.strip()
-    job = trio.reach(job_id, "FAILED", timeout=60)
+    job = trio.reach(job_id, "FAILED")
     assert str(inner) in job["error"]["message"] and "host-" in job["error"]["message"]
     assert job["generation"] == 1
 
@@ -75,6 +75,6 @@ def test_worker_past_its_memory_is_named_and_not_restarted(trio: DevCluster, tmp
 
 def test_kill_from_outside_is_not_taken_for_a_lack_of_memory(trio: DevCluster, tmp_path: Path) -> None:
     job_id = submit(trio, tmp_path, "kill -KILL $$", workers=1, maxWorkerRestarts=1, maxJobRetries=0)
-    job = trio.reach(job_id, "FAILED", timeout=60)
+    job = trio.reach(job_id, "FAILED")
     assert job["generation"] == 2, "it is tried again"
     assert {exits(job, generation=g)[0]["reason"] for g in (1, 2)} == {"SIGNALED"}

@@ -120,7 +120,7 @@ async def test_task_that_is_cancelled_by_no_one_of_ours_ends_the_agent_as_a_faul
     )
     command = [sys.executable, "-c", program, "--config", str(agent.root / "agent.toml")]
     ended = await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, timeout=60, check=False
+        subprocess.run, command, capture_output=True, text=True, timeout=180, check=False
     )
     assert ended.returncode == 1
     assert "cancelled that nothing had asked to end" in ended.stderr

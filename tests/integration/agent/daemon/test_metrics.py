@@ -21,7 +21,7 @@ from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.main import metrics
 from holdfast_agent.shell.main.metrics import Metrics
 
-WITHIN_S = 60.0
+WITHIN_S = 180.0
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def gang(tmp_path: Path) -> Iterator[Gang]:
     made.end()
 
 
-def until(true: Callable[[], bool], patience_s: float = 60.0) -> None:
+def until(true: Callable[[], bool], patience_s: float = 180.0) -> None:
     deadline = time.monotonic() + patience_s
     while not true():
         assert time.monotonic() < deadline

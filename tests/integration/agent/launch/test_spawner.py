@@ -13,7 +13,7 @@ import pytest
 
 from holdfast_agent.shell.shims.spawner import SPARES, Fresh, Spawner
 
-PATIENCE_S = 20.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture

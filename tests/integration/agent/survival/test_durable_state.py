@@ -28,9 +28,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """64 KiB of room."""
     mount = tmp_path / "small"
     mount.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(mount)], check=True, timeout=60)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(mount)], check=True, timeout=180)
     yield mount
-    subprocess.run(["umount", str(mount)], check=True, timeout=60)
+    subprocess.run(["umount", str(mount)], check=True, timeout=180)
 
 
 def fill(disk: Path) -> None:
@@ -45,7 +45,7 @@ async def test_second_agent_on_the_same_state_is_refused_in_a_sentence(
     await controller.connected()
     assert agent.process is not None
     command = [sys.executable, "-m", "holdfast_agent", "--config", str(agent.root / "agent.toml")]
-    second = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
+    second = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=180)
     assert second.returncode == 1
     assert f"holdfast-agent: Another agent (pid {agent.process.pid}) runs on " in second.stderr
     assert "Traceback" not in second.stderr

@@ -162,9 +162,9 @@ async def test_the_agent_tells_only_root_where_it_stands(agent: Agent, controlle
     assert sock.stat().st_mode & 0o777 == 0o600
     agent.open_to_others()
     words = [PYTHON, "-c", AS_NOBODY, str(sock.parent)]
-    done = await anyio.to_thread.run_sync(lambda: subprocess.run(words, capture_output=True, timeout=60))
+    done = await anyio.to_thread.run_sync(lambda: subprocess.run(words, capture_output=True, timeout=180))
     assert b"PermissionError" in done.stderr
     # Even where the mode would let them in: the kernel says who asks.
     sock.chmod(0o666)
-    done = await anyio.to_thread.run_sync(lambda: subprocess.run(words, capture_output=True, timeout=60))
+    done = await anyio.to_thread.run_sync(lambda: subprocess.run(words, capture_output=True, timeout=180))
     assert done.stdout == b"b''\n", done.stderr.decode()

@@ -18,6 +18,7 @@ from tests.support.stubs import agent_stub, job_stub
 from holdfast._series.block import Block, Track, pack
 from holdfast._series.figures import Figure
 from holdfast.v1 import agent_pb2, job_pb2
+from holdfast_controller.shell.store.series.file import SeriesFile
 
 
 def minute(at: int, **figures: float) -> bytes:
@@ -113,6 +114,40 @@ async def test_what_takes_long_to_read_comes_in_several_answers(
             page = await series(jobs, name, page_token=page.next_page_token)
             found += page.series[0].mean
         assert found[:4] == whole.series[0].mean[:4]
+
+
+async def test_what_is_too_much_for_one_answer_is_refused_with_what_to_ask_instead(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = now()
+    async with running(controller) as (jobs, name), transfer(controller) as host:
+        await host.say(series=report(1, name, minute(at, cpu=1)))
+        await taken(host, 1)
+        await until(jobs, name, lambda found: bool(found.series))
+        for bound in ("READ_MOST_S", "READ_MOST_BYTES"):
+            with monkeypatch.context() as patched:
+                patched.setattr(f"holdfast_controller.shell.services.series.{bound}", 0)
+                code, error = await refusal(series(jobs, name, points=1))
+            assert code is grpc.StatusCode.INVALID_ARGUMENT
+            assert "since: begins a time of which too much is kept (ask for a shorter time" in str(error)
+
+
+async def test_a_rank_that_is_apart_only_in_the_part_that_is_told_has_its_extremes(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = now() - 180
+    others = {(rank, Figure.GPU_UTIL): Track([50.0, 50.0], [45.0, 45.0], [55.0, 55.0]) for rank in range(3)}
+    apart = {(3, Figure.GPU_UTIL): Track([9.0, 91.0], [4.0, 86.0], [14.0, 96.0])}
+    kept = [Block(at, 60, 2, others | apart), Block(at + 60, 60, 1, {(0, Figure.GPU_UTIL): Track.flat([50.0])})]
+    rows = [(block.start, block.step * block.slots, pack(block)) for block in kept]
+    monkeypatch.setattr("holdfast_controller.shell.services.series.PAGE_S", 0.0)
+    monkeypatch.setattr(SeriesFile, "since", lambda *_: at)
+    monkeypatch.setattr(SeriesFile, "blocks", lambda *_: iter(rows))
+    async with running(controller) as (jobs, name):
+        found = await series(jobs, name, figures=["gpu_util"], bands=True)
+        assert found.points == 1 and found.next_page_token
+        (odd,) = [each for each in found.series if each.HasField("rank")]
+        assert (odd.rank, list(odd.mean), list(odd.least), list(odd.most)) == (3, [9], [4], [14])
 
 
 async def test_a_rank_beside_the_bands_has_its_extremes_and_so_has_each_of_few(controller: Controller) -> None:

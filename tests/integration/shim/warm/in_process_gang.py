@@ -31,7 +31,7 @@ train([])
 """
 
 
-def eventually(happens: Callable[[], bool], wait_s: float = 60.0) -> bool:
+def eventually(happens: Callable[[], bool], wait_s: float = 180.0) -> bool:
     deadline = time.monotonic() + wait_s
     while not happens():
         if time.monotonic() > deadline:
@@ -50,7 +50,7 @@ class Gang:
         self.job = Job(shim, "-u", str(path), ranks=RANKS)
         self.heard: list[dict[str, Any]] = []
 
-    def until(self, enough: Callable[[], bool], wait_s: float = 60.0) -> None:
+    def until(self, enough: Callable[[], bool], wait_s: float = 180.0) -> None:
         while not enough():
             message = self.shim.receive(wait_s)
             assert message is not None, "the shim has ended"

@@ -52,7 +52,7 @@ class Rounds:
         self.kept: set[int] = set()
         """The keeper, and what it kept."""
 
-    def until(self, enough: Callable[[], bool], wait_s: float = 60.0) -> None:
+    def until(self, enough: Callable[[], bool], wait_s: float = 180.0) -> None:
         """Reads what the shim says until that is enough."""
         while not enough():
             message = self.shim.receive(wait_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ import pytest
 from tests.integration.controller.calls.web.test_web import PAGE, Site
 from tests.integration.controller.cluster import Certificates
 from tests.integration.controller.web import BODY, WITHIN_S, context, running
-from tests.support.stubs import job_stub
+from tests.support.stubs import cluster_stub, job_stub
 
 from holdfast._base.identity import Identity, Kind
 from holdfast._security import pki
-from holdfast.v1 import access_pb2, job_pb2
+from holdfast.v1 import access_pb2, cluster_pb2, job_pb2
+from holdfast_controller.core.access.rules import ANSWERED_ALIKE, RULES
 from holdfast_controller.shell.base.config import ControllerConfig, WebConfig
 from holdfast_controller.shell.rest import guards, shared_answers
 from holdfast_controller.shell.services import cluster_service
@@ -245,3 +247,28 @@ async def test_a_reader_that_takes_nothing_is_cut_off(
                 taken += len(data)
         assert taken < 40 << 20, "the rest was not sent"
         writer.close()
+
+
+async def test_what_is_a_users_own_in_a_list_is_not_for_another_of_the_same_projects(
+    rendered: list[Any], site: Site
+) -> None:
+    cluster = cluster_stub(site.controller.channel("user/ann"))
+    async with (
+        site.controller.agent("host-0"),
+        site.signed_in("user/vera") as vera,
+        site.signed_in("user/otto") as otto,
+    ):
+        limits = cluster_pb2.QuotaLimits(gpus=7)
+        await cluster.SetQuota(cluster_pb2.SetQuotaRequest(user="vera", limits=limits), timeout=WITHIN_S)
+        mine = cluster_pb2.Reservation(name="mine", count=1, user="vera", reason="a paper")
+        mine.end.FromSeconds(int(time.time()) + 3600)
+        await cluster.CreateReservation(cluster_pb2.CreateReservationRequest(reservation=mine), timeout=WITHIN_S)
+        for order in ((vera, otto), (otto, vera)):
+            for path, said in (("/v1/quotas", '"user":"vera"'), ("/v1/reservations", "a paper")):
+                told = {reader: (await reader.get(path)).text for reader in order}
+                assert said in told[vera] and said not in told[otto], path
+
+
+def test_what_readers_share_is_named_and_exists() -> None:
+    assert RULES.keys() >= ANSWERED_ALIKE
+    assert not any(RULES[call].changes for call in ANSWERED_ALIKE)

@@ -34,7 +34,7 @@ from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.store import Store
 
-WITHIN_S = 60.0
+WITHIN_S = 180.0
 SECRET = "s3cret"
 
 
