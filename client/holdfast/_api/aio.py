@@ -9,7 +9,6 @@ import os
 import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, Unpack
@@ -21,9 +20,8 @@ from holdfast._api.log_lines import LogLines
 from holdfast._api.results import Event, Host, LogLine, Result, event_of, host_of, result_of
 from holdfast._api.submission import Arguments, Duration, JobSource, guessing, job_from, refused, seconds_of
 from holdfast._base.proto_values import timestamp
-from holdfast._sdk import json_view
 from holdfast._sdk.reconnect import Outage, is_away
-from holdfast.cli.kit.job_filters import job_filter
+from holdfast.cli.kit.job_filters import job_filter, unknown_state
 from holdfast.cli.kit.job_names import job_of, on_job
 from holdfast.cli.submission.packaging import packing
 from holdfast.errors import HoldfastError, InvalidInput, Violation, WaitTimeout, WrongState
@@ -384,13 +382,9 @@ async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def _check_states(states: list[str]) -> None:
-    known = [json_view.state_name(name) for name in job_pb2.JobState.keys()[1:]]
     for each in states:
-        if each.upper().removeprefix("JOB_STATE_") not in known:
-            close = get_close_matches(each.upper(), known, n=1)
-            fix = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-            problem = f"{each!r:.80} is no state of a job"
-            raise InvalidInput([Violation("state", problem, fix)], what="The call of jobs")
+        if wrong := unknown_state(each):
+            raise InvalidInput([Violation("state", *wrong)], what="The call of jobs")
 
 
 def _aware(moment: datetime.datetime) -> datetime.datetime:

@@ -311,6 +311,18 @@ def parked(env: dict[str, str]) -> list[int]:
     return [pid for pid, name in names.items() if name.exists() and name.read_text() == "holdfast-warm\n"]
 
 
+def is_prepared(folder: Path, env: dict[str, str]) -> bool:
+    """Whether a warm start is at hand, by what the controller says of the job's worker."""
+    command = (sys.executable, "-m", "holdfast", "job")
+    config = env | {"HOLDFAST_CONFIG": str(folder / "rec/client.toml")}
+
+    def said(*words: str) -> str:
+        ran = subprocess.run([*command, *words], env=config, capture_output=True, text=True, timeout=PATIENCE_S)
+        return ran.stdout
+
+    return "modules wait in" in said("show", said("list", "-o", "name").strip(), "-o", "json")
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_restart_is_warm_and_what_is_warm_ends_with_the_guard(tmp_path: Path, *, killed: bool) -> None:
     env = environment(tmp_path)
@@ -318,7 +330,7 @@ def test_a_restart_is_warm_and_what_is_warm_ends_with_the_guard(tmp_path: Path, 
     command = [*GUARD, "--warm", "--record", "rec", "--", sys.executable, "train.py"]
     process = subprocess.Popen(command, cwd=tmp_path, env=env)
     try:
-        wait_for(lambda: parked(env), "the next start is prepared")
+        wait_for(lambda: parked(env) and is_prepared(tmp_path, env), "the next start is prepared")
         (tmp_path / "over-1").touch()
         wait_for((tmp_path / "up-2").exists, "it runs again")
         if killed:

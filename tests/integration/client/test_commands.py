@@ -133,8 +133,19 @@ async def test_filters_reach_the_controller(jobs: FakeController, tmp_path: Path
     words = ("--state", "running", "--owner", "ada", "--label", "team=x", "--active")
     await holdfast(jobs, tmp_path, "job", "list", *words)
     assert jobs.calls[-1][1].filter == "state=RUNNING AND owner=ada AND label.team=x AND active=true"
+    await holdfast(jobs, tmp_path, "job", "list", "--filter", "labels.team:* OR owner=bob", "--owner", "ada")
+    assert jobs.calls[-1][1].filter == "(labels.team:* OR owner=bob) AND owner=ada"
     await holdfast(jobs, tmp_path, "job", "list", "--owner", "a OR owner=b", "--label", 'team="x"')
     assert jobs.calls[-1][1].filter == 'owner="a OR owner=b" AND label.team="\\"x\\""'
+
+
+async def test_a_state_that_there_is_not_is_answered_with_those_there_are(
+    jobs: FakeController, tmp_path: Path
+) -> None:
+    for state, fix in (("RUNING", "did you mean RUNNING?"), ("FOO", "there are QUEUED, PENDING")):
+        result = await holdfast(jobs, tmp_path, "job", "list", "--state", state)
+        assert result.returncode == 2
+        assert f"'--state': '{state}' is no state of a job; {fix}" in result.stderr.decode()
 
 
 async def test_jobs_are_deleted_one_by_one(jobs: FakeController, tmp_path: Path) -> None:

@@ -55,6 +55,15 @@ def test_notice_says_when_it_is_acted_on_and_what_does_that_now(action: Action, 
     assert message_of(noticed, job_of(program)).endswith(f"; {follows}")
 
 
+def test_notice_promises_no_relaunch_that_is_not_left() -> None:
+    program = training(max_hang_restarts=0)
+    program.stands_still(40)
+    (noticed,) = (event for event in program.world.log if isinstance(event, ev.HangNoticed))
+    said = message_of(noticed, job_of(program))
+    assert "; no restart in place is left: unless it moves, in 30 s it goes to other hosts" in said
+    assert said.endswith("relaunched now by: holdfast job restart a")
+
+
 def test_gang_that_goes_still_is_noticed_looked_into_and_relaunched_in_place(program: Training) -> None:
     assert program.stands_still(30) == []
     assert program.stands_still(5) == NOTICED

@@ -223,3 +223,10 @@ def test_requirements_that_include_each_other_end(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("-r requirements.txt\n")
     with pytest.raises(InvalidInput, match="too deep"):
         lines_of([], tmp_path)
+
+
+def test_a_file_without_pools_is_left_as_it_is_where_no_code_is_brought() -> None:
+    data = {"displayName": "x"}
+    with packing() as packed:
+        bring_code(data, None, packed)
+    assert data == {"displayName": "x"}

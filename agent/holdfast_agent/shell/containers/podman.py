@@ -15,17 +15,26 @@ from typing import Any
 import anyio
 
 from holdfast._base.printable import one_line
+from holdfast._daemon import log
 from holdfast_agent.shell.base import programs
 from holdfast_agent.shell.base.programs import How, Program
 from holdfast_agent.shell.containers.mounts import Mount
 
 CALL_S = 120.0
 """A store that is busy, or a disk that is slow, makes podman wait."""
+PULL_AGAIN_S = (5.0, 15.0, 40.0)
 CALLS_AT_ONCE = 32
 LINE_CHARACTERS = 500
 HOLDER = "/run/holdfast-holder"
 _FOR_OTHERS = ("NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID", "WATCHDOG_USEC")
 """The agent's own, from its service manager; podman would answer for it."""
+
+
+_MAY_PASS = (
+    *("dial tcp", "no such host", "server misbehaving", "i/o timeout", "tls handshake timeout", "connection reset"),
+    *("connection refused", "unexpected eof", "deadline exceeded", "toomanyrequests", "too many requests"),
+    *("bad gateway", "service unavailable", "gateway timeout"),
+)
 
 
 class EngineFailed(Exception):
@@ -35,6 +44,12 @@ class EngineFailed(Exception):
     def no_room(self) -> bool:
         """Whether the host's disk is full."""
         return "no space left" in str(self).lower()
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether a registry could not be reached, or was too busy: another try may find it."""
+        said = str(self).lower()
+        return any(words in said for words in _MAY_PASS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +91,20 @@ class Podman:
         )
 
     async def pull(self, uri: str, timeout_s: float) -> None:
-        """Fetch an image. Raises ``EngineFailed`` with the registry's words. Ends with the call's cancellation."""
-        await self._call("pull", "--quiet", uri, timeout_s=timeout_s)
+        """Fetch an image, and try again after each pause while its registry can't be reached.
+
+        Raises ``EngineFailed`` with the registry's words. Ends with the call's cancellation.
+        """
+        for pause_s in (*PULL_AGAIN_S, None):
+            try:
+                await self._call("pull", "--quiet", uri, timeout_s=timeout_s)
+            except EngineFailed as error:
+                if pause_s is None or not error.may_pass:
+                    raise
+                log.info("image.pull_failed", image=uri, error=str(error), again_in_s=pause_s)
+                await anyio.sleep(pause_s)
+            else:
+                return
 
     async def hold(
         self, name: str, uri: str, labels: Mapping[str, str], mounts: Sequence[Mount], gpus: Sequence[str]

@@ -44,7 +44,9 @@ def outcome_cell(hang: job_pb2.Hang) -> Cell:
 
 
 def _outcome(hang: job_pb2.Hang) -> tuple[str, str, str]:
-    return _OUTCOMES.get(hang.outcome, (hang.outcome, "", hang.outcome))
+    word, style, sentence = _OUTCOMES.get(hang.outcome, (hang.outcome, "", hang.outcome))
+    # The note may say that it went to other hosts.
+    return word, style, "killed and relaunched" if hang.outcome == "RESTARTED" and hang.note else sentence
 
 
 def _rule(hang: job_pb2.Hang) -> str:

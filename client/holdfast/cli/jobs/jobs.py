@@ -27,7 +27,7 @@ from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.job_filters import job_filter
 from holdfast.cli.kit.job_names import job_of, jobs_of, on_job
 from holdfast.cli.kit.output import dump, json_line, output_option, show_list, show_one
-from holdfast.cli.kit.parameters import Count, job_argument, key_value, moment
+from holdfast.cli.kit.parameters import Count, job_argument, job_state, key_value, moment
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -94,7 +94,14 @@ def job() -> None:
 )
 @click.option("--label", multiple=True, type=key_value, metavar="KEY=VALUE", help="Only jobs with this label.")
 @click.option(
-    "--state", multiple=True, metavar="STATE", help="Only jobs in this state, such as RUNNING, or in these."
+    "--state",
+    multiple=True,
+    type=job_state,
+    metavar="STATE",
+    help="Only jobs in this state, such as RUNNING, or in these.",
+)
+@click.option(
+    "--filter", default="", metavar="TERMS", help="Only these, such as 'state=RUNNING AND labels.team:*'."
 )
 @click.option("--owner", help="Only jobs of this user.")
 @click.option("--mine", is_flag=True, help="Only your jobs.")

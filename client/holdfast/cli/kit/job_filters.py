@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import re
 from collections.abc import Iterable
 
@@ -16,9 +17,10 @@ def job_filter(
     state: Iterable[str] = (),
     owner: str | None = None,
     active: bool = False,
+    filter: str = "",
 ) -> str:
     """The filter that all these hold for; empty for none. ``since`` is in seconds before ``now``, or a time."""
-    terms = []
+    terms = [f"({filter})"] if filter else []
     if name is not None:
         terms.append(f"name:{quoted(name)}")
     if since is not None:
@@ -31,6 +33,21 @@ def job_filter(
     if active:
         terms.append("active=true")
     return " AND ".join(terms)
+
+
+def unknown_state(name: str) -> tuple[str, str] | None:
+    """What is wrong with the name of a state, and what to use instead; None for one that jobs may be in."""
+    from holdfast._sdk import json_view
+    from holdfast.v1 import job_pb2
+
+    known = [json_view.state_name(each) for each in job_pb2.JobState.keys()[1:]]
+    if name.upper().removeprefix("JOB_STATE_") in known:
+        return None
+    close = difflib.get_close_matches(name.upper(), known, n=1)
+    return (
+        f"{name!r:.80} is no state of a job",
+        f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}",
+    )
 
 
 def quoted(value: str) -> str:

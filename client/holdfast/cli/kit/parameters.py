@@ -109,6 +109,15 @@ def moment(value: str) -> float | datetime.datetime:
         raise click.BadParameter(problem) from error
 
 
+def job_state(value: str) -> str:
+    """A state that jobs may be in, such as ``RUNNING``."""
+    from holdfast.cli.kit.job_filters import unknown_state
+
+    if wrong := unknown_state(value):
+        raise click.BadParameter(f"{wrong[0]}; {wrong[1]}")
+    return value
+
+
 def job_word(value: str) -> str:
     """An id, its beginning, a display name, or the name that ``-o json`` prints (``jobs/ID``)."""
     bare = value.removeprefix("jobs/")

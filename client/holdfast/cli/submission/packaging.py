@@ -175,7 +175,7 @@ def bring_code(data: dict[str, Any], options: CodeOptions | None, packed: Packed
 
     Raises ``InvalidInput`` where no pool takes the options' code.
     """
-    pools = pools_in(data)
+    pools = pools_in(data, make=options is not None)
     if options is not None:
         # A pool that says nothing skips its role, unless it is the primary's.
         filled = [pool for index, pool in enumerate(pools) if pool or not index]
@@ -237,12 +237,15 @@ def spec_in(data: dict[str, Any]) -> dict[str, Any] | None:
     return inner if isinstance(inner, dict) else None
 
 
-def pools_in(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """The worker pools of a job file's data, whichever way it is spelled; without those that are no mappings."""
+def pools_in(data: dict[str, Any], *, make: bool = False) -> list[dict[str, Any]]:
+    """The worker pools of a job file's data, whichever way it is spelled; without those that are no mappings.
+
+    Where there are none, one is made if ``make`` says so.
+    """
     if (inner := spec_in(data)) is None:
         return []
     found = next((inner[name] for name in ("workerPoolSpecs", "worker_pool_specs") if name in inner), None)
-    if found is None:
+    if found is None and make:
         found = inner["workerPoolSpecs"] = [{"replicaCount": 1}]
     return [pool for pool in found if isinstance(pool, dict)] if isinstance(found, list) else []
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from holdfast.hang.judge.snapshot import View
 
 MOST_DOUBLINGS = 3
@@ -11,10 +13,18 @@ MOST_DOUBLINGS = 3
 def act_after_s(view: View, usual_s: float, signature: str, since_s: float) -> float:
     """The time from which a finding is acted on: the rule's own, or the job's timeout.
 
-    It doubles with each restart that led back to the same wait.
+    The rule's own doubles with each restart that led back to the same wait, but not beyond a limit that the job gives.
     """
-    usual_s = usual_s if view.tuning.timeout_s is None else view.tuning.timeout_s
-    return usual_s * float(2 ** min(view.times_before(signature, since_s), MOST_DOUBLINGS))
+    tuning = view.tuning
+    if tuning.timeout_s is not None:
+        return tuning.timeout_s
+    most_s = math.inf
+    if not view.started and "startup_s" in tuning.given:
+        most_s = tuning.startup_s
+    elif "ceiling_s" in tuning.given:
+        most_s = tuning.ceiling_s
+    doubled_s = usual_s * float(2 ** min(view.times_before(signature, since_s), MOST_DOUBLINGS))
+    return max(usual_s, min(doubled_s, most_s))
 
 
 def notice_after_s(view: View, usual_s: float) -> float:

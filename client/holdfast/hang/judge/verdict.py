@@ -268,7 +268,7 @@ def _what_follows(finding: Finding, view: View, settings: HangSettings) -> str:
     when = f"in {left_s:.0f} s" if left_s < 120 else f"in {left_s / 60:.0f} min"
     if settings.action is Action.NOTIFY:
         return f"; if it still hangs {when}, that is recorded and nothing else is done (action NOTIFY)"
-    return f"; it is restarted {when} unless it moves"
+    return f"; it is acted on {when} unless it moves"
 
 
 def _take_up(watch: JobWatch, finding: Finding, view: View) -> tuple[JobWatch, tuple[Order, ...]]:

@@ -80,7 +80,7 @@ def budget_spent(
     if limit:
         note = f"{min(used, limit)} of {limit} {what} are spent"
     else:
-        note = f"{what[0].upper()}{what[1:].rstrip(',')} are not allowed"
+        note = f"{what[0].upper()}{what[1:]} are not allowed"
     if retries is not None:
         of_job = (
             f"{retries[0]} of {retries[1]} retries of the job are" if retries[1] else "retries of the job are not"

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from holdfast_agent.shell.containers import podman
 from holdfast_agent.shell.containers.podman import EngineFailed, Podman
 
 
@@ -26,6 +27,23 @@ async def test_engines_last_words_are_the_reason(tmp_path: Path) -> None:
         await broken.pull("x", 60)
     with pytest.raises(EngineFailed, match=r"^manifest unknown$"):
         await broken.find("x")
+
+
+async def test_a_registry_that_is_away_for_a_while_is_asked_again_and_one_that_refuses_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(podman, "PULL_AGAIN_S", (0.0, 0.0))
+    asked = tmp_path / "asked"
+    count = f"echo >> {asked}; n=$(wc -l < {asked})"
+    away = 'echo "Error: initializing source: dial tcp: lookup registry: no such host" >&2; exit 125'
+    await engine(tmp_path, f"{count}; [ $n -gt 2 ] || {{ {away}; }}").pull("x", 60)
+    assert asked.read_text().count("\n") == 3
+    with pytest.raises(EngineFailed, match="no such host"):
+        await engine(tmp_path, f"{count}; {away}").pull("x", 60)
+    assert asked.read_text().count("\n") == 6
+    with pytest.raises(EngineFailed, match="denied"):
+        await engine(tmp_path, f'{count}; echo "Error: requested access is denied" >&2; exit 125').pull("x", 60)
+    assert asked.read_text().count("\n") == 7
 
 
 async def test_engine_that_is_gone_or_hangs_is_told(tmp_path: Path) -> None:

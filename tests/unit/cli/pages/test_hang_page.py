@@ -59,6 +59,7 @@ def test_moments_stand_in_the_order_in_which_they_came() -> None:
         ),
         ("WITHHELD", "held until 05:00", "not acted on", "confirmed, but not acted on: held until 05:00"),
         ("BUDGET_SPENT", "", "job failed", "no hang restart was left, so the job failed"),
+        ("RESTARTED", "the job is placed again", "relaunched", "killed and relaunched: the job is placed again"),
         ("OVER", "rank 3 works", "over", "moved again by itself: rank 3 works"),
         ("LATER_WORD", "", "LATER_WORD", "LATER_WORD"),
     ],

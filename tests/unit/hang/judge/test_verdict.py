@@ -202,16 +202,22 @@ def test_a_new_generation_knows_how_long_the_last_start_took_and_where_it_hung()
     assert job.kinds() == ["Diagnose", "Notify"]
 
 
+LOCKED = {"wait": Wait(WaitKind.LOCK, place="train.py:7 `load`")}
+
+
 @pytest.mark.parametrize(
-    ("settings", "changes", "first_s"),
+    ("settings", "changes", "expected_s"),
     [
-        (RESTART, {"motion": Motion.STOPPED}, 60),
-        (replace(RESTART, timeout_s=60.0), {"wait": Wait(WaitKind.LOCK, place="train.py:7 `load`")}, 60),
+        (RESTART, {"motion": Motion.STOPPED}, [60, 120, 240]),
+        (RESTART, LOCKED, [60, 120, 240]),
+        (replace(RESTART, timeout_s=60.0), LOCKED, [60, 60, 60]),
+        (replace(RESTART, timeout_s=60.0), {"motion": Motion.STOPPED}, [60, 60, 60]),
+        (replace(RESTART, ceiling_s=100.0), LOCKED, [60, 100, 100]),
     ],
-    ids=["stopped", "silent"],
+    ids=["stopped", "locked", "silent for a given time", "stopped, with a given time", "within a given ceiling"],
 )
-def test_the_same_hang_again_has_twice_the_time_whichever_rule_finds_it(
-    settings: HangSettings, changes: dict[str, object], first_s: float
+def test_the_same_hang_again_has_twice_the_time_unless_the_job_gives_one(
+    settings: HangSettings, changes: dict[str, object], expected_s: list[float]
 ) -> None:
     job = Job(settings)
     took = []
@@ -223,7 +229,7 @@ def test_the_same_hang_again_has_twice_the_time_whichever_rule_finds_it(
         took.append(job.at_s - began_s)
         job.watch = begin(job.at_s, job.watch)
         job.output = OutputFeatures()
-    assert took == pytest.approx([first_s, 2 * first_s, 4 * first_s], abs=8)
+    assert took == pytest.approx(expected_s, abs=8)
 
 
 def test_of_a_gang_that_has_ended_with_success_the_rank_that_has_not_is_blamed() -> None:
