@@ -59,7 +59,7 @@ class LineSearch:
         return self._matches(at, rest)
 
     def _cut(self, block: bytes) -> int:
-        """Where to cut a line that is too long: no match lies on both sides."""
+        """The place to cut a line that is too long: no match lies on both sides."""
         size = len(self._needle)
         end = len(block) - size
         first = max(0, end - size + 1)

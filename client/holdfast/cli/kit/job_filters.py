@@ -36,7 +36,7 @@ def job_filter(
 
 
 def unknown_state(name: str) -> tuple[str, str] | None:
-    """What is wrong with the name of a state, and what to use instead; None for one that jobs may be in."""
+    """A name that no state has: what is wrong, and what to use instead; None for a state that jobs are in."""
     from holdfast._sdk import json_view
     from holdfast.v1 import job_pb2
 

@@ -110,7 +110,7 @@ def moment(value: str) -> float | datetime.datetime:
 
 
 def job_state(value: str) -> str:
-    """A state that jobs may be in, such as ``RUNNING``."""
+    """The name of a state of jobs, such as ``RUNNING``."""
     from holdfast.cli.kit.job_filters import unknown_state
 
     if wrong := unknown_state(value):
