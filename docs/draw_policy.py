@@ -196,8 +196,8 @@ WHAT = {
     Cause.PERMANENT: "a code in `permanentExitCodes`",
     Cause.TRANSIENT: "SIGABRT (6, 134), SIGSEGV (11, 139), a code in `transientExitCodes`",
     Cause.OUT_OF_MEMORY: "killed for memory, by its cgroup's counter",
-    Cause.CANNOT_START: "missing command, bad interpreter, missing directory, no permission; an image or a package that "
-    "can't be had",
+    Cause.CANNOT_START: "missing command, bad interpreter, missing directory, no permission; an image or a package "
+    "that can't be had",
     Cause.KILLED: "SIGKILL, SIGTERM, SIGINT or SIGHUP that Holdfast did not send",
     Cause.HANG: "SIGABRT with NCCL's watchdog timeout on stderr",
     Cause.HOST_LOST: "the host rebooted, was lost or was fenced",
