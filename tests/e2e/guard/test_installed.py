@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.guard.guarding import nothing_is_left
 from tests.support.machine_parts import ANOTHER_USER, SYSTEM_PYTHON
+from tests.support.slurm_cluster import Slurm
 
 pytestmark = [
     pytest.mark.require("root"),
@@ -106,14 +107,34 @@ def test_it_runs_from_a_home_without_root_or_a_compiler(folder: Path, wheels: Pa
     assert said == "generation 1 grpc: True\ngeneration 2 grpc: True\n"
 
 
-def test_it_runs_from_one_folder_that_others_own_and_with_no_home(folder: Path, wheels: Path) -> None:
-    shared, work = Path(tempfile.mkdtemp(prefix="shared", dir=folder)), users(folder, "work")
-    shared.chmod(0o755)
-    install = (*PIP, "--target", str(shared), "--no-index", f"--find-links={wheels}", "holdfast[controller,agent]")
+@pytest.fixture(scope="module")
+def shared(folder: Path, wheels: Path) -> Path:
+    """A folder of another owner with all of it, as on a shared file system."""
+    made = Path(tempfile.mkdtemp(prefix="shared", dir=folder))
+    made.chmod(0o755)
+    install = (*PIP, "--target", str(made), "--no-index", f"--find-links={wheels}", "holdfast[controller,agent]")
     subprocess.run(install, check=True, capture_output=True, timeout=INSTALL_S)
+    return made
 
+
+def test_it_runs_from_one_folder_that_others_own_and_with_no_home(folder: Path, shared: Path) -> None:
+    work = users(folder, "work")
     command = (SYSTEM_PYTHON, "-m", "holdfast", "guard", "--record", "rec", "--", "env", "-u", "PYTHONPATH")
     run = (*command, SYSTEM_PYTHON, "-c", PROGRAM)
     said = guards(work, *run, HOME="/nowhere", PATH="/usr/bin:/bin", PYTHONPATH=str(shared))
 
     assert said == "generation 1 grpc: False\ngeneration 2 grpc: False\n"
+
+
+@pytest.mark.require("slurm")
+@pytest.mark.parametrize("slurm", ["parents", "cgroups"], indirect=True)
+def test_a_step_of_slurm_is_guarded_for_a_user_without_root(slurm: Slurm, folder: Path, shared: Path) -> None:
+    slurm.folder.chmod(0o755)  # its configuration and munge's socket are for all
+    work = users(folder, "step")
+    command = ("srun", "-N2", SYSTEM_PYTHON, "-m", "holdfast", "guard", "--record", "rec", "--")
+    env = {"HOME": "/nowhere", "PATH": "/usr/bin:/bin", "SLURM_CONF": slurm.environment["SLURM_CONF"]}
+
+    said = guards(work, *command, SYSTEM_PYTHON, "-c", PROGRAM, PYTHONPATH=str(shared), **env)
+
+    # The other rank of the first generation may be stopped before it prints.
+    assert said.count("generation 2") == 2 and said.count("generation 1") >= 1
