@@ -16,17 +16,23 @@ TAIL_LINES, TAIL_BYTES = 20, 4096
 def is_copied(paths: Iterable[bytes], pids: Iterable[int]) -> bool:
     """Whether one of these processes reads a pipe and writes to one of the files, as ``tee`` does."""
     files = set()
+    names = set()
     for path in paths:
         try:
             files.add(os.stat(path, follow_symlinks=False)[1:3])  # inode and device
+            names.add(os.fsdecode(os.path.basename(path)))
         except OSError:
             pass
-    return any(_reads_a_pipe_into(files, pid) for pid in pids)
+    return any(_reads_a_pipe_into(files, names, pid) for pid in pids)
 
 
-def _reads_a_pipe_into(files: set[tuple[int, int]], pid: int) -> bool:
+def _reads_a_pipe_into(files: set[tuple[int, int]], names: set[str], pid: int) -> bool:
+    """Whether a process does; a file of another name is not looked at, since its server may hang."""
+    folder = f"/proc/{pid}/fd"
     try:
-        return os.readlink(f"/proc/{pid}/fd/0").startswith("pipe:") and os.stat(f"/proc/{pid}/fd/1")[1:3] in files
+        if not os.readlink(f"{folder}/0").startswith("pipe:"):
+            return False
+        return os.path.basename(os.readlink(f"{folder}/1")) in names and os.stat(f"{folder}/1")[1:3] in files
     except OSError:
         return False
 

@@ -24,6 +24,8 @@ from holdfast.training.known_step import known_step
 
 GPU_READINGS = 12
 """Readings of a GPU at work, 5 s apart, that are more than a start does there."""
+REPORTING_MOST = 1_024
+"""Ranks of one worker whose own reports are followed."""
 WORK_LINES = 400
 """Lines of a sample in which the beginning of work is looked for: to read all of a flood would hold the agent."""
 CHARACTERS_MOST = 40_000
@@ -124,6 +126,8 @@ class WorkerWatch:
         total = _highest(said.total for said in sample.progress)
         for said in sample.progress:
             self._take_resumption(said)
+            if said.rank not in self._reports and len(self._reports) >= REPORTING_MOST:
+                continue  # the files are the program's: it may name any number of ranks
             if said.reports != self._reports.get(said.rank, 0):
                 self._reports[said.rank] = said.reports
                 moved |= said.reports > 0  # else: another program of the rank is about to report

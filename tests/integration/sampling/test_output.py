@@ -259,3 +259,21 @@ async def test_a_last_look_during_a_tick_comes_behind_the_ticks_own_sample(stage
     for key in keys:
         its = [sample for sample in samples if sample.worker == key.worker]
         assert [[line.text for line in sample.lines] for sample in its] == [[], ["newer"]]
+
+
+async def test_a_sample_that_can_not_be_taken_in_is_said_once_and_the_agent_goes_on(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.start("import time; time.sleep(60)")
+    await stage.up()
+    taken: list[int] = []
+
+    def fails(_: object) -> None:
+        taken.append(1)
+        raise ValueError("a line that no reader expects")
+
+    monkeypatch.setattr(stage.sampler, "_on_sample", fails)
+    for _ in range(3):
+        await stage.sampler.tick()
+    assert len(taken) == 3
+    assert [record.message for record in caplog.records].count("sample.failed") == 1

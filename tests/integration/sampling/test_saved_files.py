@@ -112,3 +112,13 @@ def test_what_is_remembered_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyP
             file.write(b"x")
             bench.look()
     assert len(bench.watch._known) <= 3
+
+
+def test_a_path_that_is_not_utf_8_is_told_as_text(bench: Bench) -> None:
+    os.mkdir(os.path.join(os.fsencode(bench.folder), b"mod\xe8le"))
+    bench.look()
+    file = bench.opens(os.fsdecode(b"mod\xe8le/model.pt"))
+    file.write(b"x")
+    file.flush()
+    assert bench.look() is not None
+    assert bench.watch.sample.path.endswith("/mod\ufffdle/model.pt")

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.shell.containers import output_mount
-from holdfast_agent.shell.prepare.scratch import remove_scratch
+from holdfast_agent.shell.prepare.scratch import remove_aside, set_aside
 from holdfast_agent.shell.users import safe_paths
 from holdfast_agent.shim import error_file
 
@@ -209,10 +209,12 @@ def test_a_scratch_directory_full_of_traps_is_removed_and_nothing_else(tmp_path:
     before = picture(canary)
     try:
         fill(job, canary)
-        remove_scratch(scratch, "job")
+        set_aside(scratch, "job")
+        assert not job.exists()
+        remove_aside(scratch)
         assert list(scratch.iterdir()) == []
     finally:
-        subprocess.run(["rm", "-rf", job], check=True)  # pytest could not
+        subprocess.run(["rm", "-rf", scratch], check=True)  # pytest could not
     assert picture(canary) == before
 
 
@@ -223,8 +225,9 @@ def test_a_link_in_the_place_of_a_scratch_directory_goes_and_what_it_leads_to_st
     scratch.mkdir()
     (scratch / "job").symlink_to(canary)
     before = picture(canary)
-    remove_scratch(scratch, "job")
-    remove_scratch(scratch, "job")
+    for _ in range(2):
+        set_aside(scratch, "job")
+        remove_aside(scratch)
     assert list(scratch.iterdir()) == []
     assert picture(canary) == before
 

@@ -126,3 +126,14 @@ def test_a_search_says_when_it_has_come_to_the_end(tmp_path: Path, end: int | No
     assert first == (None if end == 0 else Found([0], b"one\n"))
     assert log.read() is None and not log.more
     assert lines_of(log.last()) == ([(8, b"one and no end\n")] if end is None else [])
+
+
+def test_what_is_found_and_not_read_is_there_and_the_search_goes_on_where_a_line_begins(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n" * 2_500 + b"on")
+    log = SearchedLog(LogFile(str(path), Wanted()), LineSearch("one"))
+    first = log.read()
+    assert first is not None
+    rest = list(log.found)
+    assert sum(len(each.offsets) for each in (first, *rest)) == 2_500
+    assert (log.position, list(log.found)) == (10_000, [])

@@ -10,7 +10,7 @@ from holdfast.hang.pipeline.features import OutputFeatures
 from holdfast.hang.pipeline.log_progress import MAX_LINE, LineReader, WorkCount
 from holdfast.hang.pipeline.samples import RankSample
 from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
-from holdfast.hang.worker_watch import CHARACTERS_MOST, WORK_LINES, WorkerWatch
+from holdfast.hang.worker_watch import CHARACTERS_MOST, REPORTING_MOST, WORK_LINES, WorkerWatch
 
 
 def sample(at_s: float, line: str = "", reports: int = 0, rank: int = 0) -> WorkerSample:
@@ -198,3 +198,15 @@ def test_a_last_look_counts_what_was_said_and_leaves_the_ranks_as_they_were() ->
     last = watch.take(WorkerSample("job", "workerpool0-0", 1, 10.1, lines=(words,)))
     assert (last.output.step, last.output.began_work) == (7.0, True)
     assert last.ranks == seen.ranks and watch.is_news(last)
+
+
+def test_reports_of_ever_new_ranks_are_followed_up_to_a_bound() -> None:
+    watch = WorkerWatch("host-0", 1)
+    for tick in range(3):
+        said = tuple(
+            RankProgress(rank, 1, 1, float(tick))
+            for rank in range(tick * REPORTING_MOST, (tick + 1) * REPORTING_MOST)
+        )
+        watch.take(WorkerSample("job", "workerpool0-0", 1, float(tick), progress=said))
+    assert len(watch.journal()["reports"]) == len(watch.count.newest) == REPORTING_MOST
+    assert watch.take(sample(9.0, reports=7, rank=3)).output.last_progress_s == 9.0, "those that are known go on"

@@ -37,7 +37,7 @@ from holdfast_agent.shell.output.log_index import LogSampler
 from holdfast_agent.shell.prepare.launch_order import Means, launch_order
 from holdfast_agent.shell.prepare.name_check import Peers
 from holdfast_agent.shell.prepare.prepare import Preparation
-from holdfast_agent.shell.prepare.scratch import remove_scratch
+from holdfast_agent.shell.prepare.scratch import remove_aside, set_aside
 from holdfast_agent.shell.prepare.secret_values import SecretValues
 from holdfast_agent.shell.sampling.sampler import Sampler
 from holdfast_agent.shell.sampling.series import SeriesKeeper
@@ -361,8 +361,11 @@ class Performer:
             self._parts.files.remove(key)
             hit("agent.forget.after")
             if not any(other.job == key.job and other != key for other in self._reactor.workers):
-                await anyio.to_thread.run_sync(remove_scratch, Path(self._reactor.facts.scratch_dir), key.job)
+                # At once, and only then what takes time: the job's next worker here may be prepared meanwhile.
                 self._parts.preparation.release(key.job)
+                scratch = Path(self._reactor.facts.scratch_dir)
+                set_aside(scratch, key.job)
+                await anyio.to_thread.run_sync(remove_aside, scratch)
         except OSError as error:
             log.warning("worker.remove_failed", worker=str(key), error=str(error))
         self._feed(ev.WorkerForgotten(key))

@@ -8,6 +8,7 @@ controller knows. Nothing waits for it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -164,8 +165,12 @@ class Archive:
 
     def _written(self, key: WorkerId) -> dict[str, int]:
         """Sizes of the worker's streams, by path."""
-        found = Path(self.facts.log_dir, key.job).glob(f"g*/{key.worker}.r*")
-        return {str(path): path.lstat().st_size for path in found if path.suffix in (".out", ".err")}
+        sizes = {}
+        for path in Path(self.facts.log_dir, key.job).glob(f"g*/{key.worker}.r*"):
+            with contextlib.suppress(OSError):  # its user may remove it where workers have the agent's account
+                if path.suffix in (".out", ".err"):
+                    sizes[str(path)] = path.lstat().st_size
+        return sizes
 
     async def _ship(self, order: Order) -> None:
         last, sizes = self._shipped[order.key], self._written(order.key)
@@ -175,8 +180,8 @@ class Archive:
         last.failures = last.failures + 1 if problem else 0
         last.next_at = time.monotonic() + max(SHIP_EVERY_S, pause_s(last.failures) if problem else 0.0)
         if not problem:
-            grown = (size - last.sizes.get(path, 0) for path, size in sizes.items())
-            last.sizes = sizes if max(grown, default=0) <= SHIP_BYTES else {}
+            copied = ((path, last.sizes.get(path, 0) + SHIP_BYTES) for path in sizes)
+            last.sizes = {path: min(sizes[path], most) for path, most in copied}
         words = in_words(problem, 0) if problem else ""
         if words != order.told and self._read(self._path(order.key)) == order and self.tell(order.key, words):
             self._try_to_write(replace(order, problem=words, told=words))

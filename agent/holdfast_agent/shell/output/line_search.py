@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast_agent.shell.output.log_reader import LogFile
@@ -38,6 +39,11 @@ class LineSearch:
         """Each byte of the text, with its capital letter where that counts as the same."""
         self._at = 0
         self._rest = b""
+
+    @property
+    def position(self) -> int | None:
+        """The place at which a line begins whose end is not known; None where there is none."""
+        return self._at if self._rest else None
 
     def feed(self, offset: int, data: bytes) -> list[Found]:
         """The lines that match, as far as their ends are known. A gap before ``offset`` ends a line."""
@@ -107,8 +113,15 @@ class SearchedLog:
 
     @property
     def position(self) -> int:
-        """First byte that was not searched."""
-        return self._file.position
+        """First byte that was not searched: where a line begins whose end has not been read."""
+        begun = self._search.position
+        return self._file.position if begun is None else begun
+
+    @property
+    def found(self) -> Iterator[Found]:
+        """What has been found and not read."""
+        while self._found:
+            yield self._found.popleft()
 
     def read(self) -> Found | None:
         """The next lines; None where none was found within a moment, or up to the present end."""

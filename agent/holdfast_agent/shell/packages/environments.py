@@ -89,7 +89,8 @@ class Environments:
         nothing of it.
         """
         found = await anyio.to_thread.run_sync(self._interpreter.look, self._downloads, limiter=self._threads)
-        key = self._key(wanted, found)
+        # A host's file may lie on a server that hangs.
+        key = await anyio.to_thread.run_sync(self._key, wanted, found, limiter=self._threads)
         async with self._locks[key]:
             path, there = await anyio.to_thread.run_sync(self._take, key, job, limiter=self._threads)
             if not there:

@@ -78,7 +78,7 @@ class Listeners:
     def on_sample(self, sample: WorkerSample) -> None:
         """Give a sample to the listeners of its worker."""
         if found := self._of.get(WorkerId(sample.job, sample.worker)):
-            line = f"{encode(bounded(sample, LINES_BYTES))}\n".encode()
+            line = f"{encode(bounded(sample, LINES_BYTES))}\n".encode("utf-8", "replace")
             for listener in found:
                 listener.put(line)
 

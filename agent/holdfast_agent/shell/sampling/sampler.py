@@ -8,6 +8,7 @@ stuck.
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -69,6 +70,8 @@ class Sampler:
         self._reading = anyio.Lock()
         self.gpus = GpuSignalWatch(source, lambda: bool(self._workers))
         self._late = False
+        self._failed: dict[WorkerId, int] = {}
+        """By worker: the generation of which a sample could not be taken in, which is logged once."""
         self._on_tick = on_tick
 
     async def run(self) -> None:
@@ -137,6 +140,7 @@ class Sampler:
         current = {one.key: one for one in wanted}
         for key in [key for key, worker in self._workers.items() if _over(worker, current.get(key))]:
             self._workers.pop(key).close()
+            self._failed.pop(key, None)
         for key, one in current.items():
             worker = self._workers.get(key)
             if worker is None:
@@ -156,9 +160,18 @@ class Sampler:
         return added
 
     def _pass_on(self, key: WorkerId, sample: WorkerSample) -> None:
-        """Give a sample to the listeners, unless the worker has ended or restarted meanwhile."""
-        if key in self._workers and self._workers[key].watched.generation == sample.generation:
+        """Give a sample to the listeners, unless the worker has ended or restarted meanwhile.
+
+        What one worker's programs print and name may end the watch over that worker, never the agent.
+        """
+        if key not in self._workers or self._workers[key].watched.generation != sample.generation:
+            return
+        try:
             self._on_sample(sample)
+        except Exception as error:  # noqa: BLE001  # whatever the sample of one worker does to its readers
+            if self._failed.get(key) != sample.generation:
+                log.warning("sample.failed", worker=str(key), error=repr(error), trace=traceback.format_exc())
+            self._failed[key] = sample.generation
 
     def _read(
         self,

@@ -73,7 +73,7 @@ class SavedFileWatch:
             if self._has_grown(file, appeared):
                 grew[file.kind] = now_s
                 if file.kind is FileKind.CHECKPOINT:
-                    path, size = file.path, file.size
+                    path, size = _as_text(file.path), file.size
         self._writers = writers
         self._remember(files.values())
         self._looked = True
@@ -148,3 +148,8 @@ class SavedFileWatch:
         if not stat.S_ISREG(status.st_mode):
             return None
         return _File((status.st_dev, status.st_ino), path, kind, status.st_size, status.st_mtime_ns)
+
+
+def _as_text(path: str) -> str:
+    """The path as it can be told: a name need not be UTF-8."""
+    return os.fsencode(path).decode("utf-8", "replace")

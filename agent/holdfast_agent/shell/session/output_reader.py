@@ -144,7 +144,7 @@ class OutputReader:
             await self._send_lines(found, reading)
             if not data:
                 return ""
-            end = offset + len(data)
+            end = search.position if search.position is not None else offset + len(data)
         return self._far(end)
 
     def _far(self, position: int) -> str:
@@ -196,6 +196,7 @@ class OutputReader:
                 return ended()
             elif not log.more:
                 await reading.wait(LOOK_AGAIN_S)
+        await self._send_lines(log.found, reading)
         return ended(self._far(log.position))
 
     async def _send_lines(self, found: Iterable[Found], reading: Reading) -> None:

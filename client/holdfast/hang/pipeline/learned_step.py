@@ -28,9 +28,9 @@ _TRAINS = re.compile(
     re.IGNORECASE,
 )
 _STEP = re.compile(
-    r"(?<![a-z])(?:(?:global[_ ]?)?steps?|iters?|iterations?|it|updates?)[\s:=\[(,'\"-]{0,4}\Z", re.IGNORECASE
+    r"(?<![a-z])(?:(?:global[_ ]?)?steps?|iters?|iterations?|it|updates?)[\s:=\[(\u266f,'\"-]{0,4}\Z", re.IGNORECASE
 )
-_EPOCH = re.compile(r"(?<![a-z])ep(?:och)?s?[\s:=\[(,'\"-]{0,4}\Z", re.IGNORECASE)
+_EPOCH = re.compile(r"(?<![a-z])ep(?:och)?s?[\s:=\[(\u266f,'\"-]{0,4}\Z", re.IGNORECASE)
 _ASIDE = re.compile(r"(?<![a-z])(?:eval|valid|val(?![a-z])|test|predict|infer)", re.IGNORECASE)
 
 

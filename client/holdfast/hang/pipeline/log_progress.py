@@ -51,6 +51,8 @@ _OPAQUE = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
+# Stands in a shape for a number sign of the line's own, such as those of a bar in ASCII: there ``#`` is a number.
+_SIGN = "\N{MUSIC SHARP SIGN}"
 
 # A number that grows without a word of training beside it is work after so long, and so many rises: what a start
 # counts (channels, layers, process ids) comes in one go.
@@ -58,7 +60,7 @@ COUNT_S = 60.0
 COUNT_RISES = 3
 _SIZES = re.compile(r"\d+(?:\.\d+)?\s*(?:[kmgt]?i?b|bytes|%)(?![a-z0-9])", re.IGNORECASE)
 STEP_WORD = r"(?<![a-z])(?:steps?|it|iters?|iterations?|epochs?|batch(?:es)?|updates?|rounds?|episodes?)"
-_STEP_BEFORE = re.compile(STEP_WORD + r"[\s:=\[(#/,'\"-]{0,4}(?=#)", re.IGNORECASE)
+_STEP_BEFORE = re.compile(STEP_WORD + rf"[\s:=\[({_SIGN}#/,'\"-]{{0,4}}(?=#)", re.IGNORECASE)
 _BAR = re.compile(r"(\d{1,15})/\d{1,15} \[(?:\d{1,9}:\d\d|<t>)")
 TRAINS = re.compile(r"(?<![a-z])(?:step|iter|epoch|batch|train|fit|update)", re.IGNORECASE)
 _PREPARING = (
@@ -69,7 +71,9 @@ _PREPARING = (
 PREPARING = re.compile(rf"{_PREPARING})\b", re.IGNORECASE)
 PREPARES = re.compile(rf"{_PREPARING}|pid|port|process|thread|rank)\b", re.IGNORECASE)
 _SPEAKER = re.compile(
-    r"(?<![a-z])(?:local|global|world)?[ _]?(?:rank|process|proc|pid|thread)[ _]?[:=]?[ ]?#(?:/#)?\W{0,4}",
+    r"(?<![a-z])(?:local|global|world)?[ _]?(?:rank|process|proc|pid|thread)[ _]?[:=]?[ ]?"
+    + _SIGN
+    + r"?#(?:/#)?\W{0,4}",
     re.IGNORECASE,
 )
 
@@ -107,7 +111,7 @@ def normalised(line: str) -> tuple[str, tuple[float, ...]]:
 def _normalised(line: str) -> tuple[str, tuple[float, ...]]:
     text = _OPAQUE.sub("<id>", _CLOCKS.sub("<t>", line.strip()))
     numbers = tuple(float(found) for found in _NUMBER.findall(text)[:MAX_NUMBERS])
-    return _NUMBER.sub("#", text), numbers
+    return _NUMBER.sub("#", text.replace("#", _SIGN)), numbers
 
 
 class LineReader:
@@ -185,7 +189,8 @@ class WorkCount:
 
     def __init__(self) -> None:
         self.began = False
-        self._counted: dict[str, _Counted] = {}
+        self._counted: dict[tuple[str, int], _Counted] = {}
+        """By shape and count of numbers: a bar's shape is made of its label, and may be that of another line."""
 
     def take(self, rank: int, line: str, at_s: float) -> None:
         """One more line of a rank, read at ``at_s``."""
@@ -195,10 +200,11 @@ class WorkCount:
         if found is None:
             return
         shape, numbers, counts, named = found
-        known = self._counted.get(shape)
+        key = shape, len(numbers)
+        known = self._counted.get(key)
         if known is None:
             if len(self._counted) < MAX_SHAPES:
-                self._counted[shape] = _Counted(rank, at_s, [_Place(value, value) for value in numbers])
+                self._counted[key] = _Counted(rank, at_s, [_Place(value, value) for value in numbers])
             return
         if known.rank != rank:
             return

@@ -61,7 +61,7 @@ class Recorder:
         """Write what was gathered. Raises ``OSError``."""
         if not self._lines:
             return
-        data = gzip.compress("".join(self._lines).encode(), compresslevel=6)
+        data = gzip.compress("".join(self._lines).encode("utf-8", "replace"), compresslevel=6)
         self._lines.clear()
         self._size = 0
         handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

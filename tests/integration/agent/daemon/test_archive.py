@@ -280,6 +280,29 @@ async def test_output_is_shipped_while_the_worker_is_there(
     assert told == []
 
 
+async def test_output_that_takes_several_copies_is_left_alone_once_all_is_there(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "SHIP_EVERY_S", 0.0)
+    monkeypatch.setattr(archive, "SHIP_BYTES", 100)
+    launch = Launch(Task(("x",)), 0, 1, 1, output_uri=str(tmp_path / "out"))
+    facts = HostFacts("h", str(tmp_path / "logs"), str(tmp_path / "scratch"), ME, 1)
+    (logs / "g2/workerpool0-0.r0.out").write_bytes(bytes(350))
+    copies: list[int] = []
+
+    def copied(*_: object, **__: object) -> str:
+        copies.append(1)
+        return ""
+
+    monkeypatch.setattr(archive, "copy", copied)
+    shipping = Archive(tmp_path / "orders", facts, Accounts(ME, AccountRules(os.geteuid())), lambda *_: True)
+    shipping.keep(KEY, launch)
+    (order,) = shipping._orders()
+    while shipping._has_grown(order):
+        await shipping._ship(order)
+    assert len(copies) == 4
+
+
 async def test_directories_that_cannot_be_made_are_told_and_taken_back_once_they_can(
     logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from holdfast._session.reports import WorkerId
 from holdfast.hang.pipeline.samples import ProcessSample, RankSample, State
 from holdfast.hang.records.reader import unpacked
-from holdfast.hang.records.recording import LogLine, WorkerSample, decode
+from holdfast.hang.records.recording import LogLine, SavedFiles, WorkerSample, decode
 from holdfast_agent.shell.sampling.history import BASE_BYTES, RANK_BYTES, SampleHistory
 
 KEY = WorkerId("job-1", "workerpool0-0")
@@ -88,3 +88,9 @@ def test_where_nothing_can_be_written_samples_are_missing_and_nothing_else(worke
     (workers / KEY.job / KEY.worker).mkdir()
     sampled(history, 5000.0, 5100.0)
     assert kept(history)[-1].at_s == 5098.0
+
+
+def test_half_of_a_surrogate_pair_in_a_sample_is_no_error(workers: Path) -> None:
+    history = SampleHistory(workers)
+    sampled(history, 0.0, 100.0, files=SavedFiles(path="/mod\udce8le/ckpt.pt"))
+    assert kept(history)[0].files.path == "/mod?le/ckpt.pt"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from holdfast.hang.pipeline.log_progress import MAX_SHAPES, LineReader, normalised
+from holdfast.hang.pipeline.learned_step import LearnedStep
+from holdfast.hang.pipeline.log_progress import MAX_SHAPES, LineReader, WorkCount, normalised
+from holdfast.hang.pipeline.step_count import LineCounts
 
 
 def progress(lines: list[str], pattern: str = "") -> list[bool]:
@@ -105,3 +109,38 @@ def test_a_number_that_is_no_step_is_progress_without_one(number: str) -> None:
     assert not reader.is_progress(f"step={number}/{number}")
     assert reader.is_progress("step=2/9")
     assert (reader.step, reader.total) == (2.0, 9.0)
+
+
+PIECES = ("#", "7", " ", "a", "step ", "bar ", ": 3/40 [00:01", "%|")
+
+
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=5).map("".join), max_size=12))
+def test_no_lines_of_any_kind_make_an_error(lines: list[str]) -> None:
+    reader, work, counts, learned = LineReader(), WorkCount(), LineCounts(), LearnedStep()
+    for at, line in enumerate(("bar step 1", *lines, *(f"step {line}" for line in lines))):
+        reader.is_progress(line)
+        work.take(0, line, float(at))
+        counts.take(0, line)
+        learned.take(0, line, float(at))
+
+
+@pytest.mark.parametrize("label", ["", "train: ", "step #3: "])
+def test_a_bar_that_is_drawn_in_number_signs_is_progress_at_each_step(label: str) -> None:
+    reader, work = LineReader(), WorkCount()
+    moved = []
+    for done in range(1, 41):
+        eighths = done * 80 // 40
+        bar = "#" * (eighths // 8) + (str(eighths % 8) if eighths % 8 else "")
+        line = f"{label}{done * 100 // 40:3d}%|{bar:<10}| {done}/40 [00:{done:02d}<00:{40 - done:02d},  1.00it/s]"
+        moved.append(reader.is_progress(line))
+        work.take(0, line, float(done))
+    assert all(moved)
+    assert work.began
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("issue #", "issue 4"), ("rank # 0 step 5", "rank 1 0 step 5"), ("bar a 1 b:", "bar a # b:")],
+)
+def test_a_number_sign_of_the_line_is_no_number(before: str, after: str) -> None:
+    assert normalised(before)[0] != normalised(after)[0]
