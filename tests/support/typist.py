@@ -30,7 +30,7 @@ class Typist:
         """All that was shown so far."""
         return self._said.decode(errors="replace").replace("\r", "")
 
-    def sees(self, text: str, timeout: float = 60) -> None:
+    def sees(self, text: str, timeout: float = 180) -> None:
         """Wait until ``text`` is shown; fails the test after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while (at := self._said.find(text.encode(), self._seen)) < 0:

@@ -141,6 +141,7 @@ def test_a_shell_beside_a_rank_is_in_its_container(site: Site) -> None:
         typist.types("echo begun; sleep 500\r")
         typist.sees("\nbegun")
         typist.types("\x03")
+        typist.sees("# ")  # what is typed before the prompt goes with what was interrupted
         typist.types("echo still $((6 * 7)); exit 3\r")
         typist.sees("still 42")
         assert typist.ends() == 3
