@@ -23,7 +23,7 @@ class LogPosition:
         self._told: set[tuple[_StreamKey, str]] = set()
 
     def request(self) -> job_pb2.StreamLogsRequest:
-        """The next request: at first the original one, later everything from the last generation on.
+        """The next request: at first the original one, later from the generation that every stream seen has reached.
 
         The tail goes, because counting it again from a later end would skip lines.
         """
@@ -32,7 +32,10 @@ class LogPosition:
         if self._next:
             again.ClearField("tail_lines")
             if self._request.follow:
-                again.generation = max(generation for _, _, generation, _ in self._next)
+                newest: dict[tuple[str, int, int], int] = {}
+                for worker, rank, generation, stream in self._next:
+                    newest[worker, rank, stream] = max(generation, newest.get((worker, rank, stream), 0))
+                again.generation = min(newest.values())
         return again
 
     def accept(self, chunk: job_pb2.StreamLogsResponse) -> job_pb2.StreamLogsResponse | None:

@@ -159,6 +159,33 @@ def test_a_host_that_joined_and_never_came_is_forgotten_too(world: World) -> Non
     assert enrol(world, digest="again", key="new")[-1] == "> reply host/h9"
 
 
+@pytest.mark.parametrize("named", ["h9", ""])
+def test_who_has_the_key_of_a_removed_host_gets_nothing_by_its_used_token(world: World, named: str) -> None:
+    make_token(world, name=named)
+    assert enrol(world)[-1] == enrol(world)[-1] == "> reply host/h9", "the same key may ask again"
+    remove_host(world, "h9")
+    assert enrol(world)[0].startswith("> refuse")
+
+
+def test_who_has_the_key_of_a_removed_user_gets_nothing_by_its_used_token(world: World) -> None:
+    add(world)
+    make_token(world, Kind.USER, "bob")
+    assert enrol(world, "bob", kind=Kind.USER)[-1] == "> reply user/bob"
+    remove(world)
+    add(world)
+    assert enrol(world, "bob", kind=Kind.USER)[0].startswith("> refuse")
+
+
+def test_what_was_void_stays_so_when_the_clock_is_set_back(world: World) -> None:
+    add(world)
+    remove(world)
+    first = world.wall
+    world.jumped -= 3600
+    add(world)
+    remove(world)
+    assert world.cluster.people.void_until == {"user/bob": first}
+
+
 def test_a_host_with_work_is_kept_unless_somebody_vouches(world: World) -> None:
     world.submit("a", gang(retries=1))
     world.run("a")

@@ -185,6 +185,21 @@ def test_a_wall_clock_that_is_set_forward_is_noticed_within_a_minute() -> None:
     assert len(jobs(on)) == 1
 
 
+def test_a_schedule_runs_on_after_a_clock_that_was_a_year_ahead_is_set_right() -> None:
+    on = world()
+    on.step(asked("0 * * * *"))
+    on.wait(1.0)
+    on.jumped += 365 * DAY
+    on.wait(121.0)
+    made = len(jobs(on))
+    assert made >= 1
+    on.jumped -= 365 * DAY
+    on.wait(3 * HOUR + 120.0)
+    assert len(jobs(on)) == made + 3
+    on.wait(2 * HOUR)
+    assert len(jobs(on)) == made + 5
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -137,6 +137,15 @@ def test_a_reader_goes_on_from_the_newest_generation_without_its_tail() -> None:
     assert position.request() == job_pb2.StreamLogsRequest(id="j", ranks=[0], follow=True, generation=3)
 
 
+def test_a_reader_goes_on_where_the_slowest_of_its_streams_was() -> None:
+    position = LogPosition(job_pb2.StreamLogsRequest(id="j", follow=True, generation=1))
+    for rank, generation in ((0, 1), (0, 2), (1, 1)):
+        position.accept(job_pb2.StreamLogsResponse(worker="w", rank=rank, generation=generation, data=b"a"))
+    assert position.request().generation == 1, "rank 1 may have more of its first"
+    position.accept(job_pb2.StreamLogsResponse(worker="w", rank=1, generation=2, data=b"a"))
+    assert position.request().generation == 2
+
+
 def test_a_problem_is_told_once() -> None:
     position = LogPosition(job_pb2.StreamLogsRequest(id="j"))
     gone = job_pb2.StreamLogsResponse(worker="w", problem="host-1 is not connected")

@@ -119,7 +119,7 @@ class SearchedLog:
 
     @property
     def found(self) -> Iterator[Found]:
-        """What has been found and not read."""
+        """Lines that were found and not read."""
         while self._found:
             yield self._found.popleft()
 

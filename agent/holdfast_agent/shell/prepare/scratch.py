@@ -12,7 +12,7 @@ _ASIDE = ".gone-"
 
 
 def set_aside(parent: Path, job: str) -> None:
-    """Take a job's scratch directory out of its place, if there is one, so that it can be made anew at once.
+    """Take a job's scratch directory out of its place, if there is one, so that another can be made at once.
 
     Raises ``OSError``.
     """

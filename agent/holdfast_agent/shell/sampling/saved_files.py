@@ -151,5 +151,5 @@ class SavedFileWatch:
 
 
 def _as_text(path: str) -> str:
-    """The path as it can be told: a name need not be UTF-8."""
+    """The path as text: a name need not be UTF-8."""
     return os.fsencode(path).decode("utf-8", "replace")

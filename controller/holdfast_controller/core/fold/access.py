@@ -59,7 +59,12 @@ def fold_people(people: People, event: ev.PeopleEvent) -> None:
 
 
 def make_void(people: People, kind: Kind, name: str, at: Wall) -> None:
-    """Whatever was certified for the name until ``at`` counts no more, nor does a token that waits for it."""
-    people.void_until[f"{kind.value}/{name}"] = at
+    """Whatever was certified for the name until ``at`` counts no more, nor does a token that waits for it or was used.
+
+    With a token that was used, who has its key could ask for a certificate again. What was void once stays so, though
+    the clock was set back.
+    """
+    party = f"{kind.value}/{name}"
+    people.void_until[party] = max(at, people.void_until.get(party, at))
     people.joined -= {name} if kind is Kind.HOST else set()
-    people.tokens = {d: t for d, t in people.tokens.items() if t.used_by or (t.kind, t.name) != (kind, name)}
+    people.tokens = {d: t for d, t in people.tokens.items() if (t.kind, t.used_by or t.name) != (kind, name)}

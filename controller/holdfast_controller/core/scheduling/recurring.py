@@ -41,6 +41,8 @@ from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import ClusterTimer
 
 LOOKED_AT_S = 60.0
+AHEAD_S = 3600.0
+"""A run that lies further ahead than this was made while the clock was wrong."""
 MOST_OF_ONE, MOST = 100, 10_000
 """Schedules of one user, and of all."""
 MOST_CHARS = 1 << 18
@@ -153,6 +155,7 @@ def on_due(step: Step, durable: int | None = None) -> None:
     if durable is not None and durable < cluster.runs_made_at:
         step.timers.set((ClusterTimer.SCHEDULES, ""), step.now.mono_in(AGAIN_S))
         return
+    _heal_clock(step)
     made: list[list[Job]] = []
     jobs = chars = 0
     for schedule in _in_turn(step):
@@ -194,6 +197,17 @@ def next_run(cluster: Cluster, schedule: Schedule) -> Wall | None:
     if key not in cluster.next_runs:
         cluster.next_runs[key] = _after(schedule, schedule.settled)
     return cluster.next_runs[key]
+
+
+def _heal_clock(step: Step) -> None:
+    """Count from now for a schedule that has run in what is the future again: the clock was ahead, and is set right."""
+    now = step.now.wall
+    for key, schedule in step.cluster.schedules.items():
+        if schedule.settled <= now + AHEAD_S:
+            continue
+        due = next_run(step.cluster, schedule)
+        if due is not None and due > schedule.settled:
+            step.cluster.next_runs[key] = _after(schedule, now)
 
 
 def _after(schedule: Schedule, after: Wall) -> Wall | None:

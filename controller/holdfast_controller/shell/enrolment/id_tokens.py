@@ -7,6 +7,7 @@ not long ago; what it says is then a name, an account and groups. What those may
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import ssl
 import time
@@ -112,7 +113,8 @@ class Provider:
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise _refused(one_line(str(error), 200) or type(error).__name__) from error
         self._check_use(claims)
-        self._check_seen(token.rpartition(".")[2], key_digest, float(claims["exp"]))
+        # What is signed: a signature can be written in several ways.
+        self._check_seen(token.rpartition(".")[0], key_digest, float(claims["exp"]))
         return self._vouched(claims)
 
     def _check_use(self, claims: Mapping[str, Any]) -> None:
@@ -124,12 +126,12 @@ class Provider:
         if self._wall() - float(claims["iat"]) > FRESH_S + LEEWAY_S:
             raise _refused(f"it was issued more than {FRESH_S / 60:.0f} minutes ago")
 
-    def _check_seen(self, signature: str, key_digest: str, ends_at: float) -> None:
+    def _check_seen(self, signed: str, key_digest: str, ends_at: float) -> None:
         """Raises ``Denied`` for a token that was used for another key: a copy of it is of no use."""
-        now = self._wall()
+        now, digest = self._wall(), hashlib.sha256(signed.encode()).hexdigest()
         while self._seen and (len(self._seen) >= MAX_SEEN or next(iter(self._seen.values()))[1] < now):
             self._seen.popitem(last=False)
-        known, _ = self._seen.setdefault(signature, (key_digest, min(ends_at, now + FRESH_S) + 2 * LEEWAY_S))
+        known, _ = self._seen.setdefault(digest, (key_digest, min(ends_at, now + FRESH_S) + 2 * LEEWAY_S))
         if known != key_digest:
             raise _refused("it was used already")
 

@@ -298,6 +298,8 @@ async def test_a_token_counts_for_one_key_alone(site: Site) -> None:
     await site.sign_in(token, requests.request(key))
     await site.sign_in(token, requests.request(key))
     assert "it was used already" in await site.refused(token)
+    # The same signature in other characters.
+    assert "it was used already" in await site.refused(f"{token}==")
 
 
 async def test_keys_are_asked_for_again_when_the_provider_changes_them_but_not_at_will(
