@@ -299,11 +299,12 @@ def _read(file: SeriesFile, question: _Question) -> _Found:
     wanted = {*question.figures, Figure.SAMPLES}
     size, following, began_s = 0, None, time.monotonic()
     taken: list[tuple[bytes, list[int]]] = []
+    too_much = False
     for start, _, data in read:
         size += len(data)
         took_s = time.monotonic() - began_s
-        if size > READ_MOST_BYTES or took_s >= READ_MOST_S:
-            raise InvalidInput([Violation("since", "begins a time of which too much is kept", _LESS)])
+        if too_much := size > READ_MOST_BYTES or took_s >= READ_MOST_S:
+            break
         # What begins later is for the next answer; each has at least one point.
         enough = size > PAGE_BYTES or took_s >= PAGE_S
         if enough and not question.recording and start >= since + step:
@@ -317,6 +318,9 @@ def _read(file: SeriesFile, question: _Question) -> _Found:
         joining.add(found)
         if question.banded:
             taken.append((data, found.ranks))
+    del read  # with it its statement ends, here and not wherever an error is let go
+    if too_much:
+        raise InvalidInput([Violation("since", "begins a time of which too much is kept", _LESS)])
     block = joining.block()
     if following is not None:  # before it is said whose extremes are shown
         block = _cut(block, (following - since) // step)
