@@ -209,9 +209,12 @@ def test_a_scratch_directory_full_of_traps_is_removed_and_nothing_else(tmp_path:
     before = picture(canary)
     try:
         fill(job, canary)
-        set_aside(scratch, "job")
+        aside = set_aside(scratch, "job")
         assert not job.exists()
-        remove_aside(scratch)
+        job.mkdir()  # the job is here again
+        remove_aside(scratch, aside)
+        assert list(scratch.iterdir()) == [job]
+        remove_aside(scratch, set_aside(scratch, "job"))
         assert list(scratch.iterdir()) == []
     finally:
         subprocess.run(["rm", "-rf", scratch], check=True)  # pytest could not
@@ -226,8 +229,7 @@ def test_a_link_in_the_place_of_a_scratch_directory_goes_and_what_it_leads_to_st
     (scratch / "job").symlink_to(canary)
     before = picture(canary)
     for _ in range(2):
-        set_aside(scratch, "job")
-        remove_aside(scratch)
+        remove_aside(scratch, set_aside(scratch, "job"))
     assert list(scratch.iterdir()) == []
     assert picture(canary) == before
 

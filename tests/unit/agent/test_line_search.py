@@ -134,6 +134,6 @@ def test_what_is_found_and_not_read_is_there_and_the_search_goes_on_where_a_line
     log = SearchedLog(LogFile(str(path), Wanted()), LineSearch("one"))
     first = log.read()
     assert first is not None
-    rest = list(log.found)
+    rest = list(log.unread())
     assert sum(len(each.offsets) for each in (first, *rest)) == 2_500
-    assert (log.position, list(log.found)) == (10_000, [])
+    assert (log.position, list(log.unread())) == (10_000, [])

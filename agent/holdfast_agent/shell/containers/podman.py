@@ -23,6 +23,7 @@ from holdfast_agent.shell.containers.mounts import Mount
 CALL_S = 120.0
 """A store that is busy, or a disk that is slow, makes podman wait."""
 PULL_AGAIN_S = (5.0, 15.0, 40.0)
+"""Pauses before a registry that could not be reached is asked again."""
 CALLS_AT_ONCE = 32
 LINE_CHARACTERS = 500
 HOLDER = "/run/holdfast-holder"

@@ -117,9 +117,8 @@ class SearchedLog:
         begun = self._search.position
         return self._file.position if begun is None else begun
 
-    @property
-    def found(self) -> Iterator[Found]:
-        """Lines that were found and not read."""
+    def unread(self) -> Iterator[Found]:
+        """Lines that were found and not read, which they then are."""
         while self._found:
             yield self._found.popleft()
 

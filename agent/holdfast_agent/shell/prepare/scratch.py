@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 
 from holdfast_agent.shell.users import safe_paths
 
-_ASIDE = ".gone-"
 
+def set_aside(parent: Path, job: str) -> str:
+    """Take a job's scratch directory out of its place, so that another can be made at once.
 
-def set_aside(parent: Path, job: str) -> None:
-    """Take a job's scratch directory out of its place, if there is one, so that another can be made at once.
-
-    Raises ``OSError``.
+    Returns its new name; empty where there is none. Raises ``OSError``.
     """
-    with contextlib.suppress(FileNotFoundError):
-        os.rename(parent / job, parent / f"{_ASIDE}{job}-{os.urandom(4).hex()}")
+    name = f".gone-{job}-{os.urandom(4).hex()}"
+    try:
+        os.rename(parent / job, parent / name)
+    except FileNotFoundError:
+        return ""
+    return name
 
 
-def remove_aside(parent: Path) -> None:
+def remove_aside(parent: Path, name: str) -> None:
     """Remove what was set aside, whatever its user has put there. Raises ``OSError``."""
-    for path in parent.glob(f"{_ASIDE}*"):
-        safe_paths.remove_tree(parent, path.name)
+    if name:
+        safe_paths.remove_tree(parent, name)

@@ -196,7 +196,7 @@ class OutputReader:
                 return ended()
             elif not log.more:
                 await reading.wait(LOOK_AGAIN_S)
-        await self._send_lines(log.found, reading)
+        await self._send_lines(log.unread(), reading)
         return ended(self._far(log.position))
 
     async def _send_lines(self, found: Iterable[Found], reading: Reading) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from holdfast.hang.pipeline.log_progress import MAX_LINE, PREPARING, normalised
+from holdfast.hang.pipeline.log_progress import MAX_LINE, PREPARING, SIGN, normalised
 from holdfast.training.known_step import MOST_STEPS
 
 SHAPES_MOST = 64
@@ -28,9 +28,10 @@ _TRAINS = re.compile(
     re.IGNORECASE,
 )
 _STEP = re.compile(
-    r"(?<![a-z])(?:(?:global[_ ]?)?steps?|iters?|iterations?|it|updates?)[\s:=\[(\u266f,'\"-]{0,4}\Z", re.IGNORECASE
+    rf"(?<![a-z])(?:(?:global[_ ]?)?steps?|iters?|iterations?|it|updates?)[\s:=\[({SIGN},'\"-]{{0,4}}\Z",
+    re.IGNORECASE,
 )
-_EPOCH = re.compile(r"(?<![a-z])ep(?:och)?s?[\s:=\[(\u266f,'\"-]{0,4}\Z", re.IGNORECASE)
+_EPOCH = re.compile(rf"(?<![a-z])ep(?:och)?s?[\s:=\[({SIGN},'\"-]{{0,4}}\Z", re.IGNORECASE)
 _ASIDE = re.compile(r"(?<![a-z])(?:eval|valid|val(?![a-z])|test|predict|infer)", re.IGNORECASE)
 
 

@@ -52,7 +52,7 @@ _OPAQUE = re.compile(
 )
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 # Stands in a shape for a number sign of the line's own, such as those of a bar in ASCII: there ``#`` is a number.
-_SIGN = "\N{MUSIC SHARP SIGN}"
+SIGN = "\N{MUSIC SHARP SIGN}"
 
 # A number that grows without a word of training beside it is work after so long, and so many rises: what a start
 # counts (channels, layers, process ids) comes in one go.
@@ -60,7 +60,7 @@ COUNT_S = 60.0
 COUNT_RISES = 3
 _SIZES = re.compile(r"\d+(?:\.\d+)?\s*(?:[kmgt]?i?b|bytes|%)(?![a-z0-9])", re.IGNORECASE)
 STEP_WORD = r"(?<![a-z])(?:steps?|it|iters?|iterations?|epochs?|batch(?:es)?|updates?|rounds?|episodes?)"
-_STEP_BEFORE = re.compile(STEP_WORD + rf"[\s:=\[({_SIGN}#/,'\"-]{{0,4}}(?=#)", re.IGNORECASE)
+_STEP_BEFORE = re.compile(STEP_WORD + rf"[\s:=\[({SIGN}#/,'\"-]{{0,4}}(?=#)", re.IGNORECASE)
 _BAR = re.compile(r"(\d{1,15})/\d{1,15} \[(?:\d{1,9}:\d\d|<t>)")
 TRAINS = re.compile(r"(?<![a-z])(?:step|iter|epoch|batch|train|fit|update)", re.IGNORECASE)
 _PREPARING = (
@@ -72,7 +72,7 @@ PREPARING = re.compile(rf"{_PREPARING})\b", re.IGNORECASE)
 PREPARES = re.compile(rf"{_PREPARING}|pid|port|process|thread|rank)\b", re.IGNORECASE)
 _SPEAKER = re.compile(
     r"(?<![a-z])(?:local|global|world)?[ _]?(?:rank|process|proc|pid|thread)[ _]?[:=]?[ ]?"
-    + _SIGN
+    + SIGN
     + r"?#(?:/#)?\W{0,4}",
     re.IGNORECASE,
 )
@@ -111,7 +111,7 @@ def normalised(line: str) -> tuple[str, tuple[float, ...]]:
 def _normalised(line: str) -> tuple[str, tuple[float, ...]]:
     text = _OPAQUE.sub("<id>", _CLOCKS.sub("<t>", line.strip()))
     numbers = tuple(float(found) for found in _NUMBER.findall(text)[:MAX_NUMBERS])
-    return _NUMBER.sub("#", text.replace("#", _SIGN)), numbers
+    return _NUMBER.sub("#", text.replace("#", SIGN)), numbers
 
 
 class LineReader:

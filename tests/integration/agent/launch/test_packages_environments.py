@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -269,3 +270,21 @@ def test_the_end_of_a_log_is_one_line() -> None:
     log = "Using Python 3.11\n  × No solution found:\n  ╰─▶ Because x\n      was not found.\n"
     assert tail(log.encode()) == "No solution found: Because x was not found"
     assert len(tail(b"a b\n" * 10_000)) == 701
+
+
+async def test_a_package_whose_file_server_hangs_holds_up_nothing_else(
+    tmp_path: Path, links: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, answers = threading.Event(), threading.Event()
+
+    def hangs(_: str) -> list[int]:
+        began.set()
+        assert answers.wait(20), "the event loop waits for it, and so nothing lets go of it"
+        return []
+
+    monkeypatch.setattr("holdfast_agent.shell.packages.environments._changed", hangs)
+    package = Wanted((), uris=(wheels.wheel(links, "tiny").as_uri(),))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(environments(tmp_path).get, package, "job", lambda: None)
+        await until(began.is_set)
+        answers.set()
