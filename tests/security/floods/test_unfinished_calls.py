@@ -13,11 +13,11 @@ from tests.integration.controller.cluster import WITHIN_S, Controller, job, refu
 from tests.integration.controller.conftest import certificates, config, controller, daemon
 from tests.integration.controller.process import Process
 from tests.support.raw_calls import RawCalls, prefix
-from tests.support.stubs import job_stub
+from tests.support.stubs import access_stub, job_stub
 
 from holdfast._base.identity import Kind
 from holdfast.errors import DeadlineExceeded, InvalidInput, TooMany
-from holdfast.v1 import bundle_pb2, bundle_pb2_grpc, job_pb2
+from holdfast.v1 import access_pb2, bundle_pb2, bundle_pb2_grpc, job_pb2
 from holdfast_controller.shell.calls import caller_limits, receiving
 from holdfast_controller.shell.calls.bounds import MESSAGE_BYTES
 
@@ -123,6 +123,10 @@ async def test_requests_that_do_not_come_hold_up_their_own_caller_for_a_while(
         assert code is grpc.StatusCode.DEADLINE_EXCEEDED and isinstance(error, DeadlineExceeded)
     async with asyncio.timeout(WITHIN_S):
         await raw.first_end.wait()
+    audit = await access_stub(controller.channel("user/ann")).ReadAudit(
+        access_pb2.ReadAuditRequest(refused=True), timeout=WITHIN_S
+    )
+    assert {(entry.who, entry.call) for entry in audit.entries} == {("user/bob", "JobService/CreateJob")}
     await bob.ListJobs(job_pb2.ListJobsRequest(), timeout=WITHIN_S)
     await raw.close()
 

@@ -111,14 +111,13 @@ class Guard(grpc.aio.ServerInterceptor):
         self, method: str, caller: Caller | None, request: object | None, peer: str, problem: HoldfastError
     ) -> None:
         """Keep a refusal in the audit log, and count it."""
-        who, call, about = (
-            caller.party if caller is not None else "",
-            method.rpartition(".")[2],
-            subject_of(method, request),
-        )
+        who, call = caller.party if caller is not None else "", method.rpartition(".")[2]
         code = rpc_status.code_name(problem)
-        entry = Entry(time.time(), who, peer, call, about, code, problem.message)
+        entry = Entry(time.time(), who, peer, call, subject_of(method, request), code, problem.message)
         self._audit.refused(entry, self.registry.trail(caller))
+        self._count_refusal(method, caller, code)
+
+    def _count_refusal(self, method: str, caller: Caller | None, code: str) -> None:
         self.rates.refused(caller)
         self.series.add(fam.RPCS, method, code)
 
@@ -328,7 +327,10 @@ class Guard(grpc.aio.ServerInterceptor):
             if call.one:
                 return await self._receiving.one(caller, context, place, streams=call.streams)
         except HoldfastError as error:
-            self._refuse(call.name, caller, None, peer, error)
+            if (rule := RULES.get(call.name)) is not None and rule.changes:
+                self._refuse(call.name, caller, None, peer, error)
+            else:  # to read too much at once is nothing that an admin looks for
+                self._count_refusal(call.name, caller, rpc_status.code_name(error))
             raise
         return None, False
 

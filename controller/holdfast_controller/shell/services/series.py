@@ -33,9 +33,9 @@ RANKS_MOST = 64
 CELLS_MOST, BAND_CELLS_MOST = 100_000, 1_000_000
 """Points of all series of an answer; of all ranks from which bands are made."""
 PAGE_BYTES, PAGE_S = 4 << 20, 2.0
+"""Packed blocks that are read for one answer, and for how long: the reader asks again for what comes later."""
 READ_MOST_BYTES, READ_MOST_S = 64 << 20, 9.0
 """Of what one point may need: nothing else is read or kept on the thread until it is done, and who asked waits 10 s."""
-"""Packed blocks that are read for one answer, and for how long: the reader asks again for what comes later."""
 NAMED_AFTER_S = 30.0
 """A recording comes with the evidence for a suspicion; by then it is known which hang that was, if any."""
 FORGET_EVERY_S = 600.0
@@ -303,7 +303,8 @@ def _read(file: SeriesFile, question: _Question) -> _Found:
     for start, _, data in read:
         size += len(data)
         took_s = time.monotonic() - began_s
-        if too_much := size > READ_MOST_BYTES or took_s >= READ_MOST_S:
+        # A recording is there as a whole, however large.
+        if too_much := (size > READ_MOST_BYTES and not question.recording) or took_s >= READ_MOST_S:
             break
         # What begins later is for the next answer; each has at least one point.
         enough = size > PAGE_BYTES or took_s >= PAGE_S
