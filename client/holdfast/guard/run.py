@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
 OUR_FAILURE = 125
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-RANKS_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
-"""A scheduler sends them to every process of a step, the ranks included."""
-ALL_SIGNALS = {*ENDING_SIGNALS, *RANKS_SIGNALS}
+ALL_SIGNALS = {*ENDING_SIGNALS, signal.SIGUSR1, signal.SIGUSR2}
+"""The last two are the ranks'."""
 
 
 @dataclass(frozen=True, slots=True)

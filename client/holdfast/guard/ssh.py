@@ -20,7 +20,7 @@ from holdfast.guard import connection, logins, remote, spares, trust
 from holdfast.guard.allocation import Allocation
 from holdfast.guard.connection import Connection
 from holdfast.guard.logins import Login
-from holdfast.guard.run import ENDING_SIGNALS, OUR_FAILURE, Request, foreseen
+from holdfast.guard.run import ALL_SIGNALS, ENDING_SIGNALS, OUR_FAILURE, Request, foreseen
 
 OTHERS_S = 1.0
 """After a first host has failed: time for others that fail to be named with it."""
@@ -50,7 +50,7 @@ class _Launch:
     async def run(self) -> int:
         """Start, watch, end; returns the exit status."""
         status = OUR_FAILURE
-        with anyio.open_signal_receiver(*ENDING_SIGNALS) as signals:
+        with anyio.open_signal_receiver(*ALL_SIGNALS) as signals:
             async with anyio.create_task_group() as watch:
                 scope = anyio.CancelScope()
                 watch.start_soon(self._obey, signals, scope)
@@ -60,11 +60,12 @@ class _Launch:
         return 128 + self._signal if self._signal else status
 
     async def _obey(self, signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope) -> None:
-        """Pass the first signal on, which ends the job in order; a second one ends it at once."""
+        """Pass on what is the ranks', and the first signal that ends the job in order; a second one ends it at once."""
         async for number in signals:
-            if self._signal or not self._ordered:
-                scope.cancel()
-            self._signal = self._signal or number
+            if number in ENDING_SIGNALS:
+                if self._signal or not self._ordered:
+                    scope.cancel()
+                self._signal = self._signal or number
             await self._tell_all(number)
 
     async def _tell_all(self, number: int) -> None:

@@ -20,7 +20,7 @@ import anyio
 import anyio.abc
 
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.guard import addresses, limits, meeting, scratch, slurm, spares, trust
+from holdfast.guard import addresses, limits, meeting, rank_signals, scratch, slurm, spares, trust
 from holdfast.guard.allocation import SEED_VARIABLE, Allocation
 from holdfast.guard.forward import Forwarder
 from holdfast.guard.parts import ControllerPort, Daemon, Folder, Leash
@@ -115,6 +115,10 @@ class Task:
             if number in ENDING_SIGNALS:
                 self._signal = self._signal or number
                 await self._end_early(scope)
+            else:
+                await anyio.sleep(rank_signals.SPREADS_S)
+                if not rank_signals.was_sent_to(self._agent.pid, number):
+                    await asyncio.to_thread(rank_signals.pass_on, self._folder.path, number)
 
     async def _end_early(self, scope: anyio.CancelScope) -> None:
         await anyio.sleep(DIES_S if self._place.kind == "slurm" else 0)

@@ -14,10 +14,11 @@ from tests.support.slurm_cluster import Slurm
 
 @pytest.fixture(scope="module")
 def slurm(request: pytest.FixtureRequest) -> Iterator[Slurm]:
-    """Knows the processes of a step by ``cgroups`` or, unless that is asked for, by who started whom."""
-    by_cgroups = getattr(request, "param", "") == "cgroups"
-    if by_cgroups and (why := slurm_cluster.no_cgroups()):
-        pytest.skip(why)
+    """Knows the processes of a step by ``cgroups``, as most sites do, where that can be here; or by ``parents``."""
+    asked, why_not = getattr(request, "param", ""), slurm_cluster.no_cgroups()
+    if asked == "cgroups" and why_not:
+        pytest.skip(why_not)
+    by_cgroups = asked != "parents" and not why_not
     # Slurm's sockets lie there, whose names can't be as long as a test's folder.
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     try:

@@ -30,10 +30,15 @@ if code:
     time.sleep(1000)
 """
 WAITS = """\
-import os, pathlib, time
-pathlib.Path(f"up-{os.environ['RANK']}").write_text(str(os.getpid()))
-time.sleep(1000)
+import os, pathlib, signal, time
+rank = os.environ["RANK"]
+caught = open(f"caught-{rank}", "w", buffering=1)
+signal.signal(signal.SIGUSR1, lambda *_: print("USR1", file=caught))
+pathlib.Path(f"up-{rank}").write_text(str(os.getpid()))
+while True:
+    time.sleep(1000)
 """
+"""Writes down each SIGUSR1, and ends by itself never."""
 
 
 # Runs until there is a file "over"; says under which numbers, its launcher's too.

@@ -84,11 +84,13 @@ def test_the_next_guard_removes_the_scratch_of_one_that_was_killed_with_all_that
     nothing_is_left(env)
 
 
-def test_sigterm_ends_the_command_and_the_guard(tmp_path: Path) -> None:
+def test_sigusr1_is_passed_on_and_sigterm_ends_the_command_and_the_guard(tmp_path: Path) -> None:
     env = environment(tmp_path)
     process = subprocess.Popen([*GUARD, "--", sys.executable, "-c", WAITS], cwd=tmp_path, env=env)
     try:
         wait_for((tmp_path / "up-0").exists, "the rank runs")
+        process.send_signal(signal.SIGUSR1)
+        wait_for(lambda: (tmp_path / "caught-0").read_text() == "USR1\n", "the rank gets USR1")
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
     finally:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,8 @@ from tests.e2e.guard.guarding import (
 )
 from tests.support.slurm_cluster import Slurm
 
+from holdfast.guard import rank_signals
+
 pytestmark = pytest.mark.require("slurm")
 BY_BOTH = pytest.mark.parametrize("slurm", ["parents", "cgroups"], indirect=True)
 """By what Slurm knows the processes of a step."""
@@ -35,7 +38,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 CATCHES = """\
 import os, pathlib, signal, time
 rank, restarts = os.environ["RANK"], os.environ.get("SLURM_RESTART_COUNT", "")
-signal.signal(signal.SIGUSR1, lambda *_: pathlib.Path(f"caught-{rank}").write_text(""))
+caught = open(f"caught-{rank}", "a", buffering=1)
+signal.signal(signal.SIGUSR1, lambda *_: print("USR1", file=caught))
 pathlib.Path(f"up-{rank}-{restarts}").write_text("")
 while not restarts:
     time.sleep(0.1)
@@ -122,7 +126,8 @@ def test_ddp_goes_on_from_its_checkpoint_after_a_rank_is_killed(slurm: Slurm, tm
     nothing_is_left(env)
 
 
-def test_a_signal_reaches_the_ranks_and_a_requeued_job_goes_on_with_a_record_of_its_own(
+@BY_BOTH
+def test_a_signal_reaches_the_ranks_once_and_a_requeued_job_goes_on_with_a_record_of_its_own(
     slurm: Slurm, tmp_path: Path
 ) -> None:
     env = environment(tmp_path, SLURM_CONF=slurm.environment["SLURM_CONF"])
@@ -135,7 +140,9 @@ def test_a_signal_reaches_the_ranks_and_a_requeued_job_goes_on_with_a_record_of_
 
     slurm.run("scancel", "--signal=USR1", job)
 
-    wait_for(lambda: (tmp_path / "caught-0").exists() and (tmp_path / "caught-1").exists(), "both got USR1")
+    wait_for(lambda: all((tmp_path / f"caught-{rank}").read_text() for rank in (0, 1)), "both got USR1")
+    time.sleep(4 * rank_signals.SPREADS_S)  # a second one would have come by now
+    assert [(tmp_path / f"caught-{rank}").read_text() for rank in (0, 1)] == ["USR1\n", "USR1\n"]
     slurm.run("scontrol", "requeue", job)
 
     def begins_again() -> bool:

@@ -104,10 +104,14 @@ def test_output_and_environment_are_those_of_one_command(hosts: Hosts, env: dict
     nothing_is_left(env)
 
 
-def test_ctrl_c_ends_the_ranks_on_all_hosts(hosts: Hosts, env: dict[str, str], tmp_path: Path) -> None:
+def test_sigusr1_reaches_the_ranks_on_all_hosts_and_ctrl_c_ends_them(
+    hosts: Hosts, env: dict[str, str], tmp_path: Path
+) -> None:
     guard = start(hosts, tmp_path, env, "--hosts", "n1,n2", "--", sys.executable, "-c", WAITS)
     wait_for(lambda: all((tmp_path / f"up-{rank}").exists() for rank in (0, 1)), "both ranks run")
 
+    guard.send_signal(signal.SIGUSR1)
+    wait_for(lambda: all((tmp_path / f"caught-{rank}").read_text() == "USR1\n" for rank in (0, 1)), "both get USR1")
     guard.send_signal(signal.SIGINT)
 
     guard.communicate(timeout=PATIENCE_S)
