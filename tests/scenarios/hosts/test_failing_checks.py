@@ -201,7 +201,7 @@ def test_a_finding_that_only_informs_is_on_the_hosts_page_and_nowhere_else(world
     assert [(each.kind.name, each.subject, each.answers) for each in news if each is not None] == [
         ("CHECK_FAILED", "host/host-0/check/ib.flaps/mlx5_0:1", False),
         ("CHECK_PASSED", "host/host-0/check/pcie.nonfatal/0000:5e:00.0", True),
-        ("CHECK_PASSED", "host/host-0/check/ib.flaps/mlx5_0:1", True),
+        ("CHECK_PASSED", "host/host-0/check/ib.flaps/mlx5_0:1", False),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -279,3 +280,15 @@ def test_the_most_urgent_reason_stays() -> None:
     host.measured.running = ""
     fold(world.cluster, ev.HostReturned(host="host-1", at=Wall(5e6)))
     assert host.measured.due_alone is Why.ASKED
+
+
+def test_a_host_that_joins_or_tells_of_its_gpus_says_whether_they_were_well_before() -> None:
+    world = World(hosts=1)
+    broken = replace(inventory(name="host-0"), gpu_problem="NVML hangs")
+    world.beat("host-0", broken)
+    world.beat("host-0", inventory(name="host-0"))
+    world.join("host-0", broken)
+    world.join("host-0", inventory(name="host-0"))
+
+    joined = [event for event in world.log if isinstance(event, ev.HostJoined)]
+    assert [event.had_gpu_problems for event in joined] == [False, False, True, False, True]

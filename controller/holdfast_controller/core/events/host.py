@@ -28,6 +28,8 @@ class HostJoined:
     """Of its agent; empty where that is the same."""
     agent_stopped_at: Wall = NEVER
     """When its agent had been stopped before."""
+    had_gpu_problems: bool = False
+    """Some of its GPUs were not well when it was last heard of them."""
 
 
 @dataclass(frozen=True, kw_only=True)

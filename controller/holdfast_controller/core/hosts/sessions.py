@@ -70,6 +70,7 @@ def on_connected(step: Step, hello: HostConnected) -> None:
                 rebooted=rebooted,
                 previous_version=_previous_version(known, hello),
                 agent_stopped_at=known.agent_stopped_at if known is not None else NEVER,
+                had_gpu_problems=known is not None and known.inventory.has_gpu_problems,
             )
         )
     gpu_faults.compare(step, step.cluster.hosts[hello.host], rebooted=rebooted)
@@ -158,6 +159,7 @@ def on_beat(step: Step, beat: HostBeat) -> None:
                 inventory=beat.inventory,
                 labels=host.labels,
                 known=True,
+                had_gpu_problems=host.inventory.has_gpu_problems,
             )
         )
         gpu_faults.compare(step, host)

@@ -11,7 +11,6 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.host import gpu_problems
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.hosts.host import Inventory
 from holdfast_controller.core.model.subscription import ClusterNotice
 
 CLUSTER_TELLING: tuple[type[ev.Event], ...] = (
@@ -79,7 +78,7 @@ def news_of(event: ev.Event, sentence: str) -> News | None:
         case ev.HostDrained():
             return News(ClusterNotice.HOST_DRAINED, f"host/{event.host}/work", sentence)
         case ev.HostJoined():
-            return _gpus(event.host, event.inventory)
+            return _gpus(event)
         case ev.GpuCondemned():
             return News(ClusterNotice.GPU_FAULT, f"host/{event.host}/gpu/{event.index}", sentence)
         case ev.GpuCleared() if event.by == BY_US:
@@ -99,7 +98,7 @@ def news_of(event: ev.Event, sentence: str) -> News | None:
             return News(ClusterNotice.CHECK_FAILED, f"host/{event.host}/check/{event.check}", sentence)
         case ev.HostCheckPassed():
             subject = f"host/{event.host}/check/{event.check}"
-            answers = event.health is not None  # the host's history has what was not worth a notification
+            answers = event.health is Health.INFORM  # no one is told of such, but it may have been worse before
             return News(ClusterNotice.CHECK_PASSED, subject, sentence, answers)
         case ev.ControllerCheckFailed():
             return News(ClusterNotice.CHECK_FAILED, f"controller/check/{event.check}", sentence)
@@ -109,11 +108,12 @@ def news_of(event: ev.Event, sentence: str) -> News | None:
             return None
 
 
-def _gpus(host: str, inventory: Inventory) -> News:
-    subject = f"host/{host}/gpus"
-    bad = gpu_problems(inventory)
+def _gpus(event: ev.HostJoined) -> News:
+    host, subject = event.host, f"host/{event.host}/gpus"
+    bad = gpu_problems(event.inventory)
     if not bad:
-        return News(ClusterNotice.GPU_RECOVERED, subject, f"{host}: its GPUs are well again", answers=True)
+        well, answers = f"{host}: its GPUs are well again", not event.had_gpu_problems
+        return News(ClusterNotice.GPU_RECOVERED, subject, well, answers)
     more = f" and {len(bad) - GPUS_SHOWN} more" if len(bad) > GPUS_SHOWN else ""
     return News(ClusterNotice.GPU_FAULT, subject, f"{host}: {'; '.join(bad[:GPUS_SHOWN])}{more}")
 

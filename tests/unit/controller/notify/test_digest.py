@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 from tests.unit.controller.examples import EVENTS
 
+from holdfast._base.health import Health
 from holdfast._base.xids import Repair
 from holdfast_controller.core import digest
 from holdfast_controller.core import events as ev
@@ -190,6 +191,28 @@ def test_gpus_are_told_by_what_is_wrong_with_them() -> None:
     assert told("", "Xid 79", "gone") == ("GPU_FAULT", "a: GPU 1: Xid 79; GPU 2: gone")
     assert told("", unread="NVML hangs") == ("GPU_FAULT", "a: NVML hangs")
     assert told(*["gone"] * 8)[1].endswith("GPU 3: gone and 4 more")
+
+
+def test_the_end_of_what_was_notified_is_told_also_by_a_controller_that_has_not_told_of_it() -> None:
+    def told(event: ev.Event) -> bool:
+        news = news_of(event, "")
+        assert news is not None
+        return bool(Digest().put(entry(1, news.subject, news.kind.name), "", 0, answers=news.answers)) is False
+
+    for had in (True, False):
+        well = ev.HostJoined(
+            host="a",
+            at=Wall(0),
+            address="a",
+            boot_id="",
+            agent_version="",
+            inventory=Inventory(1, 1),
+            had_gpu_problems=had,
+        )
+        assert told(well) is had
+    for health in Health:
+        passed = ev.HostCheckPassed(host="a", at=Wall(0), check="disk", health=health)
+        assert told(passed) is (health is not Health.INFORM)
 
 
 def test_a_faulty_gpu_is_told_and_its_repair_unless_an_admin_did_it() -> None:

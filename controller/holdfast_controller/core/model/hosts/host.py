@@ -94,6 +94,11 @@ class Inventory:
         """The UUIDs of its GPUs."""
         return frozenset(gpu.uuid for gpu in self.gpus)
 
+    @property
+    def has_gpu_problems(self) -> bool:
+        """Whether some of its GPUs aren't well, or none can be read."""
+        return bool(self.gpu_problem) or any(gpu.problem for gpu in self.gpus)
+
     @cached_property
     def is_partitioned(self) -> bool:
         """Whether some of its GPUs are MIG instances."""
