@@ -33,15 +33,16 @@ class World:
         pki.create_ca("test", folder)
         self.files = pki.issue(folder, Identity("test", Kind.HOST, "h"), folder, "h")
         self.renewed: list[float] = []
+        self.ahead_s = 0.0
+        """Of the controller's clock, from the true time."""
         self.signed()
 
     def signed(self) -> None:
         """The next certificate, by the controller's clock."""
         key = pki._read_key(self.files.key)
         who = Identity("test", Kind.HOST, "h")
-        self.files.cert.write_bytes(
-            pki.sign(self.folder, who, key.public_key(), self.true, datetime.timedelta(days=1))
-        )
+        at = self.true + self.ahead_s
+        self.files.cert.write_bytes(pki.sign(self.folder, who, key.public_key(), at, datetime.timedelta(days=1)))
 
     async def renew(self) -> bool:
         """What the enrolment service does; a certificate that ended more than a week ago is none."""
@@ -53,6 +54,7 @@ class World:
     async def sleep(self, for_s: float) -> None:
         """Time passes."""
         self.true += for_s
+        self.ahead_s = 0.0
         if self.true > self.until or len(self.renewed) > 50:
             raise Over
 
@@ -72,7 +74,7 @@ async def live(folder: Path, off_s: float, monkeypatch: pytest.MonkeyPatch) -> t
         f"{renewal.__name__}.log.warning", lambda event, **fields: said.add(f"{event}: {fields['error']}")
     )
     world = World(folder, off_s)
-    kept = Renewal("ctl:7444", world.files, world.clocks)
+    kept = Renewal("ctl:7444", world.files, lambda: True, world.clocks)
     monkeypatch.setattr(kept, "_renew", world.renew)
     monkeypatch.setattr(anyio, "sleep", world.sleep)
     with pytest.raises(Over):
@@ -95,6 +97,26 @@ async def test_a_wall_clock_that_is_a_day_off_changes_the_first_renewal_and_no_o
     assert {text.replace("86399", "86400").replace("86401", "86400") for text in said} == (
         {words} if side else set()
     )
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("connected", [True, False])
+async def test_a_certificate_of_a_controller_whose_clock_was_ahead_is_replaced_once_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, connected: bool
+) -> None:
+    world = World(tmp_path, 0.0)
+    world.ahead_s = 30 * DAY_S
+    world.signed()
+    monkeypatch.setattr(anyio, "sleep", world.sleep)
+    kept = Renewal("ctl:7444", world.files, lambda: connected, world.clocks)
+    monkeypatch.setattr(kept, "_renew", world.renew)
+
+    with pytest.raises(Over):
+        await kept.run()
+
+    hours = [round(at / HOUR_S) for at in world.renewed]
+    # The controller's clock is right by the second one.
+    assert hours == ([] if connected else [0, 1, 17, 33, 49, 65])
 
 
 @pytest.fixture

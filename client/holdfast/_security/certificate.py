@@ -32,6 +32,11 @@ class Certificate:
     ends_at: float
 
     @property
+    def begins_at(self) -> float:
+        """Time from which the certificate is valid, in Unix seconds."""
+        return self.issued_at - BACKDATED_S
+
+    @property
     def renew_at(self) -> float:
         """Time to renew the certificate, in Unix seconds."""
         return self.issued_at + RENEW_AT * (self.ends_at - self.issued_at)

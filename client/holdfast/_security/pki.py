@@ -15,6 +15,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -122,6 +123,11 @@ def _leaf(
     serves: Collection[str],
 ) -> x509.Certificate:
     ca, ca_key = _read_ca(ca_directory)
+    if issued >= ca.not_valid_after_utc:
+        raise ConfigError(
+            f"The CA in {ca_directory} has ended, by this machine's clock: {ca.not_valid_after_utc:%Y-%m-%d}.",
+            fix="Set the clock right, or make a new CA: holdfast-controller init",
+        )
     names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(str(identity))]
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
     names += server_names.general_names(serves)
@@ -167,9 +173,11 @@ def add_next_ca(directory: Path, cluster: str) -> None:
 
 def let_next_issue(directory: Path) -> None:
     """The next CA issues from now on; the one so far is still trusted, and its key is gone."""
-    issuer, fresh = _read_trusted(directory)
+    key = _read_key(directory / NEXT_KEY).public_key()
+    # By its key and not by its place: this may have been begun before.
+    trusted = sorted(_read_trusted(directory), key=lambda each: each.public_key() != key)
     write(directory / "ca.key", (directory / NEXT_KEY).read_bytes(), 0o600)
-    _write_trusted(directory, [fresh, issuer])
+    _write_trusted(directory, trusted)
     (directory / NEXT_KEY).unlink()
 
 
@@ -183,9 +191,22 @@ def mend_change(directory: Path) -> None:
     trusted = _read_trusted(directory)
     key = _read_key(directory / "ca.key").public_key()
     issuers = [each for each in trusted if each.public_key() == key]
-    if issuers and issuers[0] != trusted[0]:
+    if not issuers:
+        return
+    if issuers[0] != trusted[0]:
         _write_trusted(directory, [issuers[0], *(each for each in trusted if each != issuers[0])])
-        (directory / NEXT_KEY).unlink(missing_ok=True)
+    following = directory / NEXT_KEY
+    if following.exists() and following.read_bytes() == (directory / "ca.key").read_bytes():
+        following.unlink()
+
+
+def is_of_issuer(directory: Path, cert: Path) -> bool:
+    """Whether the CA that issues has issued this certificate. Raises ``ConfigError``."""
+    try:
+        _read_certificate(cert).verify_directly_issued_by(_read_ca(directory)[0])
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def _read_trusted(directory: Path) -> list[x509.Certificate]:
@@ -205,9 +226,9 @@ def _write_trusted(directory: Path, trusted: list[x509.Certificate]) -> None:
 
 def check_ca(directory: Path) -> None:
     """Raises ``ConfigError`` unless ``ca.pem`` and ``ca.key`` can be read and belong together."""
-    ca, key = _read_ca(directory)
-    if ca.public_key() != key.public_key():
-        raise ConfigError(f"{directory / 'ca.key'} is not the key of {directory / 'ca.pem'}.")
+    ca, _ = _read_ca(directory)
+    if ca != _read_certificate(directory / "ca.pem"):
+        raise _not_the_key(directory)
 
 
 def remaining(certificate: Path) -> datetime.timedelta:
@@ -267,7 +288,16 @@ def _read_certificate(path: Path) -> x509.Certificate:
 
 
 def _read_ca(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    return _read_certificate(directory / "ca.pem"), _read_key(directory / "ca.key")
+    """The CA that issues and its key, which say together who that is, also in the middle of a change."""
+    trusted, key = _read_trusted(directory), _read_key(directory / "ca.key")
+    for each in trusted:
+        if each.public_key() == key.public_key():
+            return each, key
+    raise _not_the_key(directory)
+
+
+def _not_the_key(directory: Path) -> ConfigError:
+    return ConfigError(f"{directory / 'ca.key'} is not the key of {directory / 'ca.pem'}.")
 
 
 def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:

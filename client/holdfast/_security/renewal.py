@@ -29,7 +29,7 @@ def if_due(address: str, files: TlsFiles, oidc: bool = False) -> None:
     written, as that of the whole system by an ordinary user, a user who may has to do it.
     """
     present, now = certificate.read(files.cert), time.time()
-    if now < present.renew_at:
+    if present.begins_at <= now < present.renew_at:
         return
     if not os.access(files.cert.parent, os.W_OK):
         if now < present.ends_at:

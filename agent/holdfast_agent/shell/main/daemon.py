@@ -164,7 +164,8 @@ async def _main(settings: Config, file: Path | None, failures: list[BaseExceptio
             _end_on_failure(tasks.cancel_scope, failures)
             driver = _assemble(settings, facts, address, source, spawner, tasks, supervised=supervisor.present)
             await tasks.start(_end_on_signal, tasks.cancel_scope, driver, supervisor, asked)
-            renewal = Renewal(settings.enrolment, TlsFiles(settings.ca, settings.cert, settings.key))
+            tls = TlsFiles(settings.ca, settings.cert, settings.key)
+            renewal = Renewal(settings.enrolment, tls, lambda: driver.connected)
             await _live(driver, spawner, renewal, tasks)
             link = driver.parts.link
             checks = SelfChecks(settings, file, link.send, source, driver.parts.gpus)

@@ -48,14 +48,22 @@ class Clocks:
 
 
 class Renewal:
-    """Renews ``tls.cert`` from the enrolment service at ``address``; does nothing where that is empty."""
+    """Renews ``tls.cert`` from the enrolment service at ``address``; does nothing where that is empty.
 
-    def __init__(self, address: str, tls: TlsFiles, clocks: Clocks | None = None) -> None:
+    ``connected`` says whether a controller takes the present one.
+    """
+
+    def __init__(
+        self, address: str, tls: TlsFiles, connected: Callable[[], bool], clocks: Clocks | None = None
+    ) -> None:
         self._address = address
         self._tls = tls
+        self._connected = connected
         self._clocks = clocks or Clocks()
         self._began: float | None = None
         """The controller's time at boot, once it is known."""
+        self._not_before = float("-inf")
+        """When a certificate that isn't valid yet may be replaced, seconds since the boot."""
 
     async def run(self) -> None:
         """Renew whenever it is time, until cancelled. A failure is noted and tried again."""
@@ -67,10 +75,21 @@ class Renewal:
                 await anyio.sleep(RETRY_MOST_S)
                 continue
             now = self._now()
-            if now >= present.renew_at and await self._renew():
+            if (now >= present.renew_at or self._is_early(present)) and await self._renew():
                 self._learn()
                 continue
             await anyio.sleep(pause_s(present.renew_at - now, present.ends_at - now))
+
+    def _is_early(self, present: certificate.Certificate) -> bool:
+        """Whether the certificate is refused for it isn't valid yet: a controller has issued it whose clock was ahead.
+
+        Or this host's clock is behind; so it is replaced once in a while only.
+        """
+        boot = self._clocks.boot()
+        if self._connected() or self._clocks.wall() >= present.begins_at or boot < self._not_before:
+            return False
+        self._not_before = boot + LOOK_AGAIN_S
+        return True
 
     def _now(self) -> float:
         return self._clocks.wall() if self._began is None else self._began + self._clocks.boot()

@@ -98,7 +98,7 @@ def news_of(event: ev.Event, sentence: str) -> News | None:
             return News(ClusterNotice.CHECK_FAILED, f"host/{event.host}/check/{event.check}", sentence)
         case ev.HostCheckPassed():
             subject = f"host/{event.host}/check/{event.check}"
-            answers = event.health is Health.INFORM  # no one is told of such, but it may have been worse before
+            answers = event.health is Health.INFORM  # no one is notified of such, but it may have been worse
             return News(ClusterNotice.CHECK_PASSED, subject, sentence, answers)
         case ev.ControllerCheckFailed():
             return News(ClusterNotice.CHECK_FAILED, f"controller/check/{event.check}", sentence)

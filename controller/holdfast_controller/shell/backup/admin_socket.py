@@ -14,6 +14,7 @@ import json
 import os
 import socket
 import struct
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 SOCKET = "control.sock"
 COPY = "copy-store"
-ANSWER_WITHIN_S = 600.0
+ANSWER_WITHIN_S = 3600.0
+ABANDONED_S = 86_400.0
+"""Age after which no backup reads a copy any more."""
 _LINE_BYTES = 4096
 Reload = Callable[[], Awaitable[dict[str, Any]]]
 """Reads the settings again; returns the answer."""
@@ -45,6 +48,7 @@ class LocalCalls:
     async def start(self) -> None:
         """Serve. Raises ``StoreError`` where the socket can't be made."""
         try:
+            self._remove_abandoned()
             with _short(self._directory) as path, contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             with _short(self._directory) as path:
@@ -90,9 +94,31 @@ class LocalCalls:
         return {"problem": f"this controller knows no call {asked[:64]!r}"}
 
     async def _copy(self) -> dict[str, Any]:
+        self._remove_abandoned()
         copy = self._directory / f".copy-{os.urandom(8).hex()}.db"
-        epoch, sequence = await self._store.copied(copy)
+        wanted = True
+
+        async def made() -> tuple[int, int]:
+            try:
+                return await self._store.copied(copy)
+            finally:
+                if not wanted:
+                    copy.unlink(missing_ok=True)
+
+        try:
+            epoch, sequence = await asyncio.shield(made())  # the thread that copies goes on in any case
+        except BaseException:
+            wanted = False
+            copy.unlink(missing_ok=True)
+            raise
         return {"path": str(copy), "epoch": epoch, "sequence": sequence}
+
+    def _remove_abandoned(self) -> None:
+        """Remove copies that were made for a backup which did not live to do so."""
+        for copy in self._directory.glob(".copy-*.db"):
+            with contextlib.suppress(OSError):
+                if copy.stat().st_mtime < time.time() - ABANDONED_S:
+                    copy.unlink()
 
 
 def ask_for_copy(directory: Path) -> tuple[Path, int, int] | None:

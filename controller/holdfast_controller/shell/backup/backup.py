@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import resource
 import sqlite3
 import sys
 import tarfile
@@ -91,8 +92,10 @@ _NEWEST = "last_backup"
 
 @dataclass(frozen=True)
 class _Source:
+    """A file as it was when it was opened: it may be replaced, removed or appended to since."""
+
     member: mf.Member
-    path: Path
+    file: IO[bytes]
 
 
 def back_up(
@@ -103,12 +106,20 @@ def back_up(
     Returns what is in it, and its size in bytes. Raises ``HoldfastError``.
     """
     settings = config.load(ControllerConfig, settings_file)
-    with _copied(settings) as (copy, epoch, sequence), replacing(target, settings.state_dir) as file:
+    _allow_many_files()
+    with (
+        _copied(settings) as (copy, epoch, sequence),
+        replacing(target, settings.state_dir) as file,
+        contextlib.ExitStack() as opened,
+    ):
         with contextlib.closing(sqlite3.connect(copy)) as database:
             quick_check(database, settings.database)
         if passphrase is None:
             _forget_secret(copy)
-        sources = list(_sources(settings, settings_file, copy, keys=passphrase is not None, bundles=bundles))
+        sources = []
+        for source in _sources(settings, settings_file, copy, keys=passphrase is not None, bundles=bundles):
+            opened.callback(source.file.close)
+            sources.append(source)
         ca_directory = settings.ca_directory
         made = mf.Manifest(
             version=__version__,
@@ -159,8 +170,30 @@ def _write(file: IO[bytes], made: mf.Manifest, sources: list[_Source], passphras
         content = made.dump()
         _add(tar, mf.NAME, len(content), io.BytesIO(content))
         for source in sources:
-            with source.path.open("rb") as read:
-                _add(tar, source.member.name, source.member.size, read)
+            source.file.seek(0)
+            read = _Hashing(source.file)
+            try:
+                _add(tar, source.member.name, source.member.size, cast("IO[bytes]", read))
+            except OSError as error:
+                if os.fstat(source.file.fileno()).st_size < source.member.size:
+                    raise StoreError(f"{source.file.name} was cut meanwhile.", fix="Try again.") from error
+                raise
+            if read.digest.hexdigest() != source.member.sha256:
+                raise StoreError(f"{source.file.name} was changed meanwhile.", fix="Try again.")
+
+
+class _Hashing:
+    """Reads a file, and says what was read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        piece = self._file.read(size)
+        self.digest.update(piece)
+        return piece
 
 
 def _add(tar: tarfile.TarFile, name: str, size: int, content: IO[bytes]) -> None:
@@ -185,25 +218,47 @@ def _sources(
             yield _source(f"{mf.OWN}key.key", settings.key)
     if keys and settings.secrets_key.exists():
         yield _source(mf.SECRETS_KEY, settings.secrets_key)
-    for path in sorted(settings.state_dir.glob("audit*.jsonl")):
-        yield _source(f"{mf.AUDIT}{path.name}", path)
+    for path, file in _audit_files(settings.state_dir).items():
+        yield _summed(f"{mf.AUDIT}{path.name}", file)
     for path in sorted((settings.state_dir / "bundles").glob("*")) if bundles else ():
-        if is_digest(path.name):
-            yield _source(f"{mf.BUNDLES}{path.name}", path)
+        with contextlib.suppress(FileNotFoundError):  # no one needs it any more
+            if is_digest(path.name):
+                yield _summed(f"{mf.BUNDLES}{path.name}", path.open("rb"))
+
+
+def _audit_files(state_dir: Path) -> dict[Path, IO[bytes]]:
+    """The audit log's files, all open, none of which was renamed while the others were opened."""
+    while True:
+        opened: dict[Path, IO[bytes]] = {}
+        with contextlib.suppress(FileNotFoundError):
+            for path in sorted(state_dir.glob("audit*.jsonl")):
+                opened[path] = path.open("rb")
+            if all(os.path.samestat(path.stat(), os.fstat(file.fileno())) for path, file in opened.items()):
+                return opened
+        for file in opened.values():
+            file.close()
 
 
 def _source(name: str, path: Path) -> _Source:
-    """The file as it is now; what is appended to it later is no part of the backup."""
-    digest, size = hashlib.sha256(), 0
     try:
-        with path.open("rb") as file:
-            left = os.fstat(file.fileno()).st_size
-            while left and (piece := file.read(min(left, 1 << 20))):
-                digest.update(piece)
-                size, left = size + len(piece), left - len(piece)
+        return _summed(name, path.open("rb"))
     except OSError as error:
         raise StoreError(f"Cannot read {path}: {error.strerror}.") from error
-    return _Source(mf.Member(name, size, digest.hexdigest()), path)
+
+
+def _summed(name: str, file: IO[bytes]) -> _Source:
+    """The file as it is now; what is appended to it later is no part of the backup."""
+    digest, size, left = hashlib.sha256(), 0, os.fstat(file.fileno()).st_size
+    while left and (piece := file.read(min(left, 1 << 20))):
+        digest.update(piece)
+        size, left = size + len(piece), left - len(piece)
+    return _Source(mf.Member(name, size, digest.hexdigest()), file)
+
+
+def _allow_many_files() -> None:
+    """All are open at once."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 @contextlib.contextmanager

@@ -172,6 +172,7 @@ def certify(parts: Unpacked, settings: str, ca_key: Path | None) -> None:
         if ca_key is None:
             raise ConfigError("The backup is without keys.", fix="Write --ca-key FILE: the copy of ca.key.")
         files.write(ca / "ca.key", ca_key.read_bytes(), 0o600)
+    pki.mend_change(ca)  # the backup may have been made between its files
     pki.check_ca(ca)
     serving = Identity(done.cluster, Kind.CONTROLLER, "controller")
     lifetime = datetime.timedelta(seconds=CertificateConfig().controller)

@@ -107,10 +107,15 @@ class Authority:
             await asyncio.sleep(due_s)
 
     async def look_at_own(self, files: TlsFiles) -> float:
-        """Renew that certificate if it is due or lacks a name. Returns the seconds until the next look."""
+        """Renew that certificate unless it is good: of the CA that issues, with all names, begun, not soon over.
+
+        Returns the seconds until the next look.
+        """
         try:
             missing = self.serves - server_names.named(files.cert)
-            if missing or certificate.read(files.cert).renew_at <= time.time():
+            present = certificate.read(files.cert)
+            good = not missing and pki.is_of_issuer(self.directory, files.cert)
+            if not good or not present.begins_at <= time.time() < present.renew_at:
                 await asyncio.to_thread(self.renew_own, files)
                 log.info("certificate.renewed", file=str(files.cert), names_added=sorted(missing))
             return min(max(1.0, certificate.read(files.cert).renew_at - time.time()), LOOK_AGAIN_S)

@@ -103,7 +103,7 @@ class Rotation:
             case Stage.ANNOUNCED:
                 await self._refuse_unless_ready(force)
                 await self._files(pki.let_next_issue)
-                await asyncio.to_thread(self._authority.renew_own, self._own)
+                await self._renew_own()
                 log.info("ca.issuing", ca=self._authority.ca_hash)
             case Stage.ISSUING:
                 problem = "The new CA issues already; what is left is to trust the old one no more."
@@ -113,6 +113,8 @@ class Rotation:
         if self.stage is not Stage.ISSUING:
             raise WrongState("There is no new CA that issues.", fix="Begin with: holdfast-controller ca rotate")
         await self._refuse_unless_ready(force)
+        # Another controller's may be of the old CA still, and so may this one's after a step that was cut off.
+        await self._renew_own()
         await self._files(pki.drop_old_cas)
         log.info("ca.rotated", ca=self._authority.ca_hash)
 
@@ -127,10 +129,20 @@ class Rotation:
 
     async def _files(self, change: Callable[..., None], *more: str) -> None:
         try:
-            await asyncio.to_thread(change, self._authority.directory, *more)
-        except OSError as error:
-            raise StoreError(f"Cannot write {error.filename}: {error.strerror}.") from error
-        self._authority.reload()
+            await _changed(change, self._authority.directory, *more)
+        finally:
+            self._authority.reload()
+
+    async def _renew_own(self) -> None:
+        await _changed(self._authority.renew_own, self._own)
 
     def _cluster_name(self) -> str:
         return self._authority.cluster
+
+
+async def _changed(change: Callable[..., None], *arguments: object) -> None:
+    """Raises ``StoreError`` where a file can't be written."""
+    try:
+        await asyncio.to_thread(change, *arguments)
+    except OSError as error:
+        raise StoreError(f"Cannot write {error.filename}: {error.strerror}.") from error

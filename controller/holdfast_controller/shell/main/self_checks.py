@@ -134,19 +134,20 @@ async def _audit(config: ControllerConfig) -> list[Finding]:
     # -P: what lies in the directory that the controller was started in is none of its modules.
     verify = ("-m", "holdfast", "audit", "verify", "--in", str(config.state_dir), "-o", "json")
     command = (sys.executable, "-P", *verify)
-    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
+    process: asyncio.subprocess.Process | None = None
     try:
+        process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, 19)
         async with asyncio.timeout(VERIFY_WITHIN_S):
             said, _ = await process.communicate()
         trails = json.loads(said)
         broken = [f"{each['trail']}: {each['problems'][0]}" for each in trails if each["problems"]]
-    except (TimeoutError, ValueError, KeyError, TypeError) as problem:
+    except (TimeoutError, OSError, ValueError, KeyError, TypeError) as problem:
         log.warning("self_check.failed", error=f"the audit log can't be verified: {problem!r}")
         return []
     finally:
-        if process.returncode is None:
+        if process is not None and process.returncode is None:
             process.kill()
             await process.wait()
     why = "Lines of the audit log were removed or changed, which takes the rights of the controller."

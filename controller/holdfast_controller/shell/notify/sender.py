@@ -53,7 +53,10 @@ class Sender:
 
     async def send(self, target: Target, entry: OutboxEntry) -> None:
         """Returns once the receiver has taken it. Raises ``NotDelivered``."""
-        await (self._call_service(target, entry) if target.service else self._post(target, entry))
+        try:
+            await (self._call_service(target, entry) if target.service else self._post(target, entry))
+        except OSError as error:  # it has no process or descriptor left
+            raise NotDelivered(f"the controller's machine can't send it: {error.strerror or error}") from error
 
     async def close(self) -> None:
         """Closes idle connections."""

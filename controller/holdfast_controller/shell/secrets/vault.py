@@ -51,8 +51,11 @@ class Vault:
 
     def seal(self, holder: str, name: str, secret: Secret) -> bytes:
         """Seal a value for storage. Raises ``StorageFull``."""
-        if self._bytes + len(secret) > MOST_BYTES:
+        if self._bytes - len(self._sealed.get((holder, name), b"")) + len(secret) > MOST_BYTES:
             raise StorageFull(f"All secrets together have {MOST_BYTES >> 20} MiB.", fix="Remove some.")
+        return self._sealed_anyhow(holder, name, secret)
+
+    def _sealed_anyhow(self, holder: str, name: str, secret: Secret) -> bytes:
         nonce = os.urandom(NONCE_BYTES)
         closed = self._ciphers[self._newest].encrypt(nonce, secret.reveal(), _belonging(holder, name))
         return self._newest + nonce + closed
@@ -93,7 +96,7 @@ class Vault:
     def reencrypted(self) -> list[KeepSecret]:
         """Every secret that an older key has sealed, sealed with the newest."""
         return [
-            KeepSecret(*owned, self.seal(*owned, self.open(*owned)))
+            KeepSecret(*owned, self._sealed_anyhow(*owned, self.open(*owned)))
             for owned, sealed in self._sealed.items()
             if sealed[:KEY_NAME_BYTES] != self._newest and self.opens(*owned)
         ]

@@ -150,8 +150,8 @@ def back_up(db: sa.Connection, path: Path, revision: str, at: datetime) -> Path:
             f"The store {path} can't be copied to {folder} before it is brought up to date: {error}.",
             fix="Make room for a copy there; the store is as it was.",
         ) from error
-    copies = sorted(folder.glob(f"{path.name}.schema-*"), key=lambda each: each.name.rpartition(".")[2])
-    for old in copies[:-BACKUPS_KEPT]:
+    others = [each for each in folder.glob(f"{path.name}.schema-*") if each != copy]  # by a clock that may be wrong
+    for old in sorted(others, key=lambda each: each.name.rpartition(".")[2])[: 1 - BACKUPS_KEPT]:
         old.unlink(missing_ok=True)
     return copy
 

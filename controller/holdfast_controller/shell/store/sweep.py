@@ -140,7 +140,8 @@ def _old_events(database: sa.Connection, snapshot_sequence: int, before: float) 
         events.c.entity == "people",
         sa.and_(events.c.entity == "cluster", events.c.type != "ClusterRestored"),
     )
-    return sa.select(events.c.sequence).where(kinds, events.c.sequence <= upto)
+    # The log isn't in the order of time where a clock was set back.
+    return sa.select(events.c.sequence).where(kinds, events.c.sequence <= upto, events.c.at < before)
 
 
 def _last_before(database: sa.Connection, moment: float) -> int:

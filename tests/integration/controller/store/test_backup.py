@@ -6,13 +6,15 @@ import contextlib
 import gzip
 import json
 import os
+import shutil
 import socket
 import sqlite3
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support import s3
@@ -20,7 +22,7 @@ from tests.support.s3 import S3
 
 from holdfast._base import config
 from holdfast._daemon.instance_lock import only_one
-from holdfast._security import server_names
+from holdfast._security import pki, server_names
 from holdfast.dev import plan, ports
 from holdfast.errors import ConfigError, Denied, HoldfastError, StoreError, Unavailable, WrongState, WrongVersion
 from holdfast_controller.core import events as ev
@@ -184,6 +186,57 @@ def test_a_file_that_is_damaged_or_cut_short_is_refused_and_leaves_nothing(
         assert not (cluster / "new/state/holdfast.db").exists()
     file.write_bytes(good)
     restored(cluster, ca_key=cluster / "state/ca/ca.key")
+
+
+def test_a_backup_is_whole_or_refused_whatever_happens_to_a_file_meanwhile(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, written = cluster / "state", backup._write
+    settings = cluster / "etc/controller.toml"
+
+    def renamed() -> None:
+        (state / "audit.jsonl").rename(state / "audit-1.jsonl")
+        (state / "audit.jsonl").write_text("a new one, which is longer\n")
+        fresh = state / "fresh"
+        fresh.write_bytes(b"another key")
+        fresh.rename(state / "secrets.key")
+        (state / "bundles" / ("a" * 64)).unlink()
+
+    def appended() -> None:
+        with (state / "audit.jsonl").open("a") as file:
+            file.write("{}\n")
+
+    def edited() -> None:
+        settings.write_text(settings.read_text().replace("127.0.0.1", "127.0.0.2"))
+
+    def cut() -> None:
+        settings.write_text("")
+
+    for happens in (renamed, appended, edited, cut):
+
+        def write(*arguments: Any, happens: Callable[[], None] = happens) -> None:
+            happens()
+            written(*arguments)
+
+        monkeypatch.setattr(backup, "_write", write)
+        if happens in (renamed, appended):
+            saved(cluster)
+            restored(cluster)
+            shutil.rmtree(cluster / "new")
+        else:
+            with pytest.raises(StoreError, match=r"controller\.toml was (changed|cut) meanwhile"):
+                saved(cluster)
+
+
+def test_a_backup_that_was_made_amid_a_change_of_the_ca_is_restored(cluster: Path) -> None:
+    ca = cluster / "state/ca"
+    pki.add_next_ca(ca, "main")
+    (ca / "ca.key").write_bytes((ca / pki.NEXT_KEY).read_bytes())  # and the process ended
+    saved(cluster)
+
+    restored(cluster)
+
+    pki.check_ca(cluster / "new/state/ca")
 
 
 def test_another_passphrase_is_refused(cluster: Path) -> None:

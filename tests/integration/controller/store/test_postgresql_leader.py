@@ -17,6 +17,7 @@ from tests.integration.controller.store.test_store import commit, folded, record
 from tests.support.postgres import running
 from tests.unit.controller.examples import EVENTS
 
+from holdfast_controller.shell.store import migrate
 from holdfast_controller.shell.store.databases.engine import Deposed
 from holdfast_controller.shell.store.store import Store
 
@@ -128,9 +129,13 @@ def test_a_controller_that_is_frozen_within_an_answer_keeps_no_other_from_leadin
         second.close()
 
 
-def test_a_controller_with_slow_commits_keeps_leading(made: InPostgres, tmp_path: Path, looks: Looks) -> None:
+def test_a_controller_with_slow_commits_keeps_leading(
+    made: InPostgres, tmp_path: Path, looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its row is locked for as long as a commit is in flight, and is another one afterwards."""
     slow, _ = opened(made)
+    migrated = threading.Event()
+    monkeypatch.setattr(migrate, "in_transaction", lambda *_: migrated.set())
 
     def write(seconds: int) -> None:
         def work(database: sa.Connection) -> None:
@@ -148,13 +153,13 @@ def test_a_controller_with_slow_commits_keeps_leading(made: InPostgres, tmp_path
     waiting = second.call(second.open)
     for _ in range(3):
         writing.result()
-        assert not waiting.done()
+        assert not waiting.done() and not migrated.is_set()
         writing = slow.call(write, 1)
         begun.wait(60)
     slow.close()
     looks.at_each = lambda: None
     begun.set()
-    assert waiting.result(60).epoch == 2
+    assert waiting.result(60).epoch == 2 and migrated.is_set()
     second.close()
 
 

@@ -127,6 +127,15 @@ def test_only_the_newest_copies_are_kept(path: Path) -> None:
     assert copies(path) == made[-migrate.BACKUPS_KEPT :]
 
 
+def test_a_copy_that_was_just_made_is_kept_though_the_clock_is_behind(path: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{path}")
+    with engine.connect() as db:
+        years = (2026, 2027, 2028, 2029, 2000)
+        made = [migrate.back_up(db, path, "0001", datetime(year, 1, 1, tzinfo=UTC)) for year in years]
+    engine.dispose()
+    assert copies(path) == [made[-1], *made[-migrate.BACKUPS_KEPT : -1]]
+
+
 @pytest.mark.parametrize(
     "step",
     [

@@ -125,6 +125,23 @@ def test_no_byte_of_a_deleted_job_stays_in_the_files_while_the_controller_runs(p
     store.close()
 
 
+def test_of_history_that_a_clock_set_back_has_put_out_of_order_only_the_old_goes(place: Place) -> None:
+    store, _ = opened(place)
+    times = [100.0 + n for n in range(500)]
+    times[200:301] = [5.0] * 101  # the middle, which is looked at first
+    joined = host_events(0)
+    cordons = [ev.HostCordoned(host="h1", at=Wall(at), reason="", by="ann") for at in times]
+    commit(store, [record(number, event) for number, event in enumerate([*joined, *cordons], 1)])
+    store.call(store.snapshot, 501, []).result()
+
+    swept(store, before=50.0)
+
+    store.close()
+    left = [at for (at,) in place.sql("SELECT at FROM events WHERE entity = ? ORDER BY sequence", "host/h1")]
+    assert [at for at in left if at >= 50.0] == [at for at in times if at >= 50.0]
+    assert 1.0 not in left
+
+
 def test_events_wait_for_the_snapshot_that_contains_them(place: Place) -> None:
     store = filled(place)
     snapshot(store, len(EVENTS) - 1)

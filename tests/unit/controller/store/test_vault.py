@@ -87,6 +87,18 @@ def test_all_values_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert kept.seal("user/bob", "x", Secret(b"y" * 80))
 
 
+def test_a_full_vault_takes_another_value_in_place_of_one_and_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Vault((OLD,), {})
+    kept.keep(KeepSecret(*ANN, kept.seal(*ANN, CANARY)))
+    monkeypatch.setattr(vault, "MOST_BYTES", len(sealed(kept)))
+
+    assert kept.seal(*ANN, Secret(b"canary-78"))
+    rotated = Vault((NEW, OLD), kept._sealed)
+    (again,) = rotated.reencrypted()
+    rotated.keep(again)
+    assert rotated.open(*ANN) == CANARY
+
+
 VARIABLES = (SecretVariable("KEY", secret="wandb", holder="user/ann"), SecretVariable("X", file="/etc/x"))
 
 

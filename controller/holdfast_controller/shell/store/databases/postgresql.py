@@ -143,13 +143,13 @@ class PostgresDatabase:
         """
         self._lock()
         self._may_take_long()
-        migrate.in_transaction(self.connection, self.name)
         self.connection.exec_driver_sql(_LOOK)  # waits for a commit in flight
         if self._read_claim() != self._seen:
             return False
         if moved := meta_rows.read(self.connection, "moved_to"):
             fix = "Take database_url out of controller.toml there, and start that controller."
             raise Damaged(f"The store of {self.name} was moved to {moved}.", fix=fix)
+        migrate.in_transaction(self.connection, self.name)  # none that another one uses on
         self._judge_server()
         meta_rows.write(self.connection, "leader", socket.gethostname())
         return True

@@ -76,6 +76,21 @@ def test_service_whose_process_dies_before_it_is_told_is_a_failure_and_not_the_c
         runner.run(send())
 
 
+async def test_a_machine_without_a_process_or_descriptor_to_spare_is_a_failure_and_not_the_controllers_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def none_left(*_: object, **__: object) -> asyncio.subprocess.Process:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", none_left)
+    told = {"event": "FAILED", "message": "", "cluster": ""}
+    body = told | {"job": dict.fromkeys(("id", "displayName", "owner", "project"), "")}
+    entry = OutboxEntry(1, "x", "j", "FAILED", json.dumps(body))
+
+    with pytest.raises(delivering.NotDelivered, match="machine can't send it: Resource temporarily unavailable"):
+        await delivering.Sender().send(Target("mailto://x", "x", True), entry)
+
+
 @contextlib.asynccontextmanager
 async def service() -> AsyncIterator[tuple[int, list[dict[str, Any]]]]:
     """What apprise's json:// speaks to."""
