@@ -147,6 +147,7 @@ CALLS: list[Row] = [
         "the connection is closed",
     ),
     ("calls over HTTP at once", f"{C}.shell.rest.guards:MAX_CALLS", COUNT, "503"),
+    ("calls over HTTP of one caller", f"{C}.shell.rest.guards:MAX_CALLS_OF_ONE", COUNT, "503"),
     ("streams over HTTP at once", f"{C}.shell.rest.guards:MAX_STREAMS", COUNT, "503"),
     ("streams over HTTP of one caller", f"{C}.shell.rest.guards:MAX_STREAMS_OF_ONE", COUNT, "503"),
     ("time in which a reader over HTTP takes nothing", f"{C}.shell.rest.guards:SEND_S", SECONDS, "cut off"),

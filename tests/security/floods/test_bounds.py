@@ -129,7 +129,7 @@ def unbounded(routes: Iterable[Any]) -> Iterator[str]:
         name = getattr(route.endpoint, "__qualname__", "")
         source = inspect.getsource(route.endpoint)
         stream = name in STREAMS and ("streams.response(" in source or "self._many(" in source)
-        login = name in LOGINS and "with self._bounds.call():" in source
+        login = name in LOGINS and 'with self._bounds.call(""):' in source
         if not (name.startswith("bounded.<locals>.") or stream or login or name in FILES):
             yield route.path
 

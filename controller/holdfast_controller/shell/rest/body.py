@@ -28,7 +28,7 @@ _FORMS = {"alt": _JSON, "$alt": _JSON, "prettyPrint": re.compile(r"true|false"),
 """Parameters about the form of an answer, with their values. Names of an enum can be read where numbers can."""
 
 
-async def body(request: Request) -> str:
+async def body(request: Request, within_s: float = BODY_S) -> str:
     """The whole body as text. Raises ``Refusal`` for what is too large, too slow or of another type."""
     _check_type(request)
     length = request.headers.get("content-length", "")
@@ -38,7 +38,7 @@ async def body(request: Request) -> str:
         raise _too_large()
     content, size = bytearray(), 0
     try:
-        async with asyncio.timeout(BODY_S):
+        async with asyncio.timeout(within_s):
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > MAX_DRAINED:
@@ -46,7 +46,7 @@ async def body(request: Request) -> str:
                 if size <= MAX_BODY:
                     content += chunk
     except TimeoutError:
-        error = DeadlineExceeded(f"The body did not come within {BODY_S:.0f} s.")
+        error = DeadlineExceeded(f"The body did not come within {within_s:.0f} s.")
         raise Refusal(408, error, {"Connection": "close"}) from None
     except ClientDisconnect:
         raise InvalidInput([Violation("", "ended before all of it had come")], what=WHAT) from None

@@ -124,10 +124,11 @@ class Calls:
         if self._shared is None:
             return await show(await self.one(method, request, context))
         caller = await self._admit(method, request, context)
+        party = caller.party if caller is not None else ""
 
         def place() -> contextlib.ExitStack:
             with contextlib.ExitStack() as held:
-                held.enter_context(asked.bounds.call())
+                held.enter_context(asked.bounds.call(party))
                 held.enter_context(self._guard.concurrency.permit(caller, streams=False))
                 return held.pop_all()
 
@@ -135,12 +136,10 @@ class Calls:
             return await show(await self._handler(method)(request, context))
 
         path = method.lstrip("/")
-        with self._noted(method, caller, request, context), asked.bounds.aside():
+        with self._noted(method, caller, request, context), asked.bounds.aside(party):
             while True:
                 rights = self._guard.rights(path, caller, request)
-                found = await self._shared.answer(
-                    (asked.address, method, rights), caller.party if caller else "", place, render
-                )
+                found = await self._shared.answer((asked.address, method, rights), party, place, render)
                 if rights == self._guard.rights(path, caller, request):
                     break
                 self._guard.authorise(path, caller, request, context.peer())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holdfast.errors import HoldfastError
+from holdfast_controller.shell.calls.authz import caller_of
 from holdfast_controller.shell.rest.calls import CallContext
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -16,10 +19,18 @@ def bounded(endpoint: Endpoint) -> Endpoint:
     """The endpoint, for as many calls at once as the application has places for."""
 
     async def within(request: Request) -> Response:
-        with request.app.state.bounds.call():
+        with request.app.state.bounds.call(party_of(request)):
             return await endpoint(request)
 
     return within
+
+
+def party_of(request: Request) -> str:
+    """The caller, such as ``user/ann``; empty for one without an identity; if it has to, the call refuses that."""
+    with contextlib.suppress(HoldfastError):
+        if (caller := caller_of(context_of(request))) is not None:
+            return caller.party
+    return ""
 
 
 def context_of(request: Request) -> CallContext:

@@ -15,6 +15,7 @@ from holdfast_controller.shell.rest.errors import Refusal, answer
 
 MAX_CALLS = 32
 """Calls in progress, streams aside; gRPC sessions share the loop with them."""
+MAX_CALLS_OF_ONE = 16
 MAX_STREAMS = 128
 MAX_STREAMS_OF_ONE = 16
 SEND_S = 60.0
@@ -28,29 +29,32 @@ class Bounds:
         self, calls: int = MAX_CALLS, streams: int = MAX_STREAMS, streams_of_one: int = MAX_STREAMS_OF_ONE
     ) -> None:
         self._most = calls, streams, streams_of_one
-        self._calls = 0
+        self._calls: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def call(self) -> Iterator[None]:
-        """A place among the calls. Raises ``Unavailable``."""
+    def call(self, caller: str) -> Iterator[None]:
+        """A place among the calls, also while the request comes. Raises ``Unavailable``."""
         most = self._most[0]
-        if self._calls >= most:
+        if self._calls.total() >= most:
             raise Unavailable(f"{most} calls over HTTP are in progress.", fix="Try again in a moment.")
-        self._calls += 1
+        if self._calls[caller] >= MAX_CALLS_OF_ONE:
+            who = f"{caller or 'One caller'} has {MAX_CALLS_OF_ONE} calls over HTTP in progress."
+            raise Unavailable(who, fix="Wait for one of them.")
+        self._calls[caller] += 1
         try:
             yield
         finally:
-            self._calls -= 1
+            _leave(self._calls, caller)
 
     @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
+    def aside(self, caller: str) -> Iterator[None]:
         """Within, one who has a place among the calls leaves it: to wait for the work of others takes none."""
-        self._calls -= 1
+        _leave(self._calls, caller)
         try:
             yield
         finally:
-            self._calls += 1
+            self._calls[caller] += 1
 
     def stream(self, caller: str) -> contextlib.ExitStack:
         """A place among the streams, to be closed after. Raises ``Unavailable``."""
@@ -62,12 +66,14 @@ class Bounds:
             raise Unavailable(f"{caller} has {most_of_one} streams over HTTP open.", fix=fix)
         self._streams[caller] += 1
         place = contextlib.ExitStack()
-        place.callback(self._leave, caller)
+        place.callback(_leave, self._streams, caller)
         return place
 
-    def _leave(self, caller: str) -> None:
-        self._streams[caller] -= 1
-        self._streams += Counter()  # drops those who have none
+
+def _leave(places: Counter[str], caller: str) -> None:
+    places[caller] -= 1
+    if not places[caller]:
+        del places[caller]
 
 
 class Guards:

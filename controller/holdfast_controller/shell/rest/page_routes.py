@@ -19,7 +19,7 @@ from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import access_pb2, cluster_pb2, hang_pb2, host_pb2, job_pb2, web_pb2
 from holdfast_controller.shell.rest import body, streams
 from holdfast_controller.shell.rest.calls import Calls
-from holdfast_controller.shell.rest.context import context_of
+from holdfast_controller.shell.rest.context import context_of, party_of
 from holdfast_controller.shell.rest.printed import Json
 from holdfast_controller.shell.rest.routes import CLUSTER, HOSTS, JOBS, bounded
 
@@ -134,13 +134,15 @@ class Pages:
 
     async def stacks(self, request: Request) -> Response:
         body.parameters(request, ())
-        with request.app.state.bounds.call():  # while the body is read; the stream has a place of its own
+        with request.app.state.bounds.call(
+            party_of(request)
+        ):  # while the body is read; the stream has a place of its own
             message = await _message(request, hang_pb2.TakeStacksRequest(), id=request.path_params["id"])
         return await self._many(request, f"{HANGS}TakeStacks", message, streams.lines_form(_evidence))
 
     async def shell(self, request: Request) -> Response:
         body.parameters(request, ())
-        with request.app.state.bounds.call():  # as above
+        with request.app.state.bounds.call(party_of(request)):  # as above
             message = await _message(request, job_pb2.OpenShellRequest(), id=request.path_params["id"])
         return await self._many(request, f"{JOBS}OpenShell", message, streams.lines_form(_shell))
 

@@ -15,6 +15,7 @@ have one party's share of the controller's time (``slices``).
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import zlib
 from collections import OrderedDict
@@ -112,6 +113,7 @@ class SharedAnswers:
         """
         question = self._questions.setdefault(key, _Question())
         self._questions.move_to_end(key)
+        self._trim()  # now, and not once there is an answer: there may be none
         known = question.newest
         fresh = known is not None and self._clock() - known.began < FRESH_S
         if known is not None and fresh and known.position == self._position() and not _failed(known.work):
@@ -166,7 +168,10 @@ class SharedAnswers:
         if self._questions.get(key) is question:
             self._bytes += size - question.size
             question.size = size
-        while len(self._questions) > KEPT or self._bytes > KEPT_BYTES:
+        self._trim(KEPT_BYTES)
+
+    def _trim(self, kept_bytes: float = math.inf) -> None:
+        while len(self._questions) > KEPT or self._bytes > kept_bytes:
             _, forgotten = self._questions.popitem(last=False)
             self._bytes -= forgotten.size
 

@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf.message import Message
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from holdfast._base.printable import json_text
 from holdfast._base.proto_values import short_name
@@ -95,36 +96,47 @@ async def response(
     except BaseException:
         place.close()
         raise
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    body = _body(answers, first, form, place)
-    return StreamingResponse(body, headers=headers, media_type=form.media_type)
+    return _Stream(answers, first, form, place)
 
 
-async def _body(
-    answers: AsyncGenerator[Any, None],
-    pending: asyncio.Task[Any],
-    form: Form,
-    place: contextlib.ExitStack,
-) -> AsyncGenerator[bytes, None]:
-    loop = asyncio.get_running_loop()
-    try:
+class _Stream(StreamingResponse):
+    """The response of a stream; when it is over, its place is free and the call has ended, however that came about."""
+
+    def __init__(
+        self,
+        answers: AsyncGenerator[Any, None],
+        pending: asyncio.Task[Any],
+        form: Form,
+        place: contextlib.ExitStack,
+    ) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(self._body(), headers=headers, media_type=form.media_type)
+        self._answers, self._pending, self._form, self._place = answers, pending, form, place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            # Not in the body, which is left as it stands where what it has yielded can't be sent.
+            self._place.close()
+            await asyncio.shield(_close(self._pending, self._answers))
+
+    async def _body(self) -> AsyncGenerator[bytes, None]:
+        loop = asyncio.get_running_loop()
         while True:
-            done, _ = await asyncio.wait({pending}, timeout=STILL_S)
+            done, _ = await asyncio.wait({self._pending}, timeout=STILL_S)
             if not done:
-                yield form.still
+                yield self._form.still
                 continue
             try:
-                found = pending.result()
+                found = self._pending.result()
             except (Aborted, HoldfastError) as error:
-                yield form.fail(json.loads(bytes(errors.answer(error).body)))
+                yield self._form.fail(json.loads(bytes(errors.answer(error).body)))
                 return
             if found is None:
                 return
-            yield form.write(found)
-            pending = loop.create_task(_next(answers))
-    finally:
-        place.close()
-        await _close(pending, answers)
+            yield self._form.write(found)
+            self._pending = loop.create_task(_next(self._answers))
 
 
 async def _next(answers: AsyncGenerator[Any, None]) -> Any:

@@ -36,6 +36,7 @@ MAX_STREAMS_OF_ONE = 8
 MAX_LOGINS = 8
 """Logins in progress, which have places of their own: before them anyone may ask."""
 MAX_LOGIN_BYTES = 4_096
+LOGIN_BODY_S = 5.0
 _COOKIE = f"{COOKIE}={{}}; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age={{}}"
 
 
@@ -48,22 +49,21 @@ class Login:
 
     async def sign_in(self, request: Request) -> Response:
         """A code for a cookie. Raises ``HoldfastError`` or ``Refusal``."""
-        with self._bounds.call():
-            size = request.headers.get("content-length", "")
-            if not size.isdecimal() or len(size) > 5 or int(size) > MAX_LOGIN_BYTES:
-                raise Refusal(413, InvalidInput([Violation("", f"must have {MAX_LOGIN_BYTES:,} bytes at most")]))
-            address = request.client.host if request.client else ""
-            agent = request.headers.get("user-agent", "")
-            made, cookie = await self._signed_in.sign_in(
-                _code(await body.body(request)), cookies(request), address, agent
-            )
+        size = request.headers.get("content-length", "")
+        if not size.isdecimal() or len(size) > 5 or int(size) > MAX_LOGIN_BYTES:
+            raise Refusal(413, InvalidInput([Violation("", f"must have {MAX_LOGIN_BYTES:,} bytes at most")]))
+        code = _code(await body.body(request, LOGIN_BODY_S))  # it takes no place while it comes
+        address = request.client.host if request.client else ""
+        agent = request.headers.get("user-agent", "")
+        with self._bounds.call(""):
+            made, cookie = await self._signed_in.sign_in(code, cookies(request), address, agent)
         answer = Json({"user": made.user, "end": timestamp(made.ends_at).ToJsonString()})
         answer.headers["Set-Cookie"] = _COOKIE.format(cookie, int(LONGEST_S))
         return answer
 
     async def sign_out(self, request: Request) -> Response:
         """End the browser's session, if it has one."""
-        with self._bounds.call():
+        with self._bounds.call(""):
             session = self._signed_in.find(cookies(request))
             if session is not None:
                 await self._signed_in.end(session)

@@ -206,6 +206,18 @@ async def test_a_refusal_is_not_kept_and_holds_no_place(site: Site) -> None:
     assert await site.ask() == "3 at 1"
 
 
+async def test_refused_questions_are_forgotten_as_others_are(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_answers, "KEPT", 3)
+
+    async def refuse() -> Response:
+        raise Unavailable("The store is away.")
+
+    for number in range(20):
+        with pytest.raises(Unavailable):
+            await site.ask(f"host-{number}", render=refuse)
+    assert len(site.shared._questions) == 3
+
+
 async def test_who_has_no_place_left_is_refused_alone(site: Site) -> None:
     def none_left() -> ExitStack:
         raise TooMany("128 calls are in progress.")
