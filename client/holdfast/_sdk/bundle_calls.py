@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 import grpc
 
-from holdfast._base.grpc_cancellation import not_cancelled_by_grpc
+from holdfast._base.cancellation import not_cancelled_by_grpc
 from holdfast._base.rpc_status import from_rpc_error, is_ours
 from holdfast._sdk.reconnect import CLOSED, LinkCallback, Outage, is_away
 from holdfast.bundles.packing import Bundle

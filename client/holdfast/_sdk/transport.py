@@ -14,7 +14,7 @@ import grpc
 from google.protobuf.descriptor_pb2 import MethodOptions
 
 from holdfast._base.addresses import SEVERAL, keepalive
-from holdfast._base.grpc_cancellation import not_cancelled_by_grpc
+from holdfast._base.cancellation import not_cancelled_by_grpc
 from holdfast._base.rpc_status import from_rpc_error
 from holdfast._sdk.reconnect import CLOSED, Outage, is_away
 from holdfast._security import tls

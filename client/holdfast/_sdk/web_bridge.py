@@ -14,6 +14,7 @@ import secrets
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
 
+from holdfast._base.cancellation import connection_handler
 from holdfast._base.printable import json_text
 from holdfast._sdk.web_calls import WebCalls
 from holdfast.errors import HoldfastError
@@ -52,6 +53,7 @@ class WebBridge:
             self.port = server.sockets[0].getsockname()[1]
             yield f"http://127.0.0.1:{self.port}/login#{self._code}"
 
+    @connection_handler
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
         try:

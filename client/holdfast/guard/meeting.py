@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from holdfast._base.cancellation import connection_handler
 from holdfast._base.version import __version__
 from holdfast._security.certificate import BACKDATED_S
 from holdfast.errors import ConfigError, Unauthenticated, Unavailable
@@ -107,6 +108,7 @@ class Host:
             if task not in self.lost:
                 link.send(message)
 
+    @connection_handler
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task, address = -1, str((writer.get_extra_info("peername") or ("",))[0])
         self._newcomers[address] += 1

@@ -70,8 +70,10 @@ def test_a_script_that_forgot_srun_hears_that_its_guard_is_on_one_host(slurm: Sl
 def test_another_release_on_a_host_is_named_and_the_command_may_run_bare(slurm: Slurm, tmp_path: Path) -> None:
     out, err = said(slurm, tmp_path, sys.executable, "-c", RELEASE, "guard", "--or-run", *BARE)
 
-    assert re.search(r"Task 1 on n\d has Holdfast 9.9.9, and task 0 on n\d has .*: install one release", err), err
-    assert err.count("the command runs without a guard") == 2, err
+    assert re.search(
+        r"Task 1 on \w*n\d has Holdfast 9.9.9, and task 0 on \w*n\d has .*: install one release", err
+    ), err
+    assert err.count("the command runs without a guard") == 2 and "Traceback" not in err, err
     assert sorted(out.splitlines()) == ["ran 0", "ran 1"]
 
 
@@ -81,7 +83,7 @@ def test_a_host_that_does_not_start_is_named(slurm: Slurm, tmp_path: Path) -> No
     out, err = said(slurm, tmp_path, "sh", "-c", LATE, "-", *GUARD, *options, *BARE)
 
     assert re.search(
-        r"tasks 1 have not come; there was no word from n\d\. See what those tasks have printed", err
+        r"tasks 1 have not come; there was no word from \w*n\d\. See what those tasks have printed", err
     ), err
     assert out == "ran 0\n"
 
@@ -94,7 +96,7 @@ def test_a_host_whose_clock_is_apart_is_named(slurm: Slurm, tmp_path: Path) -> N
 
     out, err = said(slurm, tmp_path, "sh", "-c", CLOCK, "-", *GUARD, "--or-run", *BARE, **more)
 
-    assert re.search(r"The clock of n\d is \d+ s ahead of that of n\d: .* Set the clocks", err), err
+    assert re.search(r"The clock of \w*n\d is \d+ s ahead of that of \w*n\d: .* Set the clocks", err), err
     assert sorted(out.splitlines()) == ["ran 0", "ran 1"]
 
 
@@ -107,7 +109,7 @@ def test_a_host_with_an_old_python_is_named(slurm: Slurm, tmp_path: Path) -> Non
     out, err = said(slurm, tmp_path, "sh", "-c", PYTHON, "-", *GUARD, *options, *BARE, **more)
 
     assert re.search(rf"{other} on \S+ is Python 3\.\d+, and Holdfast needs 3.11 or later\. Run it by", err), err
-    assert re.search(r"tasks 1 have not come; there was no word from n\d", err), err
+    assert re.search(r"tasks 1 have not come; there was no word from \w*n\d", err), err
     assert sorted(out.splitlines()) == ["ran 0", "ran 1"]
 
 
@@ -115,8 +117,8 @@ def test_gpus_that_a_task_does_not_see_are_named_and_the_program_runs(slurm: Slu
     out, err = said(slurm, tmp_path, *GUARD, *BARE, SLURM_STEP_GPUS="0,1", CUDA_VISIBLE_DEVICES="NoDevFiles")
 
     for node in (1, 2):
-        assert f"Slurm has given GPU 0,1 of n{node} to this step, and the program sees none" in err, err
-    assert "See --gpus-per-task and --gpu-bind of srun, or --exclude=n1" in err
+        assert f"Slurm has given GPU 0,1 of {slurm.name}{node} to this step, and the program sees none" in err, err
+    assert f"See --gpus-per-task and --gpu-bind of srun, or --exclude={slurm.name}1" in err
     assert sorted(out.splitlines()) == ["ran 0", "ran 1"]
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 
 from holdfast import __version__
+from holdfast._base.cancellation import connection_handler
 from holdfast._daemon import log
 from holdfast_agent.core.upgrade.handover import in_flight
 from holdfast_agent.shell.doctor.status_client import ANSWER_S, NAME
@@ -47,6 +48,7 @@ class LocalStatus:
         async with server:
             await server.serve_forever()
 
+    @connection_handler
     async def _answer(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._answering += 1
         try:

@@ -17,8 +17,8 @@ import grpc.aio
 
 from holdfast._base.addresses import FIXED_WINDOW, SEVERAL, Addresses, keepalive
 from holdfast._base.backoff import Backoff
+from holdfast._base.cancellation import not_cancelled_by_grpc
 from holdfast._base.failpoints import hit
-from holdfast._base.grpc_cancellation import not_cancelled_by_grpc
 from holdfast._base.proto_values import seconds
 from holdfast._daemon import log
 from holdfast._security.tls import SERVER_NAME, TlsFiles, channel_credentials

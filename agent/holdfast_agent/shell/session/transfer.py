@@ -16,7 +16,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from holdfast._base.addresses import FIXED_WINDOW, Addresses
 from holdfast._base.backoff import Backoff
-from holdfast._base.grpc_cancellation import not_cancelled_by_grpc
+from holdfast._base.cancellation import not_cancelled_by_grpc
 from holdfast._daemon import log
 from holdfast._security.tls import TlsFiles, channel_credentials
 from holdfast._session.reports import WorkerId

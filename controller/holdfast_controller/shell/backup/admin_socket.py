@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast._base.cancellation import connection_handler
 from holdfast.errors import HoldfastError, StoreError, Unavailable, WrongState
 from holdfast_controller.shell.store.store import Store
 
@@ -64,6 +65,7 @@ class LocalCalls:
             self._server = None
             (self._directory / SOCKET).unlink(missing_ok=True)
 
+    @connection_handler
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(ANSWER_WITHIN_S):
