@@ -198,7 +198,7 @@ class Client(HostCalls, HangCalls, ListCalls, ShellCalls, FaultCalls):
         request = job_pb2.CreateJobRequest(
             request_id=request_id or fresh_id(), job=as_proto(job), template=template, patch=patch
         )
-        created = await self._unary(self._jobs.CreateJob, request)
+        created = await self._once(self._jobs.CreateJob, request)
         if on_warning is not None:
             for warning in created.warnings:
                 on_warning(warning)

@@ -21,6 +21,7 @@ from holdfast._api.results import Event, Host, LogLine, Result, event_of, host_o
 from holdfast._api.submission import Arguments, Duration, JobSource, guessing, job_from, refused, seconds_of
 from holdfast._base.proto_values import timestamp
 from holdfast._sdk.reconnect import Outage, is_away
+from holdfast._sdk.transport import CALL_TIMEOUT_S
 from holdfast.cli.kit.job_filters import job_filter, unknown_state
 from holdfast.cli.kit.job_names import job_of, on_job
 from holdfast.cli.submission.packaging import packing
@@ -168,8 +169,11 @@ class AsyncClient:
     async def _ended(self, job: str | JobView, timeout: Duration | None) -> job_pb2.CustomJob:
         seconds = seconds_of("timeout", timeout)
         try:
-            async with asyncio.timeout(seconds):
+            # To look once takes as long as a call takes: with a timeout of 0 one asks whether it has ended.
+            async with asyncio.timeout(seconds or (None if seconds is None else CALL_TIMEOUT_S)):
                 calls, message = await self._found(job)
+                if seconds == 0 and message.state not in sdk.TERMINAL:
+                    raise TimeoutError
                 if message.state not in sdk.TERMINAL:
                     async with contextlib.aclosing(calls.watch_job(message.id, message.cursor)) as events:
                         async for _ in events:

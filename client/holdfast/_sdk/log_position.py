@@ -8,10 +8,13 @@ _StreamKey = tuple[str, int, int, int]
 
 
 def log_end(chunk: job_pb2.StreamLogsResponse | agent_pb2.TransferChunk) -> int:
-    """The first byte of the stream after the chunk; of lines that were searched for, after the last of them."""
+    """The first byte of the stream after the chunk; of lines that were searched for, after the text of the last one.
+
+    The line end of that is not counted: a host adds one to each piece of a line that is too long to be sent whole.
+    """
     if not chunk.line_offsets:
         return chunk.offset + len(chunk.data)
-    return chunk.line_offsets[-1] + len(chunk.data) - (chunk.data.rfind(b"\n", 0, -1) + 1)
+    return chunk.line_offsets[-1] + len(chunk.data) - 1 - (chunk.data.rfind(b"\n", 0, -1) + 1)
 
 
 class LogPosition:
@@ -57,6 +60,8 @@ class LogPosition:
         fresh.CopyFrom(chunk)
         if chunk.line_offsets:
             known = sum(at < seen for at in chunk.line_offsets)
+            if known == len(chunk.line_offsets):  # the last line has grown since
+                return None
             fresh.ClearField("line_offsets")
             fresh.line_offsets.extend(chunk.line_offsets[known:])
             fresh.offset = fresh.line_offsets[0]

@@ -36,6 +36,14 @@ def is_away(error: HoldfastError) -> bool:
     return cause.code() in _AWAY or any(sign in (cause.details() or "") for sign in _BROKEN)
 
 
+def may_have_arrived(error: HoldfastError) -> bool:
+    """Whether a call that has failed so may have been carried out: its answer is what is missing."""
+    if isinstance(error, DeadlineExceeded):
+        return True
+    cause = error.__cause__
+    return isinstance(cause, grpc.aio.AioRpcError) and any(sign in (cause.details() or "") for sign in _BROKEN)
+
+
 class Outage:
     """Keeps count of failures: announces an outage's start and end once each, and says how long to wait."""
 

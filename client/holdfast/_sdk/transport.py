@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import time
 import uuid
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, TypeVar
@@ -16,9 +17,9 @@ from google.protobuf.descriptor_pb2 import MethodOptions
 from holdfast._base.addresses import SEVERAL, keepalive
 from holdfast._base.cancellation import not_cancelled_by_grpc
 from holdfast._base.rpc_status import from_rpc_error
-from holdfast._sdk.reconnect import CLOSED, Outage, is_away
+from holdfast._sdk.reconnect import CLOSED, Outage, is_away, may_have_arrived
 from holdfast._security import tls
-from holdfast.errors import HoldfastError, WrongState
+from holdfast.errors import HoldfastError, Unavailable, WrongState
 from holdfast.settings import ClientSettings
 from holdfast.v1 import (
     access_pb2,
@@ -37,6 +38,8 @@ T = TypeVar("T")
 
 CALL_TIMEOUT_S = 15.0
 """For a unary call, its retries included."""
+CERTAIN_S = 75.0
+"""So long an answer is asked for that may have been lost."""
 
 _SERVICES = (access_pb2, bundle_pb2, cluster_pb2, hang_pb2, host_pb2, job_pb2, schedule_pb2, secret_pb2, web_pb2)
 
@@ -108,6 +111,28 @@ class Calling:
             raise WrongState(CLOSED) from error
         except grpc.aio.AioRpcError as error:
             raise self._said(error, CALL_TIMEOUT_S) from error
+
+    async def _once(self, method: grpc.aio.UnaryUnaryMultiCallable[Q, T], request: Q) -> T:
+        """The answer to a call whose request has an id, which is sent again where its answer may have been lost.
+
+        Raises ``HoldfastError``; after ``CERTAIN_S`` one that says what is not known.
+        """
+        outage, lost = Outage(), False
+        until = time.monotonic() + CERTAIN_S
+        while True:
+            try:
+                return await self._unary(method, request)
+            except HoldfastError as error:
+                lost = lost or may_have_arrived(error)
+                if not (lost and is_away(error)):
+                    raise
+                wait_s = outage.failed(error)
+                if time.monotonic() + wait_s > until:
+                    raise Unavailable(
+                        f"{error.message} What was asked for may have been done.",
+                        fix="See holdfast job list before you submit it again.",
+                    ) from error
+            await anyio.sleep(wait_s)
 
     async def _pages(self, method: grpc.aio.UnaryUnaryMultiCallable[Any, T], request: Any) -> AsyncGenerator[T]:
         """Every page of a list; a controller of release 0.1 sends one page with everything."""

@@ -6,6 +6,8 @@ import asyncio
 import subprocess
 import sys
 
+import pytest
+
 from holdfast._base.cancellation import connection_handler
 
 SERVES = """\
@@ -40,10 +42,6 @@ async def test_arguments_are_passed_on_and_errors_raised() -> None:
                 raise ValueError(text)
 
     await Server().handle("well", fails=False)
-    try:
+    with pytest.raises(ValueError, match="a word"):
         await Server().handle("a word", fails=True)
-    except ValueError as error:
-        assert str(error) == "a word"
-    else:
-        raise AssertionError("it was swallowed")
     assert asyncio.iscoroutinefunction(Server.handle)

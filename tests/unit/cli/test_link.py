@@ -12,6 +12,7 @@ from holdfast._sdk.log_position import LogPosition
 from holdfast._sdk.reconnect import LONGEST_WAIT_S, Outage, is_away
 from holdfast.errors import ConfigError, HoldfastError, NotFound, Unavailable
 from holdfast.v1 import job_pb2
+from holdfast_agent.shell.output.line_search import LineSearch
 
 TOML = 'controller = "127.0.0.1:7400"\nca = "pki/ca.pem"\ncert = "pki/user.pem"\nkey = "/abs/user.key"\n'
 
@@ -127,6 +128,29 @@ def test_lines_of_a_search_are_not_delivered_again() -> None:
     assert position.accept(first) == first
     assert position.accept(first) is None
     assert position.accept(found(b"x\r2\nx3\n", 50, 70)) == found(b"x3\n", 70)
+
+
+def test_a_progress_bar_without_any_line_end_is_shown_piece_by_piece_and_each_once() -> None:
+    bar = b"".join(b"\r%6d/100000 loss=0.5" % number for number in range(20_000))
+    search = LineSearch("loss=")
+    pieces = [piece for at in range(0, len(bar), 30_000) for piece in search.feed(at, bar[at : at + 30_000])]
+    pieces += search.finish()
+    position, shown = LogPosition(job_pb2.StreamLogsRequest(id="j", contains="loss=")), b""
+    for piece in [*pieces, *pieces]:  # the second time after a broken link
+        made = chunk(piece.data, piece.offsets[0])
+        made.line_offsets.extend(piece.offsets)
+        if (fresh := position.accept(made)) is not None:
+            shown += fresh.data
+    assert shown.count(b"loss=") == 20_000
+    assert len(shown) - len(bar) == shown.count(b"\n") > 3
+
+
+def test_a_line_that_was_shown_while_it_was_open_is_not_shown_again() -> None:
+    position = LogPosition(job_pb2.StreamLogsRequest(id="j", contains="x"))
+    for data, is_new in ((b"x\n", True), (b"x and more\n", False)):
+        made = chunk(data, 10)
+        made.line_offsets.append(10)
+        assert (position.accept(made) is not None) is is_new
 
 
 def test_a_reader_goes_on_from_the_newest_generation_without_its_tail() -> None:

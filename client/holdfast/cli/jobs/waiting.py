@@ -114,14 +114,19 @@ async def _all_ended(
 
     console = Console()
     on_link = console.on_link()
-    active = sum(job.state not in TERMINAL for job in jobs)
-    if active > JOBS_MOST and any_:
-        problem = f"With --any at most {JOBS_MOST} jobs can be waited for, and these are {active}."
+    over = sorted((job for job in jobs if job.state in TERMINAL), key=_end)[: 1 if any_ else None]
+    active = [] if any_ and over else [job for job in jobs if job.state not in TERMINAL]
+    if len(active) > JOBS_MOST and any_:
+        problem = f"With --any at most {JOBS_MOST} jobs can be waited for, and these are {len(active)}."
         raise click.UsageError(problem)
+    for job in over:
+        ended.append(job)
+        if tell:
+            say(_line(job))
     streams = anyio.CapacityLimiter(JOBS_MOST)
     if active:
-        console.note(f"waiting for {'1 job' if active == 1 else f'{active} jobs'} …")
-    with anyio.move_on_after(timeout) as waited:
+        console.note(f"waiting for {'1 job' if len(active) == 1 else f'{len(active)} jobs'} …")
+    with anyio.move_on_after(timeout if active else None) as waited:
         async with anyio.create_task_group() as tasks:
 
             async def one(job: job_pb2.CustomJob) -> None:
@@ -135,8 +140,9 @@ async def _all_ended(
                 if any_:
                     tasks.cancel_scope.cancel()
 
-            for job in jobs:
+            for job in active:
                 tasks.start_soon(one, job)
+    ended.sort(key=_end)
     if waited.cancelled_caught:
         left = [job.id for job in jobs if job.id not in {each.id for each in ended}]
         console.note(f"time is over; not ended yet: {', '.join(left)}")
@@ -144,8 +150,11 @@ async def _all_ended(
     if tell and not any_ and len(jobs) > 1 and len({job.array.id for job in jobs}) == 1 and jobs[0].array.id:
         console.note(summary(ended))
     failed = [job for job in ended if exit_status.of_job(job) != exit_status.OK]
-    first = min(failed, key=lambda job: job.end_time.ToNanoseconds(), default=None)
-    return exit_status.of_job(first) if first is not None else exit_status.OK
+    return exit_status.of_job(failed[0]) if failed else exit_status.OK
+
+
+def _end(job: job_pb2.CustomJob) -> int:
+    return job.end_time.ToNanoseconds()
 
 
 def _line(job: job_pb2.CustomJob) -> str:

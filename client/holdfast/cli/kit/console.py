@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
+import sys
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from holdfast._base.printable import StreamFilter, one_line, styled_line
-from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.errors import HoldfastError, InvalidInput, StorageFull
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +52,7 @@ def say(*lines: str, err: bool = False) -> None:
     """Print each text as one line, on stdout unless ``err``; of escape sequences only colours of ours are kept."""
     colour = coloured(ERR if err else OUT)
     text = "".join(styled_line(line, colour=colour) + "\n" for line in lines)
-    click.echo(text.encode("utf-8", "replace"), nl=False, err=err)
+    _put((sys.stderr if err else sys.stdout), text.encode("utf-8", "replace"))
 
 
 def say_text(text: str, *, err: bool = False) -> None:
@@ -193,4 +195,27 @@ def _device(fd: int) -> tuple[int, int] | int:
 def _write_all(fd: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
-        rest = rest[os.write(fd, rest) :]
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:  # another program has made it so, and reads slowly
+            select.select((), (fd,), ())
+
+
+def _put(stream: TextIO | None, data: bytes) -> None:
+    """Write all of it, also where Python's output is unbuffered: a short write is no error there."""
+    if stream is None:  # it was closed before we began
+        return
+    stream.flush()
+    try:
+        fd = stream.fileno()
+    except (OSError, ValueError):  # no file, as in a program that calls us
+        click.echo(data, file=stream, nl=False)
+    else:
+        try:
+            _write_all(fd, data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if stream is sys.stdout:
+                fix = "Make room for it, or write it elsewhere."
+                raise StorageFull(f"The output can't be written whole: {error.strerror}.", fix=fix) from error
