@@ -14,7 +14,6 @@ import anyio
 import pytest
 from tests.integration.client.fake_controller import FakeController, Pki
 
-from holdfast._sdk import transport
 from holdfast._security.enrolment import pinning
 from holdfast.client import Client
 from holdfast.errors import (
@@ -55,34 +54,6 @@ async def test_the_same_request_id_creates_one_job(controller: FakeController) -
         first = await client.create_job(job, request_id="r1")
         assert (await client.create_job(job, request_id="r1")).id == first.id
         assert (await client.create_job(job)).id != first.id
-
-
-async def test_a_submission_whose_answer_is_lost_makes_one_job(
-    controller: FakeController, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transport, "CALL_TIMEOUT_S", 1.0)
-    late = 2
-
-    async def stalls(_: job_pb2.CustomJob) -> None:
-        await asyncio.sleep(30)
-
-    controller.on_create = stalls
-    async with Client(controller.settings()) as client:
-        created = await client.create_job(job_pb2.CustomJob(display_name="once"))
-        assert (created.display_name, len(controller.jobs)) == ("once", 1)
-
-    async def never(*_: object) -> None:
-        nonlocal late
-        late -= 1
-        await asyncio.sleep(30)
-
-    monkeypatch.setattr(controller, "_called", never)
-    monkeypatch.setattr(transport, "CERTAIN_S", 1.5)
-    async with Client(controller.settings()) as client:
-        with pytest.raises(Unavailable, match="What was asked for may have been done") as failed:
-            await client.create_job(job_pb2.CustomJob(display_name="unknown"))
-    assert late < 1, "it was asked again"
-    assert "holdfast job list" in failed.value.fix
 
 
 async def test_a_passing_outage_is_not_seen_by_the_caller(controller: FakeController) -> None:

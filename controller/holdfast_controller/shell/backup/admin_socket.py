@@ -19,7 +19,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast._base.cancellation import connection_handler
 from holdfast.errors import HoldfastError, StoreError, Unavailable, WrongState
 from holdfast_controller.shell.store.store import Store
 
@@ -65,9 +64,9 @@ class LocalCalls:
             self._server = None
             (self._directory / SOCKET).unlink(missing_ok=True)
 
-    @connection_handler
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, TimeoutError):
+        # A cancelled handler is an error to some releases of Python before 3.12.
+        with contextlib.suppress(ConnectionError, TimeoutError, asyncio.CancelledError):
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 asked = (await reader.readline())[:_LINE_BYTES]
                 answer = await self._do(writer.get_extra_info("socket"), asked)
