@@ -40,8 +40,9 @@ def point(value: str, now: datetime.datetime | None = None) -> float:
             return now.timestamp() + config.duration_s(text[1:])
         if len(text) <= 5 and ":" in text:
             clock = datetime.time.fromisoformat(text.zfill(5))
-            at = datetime.datetime.combine(now.date(), clock, now.tzinfo)
-            return (at if at > now else at + _DAY).timestamp()
+            # Without a zone until the day is known: this day and the next may differ in their offset.
+            at = datetime.datetime.combine(now.astimezone().date(), clock)
+            return (at if at.astimezone() > now else at + _DAY).timestamp()
         found = datetime.datetime.fromisoformat(text)
         return (found if found.tzinfo else found.astimezone()).timestamp()
     except (ValueError, OverflowError) as error:

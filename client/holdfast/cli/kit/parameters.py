@@ -93,11 +93,12 @@ def host_label(value: str) -> tuple[str, str, str]:
 _DAYS = {"today": 0, "yesterday": 1}
 
 
-def moment(value: str) -> float | datetime.datetime:
+def moment(value: str, now: datetime.datetime | None = None) -> float | datetime.datetime:
     """Seconds before now, or a time: ``2026-11-21T04:00:00Z``, or ``today`` and ``yesterday`` from midnight here."""
     if value in _DAYS:
-        midnight = datetime.datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
-        return (midnight - datetime.timedelta(days=_DAYS[value])).astimezone(datetime.UTC)
+        # Without a zone until the day is known: the offset at its midnight may not be that of now.
+        day = (now or datetime.datetime.now()).astimezone().date() - datetime.timedelta(days=_DAYS[value])
+        return datetime.datetime.combine(day, datetime.time()).astimezone(datetime.UTC)
     try:
         return config.duration_s(value)
     except ValueError:
