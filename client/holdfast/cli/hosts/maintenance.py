@@ -19,6 +19,7 @@ from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import output_option, show_list
 from holdfast.cli.kit.parameters import duration
+from holdfast.cli.kit.shell_words import shell_line
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def stop_orphans(name: str, job_id: str) -> None:
 @click.argument("job_id", metavar="JOB")
 def dismiss(name: str, job_id: str) -> None:
     """The old name of stop-orphans."""
-    Console().note(f"host dismiss is now: holdfast host stop-orphans {name} {job_id}")
+    Console().note(f"host dismiss is now: {shell_line(['holdfast', 'host', 'stop-orphans', name, job_id])}")
     _stop_orphans(name, job_id)
 
 
