@@ -230,7 +230,7 @@ def events(word: str, output: str) -> None:
 
 @job.command()
 @job_argument()
-@click.option("--cursor", type=Count(0), default=0, help="Only what happened after this place in the log.")
+@click.option("--cursor", type=Count(0, bits=64), default=0, help="Only what happened after this place in the log.")
 @click.option(
     "-o", "--output", type=click.Choice(("table", "json")), default="table", show_default=True, help="Format."
 )
