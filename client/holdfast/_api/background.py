@@ -153,8 +153,16 @@ class Background:
             self.run(work)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run ``last``, give up what is still going on, and let the loop go. More than once does no harm."""
+        """Run ``last``, give up what is still going on, and let the loop go. More than once does no harm.
+
+        Raises ``WrongState`` on the loop itself, and closes nothing.
+        """
         with self._lock:
+            if self._used is not None and self._used.is_here:
+                raise WrongState(
+                    "A callback of the client can't close it: that would wait for itself.",
+                    fix="Note what it says, and close from a thread of your own.",
+                )
             used, self._used, done = self._used, None, self._closed
             self._closed = True
             running = list(self._running)

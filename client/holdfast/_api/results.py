@@ -157,12 +157,9 @@ class Host:
 
 def result_of(job: job_pb2.CustomJob) -> Result:
     """The result of a job that has ended."""
-    launches = [each.generation for worker in job.workers for each in worker.exits]
+    last = max((each.generation for worker in job.workers for each in worker.exits), default=0)
     exits = [
-        _rank_exit(worker.name, each)
-        for worker in job.workers
-        for each in worker.exits
-        if each.generation == max(launches)
+        _rank_exit(worker.name, each) for worker in job.workers for each in worker.exits if each.generation == last
     ]
     ran = job.HasField("start_time") and job.HasField("end_time")
     return Result(

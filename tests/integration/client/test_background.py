@@ -88,6 +88,33 @@ def test_a_call_from_the_loop_itself_is_refused_and_does_not_wait_for_ever() -> 
     background.close(nothing)
 
 
+@pytest.mark.parametrize("of_another", [False, True])
+def test_closing_from_the_loop_itself_is_refused_and_leaves_the_client_open(of_another: bool) -> None:
+    background, closed = Background(), Background()
+    background.run(nothing())
+    closed.run(nothing())
+    work = nothing()
+
+    async def callback() -> None:
+        # Without the refusal the loop would wait for itself here, and the test with it.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(asyncio, "run_coroutine_threadsafe", unreachable)
+            with pytest.raises(WrongState, match="can't close it"):
+                (closed if of_another else background).close(lambda: work)
+
+    def unreachable(*_: object) -> None:
+        raise AssertionError("it waits for itself")
+
+    try:
+        background.run(callback())
+        assert background.run(name_of_thread()) == closed.run(name_of_thread()) == NAME
+    finally:
+        work.close()
+        background.close(nothing)
+        closed.close(nothing)
+    assert loops() == 0
+
+
 def reader(background: Background, ended: threading.Event) -> AsyncGenerator[list[int]]:
     async def numbers() -> AsyncGenerator[list[int]]:
         try:

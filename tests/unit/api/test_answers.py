@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast._api import results
 from holdfast._api.job_view import JobView
 from holdfast._api.log_lines import LONGEST_LINE_BYTES, LogLines
 from holdfast._api.results import host_of, result_of
@@ -45,6 +46,20 @@ def test_exit_codes_are_those_of_the_last_launch_as_a_shell_says_them() -> None:
     assert [each.rank for each in result.exits] == [0, 1, 2, 3, 4]
     assert (result.exits[4].reason, result.restarts, result.exit_status, bool(result)) == ("LOST_HOST", 1, 7, False)
     assert result.error is not None and result.error.exception == "ValueError: x"
+
+
+def test_each_exit_is_looked_at_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To search for the last launch once for each of 8,192 ranks takes more than a second."""
+    looked_at: list[object] = []
+
+    def counted(*values: object, **options: object) -> object:
+        many = list(values[0]) if len(values) == 1 else []  # type: ignore[call-overload]
+        looked_at.extend(many)
+        return max(*([many] if many else values), **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(results, "max", counted, raising=False)
+    job = job_pb2.CustomJob(workers=[job_pb2.Worker(exits=[exited(rank, 1) for rank in range(100)])])
+    assert len(result_of(job).exits) == len(looked_at) == 100
 
 
 def test_the_lines_of_a_traceback_keep_their_indentation() -> None:

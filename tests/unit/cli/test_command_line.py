@@ -295,3 +295,18 @@ def test_a_command_is_loaded_alone() -> None:
 
 def test_each_command_is_where_the_table_says() -> None:
     assert {name: command.name for name, command in root.commands.items()} == {name: name for name in root.commands}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["job", "show", "caf\udce9"], "names no job"),
+        (["run", "--timeout", "99999999999999999999", "--", "true"], "is longer than ten thousand years"),
+        (["run", "--gpus", "9999999999", "--", "true"], "9999999999 is too large; give 2147483647 at most"),
+        (["job", "watch", "x", "--cursor", str(2**63)], "is too large"),
+        (["job", "list", "--since", "0001-01-01T00:00:00+14:00"], "is neither a span"),
+    ],
+)
+def test_a_value_that_no_message_holds_is_refused_by_its_option(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(root, words)
+    assert result.exit_code == 2 and said in " ".join(result.stderr.split())

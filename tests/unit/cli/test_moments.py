@@ -3,8 +3,54 @@
 from __future__ import annotations
 
 import datetime
+import time
+from collections.abc import Iterator
 
+import pytest
+
+from holdfast.cli.hosts.maintenance import point
 from holdfast.cli.kit.parameters import moment
+
+
+@pytest.fixture
+def berlin() -> Iterator[None]:
+    """Clocks that go back on October 25, 2026 at 3, and forth on March 29, 2026 at 2."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def here(text: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(text).astimezone()
+
+
+@pytest.mark.parametrize(
+    ("now", "clock", "then"),
+    [
+        ("2026-10-24 22:30", "22:00", "2026-10-25 22:00"),
+        ("2026-10-25 01:00", "22:00", "2026-10-25 22:00"),
+        ("2026-03-28 22:30", "9:00", "2026-03-29 09:00"),
+        ("2026-10-24 21:30", "22:00", "2026-10-24 22:00"),
+    ],
+)
+@pytest.mark.usefixtures("berlin")
+def test_a_time_of_day_is_that_of_the_clock_then(now: str, clock: str, then: str) -> None:
+    assert point(clock, here(now)) == here(then).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("now", "word", "then"),
+    [
+        ("2026-10-25 15:00", "today", "2026-10-25 00:00"),
+        ("2026-10-26 15:00", "yesterday", "2026-10-25 00:00"),
+        ("2026-03-29 15:00", "today", "2026-03-29 00:00"),
+    ],
+)
+@pytest.mark.usefixtures("berlin")
+def test_a_day_begins_at_its_midnight_also_where_clocks_change(now: str, word: str, then: str) -> None:
+    assert moment(word, here(now)) == here(then)
 
 
 def test_yesterday_begins_at_midnight_here() -> None:

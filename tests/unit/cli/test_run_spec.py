@@ -216,3 +216,32 @@ def test_a_variable_before_the_program_is_an_option(tmp_path: Path) -> None:
     assert "--env LR=1 -- python train.py" in str(refused.value.violations[0])
     (tmp_path / "A=b").touch()
     assert job_of(RunRequest(("A=b",)), {}, str(tmp_path)).display_name == "A=b"
+
+
+BYTES = "caf\udce9"
+"""As Python has the bytes of a name that is not UTF-8."""
+
+
+@pytest.mark.parametrize(
+    ("request_", "cwd", "field"),
+    [
+        (RunRequest(("cat", BYTES)), "/jobs", "COMMAND"),
+        (RunRequest(("a",), workdir=BYTES), "/jobs", "--workdir"),
+        (RunRequest(("a",)), f"/home/{BYTES}", "--workdir"),
+        (RunRequest(("a",), name=BYTES), "/jobs", "--name"),
+        (RunRequest(("a",), env=(f"A={BYTES}",)), "/jobs", "--env"),
+        (RunRequest(("a",), env=("OLD",)), "/jobs", "--env OLD"),
+    ],
+)
+def test_what_is_not_utf8_is_refused_by_its_field(request_: RunRequest, cwd: str, field: str) -> None:
+    with pytest.raises(InvalidInput, match=r"is not UTF-8") as refused:
+        job_of(request_, ENVIRON | {"OLD": BYTES}, cwd)
+    assert [each.path for each in refused.value.violations] == [field]
+
+
+def test_folders_that_are_not_utf8_are_left_out_of_what_is_carried() -> None:
+    environ = {"PATH": f"/usr/bin:/opt/{BYTES}/bin::/bin", "VIRTUAL_ENV": f"/v/{BYTES}", "CONDA_SHLVL": ""}
+    assert {each.name: each.value for each in environment((), environ)} == {
+        "PATH": "/usr/bin::/bin",
+        "CONDA_SHLVL": "",
+    }

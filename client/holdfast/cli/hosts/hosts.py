@@ -18,6 +18,7 @@ from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import json_line, output_option, show_list, show_one
 from holdfast.cli.kit.parameters import duration, moment
+from holdfast.cli.kit.shell_words import shell_line
 from holdfast.errors import WrongState
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def fence(name: str, yes_it_is_off: bool, reason: str) -> None:
     if not yes_it_is_off:
         raise click.UsageError(
             "Only a person on site can confirm that none of its work runs any more. Cut the power of the host,"
-            f" then write: holdfast host fence {name} --yes-it-is-off"
+            f" then write: holdfast host fence {shell_line([name])} --yes-it-is-off"
         )
 
     async def work(client: Client) -> host_pb2.Host:

@@ -19,6 +19,7 @@ from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import output_option, show_list
 from holdfast.cli.kit.parameters import duration
+from holdfast.cli.kit.shell_words import shell_line
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ def point(value: str, now: datetime.datetime | None = None) -> float:
             return now.timestamp() + config.duration_s(text[1:])
         if len(text) <= 5 and ":" in text:
             clock = datetime.time.fromisoformat(text.zfill(5))
-            at = datetime.datetime.combine(now.date(), clock, now.tzinfo)
-            return (at if at > now else at + _DAY).timestamp()
+            # Without a zone until the day is known: this day and the next may differ in their offset.
+            at = datetime.datetime.combine(now.astimezone().date(), clock)
+            return (at if at.astimezone() > now else at + _DAY).timestamp()
         found = datetime.datetime.fromisoformat(text)
         return (found if found.tzinfo else found.astimezone()).timestamp()
     except (ValueError, OverflowError) as error:
@@ -154,7 +156,7 @@ def stop_orphans(name: str, job_id: str) -> None:
 @click.argument("job_id", metavar="JOB")
 def dismiss(name: str, job_id: str) -> None:
     """The old name of stop-orphans."""
-    Console().note(f"host dismiss is now: holdfast host stop-orphans {name} {job_id}")
+    Console().note(f"host dismiss is now: {shell_line(['holdfast', 'host', 'stop-orphans', name, job_id])}")
     _stop_orphans(name, job_id)
 
 

@@ -16,6 +16,7 @@ from holdfast.cli.kit.durations import local
 from holdfast.cli.kit.job_names import job_of, on_job
 from holdfast.cli.kit.output import dump
 from holdfast.cli.kit.parameters import Count, duration, job_argument
+from holdfast.cli.kit.shell_words import shell_line
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def hold(word: str, length: float | None, end: bool) -> None:
     if (length is None) != end:
         raise click.UsageError("Give either --for TIME or --end.")
     new = "on" if end else "off --for TIME"
-    Console().note(f"job hold is now: holdfast job hang-action {word} {new}")
+    Console().note(f"job hold is now: holdfast job hang-action {shell_line([word])} {new}")
     _turn(word, length)
 
 

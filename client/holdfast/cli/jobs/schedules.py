@@ -16,6 +16,7 @@ from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.job_names import name_dependencies
 from holdfast.cli.kit.output import output_option, show_list
 from holdfast.cli.kit.parameters import duration
+from holdfast.cli.kit.shell_words import shell_line
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
@@ -130,7 +131,9 @@ def pause(name: str, project: str) -> None:
         return await client.schedules.pause(name, project=project)
 
     with_client(work)
-    Console().note(f"the schedule {name} is paused; it goes on with: holdfast schedule resume {name}")
+    where = [] if project == "default" else ["--project", project]
+    again = shell_line(["holdfast", "schedule", "resume", name, *where])
+    Console().note(f"the schedule {name} is paused; it goes on with: {again}")
 
 
 @schedule.command()

@@ -128,9 +128,13 @@ def run(
             on_warning=console.warning,
             on_motd=once(client, console),
         )
-        if not wait or created.HasField("array"):
+        if not wait:
             say(created.array.id or created.id)
             return exit_status.OK
+        if created.HasField("array"):
+            from holdfast.cli.jobs.waiting import array_ended
+
+            return await array_ended(client, created)
         from holdfast.cli.jobs.following import follow
 
         return await follow(client, created, console, show_all=False)

@@ -7,6 +7,8 @@ import difflib
 import re
 from collections.abc import Iterable
 
+from holdfast._base.proto_values import showable
+
 
 def job_filter(
     *,
@@ -67,6 +69,6 @@ def _moment(since: float | datetime.datetime, now: float) -> str:
     at = (
         since
         if isinstance(since, datetime.datetime)
-        else datetime.datetime.fromtimestamp(now - since, datetime.UTC)
+        else datetime.datetime.fromtimestamp(showable(now - since), datetime.UTC)
     )
     return at.isoformat()

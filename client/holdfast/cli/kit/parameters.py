@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast._base import config
+from holdfast._base.proto_values import LONGEST_S
 from holdfast.hang.pipeline import step_pattern
 
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
@@ -17,9 +18,13 @@ C = TypeVar("C", bound=Callable[..., object])
 
 
 class Count(click.IntRange):
-    """A whole number; ``min`` and ``max`` are included."""
+    """A whole number; ``min`` and ``max`` are included. Without ``max``, as large as a field of a message holds."""
 
     name = "n"
+
+    def __init__(self, min: int | None = None, max: int | None = None, *, bits: int = 32) -> None:
+        super().__init__(min, max)
+        self._most = 2 ** (bits - 1) - 1 if max is None else max
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """The number. Fails with the bounds for what is none, or is beyond them."""
@@ -27,9 +32,11 @@ class Count(click.IntRange):
             number = int(value)
         except ValueError:
             self.fail(f"{value!r} is no whole number; give {self._bounds}.", param, ctx)
-        low, high = self.min is not None and number < self.min, self.max is not None and number > self.max
-        if low or high:
-            self.fail(f"{number} is too {'small' if low else 'large'}; give {self._bounds}.", param, ctx)
+        if number > self._most:
+            bounds = self._bounds if self.max is not None else f"{self._most} at most"
+            self.fail(f"{number} is too large; give {bounds}.", param, ctx)
+        if self.min is not None and number < self.min:
+            self.fail(f"{number} is too small; give {self._bounds}.", param, ctx)
         return number
 
     @property
@@ -44,9 +51,12 @@ class Count(click.IntRange):
 def duration(value: str | float) -> float:
     """Seconds, from ``90``, ``90s``, ``15m``, ``2h``."""
     try:
-        return config.duration_s(float(value) if isinstance(value, str) and value.isdecimal() else value)
+        seconds = config.duration_s(float(value) if isinstance(value, str) and value.isdecimal() else value)
     except ValueError as error:
         raise click.BadParameter(f"{error}.") from error
+    if seconds > LONGEST_S:
+        raise click.BadParameter(f"{value!r:.80} is longer than ten thousand years.")
+    return seconds
 
 
 def pattern(value: str) -> str:
@@ -93,18 +103,19 @@ def host_label(value: str) -> tuple[str, str, str]:
 _DAYS = {"today": 0, "yesterday": 1}
 
 
-def moment(value: str) -> float | datetime.datetime:
+def moment(value: str, now: datetime.datetime | None = None) -> float | datetime.datetime:
     """Seconds before now, or a time: ``2026-11-21T04:00:00Z``, or ``today`` and ``yesterday`` from midnight here."""
     if value in _DAYS:
-        midnight = datetime.datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
-        return (midnight - datetime.timedelta(days=_DAYS[value])).astimezone(datetime.UTC)
+        # Without a zone until the day is known: the offset at its midnight may not be that of now.
+        day = (now or datetime.datetime.now()).astimezone().date() - datetime.timedelta(days=_DAYS[value])
+        return datetime.datetime.combine(day, datetime.time()).astimezone(datetime.UTC)
     try:
         return config.duration_s(value)
     except ValueError:
         pass
     try:
         return datetime.datetime.fromisoformat(value).astimezone(datetime.UTC)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         problem = f'{value!r} is neither a span such as "10m" or "1d" nor a time such as 2026-11-21T04:00:00Z.'
         raise click.BadParameter(problem) from error
 
@@ -118,10 +129,19 @@ def job_state(value: str) -> str:
     return value
 
 
+def is_utf8(word: str) -> bool:
+    """Whether a word of the command line, or of the environment, was UTF-8: a message can hold no other."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def job_word(value: str) -> str:
     """An id, its beginning, a display name, or the name that ``-o json`` prints (``jobs/ID``)."""
     bare = value.removeprefix("jobs/")
-    if not bare.strip():
+    if not bare.strip() or not is_utf8(bare):
         raise click.BadParameter(f"{value!r} names no job; `holdfast ps` lists them.")
     return bare
 

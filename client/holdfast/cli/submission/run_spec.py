@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from holdfast._base.launcher import is_launcher, script_of, script_starts_launcher
 from holdfast._base.printable import one_line
 from holdfast._base.rank_variables import purpose_of
+from holdfast.cli.kit.parameters import is_utf8
 from holdfast.cli.kit.shell_words import shell_line
 from holdfast.cli.submission.job_options import set_seconds
 from holdfast.errors import InvalidInput, Violation
@@ -83,6 +84,8 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
     """The job to submit. Raises ``InvalidInput`` for a command or variable that can't be meant."""
     directory = os.path.normpath(os.path.join(cwd, request.workdir))
     check_words(request.command, directory)
+    _check_utf8("--name", request.name)
+    _check_utf8("--workdir", directory)
     launcher = is_launcher(request.command)
     processes = request.processes_per_worker
     if processes is None:
@@ -120,7 +123,9 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
 
 
 def check_words(command: Sequence[str], directory: str) -> None:
-    """Refuse a whole command line in quotes, which no shell will read."""
+    """Refuse a whole command line in quotes, which no shell will read, and words that no message can hold."""
+    for word in command:
+        _check_utf8("COMMAND", word)
     words = command[0].split()
     if command[0].startswith("-"):
         fix = f"After -- goes the whole command: -- python train.py {command[0]} …"
@@ -158,11 +163,15 @@ def literal(text: str) -> str:
 def environment(
     asked: Sequence[str], environ: Mapping[str, str], also: Sequence[str] = ()
 ) -> list[spec_pb2.EnvVar]:
-    """Environment passed on to workers, and ``--env``: ``NAME=VALUE``, or ``NAME`` for today's value."""
+    """Environment passed on to workers, and ``--env``: ``NAME=VALUE``, or ``NAME`` for today's value.
+
+    Of what is passed on without ``--env``, folders whose names are not UTF-8 are left out.
+    """
     values = {
-        name: value
+        name: carried
         for name, value in sorted(environ.items())
         if name in _CARRIED or name in also or name.startswith(_CARRIED_PREFIX)
+        if (carried := ":".join(filter(is_utf8, value.split(":")))) or not value
     } | asked_environment(asked, environ)
     return [spec_pb2.EnvVar(name=name, value=literal(value)) for name, value in values.items()]
 
@@ -171,6 +180,7 @@ def asked_environment(asked: Sequence[str], environ: Mapping[str, str]) -> dict[
     """The variables of ``--env``, as they were typed. Raises ``InvalidInput``."""
     values: dict[str, str] = {}
     for item in asked:
+        _check_utf8("--env", item)
         name, equals, value = item.partition("=")
         if not name:
             raise _invalid("--env", f"{item!r} has no name.", "Write --env NAME=VALUE, or --env NAME.")
@@ -187,6 +197,7 @@ def asked_environment(asked: Sequence[str], environ: Mapping[str, str]) -> dict[
             if name not in environ:
                 raise _invalid("--env", f"{name} is not set here.", f"Write --env {name}=VALUE.")
             value = environ[name]
+            _check_utf8(f"--env {name}", value)
         values[name] = value
     return values
 
@@ -194,6 +205,12 @@ def asked_environment(asked: Sequence[str], environ: Mapping[str, str]) -> dict[
 def name_of(command: Sequence[str]) -> str:
     """A display name that people recognise the command by."""
     return one_line(shell_line([PurePosixPath(command[0]).name, *command[1:]]), _NAME_LENGTH)
+
+
+def _check_utf8(path: str, text: str) -> None:
+    if not is_utf8(text):
+        fix = "Rename what is called so, or have a script on the hosts name it."
+        raise _invalid(path, f"{os.fsencode(text)!r:.80} is not UTF-8, as all texts of a job are.", fix)
 
 
 def _invalid(path: str, problem: str, fix: str) -> InvalidInput:

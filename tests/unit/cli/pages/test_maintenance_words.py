@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 
 import click
 import pytest
@@ -46,8 +47,12 @@ def test_patterns_that_are_none(word: str) -> None:
         ("2026-12-01T08:00:00Z", datetime.datetime(2026, 12, 1, 8, 0, tzinfo=datetime.UTC)),
     ],
 )
-def test_moments(text: str, moment: datetime.datetime) -> None:
-    assert point(text, NOW) == moment.timestamp()
+def test_moments(text: str, moment: datetime.datetime, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC0")
+        time.tzset()
+        assert point(text, NOW) == moment.timestamp()
+    time.tzset()
 
 
 @pytest.mark.parametrize("text", ["", "soon", "25:00", "+", "+soon", "2026-13-01"])
