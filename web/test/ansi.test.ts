@@ -4,6 +4,33 @@ import { overwritten, runs } from "../src/core/ansi.ts";
 
 const shown = (line: string): string => runs(line)[0].map((run) => run.text).join("");
 
+test("a string that another sequence interrupts ends there, and is not looked for again at each of its characters", () => {
+  assert.equal(shown("\u0090a\u001bxb"), "b");
+});
+
+test("of the pictures of a bar only the last ones are looked at, however many there are", (of) => {
+  let looked = 0;
+  const own = String.prototype.replace as (...given: unknown[]) => never;
+  of.mock.method(String.prototype, "replace", function (this: string, ...given: unknown[]) {
+    looked += this.length;
+    return own.apply(this, given);
+  });
+  const drawn = overwritten("x".repeat(8000) + "\rx".repeat(40_000) + "\r".repeat(40_000));
+  of.mock.restoreAll();
+  assert.equal(drawn, "x");
+  assert.ok(looked < 400_000, `${looked} characters`);
+});
+
+test("a line of many colours has a bounded number of runs, and all of its text", () => {
+  const [found] = runs("\u001b[31mx\u001b[0my".repeat(3000));
+  assert.ok(found.length <= 210);
+  assert.equal(found.map((run) => run.text).join(""), "xy".repeat(3000));
+});
+
+test("a sequence that another one interrupts takes nothing of it", () => {
+  assert.deepEqual(runs("a\u001b]0;t\u001b[31mb")[0], [{ text: "a", look: "" }, { text: "b", look: "a-31" }]);
+});
+
 test("colours become looks, and reach into the next line", () => {
   const [first, pen] = runs("a\u001b[1;31mb");
   assert.deepEqual(first, [{ text: "a", look: "" }, { text: "b", look: "a-31 a-bold" }]);

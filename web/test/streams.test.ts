@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { ApiError, get, onAnswer } from "../src/core/api.ts";
 import { listed } from "../src/core/ranks.ts";
 import { Lines } from "../src/core/lines.ts";
 import { pause } from "../src/core/pause.ts";
@@ -43,6 +44,39 @@ test("a long line that comes in many pieces is looked through once", async (of) 
   assert.ok(looked < 400_000, `${looked} characters`);
 });
 
+test("a body that says nothing any more is given up", async () => {
+  const silent = new ReadableStream<Uint8Array>({ start: (c) => c.enqueue(new TextEncoder().encode("one\n")) });
+  const found: string[] = [];
+  await assert.rejects(
+    async () => {
+      for await (const line of textLines(silent, 50)) found.push(line);
+    },
+    (error: unknown) => error instanceof ApiError && error.status === 0,
+  );
+  assert.deepEqual(found, ["one"]);
+});
+
+test("an answer that is cut in the middle counts as none, and listeners hear of it", async (of) => {
+  const heard: (number | null)[] = [];
+  const stop = onAnswer((error) => heard.push(error && error.status));
+  const cut = new ReadableStream({ start: (c) => (c.enqueue(new TextEncoder().encode("{")), c.error(new TypeError("network error"))) });
+  of.mock.method(globalThis, "fetch", () => Promise.resolve(new Response(cut)));
+  await assert.rejects(get("/v1/jobs/x"), (error: unknown) => error instanceof ApiError && error.status === 0);
+  assert.deepEqual(heard, [null, 0]);
+  stop();
+});
+
+test("listeners hear of refusals that are the controller's state, and of no others", async (of) => {
+  const heard: (number | null)[] = [];
+  const stop = onAnswer((error) => heard.push(error && error.status));
+  for (const status of [503, 429, 404, 401]) {
+    of.mock.method(globalThis, "fetch", () => Promise.resolve(new Response('{"error": {"message": "no"}}', { status })));
+    await assert.rejects(get("/v1/status"));
+  }
+  assert.deepEqual(heard, [503, 429, null, 401]);
+  stop();
+});
+
 test("server-sent events: comments are dropped, data is joined, ids last", async () => {
   async function* lines() {
     yield* [": still here", "", "id: 7", "event: change", "data: {", "data:}", "", "data: x", "", "data: unfinished"];
@@ -69,6 +103,25 @@ test("what has no line end is shown at the end, and a problem is told", () => {
   found.add(chunk("", { problem: "the host is away" }));
   found.flush();
   assert.deepEqual(found.lines.map((line) => [line.text, line.problem]), [["the host is away", true], ["half", false]]);
+});
+
+test("a line that has not ended is shown as it stands, and once", () => {
+  const found = new Lines(100);
+  found.add(chunk("first\nhalf"));
+  assert.deepEqual(found.withOpen().map((line) => line.text), ["first", "half"]);
+  found.add(chunk(" of it\n", { offset: 10 }));
+  assert.deepEqual(found.withOpen().map((line) => [line.number, line.text]), [[0, "first"], [1, "half of it"]]);
+  assert.equal(found.withOpen(), found.lines);
+});
+
+test("long lines are bounded by what they hold", () => {
+  const found = new Lines(20_000);
+  const line = `${"\u001b[31mx\u001b[0my".repeat(1500)}${"z".repeat(4000)}\n`;
+  for (let i = 0; i < 6000; i++) found.add(chunk(line, { offset: i * line.length }));
+  assert.ok(found.dropped > 0);
+  assert.equal(found.lines.length + found.dropped, 6000);
+  const kept = found.lines.reduce((sum, each) => sum + 2 * each.text.length, 0);
+  assert.ok(kept <= 32 << 20, `${kept} characters`);
 });
 
 test("lines are bounded in number and length", () => {
@@ -103,7 +156,7 @@ test("addresses lead to pages, and strange ones to none", () => {
 
 test("a login link leads within the page only", () => {
   assert.deepEqual(loginLink("#abc&to=/jobs/x%3Ftab=logs"), { code: "abc", to: "/jobs/x?tab=logs" });
-  for (const to of ["//evil", "/\\evil", "https://evil", "javascript:alert(1)", "%2F%2Fevil", "%"]) {
+  for (const to of ["//evil", "/\\evil", "https://evil", "javascript:alert(1)", "%2F%2Fevil", "%", "/%09/evil", "/%0a/evil", "/%0d\\evil", "jobs"]) {
     assert.equal(loginLink(`#abc&to=${to}`).to, "/", to);
   }
   assert.deepEqual(loginLink(""), { code: "", to: "/" });

@@ -1,19 +1,12 @@
 /** Calls to the controller: the JSON of the HTTP API, with the header that only this page can send. */
+import { ApiError } from "./error.ts";
 import { textLines } from "./stream.ts";
 
+export { ApiError };
+
 const HEADERS = { "X-Holdfast": "page" } as const;
-
-/** The controller's refusal, in its words. `status` 0: it did not answer at all. */
-export class ApiError extends Error {
-  readonly status: number;
-  readonly reason: string;
-
-  constructor(status: number, message: string, reason = "") {
-    super(message);
-    this.status = status;
-    this.reason = reason;
-  }
-}
+/** After that a controller that says nothing is taken for away. */
+const ANSWER_MS = 60_000;
 
 type Listener = (error: ApiError | null) => void;
 const listeners = new Set<Listener>();
@@ -34,15 +27,35 @@ async function call(path: string, init: RequestInit): Promise<Response> {
       cache: "no-store",
     });
   } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") throw error;
-    const away = new ApiError(0, "The controller does not answer.");
-    for (const listener of listeners) listener(away);
-    throw away;
+    throw away(error);
   }
   const refused = response.ok ? null : await refusal(response);
-  for (const listener of listeners) listener(refused?.status === 401 ? refused : null);
+  tell(refused && (refused.status === 401 || refused.status === 429 || refused.status >= 500) ? refused : null);
   if (refused) throw refused;
   return response;
+}
+
+function tell(error: ApiError | null): void {
+  for (const listener of listeners) listener(error);
+}
+
+/** Why there is no answer, of which the listeners hear, or the caller's own end of the call. */
+function away(error: unknown): unknown {
+  if (error instanceof DOMException && error.name === "AbortError") return error;
+  const found = new ApiError(0, "The controller does not answer.");
+  tell(found);
+  return found;
+}
+
+/** The whole answer; one that is cut in the middle is none. */
+async function whole<T>(path: string, init: RequestInit, signal?: AbortSignal): Promise<T> {
+  const late = AbortSignal.timeout(ANSWER_MS);
+  const response = await call(path, { ...init, signal: signal ? AbortSignal.any([signal, late]) : late });
+  try {
+    return (await response.json()) as T;
+  } catch (error) {
+    throw away(error);
+  }
 }
 
 async function refusal(response: Response): Promise<ApiError> {
@@ -59,13 +72,12 @@ async function refusal(response: Response): Promise<ApiError> {
 
 /** The answer of a GET. */
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
-  return (await (await call(path, signal ? { signal } : {})).json()) as T;
+  return whole<T>(path, {}, signal);
 }
 
 /** The answer of a POST, or of another method that changes something. */
 export async function send<T>(path: string, body: unknown = {}, method = "POST"): Promise<T> {
-  const init = { method, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
-  return (await (await call(path, init)).json()) as T;
+  return whole<T>(path, { method, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
 }
 
 /** The lines of an answer that goes on; with a body, of a POST. */

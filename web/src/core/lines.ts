@@ -17,6 +17,9 @@ export interface Line {
 }
 
 const LONGEST = 16_384;
+/** Characters that are kept in all, and those that a run takes beside its text. */
+const MOST_CHARACTERS = 32 << 20;
+const RUN = 60;
 
 interface Open {
   /** Bytes without a line end yet, and where they begin. */
@@ -37,11 +40,24 @@ function bytesOf(base64: string): Uint8Array {
   return found;
 }
 
+type From = Pick<LogChunk, "worker" | "rank" | "generation" | "stream">;
+
+function fromOf(key: string): From {
+  const [worker, rank, generation, stream] = key.split("/");
+  return { worker: worker ?? "", rank: Number(rank), generation: Number(generation), stream: stream ?? "" };
+}
+
+/** Characters of a line, its text once more than its runs. */
+function sizeOf(line: Line): number {
+  return 2 * line.text.length + RUN * line.runs.length;
+}
+
 /** Keeps the newest lines, at most `most`; unfinished ones are shown once their end has come, or by `flush`. */
 export class Lines {
   readonly #most: number;
   readonly #open = new Map<string, Open>();
   #number = 0;
+  #characters = 0;
   lines: Line[] = [];
   dropped = 0;
 
@@ -80,21 +96,20 @@ export class Lines {
   flush(): void {
     for (const [key, open] of this.#open) {
       if (!open.rest.length) continue;
-      const [worker, rank, generation, stream] = key.split("/");
-      this.#push({ worker: worker ?? "", rank: Number(rank), generation: Number(generation), stream: stream ?? "" }, open, open.rest, open.at);
+      this.#push(fromOf(key), open, open.rest, open.at);
       open.rest = new Uint8Array();
     }
     this.#trim();
   }
 
-  #push(from: Pick<LogChunk, "worker" | "rank" | "generation" | "stream">, open: Open, bytes: Uint8Array, offset: number): void {
+  #push(from: From, open: Open, bytes: Uint8Array, offset: number): void {
     const text = decoder.decode(bytes);
     const [found, pen] = runs(text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text, open.pen);
     open.pen = pen;
     this.#keep(from, offset, found, false);
   }
 
-  #keep(from: Pick<LogChunk, "rank" | "generation" | "stream">, offset: number, found: Run[], problem: boolean): void {
+  #keep(from: Omit<From, "worker">, offset: number, found: Run[], problem: boolean): void {
     this.lines.push({
       number: this.#number++,
       rank: from.rank,
@@ -105,13 +120,33 @@ export class Lines {
       text: found.length === 1 ? (found[0] as Run).text : found.map((run) => run.text).join(""),
       problem,
     });
+    this.#characters += sizeOf(this.lines.at(-1) as Line);
+  }
+
+  /** The lines, and after them what has no line end yet, as far as it has come. */
+  withOpen(): Line[] {
+    const kept = this.lines;
+    const [number, characters] = [this.#number, this.#characters];
+    this.lines = [];
+    for (const [key, open] of this.#open) {
+      if (open.rest.length) this.#push(fromOf(key), { ...open }, open.rest, open.at);
+    }
+    const last = this.lines;
+    [this.lines, this.#number, this.#characters] = [kept, number, characters];
+    return last.length ? [...kept, ...last] : kept;
   }
 
   #trim(): void {
     const over = this.lines.length - this.#most;
-    if (over > this.#most / 10) {
-      this.lines = this.lines.slice(over);
-      this.dropped += over;
+    let drop = over > this.#most / 10 ? over : 0;
+    let left = this.#characters;
+    for (let at = 0; at < drop; at++) left -= sizeOf(this.lines[at] as Line);
+    if (left > MOST_CHARACTERS) {
+      for (; left > 0.9 * MOST_CHARACTERS && drop < this.lines.length - 1; drop++) left -= sizeOf(this.lines[drop] as Line);
     }
+    if (!drop) return;
+    this.lines = this.lines.slice(drop);
+    this.#characters = left;
+    this.dropped += drop;
   }
 }

@@ -51,6 +51,16 @@ export function withQuery(query: URLSearchParams, set: Record<string, string>): 
 export function loginLink(hash: string): { code: string; to: string } {
   const [code = "", ...rest] = hash.replace(/^#/, "").split("&");
   const to = rest.find((part) => part.startsWith("to="))?.slice(3) ?? "/";
-  const path = decoded(to) ?? "/";
-  return { code, to: /^\/(?![/\\])/.test(path) ? path : "/" };
+  return { code, to: ours(decoded(to) ?? "/") };
+}
+
+/** The path as a browser reads it, which drops tabs and takes a backslash for a slash; "/" where it leads elsewhere. */
+function ours(path: string): string {
+  const base = "https://page.invalid";
+  try {
+    const url = new URL(path, base);
+    return path.startsWith("/") && url.origin === base ? url.pathname + url.search + url.hash : "/";
+  } catch {
+    return "/";
+  }
 }

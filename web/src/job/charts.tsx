@@ -45,7 +45,8 @@ export function useSeries(job: Job, query: URLSearchParams): Series & { loaded: 
             step = pages[0]?.step ?? 0;
             setHeld({ pages, error: null, loaded: true });
           } catch (error) {
-            if (over.signal.aborted || !(error instanceof ApiError)) return;
+            if (over.signal.aborted) return;
+            if (!(error instanceof ApiError)) throw error;
             setHeld((now) => ({ ...now, error, loaded: true }));
             if (error.status === 401) return;
           }

@@ -37,12 +37,13 @@ export function Logs({ job, query }: { job: Job; query: URLSearchParams }): JSX.
   const follow = newest && query.get("follow") !== "no" && !ended(job.state);
   const { ranks } = gang(job.jobSpec);
   const wrong = rank !== "all" && !/^\d+([,-]\d+)*$/.test(rank) ? "Ranks are numbers, such as 0 or 0,3 or 0-7, or all." : "";
-  const { kept, error, over, again } = useLog(job.id, wrong ? null : asked({ rank, generation, follow, tail, grep, part }), grep ? FOUND : MOST);
+  const { kept, error, over, heard, again } = useLog(job.id, wrong ? null : asked({ rank, generation, follow, tail, grep, part }), grep ? FOUND : MOST);
   const [pinned, setPinned] = useState(true);
   const [only, setOnly] = useState(false);
   const needle = find.toLowerCase();
   // Reading began within a line, of which the rest is shown.
-  const lines = part && part.from > 0 && kept.lines[0]?.offset === part.from ? kept.lines.slice(1) : kept.lines;
+  const all = newest ? kept.withOpen() : kept.lines;
+  const lines = part && part.from > 0 && all[0]?.offset === part.from ? all.slice(1) : all;
   const hits = needle ? lines.filter((line) => line.text.toLowerCase().includes(needle)) : [];
   const shown = needle && only ? hits : lines;
   const several = rank === "all" || /[,-]/.test(rank);
@@ -82,7 +83,7 @@ export function Logs({ job, query }: { job: Job; query: URLSearchParams }): JSX.
         </p>
       )}
       {error && <Problem error={error} again={again} />}
-      {!shown.length && !error && !wrong && (over ? <Empty>{needle || grep ? "No line has that." : part ? "The output ends before." : "Nothing was printed."}</Empty> : <Loading />)}
+      {!shown.length && !error && !wrong && (over ? <Empty>{needle || grep ? "No line has that." : part ? "The output ends before." : "Nothing was printed."}</Empty> : heard && newest && !needle ? <Empty>Nothing was printed so far.</Empty> : <Loading />)}
       {shown.length > 0 && (
         <>
           {newest && kept.lines.length + kept.dropped >= Number(tail) && (
@@ -146,6 +147,8 @@ interface Log {
   error: ApiError | null;
   /** All that there is was read. */
   over: boolean;
+  /** The controller has said something, if only that it is there. */
+  heard: boolean;
   again: () => void;
 }
 
@@ -154,6 +157,7 @@ function useLog(id: string, query: string | null, most: number): Log {
   const [, draw] = useState(0);
   const [error, setError] = useState<ApiError | null>(null);
   const [over, setOver] = useState(false);
+  const [heard, setHeard] = useState(false);
   const [round, setRound] = useState(0);
   const seen = useSeen() || over;
   useEffect(() => {
@@ -161,6 +165,7 @@ function useLog(id: string, query: string | null, most: number): Log {
     held.current = new Lines(most);
     setError(null);
     setOver(false);
+    setHeard(false);
     if (query === null) return undefined;
     const ended = new AbortController();
     let frame: ReturnType<typeof setTimeout> | undefined;
@@ -177,6 +182,7 @@ function useLog(id: string, query: string | null, most: number): Log {
     lines(`/v1/jobs/${encodeURIComponent(id)}:logs?${query}`, "application/x-ndjson", ended.signal)
       .then(async (stream) => {
         for await (const line of stream) {
+          setHeard(true);
           if (!line) continue;
           const chunk = JSON.parse(line) as LogChunk & { error?: { message: string } };
           if (chunk.error) throw new ApiError(500, chunk.error.message);
@@ -193,5 +199,5 @@ function useLog(id: string, query: string | null, most: number): Log {
       });
     return () => (ended.abort(), clearTimeout(frame));
   }, [id, query, round, seen]);
-  return { kept: held.current, error, over, again: () => setRound((now) => now + 1) };
+  return { kept: held.current, error, over, heard, again: () => setRound((now) => now + 1) };
 }

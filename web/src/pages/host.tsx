@@ -6,7 +6,7 @@ import type { Host, HostEvent, Status } from "../core/types.ts";
 import { epoch, gib, moment, shellWord } from "../core/words.ts";
 import { Acts } from "../ui/acts.tsx";
 import type { Act } from "../ui/acts.tsx";
-import { Ago, State, Table, Text, Unready } from "../ui/bits.tsx";
+import { Ago, Problem, State, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { Measured } from "./measured.tsx";
 import { Health } from "./health.tsx";
@@ -77,6 +77,7 @@ export function HostPage({ name }: { name: string }): JSX.Element {
   ];
   return (
     <div class="page">
+      {error && <Problem error={error} again={again} />}
       <header class="head panel">
         <div class="title">
           <span class={`dot d-${hostLook(host)}`}>{hostState(host)}</span><h1><Text of={host.name} /></h1>

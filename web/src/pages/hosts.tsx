@@ -1,11 +1,11 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { get } from "../core/api.ts";
+import { ApiError, get } from "../core/api.ts";
 import { gpusFree, hostLook, hostState, remark } from "../core/hosts.ts";
 import { hostPath } from "../core/route.ts";
 import type { Host, Status } from "../core/types.ts";
 import { gib } from "../core/words.ts";
-import { Ago, Empty, Table, Text, Unready } from "../ui/bits.tsx";
+import { Ago, Empty, Problem, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
 import { Network } from "./network.tsx";
@@ -18,7 +18,7 @@ export function Hosts({ query }: { query: URLSearchParams }): JSX.Element {
   const { data, error, again } = useData<HostList>("/v1/hosts?pageSize=1000", () => true);
   const status = useData<Status>("/v1/status", () => false);
   const levels = status.data?.topology ?? [];
-  const rest = useRest(data);
+  const { rest, cut } = useRest(data);
   const reserved = useReservations();
   const now = useNow(5);
   if (!data) return <Unready title="Hosts" error={error} again={again} />;
@@ -28,6 +28,8 @@ export function Hosts({ query }: { query: URLSearchParams }): JSX.Element {
   return (
     <div class="page">
       <h1>Hosts</h1>
+      {(error ?? cut) && <Problem error={(error ?? cut) as ApiError} again={again} />}
+      {cut && <p class="refused" role="status">These are the first {all.length.toLocaleString("en")} hosts.</p>}
       {!all.length ? <Empty command="holdfast host token create">No hosts yet. Make a token for one:</Empty> : (
         <>
           <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
@@ -58,9 +60,11 @@ export function Hosts({ query }: { query: URLSearchParams }): JSX.Element {
 }
 
 /** The hosts beyond the first page. */
-function useRest(first: HostList | null): Host[] {
+function useRest(first: HostList | null): { rest: Host[]; cut: ApiError | null } {
   const [rest, setRest] = useState<Host[]>([]);
+  const [cut, setCut] = useState<ApiError | null>(null);
   useEffect(() => {
+    setCut(null);
     if (!first?.nextPageToken) return undefined;
     const ended = new AbortController();
     void (async () => {
@@ -72,8 +76,10 @@ function useRest(first: HostList | null): Host[] {
         token = page.nextPageToken;
       }
       setRest(found);
-    })().catch(() => undefined);
+    })().catch((problem: unknown) => {
+      if (!ended.signal.aborted) setCut(problem instanceof ApiError ? problem : new ApiError(0, "The list was cut."));
+    });
     return () => ended.abort();
   }, [first]);
-  return first?.nextPageToken ? rest : [];
+  return first?.nextPageToken ? { rest, cut } : { rest: [], cut: null };
 }

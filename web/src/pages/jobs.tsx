@@ -88,7 +88,8 @@ function useList(query: URLSearchParams): Held & { more: () => void; again: () =
           } while (token && jobs.length < size.current);
           setHeld({ key, jobs, token, error: null });
         } catch (error) {
-          if (ended.signal.aborted || !(error instanceof ApiError)) return;
+          if (ended.signal.aborted) return;
+          if (!(error instanceof ApiError)) throw error;
           setHeld((now) => ({ ...now, jobs: now.key === key ? now.jobs : null, error }));
           if (error.status === 401) return;
           due = error.status === 0 || error.status >= 500;

@@ -40,6 +40,7 @@ export function Overview(): JSX.Element {
   return (
     <div class="page overview">
       <h1 class="unseen">Overview</h1>
+      {status.error && <Problem error={status.error} again={status.again} />}
       <Summary of={found} now={now} />
       {found.motd && (
         <section class="panel motd">
@@ -103,7 +104,7 @@ function JobsOf(props: { title: string; loaded: ReturnType<typeof useData<JobLis
   return (
     <section class="panel">
       <h2>{props.title} {data && data.jobs.length > 0 && <span class="soft">{data.jobs.length}{data.nextPageToken ? "+" : ""}</span>}</h2>
-      {error && !data && <Problem error={error} again={again} />}
+      {error && <Problem error={error} again={again} />}
       {data && !data.jobs.length && <p class="soft">{props.none}</p>}
       {data && data.jobs.length > 0 && (
         <Table

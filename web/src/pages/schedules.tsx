@@ -48,7 +48,7 @@ function All(): JSX.Element {
       <h1>Schedules</h1>
       <section class="panel">
         <h2 class="unseen">All schedules</h2>
-        {schedules.error && !schedules.data && <Problem error={schedules.error} again={schedules.again} />}
+        {schedules.error && <Problem error={schedules.error} again={schedules.again} />}
         {!schedules.data && !schedules.error && <Loading />}
         {schedules.data && !schedules.data.schedules.length && <Empty command="holdfast schedule create nightly train.yaml --cron '30 2 * * MON-FRI'">No schedules yet. Make one:</Empty>}
         {schedules.data && schedules.data.schedules.length > 0 && (

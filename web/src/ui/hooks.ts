@@ -57,7 +57,8 @@ export function useData<T>(path: string | null, touched: (changes: Changes) => b
           setHeld({ path, data, error: null });
           failures = 0;
         } catch (error) {
-          if (ended.signal.aborted || !(error instanceof ApiError)) return;
+          if (ended.signal.aborted) return;
+          if (!(error instanceof ApiError)) throw error;
           setHeld((now) => ({ path, data: now.path === path ? now.data : null, error }));
           if (error.status === 401) return;
           if (error.status === 0 || error.status >= 500 || error.status === 429) {

@@ -50,8 +50,8 @@ export function Shell(): JSX.Element {
         </nav>
         <Who help={() => setKeys(true)} />
       </header>
-      {trouble && trouble.status === 0 && (
-        <div class="banner" role="status">The controller does not answer. What you see may be old; trying again…</div>
+      {trouble && (
+        <div class="banner" role="status"><Text of={trouble.message} /> What you see may be old; trying again…</div>
       )}
       <main id="main" tabIndex={-1}><Page of={now} /></main>
       {keys && <Keys close={() => setKeys(false)} />}
