@@ -1,13 +1,16 @@
-"""The last line of a ``run`` that made an array."""
+"""Waiting for an array: who does, and the last line."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import anyio
 import pytest
+from click.testing import CliRunner
 
+from holdfast.cli.app import root
+from holdfast.cli.jobs import templates, waiting
 from holdfast.cli.jobs.waiting import array_ended, summary
 from holdfast.v1 import job_pb2
 
@@ -44,3 +47,27 @@ def test_it_comes_last_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     out, err = capfd.readouterr()
     assert out.splitlines() == ["a-1  SUCCEEDED", "a-2  FAILED"]
     assert err.splitlines()[-1] == "holdfast: 1 succeeded, 1 failed: 2"
+
+
+@pytest.mark.parametrize(("words", "status", "said"), [(["--wait"], 125, ""), ([], 0, "sweep-x\n")])
+def test_an_array_of_a_template_is_waited_for(
+    words: list[str], status: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = job_pb2.CustomJob(id="sweep-x-1")
+    created.array.id, created.array.index = "sweep-x", 1
+
+    class Submits:
+        async def create_job(self, job: job_pb2.CustomJob, **_: object) -> job_pb2.CustomJob:
+            return created
+
+    def with_client(work: Callable[[Any], Awaitable[int]]) -> int:
+        return anyio.run(work, Submits())
+
+    async def ended(client: object, element: job_pb2.CustomJob) -> int:
+        assert element is created
+        return 125
+
+    monkeypatch.setattr(templates, "with_client", with_client)
+    monkeypatch.setattr(waiting, "array_ended", ended)
+    result = CliRunner().invoke(root, ["template", "run", "sweep", *words])
+    assert (result.exit_code, result.stdout) == (status, said)
