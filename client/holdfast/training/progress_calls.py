@@ -61,7 +61,8 @@ PHASES = {"train": 0, "save": SAVES_AT, "evaluate": EVALUATIONS_AT}
 
 _map: mmap.mmap | None = None
 _looked = False
-_lock = threading.Lock()
+# A handler of a signal reports in the main thread, which may be reporting itself.
+_lock = threading.RLock()
 
 
 def progress(step: int | None = None, total: int | None = None) -> None:
@@ -285,7 +286,7 @@ def _started(pid: int) -> int:
 def _forked() -> None:
     """A forked helper, such as a data loader's, does not report for its rank; a rank that is forked itself may."""
     global _map, _lock
-    _lock = threading.Lock()  # another thread may have held it
+    _lock = threading.RLock()  # another thread may have held it
     if _map is not None:
         _map = None
     else:

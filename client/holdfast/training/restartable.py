@@ -273,6 +273,7 @@ class _Turn:
         for child in multiprocessing.active_children():
             child.terminate()
             child.join(max(0.0, self._deadline - time.monotonic()))
+        _end_helpers()
         while True:
             threads = [
                 each.name
@@ -342,6 +343,14 @@ def _forget(error: BaseException) -> None:
         if at.__traceback__ is not None:
             traceback.clear_frames(at.__traceback__)
         at.__traceback__, at = None, at.__cause__ or at.__context__
+
+
+def _end_helpers() -> None:
+    """End what multiprocessing keeps for processes that it spawns: its fork server and its tracker of resources."""
+    for name in ("forkserver", "resource_tracker"):
+        helper = getattr(sys.modules.get(f"multiprocessing.{name}"), f"_{name}", None)
+        with contextlib.suppress(Exception):
+            helper._stop()  # type: ignore[union-attr]
 
 
 def _take_order(link: socket.socket) -> None:

@@ -18,6 +18,8 @@ import pytest
 from tests.integration.shim.conftest import wait_until
 from tests.support import machine_parts
 
+from holdfast_agent.shim.walls import cgroup
+
 Shim = Any
 STAY = "echo up; exec sleep 600"
 FILES = {
@@ -184,3 +186,19 @@ def test_ranks_run_without_one_where_it_cannot_be_made(shim: Shim, tmp_path: Pat
     assert said[0]["ev"] == "note"
     assert said[0]["message"] == f"no cgroup: {tmp_path}/no-cgroup/w0/g1/cgroup.procs: No such file or directory"
     assert shim.output() == "fine\n"
+
+
+def test_all_that_the_kernel_kills_at_once_are_out_of_memory(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(cgroup, "now_s", lambda: now)
+    counted = cgroup.Cgroup(str(fake), 0, 0)
+    try:
+        assert not counted.ran_out_of_memory()
+        (fake / "memory.events").write_text("oom_kill 2\n")
+        assert counted.ran_out_of_memory()
+        now += 0.5
+        assert counted.ran_out_of_memory(), "the other one, whose end is seen a little later"
+        now += 1.0
+        assert not counted.ran_out_of_memory()
+    finally:
+        counted.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from typing import Any
 
 import pytest
 
 from holdfast_agent.shell.shims.shim_link import ShimLink
+from holdfast_agent.shim.warm.standby import Standby
 
 pytestmark = pytest.mark.anyio
 
@@ -27,3 +29,18 @@ async def test_an_answer_that_is_no_message_ends_the_connection(line: bytes) -> 
             await ended.wait()
     assert heard == [{"ev": "hello"}]
     assert faults == []
+
+
+@pytest.mark.parametrize(
+    "said", [b'{"pids": [1e999], "modules": 1}', b'{"pids": [], "modules": 1e999}', b"7", b"[[]]"]
+)
+def test_a_program_that_reports_nonsense_of_its_imports_has_no_warm_start(said: bytes) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"{}\n" + said + b"\n")
+    os.close(writing)
+    parked = Standby.__new__(Standby)
+    parked.fd, parked._said = reading, b""
+    try:
+        assert parked.hear() == "its imports did not come to an end"
+    finally:
+        os.close(reading)

@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -270,3 +271,31 @@ def test_a_tree_is_measured_without_what_its_links_lead_to(tmp_path: Path, canar
     (tree / "a/link").symlink_to(canary)
     assert safe_paths.size(tree) - alone < 100_000
     assert safe_paths.size(tmp_path / "gone") == 0
+
+
+MOUNTED = """\
+import subprocess, sys
+from pathlib import Path
+from holdfast_agent.shell.users import safe_paths
+root = Path(sys.argv[1])
+if sys.argv[2] == "walked":
+    safe_paths._openat2 = lambda *_: None
+(root / "job/below/data").mkdir(parents=True)
+(root / "share").mkdir()
+(root / "share/kept").write_text("kept")
+subprocess.run(["mount", "--bind", root / "share", root / "job/below/data"], check=True)
+try:
+    safe_paths.remove_tree(root, "job")
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+@pytest.mark.require("mount")
+def test_what_is_mounted_in_a_tree_that_is_removed_stays(tmp_path: Path, way: str) -> None:
+    command = ["unshare", "--mount", sys.executable, "-c", MOUNTED, str(tmp_path), way]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+
+    assert (done.stdout, done.stderr) == ("Invalid cross-device link\n", "")
+    assert (tmp_path / "share/kept").read_text() == "kept"

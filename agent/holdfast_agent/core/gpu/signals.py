@@ -140,9 +140,11 @@ class RankGpus:
         self._last: dict[str, GpuSignals] = {}
         self._last_s = 0.0
         self._energy_j: float | None = None
-        self._links: float | None = None
         self._pcie: float | None = None
         self._nvlink: float | None = None
+        # What each device said last, by its UUID: a driver that fails for a moment says one thing without the other.
+        self._pcie_of: dict[str, int] = {}
+        self._nvlink_of: dict[str, int] = {}
         self._sample: GpuSample | None = None
 
     def sample(self, uuids: Sequence[str], host: HostGpus, now_s: float) -> tuple[GpuSample | None, bool]:
@@ -172,7 +174,9 @@ class RankGpus:
             memory_util_pct=max(
                 (one.memory_util_pct for one in readable if one.memory_util_pct is not None), default=None
             ),
-            link_bytes=self._links,
+            link_bytes=None
+            if self._pcie is None and self._nvlink is None
+            else (self._pcie or 0) + (self._nvlink or 0),
             fatal_xid=xid,
             lost=lost,
             sm_pct=max(_told(one.sm_pct for one in readable), default=None),
@@ -191,9 +195,8 @@ class RankGpus:
             before = self._last.get(now.uuid)
             if now.energy_mj is not None or now.power_mw is not None:
                 self._energy_j = (self._energy_j or 0.0) + _energy_j(before, now, elapsed_s)
-            self._links = _grown(self._links, before.links if before else None, now.links)
-            self._pcie = _grown(self._pcie, before.pcie_bytes if before else None, now.pcie_bytes)
-            self._nvlink = _grown(self._nvlink, before.nvlink_bytes if before else None, now.nvlink_bytes)
+            self._pcie = _grown(self._pcie, self._pcie_of, now.uuid, now.pcie_bytes)
+            self._nvlink = _grown(self._nvlink, self._nvlink_of, now.uuid, now.nvlink_bytes)
         self._last = {one.uuid: one for one in readable}
         self._last_s = at_s
 
@@ -206,11 +209,12 @@ def _energy_j(before: GpuSignals | None, now: GpuSignals, elapsed_s: float) -> f
     return (now.power_mw or 0) / 1e3 * elapsed_s
 
 
-def _grown(total: float | None, before: int | None, now: int | None) -> float | None:
-    """The total with a counter's growth; None while the counter has never been read."""
+def _grown(total: float | None, known: dict[str, int], uuid: str, now: int | None) -> float | None:
+    """The total with a counter's growth since it was read last; None while it has never been read."""
     if now is None:
         return total
-    return (total or 0.0) + (max(0, now - before) if before is not None else 0)
+    before, known[uuid] = known.get(uuid, now), now
+    return (total or 0.0) + max(0, now - before)
 
 
 def _told(values: Iterable[float | None]) -> list[float]:

@@ -37,11 +37,20 @@ def problem(
         return unreadable
     if launch.task.image:
         return ""  # its program is in the image
+    try:
+        return _program_problem(assignment, launch, facts, code)
+    except PermissionError:
+        return (
+            ""  # the worker's user may look there, as root may not on another machine's files; the shim will tell
+        )
+
+
+def _program_problem(assignment: Assignment, launch: Launch, facts: HostFacts, code: PreparedCode | None) -> str:
     directory = working_directory(facts, assignment.key, launch, code=code)
     if launch.task.working_directory:
         if not os.path.isabs(directory):
             return f"{facts.name}: the working directory {directory} is not an absolute path."
-        if not os.path.isdir(directory):
+        if (found := _status(directory)) is None or not stat.S_ISDIR(found.st_mode):
             return f"{facts.name}: the working directory {directory} does not exist."
     try:
         path = search_path(launch, facts, code)
@@ -56,7 +65,7 @@ def _command_problem(launch: Launch, facts: HostFacts, path: str, directory: str
         return ""  # may need the rendezvous; the shim will tell
     if "/" in command:
         found = Path(directory, command)
-        if not found.exists():
+        if _status(found) is None:
             return f"{facts.name}: the command {command} does not exist."
         return "" if _is_program(found) else f"{facts.name}: the command {command} is not an executable file."
     if _is_on(path, directory, command):
@@ -64,19 +73,36 @@ def _command_problem(launch: Launch, facts: HostFacts, path: str, directory: str
     hint = ""
     if command == "python" and _is_on(path, directory, "python3"):
         hint = "; python3 is"
-    elif Path(directory, command).is_file():
+    elif (script := _status(Path(directory, command))) is not None and stat.S_ISREG(script.st_mode):
         by = {".py": "python3 ", ".sh": "bash "}.get(Path(command).suffix, "./")
         hint = f"; it is a file of the working directory: write {by}{command}"
     return f"{facts.name}: the command {command!r} is not on the worker's PATH ({path}){hint}."
 
 
 def _is_on(path: str, directory: str, command: str) -> bool:
-    return any(_is_program(Path(directory, folder, command)) for folder in path.split(":"))
+    """Raises ``PermissionError`` where it is nowhere else than perhaps in a folder that can't be looked into."""
+    hidden: PermissionError | None = None
+    for folder in path.split(":"):
+        try:
+            if _is_program(Path(directory, folder, command)):
+                return True
+        except PermissionError as error:
+            hidden = error
+    if hidden is not None:
+        raise hidden
+    return False
 
 
 def _is_program(path: Path) -> bool:
+    status = _status(path)
+    return status is not None and stat.S_ISREG(status.st_mode) and bool(status.st_mode & 0o111)
+
+
+def _status(path: Path | str) -> os.stat_result | None:
+    """The status of what is there, if anything. Raises ``PermissionError`` where that can't be seen."""
     try:
-        status = path.stat()
-    except OSError:
-        return False
-    return stat.S_ISREG(status.st_mode) and bool(status.st_mode & 0o111)
+        return os.stat(path)
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
+        return None

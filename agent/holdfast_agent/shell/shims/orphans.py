@@ -39,8 +39,16 @@ class Mark:
 
     @property
     def cgroups(self) -> tuple[str, ...]:
-        """Cgroups in which all processes are the worker's: those of its ranks, and of users' shells beside them."""
-        return (self.cgroup, self.cgroup + SHELLS) if self.cgroup else ()
+        """Cgroups in which all processes are the worker's.
+
+        Those of its ranks and of users' shells beside them, of what is parked for the next generation, and of ranks
+        that went on from one before.
+        """
+        folder, _, name = self.cgroup.rpartition("/g")
+        if not folder or not name.isdecimal():
+            return (self.cgroup, self.cgroup + SHELLS) if self.cgroup else ()
+        others = (f"{folder}/{kind}{int(name) + more}" for kind in "ws" for more in (0, 1))
+        return (self.cgroup, self.cgroup + SHELLS, *others)
 
     @property
     def _variables(self) -> frozenset[bytes]:

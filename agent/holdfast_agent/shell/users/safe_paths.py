@@ -26,7 +26,7 @@ BATCH = 1024
 TRIES = 100
 """Times that a directory is emptied again because another process keeps filling it."""
 _OPENAT2 = 437  # the same on every architecture that we run on
-_NO_MAGICLINKS, _NO_SYMLINKS, _INSIDE, _IN_ROOT = 0x02, 0x04, 0x08, 0x10
+_SAME_MOUNT, _NO_MAGICLINKS, _NO_SYMLINKS, _INSIDE, _IN_ROOT = 0x01, 0x02, 0x04, 0x08, 0x10
 _UNAVAILABLE = (errno.ENOSYS, errno.EPERM)
 """What a kernel before 5.6 answers, and a sandbox that does not know the call."""
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -91,7 +91,8 @@ def _walk_to(directory: int, path: str, flags: int) -> int:
 def remove_tree(folder: Path, name: str) -> None:
     """Remove ``name`` in ``folder``, and all below it if it is a directory. Nothing where there is none.
 
-    Raises ``OSError``, also if another process fills it faster than it is emptied.
+    Raises ``OSError``, also if another process fills it faster than it is emptied, and ``EXDEV`` where something is
+    mounted in it: what lies there is not the tree's.
     """
     try:
         holder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -144,7 +145,7 @@ class _Emptied:
     """A directory that is being emptied. Raises ``OSError``."""
 
     def __init__(self, name: str, parent: int) -> None:
-        self.handle = os.open(name, DIRECTORY, dir_fd=parent)
+        self.handle = _open_unmounted(name, parent)
         if os.geteuid() != 0:
             with contextlib.suppress(OSError):
                 os.fchmod(self.handle, 0o700)  # a program may have made it read-only
@@ -180,6 +181,23 @@ class _Emptied:
 
     def close(self) -> None:
         os.close(self.handle)
+
+
+def _open_unmounted(name: str, parent: int) -> int:
+    """A directory on which nothing is mounted. Raises ``OSError``."""
+    if (found := _openat2(parent, name, DIRECTORY, _SAME_MOUNT)) is not None:
+        return found
+    found = os.open(name, DIRECTORY, dir_fd=parent)
+    if _mount_of(found) != _mount_of(parent):
+        os.close(found)
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)
+    return found
+
+
+def _mount_of(descriptor: int) -> str:
+    """The number of the mount that an open directory is on."""
+    with open(f"/proc/self/fdinfo/{descriptor}") as file:
+        return next(line for line in file if line.startswith("mnt_id:"))
 
 
 def give(path: Path, uid: int, gid: int) -> None:

@@ -12,10 +12,11 @@ import errno
 import os
 import signal
 
-from holdfast_agent.shim.processes import Process, read_small
+from holdfast_agent.shim.processes import Process, now_s, read_small
 
 ROUNDS = 10
 CONTROLLERS = (b"+memory", b"+pids")
+ONE_KILL_S = 1.0  # ends that are seen so shortly after each other may be of one lack of memory
 SHELLS = "-shells"  # ends the path of the cgroup of shells beside a generation's
 SHELL_PIDS = 4096
 SPARE_BYTES = 64 << 20  # for the shim, which is counted with its worker
@@ -43,6 +44,7 @@ class Cgroup:
             self._offer("pids.max", pids)
         self._procs = os.open(self.path + "/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
         self._counted = self._oom_kills()
+        self._killed_at_s = -ONE_KILL_S
 
     def beside(self) -> Cgroup:
         """One for shells beside this one, so that the kernel counts apart what it kills there. Raises OSError.
@@ -149,9 +151,14 @@ class Cgroup:
         return f" (its limit is {self._limit_bytes >> 20} MiB)" if self._limit_bytes else ""
 
     def ran_out_of_memory(self) -> bool:
-        """Whether the kernel has killed a process of it for lack of memory since the last call."""
+        """Whether the kernel has killed a process of it for lack of memory since the last call, or just before that.
+
+        It kills several at once, whose ends are seen one by one.
+        """
         before, self._counted = self._counted, self._oom_kills()
-        return self._counted > before
+        if self._counted > before:
+            self._killed_at_s = now_s()
+        return now_s() - self._killed_at_s < ONE_KILL_S
 
     def close(self) -> None:
         """Removes it, with what ranks have made in it. The kernel refuses while anything lives there."""

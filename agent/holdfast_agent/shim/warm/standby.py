@@ -225,7 +225,7 @@ class Standby:
             self.inherits = {name: str(fact).encode("latin-1") for name, fact in inherits.items()}
             self.pids = [int(pid) for pid in said["pids"]]
             self.modules = int(said["modules"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return "its imports did not come to an end"
         return ""
 

@@ -109,3 +109,11 @@ def test_session_whose_number_was_given_to_others_is_left_alone(start: Start) ->
     assert clear(replace(MARK, shim_pid=other.pid, shim_start_ticks=ticks - 1)) == (0, "")
     assert clear(replace(MARK, shim_pid=other.pid, shim_start_ticks=ticks + 1)) == (0, "")
     assert other.poll() is None
+
+
+def test_all_cgroups_of_a_worker_are_looked_through() -> None:
+    mark = replace(MARK, cgroup="/sys/fs/cgroup/holdfast/job-g1/w0/g3")
+    folder = "/sys/fs/cgroup/holdfast/job-g1/w0/"
+    names = ("g3", "g3-shells", "w3", "w4", "s3", "s4")
+    assert mark.cgroups == tuple(folder + name for name in names)
+    assert MARK.cgroups == ()

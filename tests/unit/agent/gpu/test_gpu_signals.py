@@ -176,3 +176,16 @@ async def test_scripted_xid_is_reported_once(tmp_path: Path) -> None:
     await source.inventory()  # also while no worker runs
     await source.signals()
     assert heard == [Xid("GPU-sim-h-0", 79)]
+
+
+def test_a_counter_that_is_not_told_for_a_moment_makes_no_jump() -> None:
+    lifetime = 200_000_000_000_000
+    known, gpus = HostGpus(), RankGpus(0.0)
+    told = []
+    for step, nvlink in enumerate((lifetime, lifetime + 100, None, lifetime + 300)):
+        reading = replace(BUSY, pcie_bytes=1000 + 10 * step, nvlink_bytes=nvlink)
+        known.take(Signals((reading,)), 100.0 + 5 * step)
+        sample, _ = gpus.sample([A], known, 100.0 + 5 * step)
+        assert sample is not None
+        told.append((sample.link_bytes, sample.pcie_bytes, sample.nvlink_bytes))
+    assert told == [(0, 0, 0), (110, 10, 100), (120, 20, 100), (330, 30, 300)]

@@ -181,12 +181,13 @@ class _WatchedPid:
 class _Preloader:
     """Imports modules one by one and looks for what would not survive a fork after each."""
 
-    def __init__(self, order: dict[str, Any], known: set[int]) -> None:
+    def __init__(self, order: dict[str, Any], known: set[int], before: dict[str, str]) -> None:
         self.known = known
+        self.has_hidden = False
         self.extra = order["preload"]
         self.never = set(order["never"])
         self.learned = order["names"]
-        self.before = dict(os.environ)
+        self.before = before
         self.pid = _WatchedPid()
         self.homes = [os.path.dirname(os.__file__) + "/", "/site-packages/", "/dist-packages/"]
         _Watched.varying, _Watched.contract = frozenset(order["varying"]), tuple(order["contract"])
@@ -201,6 +202,7 @@ class _Preloader:
             each.__class__ = _Watched
         os.getpid = self.pid
         try:
+            self.has_hidden = _run_hidden()
             self.look("sitecustomize", True)
             for name in self.learned:
                 self.load(name, False)
@@ -337,8 +339,7 @@ def _park(order: Sequence[str]) -> bool:
     del os.environ["HOLDFAST_GENERATION"]  # for those who look from outside
     known = {0, 1, 2, control, *sockets}
     own = {name: value for name, value in os.environ.items() if name not in said["given"]}  # such as LC_CTYPE
-    has_hidden = _run_hidden()
-    preloader = _Preloader(said, known)
+    preloader = _Preloader(said, known, _began_with())
     try:
         preloader.run()
     except _Unsafe as unsafe:
@@ -365,10 +366,25 @@ def _park(order: Sequence[str]) -> bool:
             _await_word(link, printed)
             if meets:
                 _meet()
-            return has_hidden
+            return preloader.has_hidden
         pids.append(pid)
     os.write(control, json.dumps({"pids": pids, "modules": len(sys.modules)}).encode() + b"\n")
     os._exit(0)
+
+
+def _began_with() -> dict[str, str]:
+    """The environment of this process's start, before any .pth file of site-packages, without what is ours in it."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            pairs = [each.partition(b"=") for each in file.read().split(b"\0") if b"=" in each]
+    except OSError:
+        return dict(os.environ)  # the kernel may forbid it
+    found = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+    for name in ("HOLDFAST_WARM", "HOLDFAST_GENERATION", SPACE, "PYTHONPATH"):
+        found.pop(name, None)
+    if "PYTHONPATH" in os.environ:  # without this folder
+        found["PYTHONPATH"] = os.environ["PYTHONPATH"]
+    return found
 
 
 def _renamed(name: bytes) -> bytes:
