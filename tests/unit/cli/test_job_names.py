@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
-import anyio
 import pytest
-from click.testing import CliRunner
 
-from holdfast.cli.app import root
-from holdfast.cli.jobs import jobs as job_commands
 from holdfast.cli.kit.job_filters import job_filter
 from holdfast.cli.kit.job_names import SHOWN, job_of, jobs_of, name_dependencies, on_job
 from holdfast.errors import InvalidInput, NotFound, Violation
@@ -75,18 +70,6 @@ async def test_an_array_is_found_as_a_job_is_and_stands_for_all_its_jobs(word: s
     asked.job_spec.scheduling.after.add(job=word)
     await name_dependencies(jobs, asked)
     assert [each.job for each in asked.job_spec.scheduling.after] == ["sw-abc"]
-
-
-@pytest.mark.parametrize(("word", "kind"), [("sw-abc", list), ("sweep", list), ("sw-abc-7", dict)])
-@pytest.mark.parametrize("indices", [(7,), (7, 8)])
-def test_what_is_shown_as_json_has_its_form_by_what_was_named(
-    word: str, kind: type, indices: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: Any = Jobs(*((f"sw-abc-{n}", "sweep") for n in indices))
-    monkeypatch.setattr(job_commands, "with_client", lambda work: anyio.run(work, found))
-    result = CliRunner().invoke(root, ["job", "show", word, "-o", "json"])
-    assert result.exit_code == 0 and isinstance(json.loads(result.stdout), kind)
-    assert CliRunner().invoke(root, ["job", "show", word]).exit_code == 0
 
 
 async def test_the_beginning_of_ids_of_several_elements_means_none_of_them() -> None:

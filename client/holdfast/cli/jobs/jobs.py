@@ -25,7 +25,7 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.job_filters import job_filter
-from holdfast.cli.kit.job_names import array_or_job, job_of, on_job
+from holdfast.cli.kit.job_names import job_of, jobs_of, on_job
 from holdfast.cli.kit.output import dump, json_line, output_option, show_list, show_one
 from holdfast.cli.kit.parameters import Count, job_argument, job_state, key_value, moment
 from holdfast.errors import HoldfastError
@@ -164,24 +164,24 @@ def show(word: str, output: str, secrets: bool) -> None:
     are left out. Of an array all jobs are listed.
     """
 
-    async def work(client: Client) -> tuple[bool, list[job_pb2.CustomJob], job_pb2.GetGoodputResponse | None]:
-        is_array, jobs = await array_or_job(client, word)
-        if output not in TABLES or is_array or not jobs[0].generation:
-            return is_array, jobs, None
+    async def work(client: Client) -> tuple[list[job_pb2.CustomJob], job_pb2.GetGoodputResponse | None]:
+        jobs = await jobs_of(client, word)
+        if output not in TABLES or len(jobs) > 1 or not jobs[0].generation:
+            return jobs, None
         try:
-            return False, jobs, await client.goodput(jobs[0].id)
+            return jobs, await client.goodput(jobs[0].id)
         except HoldfastError:
-            return False, jobs, None  # such as of a controller that is older than the ledger
+            return jobs, None  # such as of a controller that is older than the ledger
 
-    is_array, jobs, goodput = with_client(work)
+    (found, *more), goodput = with_client(work)
     from holdfast._sdk import json_view
     from holdfast.cli.pages.array_page import write_array
     from holdfast.cli.pages.job_page import write_page
     from holdfast.cli.pages.job_tables import without_secrets
 
-    if is_array:
+    if more:
         show_list(
-            jobs,
+            [found, *more],
             output,
             view=lambda job: json_view.job(job if secrets else without_secrets(job), workers=False),
             name=lambda job: job.id,
@@ -189,7 +189,7 @@ def show(word: str, output: str, secrets: bool) -> None:
         )
         return
     show_one(
-        jobs[0],
+        found,
         output,
         view=lambda job: json_view.job(job if secrets else without_secrets(job)),
         name=lambda job: job.id,

@@ -53,18 +53,13 @@ async def job_of(client: Client, word: str) -> job_pb2.CustomJob:
 
 async def jobs_of(client: Client, word: str) -> list[job_pb2.CustomJob]:
     """The job that ``word`` names, or all elements of the array that it names. Raises ``NotFound``."""
-    return (await array_or_job(client, word))[1]
-
-
-async def array_or_job(client: Client, word: str) -> tuple[bool, list[job_pb2.CustomJob]]:
-    """Whether ``word`` names an array, and what ``jobs_of`` gives: of an array that may be one job too."""
     try:
-        return False, [await job_of(client, word)]
+        return [await job_of(client, word)]
     except NotFound:
         elements = await _elements(client, word)
         if not elements:
             raise
-        return True, elements
+        return elements
 
 
 async def _id_of(client: Client, word: str) -> str:
