@@ -58,7 +58,9 @@ def test_its_last_words_are_what_the_terminal_showed(shim: Shim) -> None:
 
 
 def test_a_ctrl_c_is_a_signal_to_the_program_alone(shim: Shim) -> None:
-    shim.launch(1, on_terminal(shim, "import time; print('on', flush=True); time.sleep(600)"))
+    # Not one long sleep: a signal that comes just before the kernel's call doesn't end it.
+    program = "import time\nprint('on', flush=True)\nwhile True: time.sleep(0.1)"
+    shim.launch(1, on_terminal(shim, program))
     shim.until("started")
     shim.await_output()
     give(shim, b"d", b"\x03")
