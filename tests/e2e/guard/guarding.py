@@ -36,7 +36,7 @@ caught = open(f"caught-{rank}", "w", buffering=1)
 signal.signal(signal.SIGUSR1, lambda *_: print("USR1", file=caught))
 pathlib.Path(f"up-{rank}").write_text(str(os.getpid()))
 while True:
-    time.sleep(1000)
+    time.sleep(0.1)  # a signal that comes just before the kernel's call would wait for the end of a long sleep
 """
 """Writes down each SIGUSR1, and ends by itself never."""
 
