@@ -1,13 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ApiError, get, onAnswer } from "../src/core/api.ts";
 import { listed } from "../src/core/ranks.ts";
 import { Lines } from "../src/core/lines.ts";
 import { pause } from "../src/core/pause.ts";
 import { loginLink, route, withQuery } from "../src/core/route.ts";
 import { serverEvents, textLines } from "../src/core/stream.ts";
 
-const chunk = (data: string | Buffer, set = {}) => ({
+const chunk = (data: string | Buffer | Uint8Array, set = {}) => ({
   worker: "workerpool0-0", rank: 0, generation: 1, stream: "STDOUT", offset: 0, problem: "",
   data: Buffer.from(data as string).toString("base64"), ...set,
 });
@@ -44,39 +43,6 @@ test("a long line that comes in many pieces is looked through once", async (of) 
   assert.ok(looked < 400_000, `${looked} characters`);
 });
 
-test("a body that says nothing any more is given up", async () => {
-  const silent = new ReadableStream<Uint8Array>({ start: (c) => c.enqueue(new TextEncoder().encode("one\n")) });
-  const found: string[] = [];
-  await assert.rejects(
-    async () => {
-      for await (const line of textLines(silent, 50)) found.push(line);
-    },
-    (error: unknown) => error instanceof ApiError && error.status === 0,
-  );
-  assert.deepEqual(found, ["one"]);
-});
-
-test("an answer that is cut in the middle counts as none, and listeners hear of it", async (of) => {
-  const heard: (number | null)[] = [];
-  const stop = onAnswer((error) => heard.push(error && error.status));
-  const cut = new ReadableStream({ start: (c) => (c.enqueue(new TextEncoder().encode("{")), c.error(new TypeError("network error"))) });
-  of.mock.method(globalThis, "fetch", () => Promise.resolve(new Response(cut)));
-  await assert.rejects(get("/v1/jobs/x"), (error: unknown) => error instanceof ApiError && error.status === 0);
-  assert.deepEqual(heard, [null, 0]);
-  stop();
-});
-
-test("listeners hear of refusals that are the controller's state, and of no others", async (of) => {
-  const heard: (number | null)[] = [];
-  const stop = onAnswer((error) => heard.push(error && error.status));
-  for (const status of [503, 429, 404, 401]) {
-    of.mock.method(globalThis, "fetch", () => Promise.resolve(new Response('{"error": {"message": "no"}}', { status })));
-    await assert.rejects(get("/v1/status"));
-  }
-  assert.deepEqual(heard, [503, 429, null, 401]);
-  stop();
-});
-
 test("server-sent events: comments are dropped, data is joined, ids last", async () => {
   async function* lines() {
     yield* [": still here", "", "id: 7", "event: change", "data: {", "data:}", "", "data: x", "", "data: unfinished"];
@@ -105,25 +71,6 @@ test("what has no line end is shown at the end, and a problem is told", () => {
   assert.deepEqual(found.lines.map((line) => [line.text, line.problem]), [["the host is away", true], ["half", false]]);
 });
 
-test("a line that has not ended is shown as it stands, and once", () => {
-  const found = new Lines(100);
-  found.add(chunk("first\nhalf"));
-  assert.deepEqual(found.withOpen().map((line) => line.text), ["first", "half"]);
-  found.add(chunk(" of it\n", { offset: 10 }));
-  assert.deepEqual(found.withOpen().map((line) => [line.number, line.text]), [[0, "first"], [1, "half of it"]]);
-  assert.equal(found.withOpen(), found.lines);
-});
-
-test("long lines are bounded by what they hold", () => {
-  const found = new Lines(20_000);
-  const line = `${"\u001b[31mx\u001b[0my".repeat(1500)}${"z".repeat(4000)}\n`;
-  for (let i = 0; i < 6000; i++) found.add(chunk(line, { offset: i * line.length }));
-  assert.ok(found.dropped > 0);
-  assert.equal(found.lines.length + found.dropped, 6000);
-  const kept = found.lines.reduce((sum, each) => sum + 2 * each.text.length, 0);
-  assert.ok(kept <= 32 << 20, `${kept} characters`);
-});
-
 test("lines are bounded in number and length", () => {
   const found = new Lines(100);
   for (let i = 0; i < 1000; i++) found.add(chunk(`${i}\n`));
@@ -133,6 +80,38 @@ test("lines are bounded in number and length", () => {
   for (let i = 0; i < 100; i++) found.add(chunk(`${"x".repeat(10_000)}\r`, { rank: 2 }));
   found.add(chunk(`${"y".repeat(100_000)}\n`));
   assert.ok((found.lines.at(-1)?.text.length ?? 0) <= 16_385);
+});
+
+test("what has no line end yet is shown last, and once it has one in its place", () => {
+  const found = new Lines(100);
+  const texts = () => found.shown.map((line) => `${line.rank} ${line.text}`);
+  found.add(chunk("one\n\u001b[31m50%"));
+  found.add(chunk("Continue? ", { rank: 1 }));
+  assert.deepEqual(texts(), ["0 one", "0 50%", "1 Continue? "]);
+  assert.equal(new Set(found.shown.map((line) => line.number)).size, 3);
+  assert.deepEqual([found.shown[1]?.offset, found.shown[1]?.runs], [4, [{ text: "50%", look: "a-31" }]]);
+  found.add(chunk(Buffer.from("\r100% é").subarray(0, -1)));
+  assert.deepEqual(texts(), ["0 one", "0 100% ", "1 Continue? "]);
+  found.add(chunk(Uint8Array.of(...Buffer.from("é").subarray(1), ...Buffer.from("\nthree\n"))));
+  assert.deepEqual(texts(), ["0 one", "0 100% é", "0 three", "1 Continue? "]);
+  found.flush();
+  assert.deepEqual(found.shown, found.lines);
+  assert.equal(found.lines.length, 4);
+});
+
+test("lines are bounded in weight, be it text or pieces", () => {
+  const held = (line: string): Lines => {
+    const found = new Lines(20_000);
+    const given = chunk(`${line}\n`);
+    for (let i = 0; i < 1400; i++) found.add(given);
+    assert.equal(found.lines.length + found.dropped, 1400);
+    return found;
+  };
+  assert.equal(held("x".repeat(1000)).dropped, 0);
+  const long = held("x".repeat(16_000)).lines;
+  assert.ok(long.length > 500 && long.length <= 1000, `${long.length}`);
+  const coloured = held("\u001b[31mx\u001b[0my".repeat(150)).lines;
+  assert.ok(coloured.length > 500 && coloured.length < 1300, `${coloured.length}`);
 });
 
 test("each line knows where it begins in its stream, also those that a search has found", () => {
@@ -155,11 +134,18 @@ test("addresses lead to pages, and strange ones to none", () => {
 });
 
 test("a login link leads within the page only", () => {
-  assert.deepEqual(loginLink("#abc&to=/jobs/x%3Ftab=logs"), { code: "abc", to: "/jobs/x?tab=logs" });
-  for (const to of ["//evil", "/\\evil", "https://evil", "javascript:alert(1)", "%2F%2Fevil", "%", "/%09/evil", "/%0a/evil", "/%0d\\evil", "jobs"]) {
-    assert.equal(loginLink(`#abc&to=${to}`).to, "/", to);
+  const here = "https://page.example:7445";
+  assert.deepEqual(loginLink("#abc&to=/jobs/x%3Ftab=logs", here), { code: "abc", to: "/jobs/x?tab=logs" });
+  assert.equal(loginLink("#abc&to=/jobs/a%252Fb", here).to, "/jobs/a%2Fb");
+  for (const to of [
+    "//evil", "/\\evil", "https://evil", "javascript:alert(1)", "%2F%2Fevil", "%", "/%09/evil", "/%0a/evil", "%09//evil", "%20//evil",
+    "/.//evil", "/x/..//evil", "/%5C/evil", "https:%2F%2Fpage.example:7446/x", "https:%2F%2Fpage.example:7445@evil/", "http:%2F%2Fpage.example:7445/x", "//",
+  ]) {
+    const found = loginLink(`#abc&to=${to}`, here).to;
+    assert.equal(new URL(found, here).origin, here, to);
+    assert.equal(found, "/", to);
   }
-  assert.deepEqual(loginLink(""), { code: "", to: "/" });
+  assert.deepEqual(loginLink("", here), { code: "", to: "/" });
 });
 
 test("ranges of ranks are listed, within bounds", () => {

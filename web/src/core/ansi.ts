@@ -16,55 +16,60 @@ export interface Pen {
 
 export const PLAIN: Readonly<Pen> = { foreground: "", bold: false, dim: false, italic: false, underline: false };
 
-/* CSI, OSC/DCS/APC/PM/SOS up to their end or the line's, and the two-character sequences. */
+/** Runs of a line that are drawn apart; what follows them is one plain run. Each costs a tab an element. */
+const MOST_RUNS = 200;
+
+/*
+ * CSI, OSC/DCS/APC/PM/SOS up to their end, the next escape or the line's, and the two-character sequences. Each begins and
+ * matches or fails within itself: one that was tried up to its end in vain, from each of its characters, would take minutes.
+ */
 const SEQUENCE =
-  /\u001b\[([0-9;:<=>?]*)[ -/]*([@-~]|$)|(?:\u001b[\]PX^_]|[\u0090\u0098\u009d-\u009f])[^\u0007\u001b\u009c]*(?:\u0007|\u001b\\|\u009c|$|(?=\u001b))|\u009b[0-9;:<=>?]*[ -/]*[@-~]|\u001b[ -/]*[0-~]|\u001b/g;
+  /\u001b\[([0-9;:<=>?]*)[ -/]*([@-~]|$)|(?:\u001b[\]PX^_]|[\u0090\u0098\u009d-\u009f])[^\u0007\u001b\u009c]*(?:\u0007|\u001b\\|\u009c|(?=\u001b)|$)|\u009b[0-9;:<=>?]*[ -/]*[@-~]|\u001b[ -/]*[0-~]|\u001b/g;
 const UNSEEN =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufeff\uffa0\ufff9-\ufffb]/g;
-
-/** Runs of a line that are told apart; what follows is of one look, or a hostile line would fill the tab. */
-const MOST_RUNS = 200;
-/** Pictures of a progress bar that are drawn over each other: the last ones. */
-const PICTURES = 100;
 
 /** The runs of one line, from the pen that the line before left; the second is the pen that this one leaves. */
 export function runs(line: string, pen: Readonly<Pen> = PLAIN): [Run[], Pen] {
   const found: Run[] = [];
+  const rest: string[] = [];
   const now: Pen = { ...pen };
   let at = 0;
   const take = (text: string): void => {
     const shown = text.replace(UNSEEN, "");
-    if (shown) found.push({ text: shown, look: lookOf(now) });
+    if (!shown) return;
+    if (found.length < MOST_RUNS) found.push({ text: shown, look: lookOf(now) });
+    else rest.push(shown);
   };
   const drawn = overwritten(line);
   for (const match of drawn.matchAll(SEQUENCE)) {
-    if (found.length >= MOST_RUNS) break;
     take(drawn.slice(at, match.index));
     at = match.index + match[0].length;
     if (match[2] === "m") select(now, match[1] ?? "");
   }
-  take(bare(drawn.slice(at)));
+  take(drawn.slice(at));
+  if (rest.length) found.push({ text: rest.join(""), look: "" });
   return [found, now];
 }
 
 /** What remains of a line on a terminal once its carriage returns have been followed, sequences of width 0 kept. */
 export function overwritten(line: string): string {
   let end = line.length;
-  while (end && line[end - 1] === "\r") end--;
-  const parts = line.slice(0, end).split("\r").slice(-PICTURES);
-  let [drawn, wide] = [parts[0] ?? "", width(parts[0] ?? "")];
+  while (line[end - 1] === "\r") end--;
+  const parts = line.slice(0, end).split("\r");
   // A progress bar's last picture is the one that counts; pictures of other widths would leave ends of older ones.
-  for (const part of parts.slice(1)) {
-    const own = width(part);
-    if (own >= wide || part.includes("\u001b[K")) [drawn, wide] = [part, own];
-    else drawn = part + tail(drawn, own);
+  let drawn = parts.pop() ?? "";
+  if (!parts.length) return drawn;
+  let width = bare(drawn).length;
+  for (let above = drawn; parts.length && !above.includes("\u001b[K"); ) {
+    above = parts.pop() ?? "";
+    const seen = bare(above);
+    drawn += seen.slice(width);
+    width = Math.max(width, seen.length);
   }
   return drawn;
 }
 
 const bare = (text: string): string => text.replace(SEQUENCE, "");
-const width = (text: string): number => bare(text).length;
-const tail = (text: string, from: number): string => bare(text).slice(from);
 
 function select(pen: Pen, given: string): void {
   const codes = given.replaceAll(":", ";").split(";").map(Number);

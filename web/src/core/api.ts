@@ -1,61 +1,71 @@
 /** Calls to the controller: the JSON of the HTTP API, with the header that only this page can send. */
-import { ApiError } from "./error.ts";
+import { Patience } from "./patience.ts";
 import { textLines } from "./stream.ts";
 
-export { ApiError };
-
 const HEADERS = { "X-Holdfast": "page" } as const;
-/** After that a controller that says nothing is taken for away. */
-const ANSWER_MS = 60_000;
+/** A quarter of the time for the whole answer of a GET; the slowest waits 40 seconds for a host. */
+const ANSWER_MS = 20_000;
+/** The controller sends a sign of life that often: of a stream that lacks three the other end is gone. */
+const STILL_MS = 15_000;
+
+/** The controller's refusal, in its words. `status` 0: it did not answer at all. */
+export class ApiError extends Error {
+  readonly status: number;
+  readonly reason: string;
+
+  constructor(status: number, message: string, reason = "") {
+    super(message);
+    this.status = status;
+    this.reason = reason;
+  }
+}
+
+/** A failure of any kind as a refusal: what isn't the controller's word counts as no answer. */
+export function failure(error: unknown): ApiError {
+  return error instanceof ApiError ? error : new ApiError(0, "The controller's answer broke off.");
+}
 
 type Listener = (error: ApiError | null) => void;
 const listeners = new Set<Listener>();
 
-/** Hear of each call's end: null if the controller answered, else why it did not. */
+/** Hear of each call's end: null if the controller answered, else why it did not, or why what is shown may be old. */
 export function onAnswer(listener: Listener): () => void {
   listeners.add(listener);
   return () => listeners.delete(listener);
 }
 
-async function call(path: string, init: RequestInit): Promise<Response> {
-  let response: Response;
-  try {
-    response = await fetch(path, {
-      ...init,
-      headers: { ...HEADERS, ...init.headers },
-      credentials: "same-origin",
-      cache: "no-store",
-    });
-  } catch (error) {
-    throw away(error);
-  }
-  const refused = response.ok ? null : await refusal(response);
-  tell(refused && (refused.status === 401 || refused.status === 429 || refused.status >= 500) ? refused : null);
-  if (refused) throw refused;
-  return response;
-}
+/** Whether the same may be answered in a while. */
+export const fails = ({ status }: ApiError): boolean => status === 0 || status === 429 || status >= 500;
 
 function tell(error: ApiError | null): void {
   for (const listener of listeners) listener(error);
 }
 
-/** Why there is no answer, of which the listeners hear, or the caller's own end of the call. */
-function away(error: unknown): unknown {
-  if (error instanceof DOMException && error.name === "AbortError") return error;
-  const found = new ApiError(0, "The controller does not answer.");
-  tell(found);
-  return found;
+async function call(path: string, init: RequestInit, asker?: AbortSignal): Promise<Response> {
+  const response = await answered(asker, "The controller does not answer.", () =>
+    fetch(path, { ...init, headers: { ...HEADERS, ...init.headers }, credentials: "same-origin", cache: "no-store" }),
+  );
+  const refused = response.ok ? null : await refusal(response);
+  const read = init.method === undefined;
+  tell(refused && (refused.status === 401 || (read && fails(refused))) ? refused : null);
+  if (refused) throw refused;
+  return response;
 }
 
-/** The whole answer; one that is cut in the middle is none. */
-async function whole<T>(path: string, init: RequestInit, signal?: AbortSignal): Promise<T> {
-  const late = AbortSignal.timeout(ANSWER_MS);
-  const response = await call(path, { ...init, signal: signal ? AbortSignal.any([signal, late]) : late });
+/** What was waited for; all are told where it does not come, though who asked wants it still. */
+async function answered<T>(asker: AbortSignal | undefined, otherwise: string, work: () => Promise<T>): Promise<T> {
   try {
-    return (await response.json()) as T;
+    return await work();
   } catch (error) {
-    throw away(error);
+    if (asker?.aborted) throw error;
+    const away = new ApiError(0, otherwise);
+    tell(away);
+    throw away;
   }
+}
+
+function parsed<T>(response: Response, asker?: AbortSignal): Promise<T> {
+  return answered(asker, "The controller's answer broke off.", () => response.json() as Promise<T>);
 }
 
 async function refusal(response: Response): Promise<ApiError> {
@@ -71,20 +81,46 @@ async function refusal(response: Response): Promise<ApiError> {
 }
 
 /** The answer of a GET. */
-export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
-  return whole<T>(path, {}, signal);
+export async function get<T>(path: string, asker?: AbortSignal): Promise<T> {
+  const patience = new Patience(ANSWER_MS, asker);
+  try {
+    return await parsed<T>(await call(path, { signal: patience.signal }, asker), asker);
+  } finally {
+    patience.over();
+  }
 }
 
 /** The answer of a POST, or of another method that changes something. */
 export async function send<T>(path: string, body: unknown = {}, method = "POST"): Promise<T> {
-  return whole<T>(path, { method, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+  const init = { method, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  return parsed<T>(await call(path, init));
 }
 
 /** The lines of an answer that goes on; with a body, of a POST. */
-export async function lines(path: string, accept: string, signal: AbortSignal, body?: unknown): Promise<AsyncGenerator<string>> {
+export async function lines(path: string, accept: string, asker: AbortSignal, body?: unknown): Promise<AsyncGenerator<string>> {
   const post = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
   const type = body === undefined ? {} : { "Content-Type": "application/json" };
-  const response = await call(path, { ...post, signal, headers: { Accept: accept, ...type } });
-  if (!response.body) throw new ApiError(0, "The controller sent no body.");
-  return textLines(response.body);
+  const patience = new Patience(STILL_MS, asker);
+  try {
+    const response = await call(path, { ...post, signal: patience.signal, headers: { Accept: accept, ...type } }, asker);
+    if (!response.body) throw new ApiError(0, "The controller sent no body.");
+    return whole(response.body, patience, asker);
+  } catch (error) {
+    patience.over();
+    throw error;
+  }
+}
+
+async function* whole(body: ReadableStream<Uint8Array>, patience: Patience, asker: AbortSignal): AsyncGenerator<string> {
+  try {
+    yield* textLines(body, patience.heard);
+  } catch (error) {
+    if (asker.aborted) throw error;
+    const cut = new ApiError(0, "The controller's answer broke off.");
+    // A connection that broke says so to the next call as well; a machine that is dead leaves that waiting.
+    if (patience.signal.aborted) tell(cut);
+    throw cut;
+  } finally {
+    patience.over();
+  }
 }

@@ -17,16 +17,23 @@ export interface Line {
 }
 
 const LONGEST = 16_384;
-/** Characters that are kept in all, and those that a run takes beside its text. */
-const MOST_CHARACTERS = 32 << 20;
-const RUN = 60;
+/** What all lines together may weigh, in characters; a run weighs as much as this many. */
+const HEAVIEST = 16_000_000;
+const RUN_WEIGHT = 64;
 
 interface Open {
   /** Bytes without a line end yet, and where they begin. */
   rest: Uint8Array;
   at: number;
   pen: Pen;
+  /** What is shown of it meanwhile; null where that is not known yet. */
+  line: Line | null;
+  from: From;
+  /** Of that line: no other has it, and it stays the same as the line grows. */
+  number: number;
 }
+
+type From = Pick<LogChunk, "rank" | "generation" | "stream">;
 
 const NEWLINE = 10;
 const RETURN = 13;
@@ -40,24 +47,12 @@ function bytesOf(base64: string): Uint8Array {
   return found;
 }
 
-type From = Pick<LogChunk, "worker" | "rank" | "generation" | "stream">;
-
-function fromOf(key: string): From {
-  const [worker, rank, generation, stream] = key.split("/");
-  return { worker: worker ?? "", rank: Number(rank), generation: Number(generation), stream: stream ?? "" };
-}
-
-/** Characters of a line, its text once more than its runs. */
-function sizeOf(line: Line): number {
-  return 2 * line.text.length + RUN * line.runs.length;
-}
-
-/** Keeps the newest lines, at most `most`; unfinished ones are shown once their end has come, or by `flush`. */
+/** Keeps the newest lines, at most `most` and as many as a tab can bear; those whose end has not come are in `shown` alone. */
 export class Lines {
   readonly #most: number;
   readonly #open = new Map<string, Open>();
   #number = 0;
-  #characters = 0;
+  #weight = 0;
   lines: Line[] = [];
   dropped = 0;
 
@@ -67,7 +62,10 @@ export class Lines {
 
   add(chunk: LogChunk): void {
     const key = `${chunk.worker}/${chunk.rank}/${chunk.generation}/${chunk.stream}`;
-    const open = this.#open.get(key) ?? { rest: new Uint8Array(), at: chunk.offset, pen: { ...PLAIN } };
+    const { rank, generation, stream, offset } = chunk;
+    const open = this.#open.get(key) ?? {
+      rest: new Uint8Array(), at: offset, pen: { ...PLAIN }, line: null, from: { rank, generation, stream }, number: -1 - this.#open.size,
+    };
     this.#open.set(key, open);
     if (chunk.data) this.#take(chunk, open, bytesOf(chunk.data));
     if (chunk.problem) this.#keep(chunk, chunk.offset, [{ text: chunk.problem, look: "" }], true);
@@ -90,63 +88,58 @@ export class Lines {
     if (bytes.length - begin > LONGEST) begin = Math.max(begin, bytes.lastIndexOf(RETURN) + 1, bytes.length - LONGEST);
     open.rest = bytes.slice(begin);
     open.at += begin;
+    open.line = null;
+  }
+
+  /** The lines, and after them what has no line end yet: a progress bar, or a question. */
+  get shown(): Line[] {
+    const open = [...this.#open.values()].filter(({ rest }) => rest.length);
+    return open.length ? [...this.lines, ...open.map((each) => (each.line ??= this.#unfinished(each)))] : this.lines;
+  }
+
+  #unfinished({ rest, pen, from, number, at }: Open): Line {
+    // A character of which the end is missing is left out.
+    return line(from, number, at, drawn(new TextDecoder().decode(rest, { stream: true }), pen)[0], false);
   }
 
   /** Show what has no line end yet: the stream is over. */
   flush(): void {
-    for (const [key, open] of this.#open) {
+    for (const open of this.#open.values()) {
       if (!open.rest.length) continue;
-      this.#push(fromOf(key), open, open.rest, open.at);
+      this.#push(open.from, open, open.rest, open.at);
       open.rest = new Uint8Array();
     }
     this.#trim();
   }
 
   #push(from: From, open: Open, bytes: Uint8Array, offset: number): void {
-    const text = decoder.decode(bytes);
-    const [found, pen] = runs(text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text, open.pen);
+    const [found, pen] = drawn(decoder.decode(bytes), open.pen);
     open.pen = pen;
     this.#keep(from, offset, found, false);
   }
 
-  #keep(from: Omit<From, "worker">, offset: number, found: Run[], problem: boolean): void {
-    this.lines.push({
-      number: this.#number++,
-      rank: from.rank,
-      generation: from.generation,
-      stream: from.stream,
-      offset,
-      runs: found,
-      text: found.length === 1 ? (found[0] as Run).text : found.map((run) => run.text).join(""),
-      problem,
-    });
-    this.#characters += sizeOf(this.lines.at(-1) as Line);
-  }
-
-  /** The lines, and after them what has no line end yet, as far as it has come. */
-  withOpen(): Line[] {
-    const kept = this.lines;
-    const [number, characters] = [this.#number, this.#characters];
-    this.lines = [];
-    for (const [key, open] of this.#open) {
-      if (open.rest.length) this.#push(fromOf(key), { ...open }, open.rest, open.at);
-    }
-    const last = this.lines;
-    [this.lines, this.#number, this.#characters] = [kept, number, characters];
-    return last.length ? [...kept, ...last] : kept;
+  #keep(from: From, offset: number, found: Run[], problem: boolean): void {
+    const kept = line(from, this.#number++, offset, found, problem);
+    this.lines.push(kept);
+    this.#weight += weight(kept);
   }
 
   #trim(): void {
-    const over = this.lines.length - this.#most;
-    let drop = over > this.#most / 10 ? over : 0;
-    let left = this.#characters;
-    for (let at = 0; at < drop; at++) left -= sizeOf(this.lines[at] as Line);
-    if (left > MOST_CHARACTERS) {
-      for (; left > 0.9 * MOST_CHARACTERS && drop < this.lines.length - 1; drop++) left -= sizeOf(this.lines[drop] as Line);
-    }
-    if (!drop) return;
-    this.lines = this.lines.slice(drop);
-    this.#characters = left;
-    this.dropped += drop;
+    let over = this.lines.length - this.#most;
+    if (over <= this.#most / 10 && this.#weight <= HEAVIEST) return;
+    over = Math.max(over, 0);
+    for (const gone of this.lines.slice(0, over)) this.#weight -= weight(gone);
+    // A tenth more than is needed: the next line is not to copy all of them again.
+    while (this.#weight > 0.9 * HEAVIEST) this.#weight -= weight(this.lines[over++] as Line);
+    this.lines = this.lines.slice(over);
+    this.dropped += over;
   }
+}
+
+const drawn = (text: string, pen: Pen): [Run[], Pen] => runs(text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text, pen);
+const weight = ({ text, runs: parts }: Line): number => text.length + RUN_WEIGHT * parts.length;
+
+function line({ rank, generation, stream }: From, number: number, offset: number, found: Run[], problem: boolean): Line {
+  const text = found.length === 1 ? (found[0] as Run).text : found.map((run) => run.text).join("");
+  return { number, rank, generation, stream, offset, runs: found, text, problem };
 }

@@ -47,19 +47,19 @@ export function withQuery(query: URLSearchParams, set: Record<string, string>): 
   return text && `?${text}`;
 }
 
-/** The code of a login link, and where it leads; a target of another origin is not taken. */
-export function loginLink(hash: string): { code: string; to: string } {
+/** The code of a login link, and where it leads; a target of an origin that isn't `here` is not taken. */
+export function loginLink(hash: string, here: string): { code: string; to: string } {
   const [code = "", ...rest] = hash.replace(/^#/, "").split("&");
   const to = rest.find((part) => part.startsWith("to="))?.slice(3) ?? "/";
-  return { code, to: ours(decoded(to) ?? "/") };
+  return { code, to: within(decoded(to) ?? "/", here) };
 }
 
-/** The path as a browser reads it, which drops tabs and takes a backslash for a slash; "/" where it leads elsewhere. */
-function ours(path: string): string {
-  const base = ["https:", "", "page.invalid"].join("/"); // no address of another site stands in these sources
+/** As a browser reads it, which skips tabs, takes `\` for `/` and knows several ways to write a path of two slashes. */
+function within(to: string, here: string): string {
   try {
-    const url = new URL(path, base);
-    return path.startsWith("/") && url.origin === base ? url.pathname + url.search + url.hash : "/";
+    const url = new URL(to, here);
+    const path = url.pathname + url.search + url.hash;
+    return url.origin === here && new URL(path, here).href === url.href ? path : "/";
   } catch {
     return "/";
   }

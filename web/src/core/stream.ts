@@ -1,18 +1,15 @@
 /** Bodies that go on, as lines: NDJSON, and server-sent events without an `EventSource`, which can't send headers. */
-import { ApiError } from "./error.ts";
 
-/** The controller sends something each 15 s, if only a sign of life: after three of them it is taken for away. */
-const SILENT_MS = 45_000;
-
-/** The lines of a body as they come. Throws `ApiError` once nothing has come for so long. */
-export async function* textLines(body: ReadableStream<Uint8Array>, silentMs = SILENT_MS): AsyncGenerator<string> {
+/** The lines of a body as they come; each piece is a sign of life, lines or not. */
+export async function* textLines(body: ReadableStream<Uint8Array>, heard: () => void = () => undefined): AsyncGenerator<string> {
   const decoder = new TextDecoder();
   const reader = body.getReader();
   // A line of a log comes in many pieces: joined to each of them, its beginning would be copied again and again.
   let open: string[] = [];
   try {
     for (;;) {
-      const { done, value } = await within(reader.read(), silentMs);
+      const { done, value } = await reader.read();
+      heard();
       const text = decoder.decode(value, { stream: !done });
       let begin = 0;
       for (let end = text.indexOf("\n"); end >= 0; end = text.indexOf("\n", begin)) {
@@ -29,18 +26,6 @@ export async function* textLines(body: ReadableStream<Uint8Array>, silentMs = SI
     }
   } finally {
     await reader.cancel().catch(() => undefined);
-  }
-}
-
-async function within<T>(work: Promise<T>, ms: number): Promise<T> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const late = new Promise<never>((_, fail) => {
-    timer = setTimeout(() => fail(new ApiError(0, "The controller has fallen silent.")), ms);
-  });
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    clearTimeout(timer);
   }
 }
 

@@ -1,6 +1,7 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { ApiError, get } from "../core/api.ts";
+import { failure, get } from "../core/api.ts";
+import type { ApiError } from "../core/api.ts";
 import { gang } from "../core/gang.ts";
 import { pause } from "../core/pause.ts";
 import { jobPath, withQuery } from "../core/route.ts";
@@ -44,9 +45,9 @@ export function useSeries(job: Job, query: URLSearchParams): Series & { loaded: 
             const pages = await read(path, last, over.signal);
             step = pages[0]?.step ?? 0;
             setHeld({ pages, error: null, loaded: true });
-          } catch (error) {
+          } catch (problem) {
             if (over.signal.aborted) return;
-            if (!(error instanceof ApiError)) throw error;
+            const error = failure(problem);
             setHeld((now) => ({ ...now, error, loaded: true }));
             if (error.status === 401) return;
           }

@@ -1,6 +1,8 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, lines } from "../core/api.ts";
+import { failure } from "../core/api.ts";
+import type { ApiError } from "../core/api.ts";
+import { readOn } from "../core/resume.ts";
 import type { JobEvent } from "../core/types.ts";
 import { epoch, moment, stateName } from "../core/words.ts";
 import { useSeen } from "../ui/hooks.ts";
@@ -26,19 +28,17 @@ export function Events({ id, live }: { id: string; live: boolean }): JSX.Element
       timer ??= setTimeout(() => ((timer = undefined), setEvents(found.slice(-MOST))), 200);
     };
     setError(null);
-    lines(`/v1/jobs/${encodeURIComponent(id)}:watch`, "application/x-ndjson", ended.signal)
-      .then(async (stream) => {
-        for await (const line of stream) {
-          if (!line) continue;
-          const event = JSON.parse(line) as JobEvent & { error?: { message: string } };
-          if (event.error) throw new ApiError(500, event.error.message);
-          found.push(event);
-          if (found.length > 2 * MOST) found.splice(0, MOST);
-          show();
-        }
-        setOver(true);
-      })
-      .catch((problem: unknown) => !ended.signal.aborted && setError(problem instanceof ApiError ? problem : new ApiError(0, "The stream was cut.")));
+    readOn<JobEvent>({
+      path: () => `/v1/jobs/${encodeURIComponent(id)}:watch?cursor=${found.at(-1)?.cursor ?? 0}`,
+      begun: () => setError(null),
+      take: (event) => {
+        found.push(event);
+        if (found.length > 2 * MOST) found.splice(0, MOST);
+        show();
+        return false;
+      },
+      cut: setError,
+    }, ended.signal).then(() => setOver(true), (problem: unknown) => !ended.signal.aborted && setError(failure(problem)));
     return () => (ended.abort(), clearTimeout(timer));
   }, [id, round, seen]);
   if (error && !events.length) return <Problem error={error} again={() => setRound((now) => now + 1)} />;

@@ -1,10 +1,12 @@
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, lines } from "../core/api.ts";
+import { failure } from "../core/api.ts";
+import type { ApiError } from "../core/api.ts";
 import { gang } from "../core/gang.ts";
 import { Lines } from "../core/lines.ts";
 import type { Line } from "../core/lines.ts";
 import { listed } from "../core/ranks.ts";
+import { readOn } from "../core/resume.ts";
 import { jobPath, withQuery } from "../core/route.ts";
 import type { Job, LogChunk } from "../core/types.ts";
 import { count, ended } from "../core/words.ts";
@@ -37,15 +39,16 @@ export function Logs({ job, query }: { job: Job; query: URLSearchParams }): JSX.
   const follow = newest && query.get("follow") !== "no" && !ended(job.state);
   const { ranks } = gang(job.jobSpec);
   const wrong = rank !== "all" && !/^\d+([,-]\d+)*$/.test(rank) ? "Ranks are numbers, such as 0 or 0,3 or 0-7, or all." : "";
-  const { kept, error, over, heard, again } = useLog(job.id, wrong ? null : asked({ rank, generation, follow, tail, grep, part }), grep ? FOUND : MOST);
+  const { kept, error, heard, over, again } = useLog(job.id, wrong ? null : asked({ rank, generation, follow, tail, grep, part }), grep ? FOUND : MOST);
   const [pinned, setPinned] = useState(true);
   const [only, setOnly] = useState(false);
   const needle = find.toLowerCase();
+  const all = kept.shown;
   // Reading began within a line, of which the rest is shown.
-  const all = newest ? kept.withOpen() : kept.lines;
   const lines = part && part.from > 0 && all[0]?.offset === part.from ? all.slice(1) : all;
   const hits = needle ? lines.filter((line) => line.text.toLowerCase().includes(needle)) : [];
   const shown = needle && only ? hits : lines;
+  const most = grep && full(kept, FOUND) ? "The first " : "";
   const several = rank === "all" || /[,-]/.test(rank);
   const first = newest && !several ? lines.find((line) => !line.problem) : undefined;
   const place = ({ rank: of, generation: launch, stream, offset }: Line): string =>
@@ -69,7 +72,7 @@ export function Logs({ job, query }: { job: Job; query: URLSearchParams }): JSX.
       {wrong && <p class="refused" role="alert">{wrong}</p>}
       {grep && (
         <p role="status">
-          {over || shown.length >= FOUND ? `${shown.length >= FOUND ? "The first " : ""}${count(lines.filter((line) => !line.problem).length, "line")} with ` : "Looking on the hosts for lines with "}
+          {over || most ? `${most}${count(lines.filter((line) => !line.problem).length, "line")} with ` : "Looking on the hosts for lines with "}
           <strong><Text of={grep} /></strong>. A line's number leads to what is around it.{" "}
           <button type="button" onClick={() => setQuery(hidden)}>Back to the newest lines</button>
         </p>
@@ -83,7 +86,9 @@ export function Logs({ job, query }: { job: Job; query: URLSearchParams }): JSX.
         </p>
       )}
       {error && <Problem error={error} again={again} />}
-      {!shown.length && !error && !wrong && (over ? <Empty>{needle || grep ? "No line has that." : part ? "The output ends before." : "Nothing was printed."}</Empty> : heard && newest && !needle ? <Empty>Nothing was printed so far.</Empty> : <Loading />)}
+      {!shown.length && !error && !wrong && (over || lines.length || (newest && heard)
+        ? <Empty>{grep || lines.length ? "No line has that." : part ? "The output ends before." : over ? "Nothing was printed." : "Nothing was printed yet."}</Empty>
+        : <Loading />)}
       {shown.length > 0 && (
         <>
           {newest && kept.lines.length + kept.dropped >= Number(tail) && (
@@ -142,13 +147,16 @@ function asked(of: { rank: string; generation: string; follow: boolean; tail: st
   return found.toString();
 }
 
+/** Whether a search has all that is shown of it. */
+const full = (kept: Lines, most: number): boolean => kept.lines.length >= most || kept.dropped > 0;
+
 interface Log {
   kept: Lines;
   error: ApiError | null;
+  /** The controller has begun to answer, be it that there is nothing. */
+  heard: boolean;
   /** All that there is was read. */
   over: boolean;
-  /** The controller has said something, if only that it is there. */
-  heard: boolean;
   again: () => void;
 }
 
@@ -156,16 +164,16 @@ function useLog(id: string, query: string | null, most: number): Log {
   const held = useRef(new Lines(most));
   const [, draw] = useState(0);
   const [error, setError] = useState<ApiError | null>(null);
-  const [over, setOver] = useState(false);
   const [heard, setHeard] = useState(false);
+  const [over, setOver] = useState(false);
   const [round, setRound] = useState(0);
   const seen = useSeen() || over;
   useEffect(() => {
     if (!seen) return undefined;
     held.current = new Lines(most);
     setError(null);
-    setOver(false);
     setHeard(false);
+    setOver(false);
     if (query === null) return undefined;
     const ended = new AbortController();
     let frame: ReturnType<typeof setTimeout> | undefined;
@@ -179,25 +187,29 @@ function useLog(id: string, query: string | null, most: number): Log {
       }, Math.max(0, drawn + DRAW_MS - performance.now()));
     };
     draw((now) => now + 1);
-    lines(`/v1/jobs/${encodeURIComponent(id)}:logs?${query}`, "application/x-ndjson", ended.signal)
-      .then(async (stream) => {
-        for await (const line of stream) {
-          setHeard(true);
-          if (!line) continue;
-          const chunk = JSON.parse(line) as LogChunk & { error?: { message: string } };
-          if (chunk.error) throw new ApiError(500, chunk.error.message);
-          held.current.add(chunk);
-          redraw();
-          if (most === FOUND && held.current.lines.length >= FOUND) break;
-        }
+    readOn<LogChunk>({
+      path: () => `/v1/jobs/${encodeURIComponent(id)}:logs?${query}`,
+      begun: () => {
+        // Lines from before a cut stay until they come again.
+        held.current = new Lines(most);
+        setHeard(true);
+        setError(null);
+      },
+      take: (chunk) => {
+        held.current.add(chunk);
+        redraw();
+        return most === FOUND && full(held.current, most);
+      },
+      cut: setError,
+    }, ended.signal).then(
+      () => {
         held.current.flush();
         redraw();
         setOver(true);
-      })
-      .catch((problem: unknown) => {
-        if (!ended.signal.aborted) setError(problem instanceof ApiError ? problem : new ApiError(0, "The stream was cut."));
-      });
+      },
+      (problem: unknown) => !ended.signal.aborted && setError(failure(problem)),
+    );
     return () => (ended.abort(), clearTimeout(frame));
   }, [id, query, round, seen]);
-  return { kept: held.current, error, over, heard, again: () => setRound((now) => now + 1) };
+  return { kept: held.current, error, heard, over, again: () => setRound((now) => now + 1) };
 }

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useRef, useState } from "preact/hooks";
-import { ApiError, lines } from "../core/api.ts";
+import { ApiError, failure, lines } from "../core/api.ts";
 import { groupWords, rankWords, stacks } from "../core/evidence.ts";
 import type { StackGroup } from "../core/evidence.ts";
 import { jobPath } from "../core/route.ts";
@@ -34,7 +34,7 @@ export function Stacks({ id, hang, now = false }: { id: string; hang?: number; n
         }
         setWorkers(found);
       })
-      .catch((problem: unknown) => setError(problem instanceof ApiError ? problem : new ApiError(0, "The stream was cut.")))
+      .catch((problem: unknown) => setError(failure(problem)))
       .finally(() => setBusy(false));
   };
   const command = now ? `holdfast job stacks ${id}` : `holdfast job hangs ${id} --number ${hang} --full`;

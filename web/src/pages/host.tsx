@@ -6,7 +6,7 @@ import type { Host, HostEvent, Status } from "../core/types.ts";
 import { epoch, gib, moment, shellWord } from "../core/words.ts";
 import { Acts } from "../ui/acts.tsx";
 import type { Act } from "../ui/acts.tsx";
-import { Ago, Problem, State, Table, Text, Unready } from "../ui/bits.tsx";
+import { Ago, Loading, Stale, State, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { Measured } from "./measured.tsx";
 import { Health } from "./health.tsx";
@@ -55,8 +55,10 @@ export function HostPage({ name }: { name: string }): JSX.Element {
   useTitle(name);
   const path = `/v1/hosts/${encodeURIComponent(name)}`;
   const mine = (changes: { hosts: string[]; jobs: string[] }): boolean => changes.hosts.includes(name) || changes.jobs.length > 0;
-  const { data: host, error, again } = useData<Host>(path, mine);
-  const { data: history } = useData<{ events: HostEvent[] }>(`${path}/events?newest=true&pageSize=100`, mine);
+  const found = useData<Host>(path, mine);
+  const { data: host, error, again } = found;
+  const past = useData<{ events: HostEvent[] }>(`${path}/events?newest=true&pageSize=100`, mine);
+  const history = past.data;
   const { data: status } = useData<Status>("/v1/status", mine);
   const reserved = useReservations();
   const now = useNow(5);
@@ -77,7 +79,7 @@ export function HostPage({ name }: { name: string }): JSX.Element {
   ];
   return (
     <div class="page">
-      {error && <Problem error={error} again={again} />}
+      <Stale of={found} />
       <header class="head panel">
         <div class="title">
           <span class={`dot d-${hostLook(host)}`}>{hostState(host)}</span><h1><Text of={host.name} /></h1>
@@ -110,7 +112,8 @@ export function HostPage({ name }: { name: string }): JSX.Element {
       {host.jobIds.length > 0 && <Jobs of={host} mine={mine} now={now} />}
       <section class="panel">
         <h2>History</h2>
-        {!history?.events.length ? <p class="soft">Nothing is kept.</p> : (
+        {!error && <Stale of={past} />}
+        {!history ? !past.error && <Loading /> : !history.events.length ? <p class="soft">Nothing is kept.</p> : (
           <Table
             caption="History of the host" rows={[...history.events].sort((a, b) => b.cursor - a.cursor)} id={(event) => event.cursor}
             columns={[

@@ -1,6 +1,7 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, get } from "../core/api.ts";
+import { failure, fails, get } from "../core/api.ts";
+import type { ApiError } from "../core/api.ts";
 import { foldedList, lastWord, ran, steps } from "../core/gang.ts";
 import { onChange } from "../core/live.ts";
 import { pause } from "../core/pause.ts";
@@ -87,12 +88,12 @@ function useList(query: URLSearchParams): Held & { more: () => void; again: () =
             token = page.nextPageToken;
           } while (token && jobs.length < size.current);
           setHeld({ key, jobs, token, error: null });
-        } catch (error) {
+        } catch (problem) {
           if (ended.signal.aborted) return;
-          if (!(error instanceof ApiError)) throw error;
+          const error = failure(problem);
           setHeld((now) => ({ ...now, jobs: now.key === key ? now.jobs : null, error }));
           if (error.status === 401) return;
-          due = error.status === 0 || error.status >= 500;
+          due = fails(error);
         }
         await pause(2000, ended.signal);
       }
@@ -110,7 +111,7 @@ function useList(query: URLSearchParams): Held & { more: () => void; again: () =
     get<Page>(listPath(query, held.token))
       .then(
         (page) => setHeld((now) => now.key !== key ? now : { ...now, jobs: [...(now.jobs ?? []), ...page.jobs], token: page.nextPageToken }),
-        () => undefined,
+        (problem: unknown) => setHeld((now) => now.key !== key ? now : { ...now, error: failure(problem) }),
       )
       .finally(() => (busy.current = false));
   };

@@ -10,7 +10,7 @@ export function Login(): JSX.Element {
   useTitle("Sign in");
   const [problem, setProblem] = useState<string | null>(null);
   useEffect(() => {
-    const { code, to } = loginLink(location.hash);
+    const { code, to } = loginLink(location.hash, location.origin);
     history.replaceState(null, "", "/login");
     if (!code) {
       setProblem("This address has no code.");

@@ -5,7 +5,7 @@ import { lastWord, steps } from "../core/gang.ts";
 import { hostPath, jobPath } from "../core/route.ts";
 import type { Attention, Host, JobRow, Status } from "../core/types.ts";
 import { age, commandAtEnd, count, epoch, oneLine, shellWord, span } from "../core/words.ts";
-import { Ago, Command, Empty, Problem, State, Table, Text, Unready } from "../ui/bits.tsx";
+import { Ago, Command, Empty, Stale, State, Table, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery, useRoute } from "../ui/router.ts";
 import { Reservations, useReservations } from "./reserved.tsx";
@@ -40,7 +40,7 @@ export function Overview(): JSX.Element {
   return (
     <div class="page overview">
       <h1 class="unseen">Overview</h1>
-      {status.error && <Problem error={status.error} again={status.again} />}
+      <Stale of={status} />
       <Summary of={found} now={now} />
       {found.motd && (
         <section class="panel motd">
@@ -60,6 +60,7 @@ export function Overview(): JSX.Element {
         <JobsOf title="Waiting" loaded={waiting} state="QUEUED" none="Nothing waits." now={now} />
       </div>
       <Reservations of={reserved} now={now} quiet />
+      <Stale of={hosts} />
       {hosts.data && <Board hosts={hosts.data.hosts} more={hosts.data.nextPageToken !== ""} />}
     </div>
   );
@@ -99,12 +100,12 @@ export function Needed({ of, now, here = false }: { of: Attention; now: number; 
 }
 
 function JobsOf(props: { title: string; loaded: ReturnType<typeof useData<JobList>>; state: string; none: string; now: number }): JSX.Element {
-  const { data, error, again } = props.loaded;
+  const { data } = props.loaded;
   const waiting = props.state === "QUEUED";
   return (
     <section class="panel">
       <h2>{props.title} {data && data.jobs.length > 0 && <span class="soft">{data.jobs.length}{data.nextPageToken ? "+" : ""}</span>}</h2>
-      {error && <Problem error={error} again={again} />}
+      <Stale of={props.loaded} />
       {data && !data.jobs.length && <p class="soft">{props.none}</p>}
       {data && data.jobs.length > 0 && (
         <Table

@@ -4,7 +4,7 @@ import type { Quota, Reservation } from "../core/reserved.ts";
 import { hostPath } from "../core/route.ts";
 import { Acts } from "../ui/acts.tsx";
 import type { Act } from "../ui/acts.tsx";
-import { Command, Empty, Loading, Table, Text, Used } from "../ui/bits.tsx";
+import { Command, Empty, Loading, Stale, Table, Text, Used } from "../ui/bits.tsx";
 import { useData } from "../ui/hooks.ts";
 import type { Loaded } from "../ui/hooks.ts";
 
@@ -33,6 +33,7 @@ export function Reservations({ of, now, quiet = false }: { of: Loaded<{ reservat
       <h2>Reserved hosts</h2>
       {error && !data ? <p class="soft"><Text of={error.message} /></p> : !data ? <Loading /> : (
         <>
+          <Stale of={of} />
           {rows.length === 0 && <p class="soft">No host is kept for a project or a user.</p>}
           {rows.length > 0 && (
             <Table

@@ -6,7 +6,7 @@ import type { Changes } from "../core/types.ts";
 import { epoch, moment, shellWord, span } from "../core/words.ts";
 import { Acts } from "../ui/acts.tsx";
 import type { Act } from "../ui/acts.tsx";
-import { Command, Empty, Loading, Problem, Table, Text } from "../ui/bits.tsx";
+import { Command, Empty, Loading, Problem, Stale, Table, Text } from "../ui/bits.tsx";
 import { useData, useTitle } from "../ui/hooks.ts";
 
 interface Page {
@@ -48,7 +48,7 @@ function All(): JSX.Element {
       <h1>Schedules</h1>
       <section class="panel">
         <h2 class="unseen">All schedules</h2>
-        {schedules.error && <Problem error={schedules.error} again={schedules.again} />}
+        <Stale of={schedules} />
         {!schedules.data && !schedules.error && <Loading />}
         {schedules.data && !schedules.data.schedules.length && <Empty command="holdfast schedule create nightly train.yaml --cron '30 2 * * MON-FRI'">No schedules yet. Make one:</Empty>}
         {schedules.data && schedules.data.schedules.length > 0 && (
@@ -69,7 +69,7 @@ function All(): JSX.Element {
       </section>
       <section class="panel">
         <h2>Templates</h2>
-        {templates.error && !templates.data && <Problem error={templates.error} again={templates.again} />}
+        <Stale of={templates} />
         {templates.data && !templates.data.templates.length && <Empty command="holdfast template create train train.yaml">No templates yet. Keep a job file:</Empty>}
         {templates.data && templates.data.templates.length > 0 && (
           <Table
@@ -98,7 +98,8 @@ function Last({ of }: { of: Schedule }): JSX.Element {
 
 function OneSchedule({ project, name }: { project: string; name: string }): JSX.Element {
   useTitle(name);
-  const { data, error, again } = useData<Schedules>(`/v1/schedules?${new URLSearchParams({ project, name })}`, plans);
+  const loaded = useData<Schedules>(`/v1/schedules?${new URLSearchParams({ project, name })}`, plans);
+  const { data, error, again } = loaded;
   const found = data?.schedules[0];
   if (!found) return <Nothing kind="schedule" name={name} known={data !== null} error={error} again={again} />;
   const last = epoch(found.lastRun);
@@ -115,6 +116,7 @@ function OneSchedule({ project, name }: { project: string; name: string }): JSX.
   ];
   return (
     <div class="page">
+      <Stale of={loaded} />
       <header class="head panel">
         <div class="title">
           <h1><Text of={found.name} /></h1>
@@ -138,12 +140,14 @@ function OneSchedule({ project, name }: { project: string; name: string }): JSX.
 
 function OneTemplate({ project, name }: { project: string; name: string }): JSX.Element {
   useTitle(name);
-  const { data, error, again } = useData<Templates>(`/v1/templates?${new URLSearchParams({ project, name })}`, plans);
+  const loaded = useData<Templates>(`/v1/templates?${new URLSearchParams({ project, name })}`, plans);
+  const { data, error, again } = loaded;
   const versions = [...(data?.templates ?? [])].reverse();
   const newest = versions[0];
   if (!newest) return <Nothing kind="template" name={name} known={data !== null} error={error} again={again} />;
   return (
     <div class="page">
+      <Stale of={loaded} />
       <header class="head panel">
         <div class="title"><h1><Text of={newest.name} /></h1></div>
         <dl class="said">

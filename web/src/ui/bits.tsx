@@ -5,6 +5,7 @@ import type { ApiError } from "../core/api.ts";
 import { groupClass, groupWords, sums } from "../core/ledger.ts";
 import type { Goodput } from "../core/types.ts";
 import { age, clock, epoch, look, moment, oneLine, percent, stateName } from "../core/words.ts";
+import type { Loaded } from "./hooks.ts";
 
 /** Text of others, on one line. */
 export function Text({ of }: { of: string }): JSX.Element {
@@ -57,6 +58,11 @@ export function Problem({ error, again }: { error: ApiError; again?: () => void 
       {again && <button type="button" onClick={again}>Try again</button>}
     </div>
   );
+}
+
+/** What failed, beside what was known before; while the controller is away the banner says so for all of the page. */
+export function Stale({ of: { data, error, again } }: { of: Loaded<unknown> }): JSX.Element | null {
+  return error && (error.status !== 0 || !data) ? <Problem error={error} again={again} /> : null;
 }
 
 /** A page that has nothing to show yet, and what to type. */

@@ -1,5 +1,6 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, get } from "../core/api.ts";
+import { failure, fails, get } from "../core/api.ts";
+import type { ApiError } from "../core/api.ts";
 import { onChange } from "../core/live.ts";
 import { pause } from "../core/pause.ts";
 import type { Changes } from "../core/types.ts";
@@ -56,12 +57,12 @@ export function useData<T>(path: string | null, touched: (changes: Changes) => b
           const data = await get<T>(path, ended.signal);
           setHeld({ path, data, error: null });
           failures = 0;
-        } catch (error) {
+        } catch (problem) {
           if (ended.signal.aborted) return;
-          if (!(error instanceof ApiError)) throw error;
+          const error = failure(problem);
           setHeld((now) => ({ path, data: now.path === path ? now.data : null, error }));
           if (error.status === 401) return;
-          if (error.status === 0 || error.status >= 500 || error.status === 429) {
+          if (fails(error)) {
             due = true;
             failures += 1;
             await pause(Math.min(failures, 5) * 1000, ended.signal);

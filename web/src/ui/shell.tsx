@@ -51,7 +51,10 @@ export function Shell(): JSX.Element {
         <Who help={() => setKeys(true)} />
       </header>
       {trouble && (
-        <div class="banner" role="status"><Text of={trouble.message} /> What you see may be old; trying again…</div>
+        <div class="banner" role="status">
+          The controller {trouble.status === 0 ? "does not answer" : "fails to answer"}. What you see may be old; trying again…
+          {trouble.status !== 0 && <> (<Text of={trouble.message} />)</>}
+        </div>
       )}
       <main id="main" tabIndex={-1}><Page of={now} /></main>
       {keys && <Keys close={() => setKeys(false)} />}
