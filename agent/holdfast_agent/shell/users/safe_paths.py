@@ -194,10 +194,10 @@ def _open_unmounted(name: str, parent: int) -> int:
     return found
 
 
-def _mount_of(descriptor: int) -> str:
+def _mount_of(descriptor: int) -> bytes:
     """The number of the mount that an open directory is on."""
-    with open(f"/proc/self/fdinfo/{descriptor}") as file:
-        return next(line for line in file if line.startswith("mnt_id:"))
+    with open(f"/proc/self/fdinfo/{descriptor}", "rb") as file:
+        return next(line for line in file.read(4096).splitlines() if line.startswith(b"mnt_id:"))
 
 
 def give(path: Path, uid: int, gid: int) -> None:
