@@ -187,11 +187,11 @@ def _open_unmounted(name: str, parent: int) -> int:
     """A directory on which nothing is mounted. Raises ``OSError``."""
     if (found := _openat2(parent, name, DIRECTORY, _SAME_MOUNT)) is not None:
         return found
-    found = os.open(name, DIRECTORY, dir_fd=parent)
-    if _mount_of(found) != _mount_of(parent):
-        os.close(found)
+    handle = os.open(name, DIRECTORY, dir_fd=parent)
+    if _mount_of(handle) != _mount_of(parent):
+        os.close(handle)
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)
-    return found
+    return handle
 
 
 def _mount_of(descriptor: int) -> bytes:

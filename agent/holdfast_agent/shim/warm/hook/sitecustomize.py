@@ -376,7 +376,7 @@ def _began_with() -> dict[str, str]:
     """The environment of this process's start, before any .pth file of site-packages, without what is ours in it."""
     try:
         with open("/proc/self/environ", "rb") as file:
-            pairs = [each.partition(b"=") for each in file.read().split(b"\0") if b"=" in each]
+            pairs = [each.partition(b"=") for each in file.read(1 << 24).split(b"\0") if b"=" in each]
     except OSError:
         return dict(os.environ)  # the kernel may forbid it
     found = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
