@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.kit.console import OUT, Console
+from holdfast.cli.kit.console import ERR, OUT, Console
 
 SCHEMA = (sys.executable, "-m", "holdfast", "job", "schema")
 SLOW = """\
@@ -57,6 +57,21 @@ def test_all_of_it_goes_through_a_pipe_that_another_program_has_made_non_blockin
         size, _ = slow.communicate(timeout=180)
     assert (ended.returncode, ended.stderr) == (0, b"")
     assert int(size) == len(subprocess.run(SCHEMA, capture_output=True, check=True, timeout=180).stdout)
+
+
+@pytest.mark.parametrize(("fd", "goes_on"), [(OUT, False), (ERR, True)], ids=["output", "notes"])
+def test_output_that_cannot_be_written_is_an_error_and_a_lost_note_is_none(
+    tmp_path: Path, fd: int, goes_on: bool
+) -> None:
+    said = tmp_path / "said"
+    program = f"from holdfast.cli.kit.console import Console; Console().data({fd}, b'x'); open({str(said)!r}, 'w')"
+    with open("/dev/full", "wb") as full:
+        out, err = (full, subprocess.PIPE) if fd == OUT else (subprocess.PIPE, full)
+        ended = subprocess.run([sys.executable, "-c", program], stdout=out, stderr=err, timeout=180)
+
+    assert said.exists() is goes_on
+    if fd == OUT:
+        assert b"StorageFull: The output can't be written whole: No space left on device." in bytes(ended.stderr)
 
 
 def test_output_of_ranks_waits_for_a_reader_that_is_slow() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast._base.identity import Identity, Kind
-from holdfast._security import certificate, pki
+from holdfast._security import certificate, pki, renewal
 from holdfast.errors import ConfigError
 
 # From 2050 on, the year has four digits in a certificate.
@@ -92,3 +93,20 @@ def test_damaged_ones_never_do_worse_than_be_refused(ca: Path, data: st.DataObje
         certificate.read(damaged)
     except ConfigError:
         pass
+
+
+@pytest.mark.parametrize(("off_s", "renewed"), [(0.0, 0), (-3600.0, 1), (25 * 86_400.0, 1)])
+def test_a_users_certificate_is_renewed_before_it_begins_and_when_it_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off_s: float, renewed: int
+) -> None:
+    """That of a controller whose clock was ahead is not valid yet."""
+    pki.create_ca("lab", tmp_path)
+    user = Identity("lab", Kind.USER, "ann")
+    files = pki.issue(tmp_path, user, tmp_path, "ann", lifetime=datetime.timedelta(days=30))
+    now, asked = time.time() + off_s, []
+    monkeypatch.setattr("holdfast._security.renewal.time.time", lambda: now)
+    monkeypatch.setattr("holdfast._security.enrolment.renew.renew", lambda *given: asked.append(given))
+
+    renewal.if_due("ctl:7444", files)
+
+    assert len(asked) == renewed

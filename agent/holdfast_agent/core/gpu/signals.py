@@ -174,9 +174,7 @@ class RankGpus:
             memory_util_pct=max(
                 (one.memory_util_pct for one in readable if one.memory_util_pct is not None), default=None
             ),
-            link_bytes=None
-            if self._pcie is None and self._nvlink is None
-            else (self._pcie or 0) + (self._nvlink or 0),
+            link_bytes=sum(links) if (links := _told((self._pcie, self._nvlink))) else None,
             fatal_xid=xid,
             lost=lost,
             sm_pct=max(_told(one.sm_pct for one in readable), default=None),

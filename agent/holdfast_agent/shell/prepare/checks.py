@@ -40,9 +40,8 @@ def problem(
     try:
         return _program_problem(assignment, launch, facts, code)
     except PermissionError:
-        return (
-            ""  # the worker's user may look there, as root may not on another machine's files; the shim will tell
-        )
+        # The worker's user may look there, as root may not at another machine's files. The shim will tell.
+        return ""
 
 
 def _program_problem(assignment: Assignment, launch: Launch, facts: HostFacts, code: PreparedCode | None) -> str:

@@ -85,8 +85,10 @@ class Console:
         self._live: dict[tuple[int, int] | int, LiveLines] = {}
 
     def data(self, fd: int, data: bytes) -> None:
-        """Write bytes as they are; to a terminal without what would drive it. Raises ``OutputClosed`` if stdout was
-        closed."""
+        """Write bytes as they are; to a terminal without what would drive it.
+
+        Raises ``OutputClosed`` if stdout was closed, and ``StorageFull`` if it takes no more.
+        """
         self._write(fd, self._filters[fd].feed(data) if fd in self._filters else data)
 
     def _write(self, fd: int, data: bytes) -> None:
@@ -193,12 +195,20 @@ def _device(fd: int) -> tuple[int, int] | int:
 
 
 def _write_all(fd: int, data: bytes) -> None:
+    """Raises ``BrokenPipeError``, and ``StorageFull`` for output that can't be written. Notes are lost then."""
     rest = memoryview(data)
     while rest:
         try:
             rest = rest[os.write(fd, rest) :]
         except BlockingIOError:  # another program has made it so, and reads slowly
             select.select((), (fd,), ())
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if fd == ERR:
+                return
+            fix = "Make room for it, or write it elsewhere."
+            raise StorageFull(f"The output can't be written whole: {error.strerror}.", fix=fix) from error
 
 
 def _put(stream: TextIO | None, data: bytes) -> None:
@@ -211,11 +221,4 @@ def _put(stream: TextIO | None, data: bytes) -> None:
     except (OSError, ValueError):  # no file, as in a program that calls us
         click.echo(data, file=stream, nl=False)
     else:
-        try:
-            _write_all(fd, data)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            if stream is sys.stdout:
-                fix = "Make room for it, or write it elsewhere."
-                raise StorageFull(f"The output can't be written whole: {error.strerror}.", fix=fix) from error
+        _write_all(fd, data)

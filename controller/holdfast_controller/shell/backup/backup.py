@@ -221,37 +221,49 @@ def _sources(
     for path, file in _audit_files(settings.state_dir).items():
         yield _summed(f"{mf.AUDIT}{path.name}", file)
     for path in sorted((settings.state_dir / "bundles").glob("*")) if bundles else ():
-        with contextlib.suppress(FileNotFoundError):  # no one needs it any more
-            if is_digest(path.name):
-                yield _summed(f"{mf.BUNDLES}{path.name}", path.open("rb"))
+        if is_digest(path.name) and (kept := _opened(path)) is not None:  # else no one needs it any more
+            yield _summed(f"{mf.BUNDLES}{path.name}", kept)
 
 
 def _audit_files(state_dir: Path) -> dict[Path, IO[bytes]]:
     """The audit log's files, all open, none of which was renamed while the others were opened."""
     while True:
-        opened: dict[Path, IO[bytes]] = {}
+        found = {path: _opened(path) for path in sorted(state_dir.glob("audit*.jsonl"))}
+        opened = {path: file for path, file in found.items() if file is not None}
         with contextlib.suppress(FileNotFoundError):
-            for path in sorted(state_dir.glob("audit*.jsonl")):
-                opened[path] = path.open("rb")
-            if all(os.path.samestat(path.stat(), os.fstat(file.fileno())) for path, file in opened.items()):
+            same = (os.path.samestat(path.stat(), os.fstat(file.fileno())) for path, file in opened.items())
+            if len(opened) == len(found) and all(same):
                 return opened
         for file in opened.values():
             file.close()
 
 
-def _source(name: str, path: Path) -> _Source:
+def _opened(path: Path) -> IO[bytes] | None:
+    """None where it is gone. Raises ``StoreError``, which is not to be taken for one of the backup's own file."""
     try:
-        return _summed(name, path.open("rb"))
+        return path.open("rb")
+    except FileNotFoundError:
+        return None
     except OSError as error:
         raise StoreError(f"Cannot read {path}: {error.strerror}.") from error
 
 
+def _source(name: str, path: Path) -> _Source:
+    if (file := _opened(path)) is None:
+        raise StoreError(f"Cannot read {path}: there is no such file.")
+    return _summed(name, file)
+
+
 def _summed(name: str, file: IO[bytes]) -> _Source:
-    """The file as it is now; what is appended to it later is no part of the backup."""
-    digest, size, left = hashlib.sha256(), 0, os.fstat(file.fileno()).st_size
-    while left and (piece := file.read(min(left, 1 << 20))):
-        digest.update(piece)
-        size, left = size + len(piece), left - len(piece)
+    """The file as it is now; what is appended to it later is no part of the backup. Raises ``StoreError``."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        left = os.fstat(file.fileno()).st_size
+        while left and (piece := file.read(min(left, 1 << 20))):
+            digest.update(piece)
+            size, left = size + len(piece), left - len(piece)
+    except OSError as error:
+        raise StoreError(f"Cannot read {file.name}: {error.strerror}.") from error
     return _Source(mf.Member(name, size, digest.hexdigest()), file)
 
 

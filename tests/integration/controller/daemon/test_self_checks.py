@@ -197,3 +197,17 @@ async def test_what_a_look_raises_is_raised_where_it_was_asked() -> None:
 
     with pytest.raises(OSError, match="no such disk"):
         await self_checks.Beside().run(fails, WITHIN_S)
+
+
+async def test_a_machine_without_a_process_to_spare_is_noted_and_ends_nothing(
+    config: ControllerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def none_left(*_: object, **__: object) -> asyncio.subprocess.Process:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    noted: list[str] = []
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", none_left)
+    monkeypatch.setattr(log, "warning", lambda event, **fields: noted.append(f"{event} {fields['error']}"))
+
+    assert await self_checks._audit(config) == []
+    assert noted and "Resource temporarily unavailable" in noted[0]

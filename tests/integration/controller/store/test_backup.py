@@ -228,6 +228,41 @@ def test_a_backup_is_whole_or_refused_whatever_happens_to_a_file_meanwhile(
                 saved(cluster)
 
 
+def test_audit_files_that_are_renamed_while_they_are_opened_are_opened_again(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, opened, calls = cluster / "state", backup._opened, 0
+    (state / "audit-1.jsonl").write_text("the first\n")
+
+    def rotating(path: Path) -> Any:
+        nonlocal calls
+        found, calls = opened(path), calls + 1
+        if calls == 1:
+            (state / "audit-1.jsonl").rename(state / "audit-2.jsonl")
+            (state / "audit.jsonl").rename(state / "audit-1.jsonl")
+        return found
+
+    monkeypatch.setattr(backup, "_opened", rotating)
+    found = {path.name: file.read() for path, file in backup._audit_files(state).items()}
+    assert found == {"audit-1.jsonl": b"{}\n", "audit-2.jsonl": b"the first\n"}
+
+
+def test_a_file_that_cannot_be_read_is_named_and_not_the_backup(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a process may open no more files."""
+    into = Path.open
+
+    def few(path: Path, *how: Any, **more: Any) -> Any:
+        if path.parent.name == "bundles":
+            raise OSError(24, "Too many open files", str(path))
+        return into(path, *how, **more)
+
+    monkeypatch.setattr(Path, "open", few)
+    with pytest.raises(StoreError, match=r"Cannot read .*/bundles/a+: Too many open files"):
+        saved(cluster)
+
+
 def test_a_backup_that_was_made_amid_a_change_of_the_ca_is_restored(cluster: Path) -> None:
     ca = cluster / "state/ca"
     pki.add_next_ca(ca, "main")
