@@ -92,9 +92,9 @@ class Reactor:
         """The time at which to feed ``TimePassed``, on the monotonic clock; None if no timer is armed."""
         return self.timers.next_due()
 
-    def queue_view(self, now: Now) -> QueueView:
-        """The queue as it is now, for the reasons that its jobs wait."""
-        return self._queue_view.of(self.cluster, self.policies, now)
+    def queue_view(self, now: Now, *, projected: bool = True) -> QueueView:
+        """The queue as it is now, for the reasons that its jobs wait, and when they are expected to start."""
+        return self._queue_view.of(self.cluster, self.policies, now, projected=projected)
 
     def step(self, incoming: Input, now: Now) -> Decision:
         """Apply one input to the state; returns the entries to make durable and the actions to perform after."""

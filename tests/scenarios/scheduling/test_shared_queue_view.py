@@ -98,6 +98,14 @@ def test_a_job_behind_those_that_have_a_projected_start_asks_for_none(
     assert len(projections) == 1
 
 
+def test_who_needs_no_start_has_none_projected(world: World, projections: list[float]) -> None:
+    seen = world.reactor.queue_view(Now(Mono(world.mono), Wall(world.wall)), projected=False)
+    said = wait_reason(world.cluster, world.cluster.jobs["w1"], seen.schedulable_hosts, seen)
+    assert said.startswith("behind w0 in the queue") and "expected" not in said
+    assert projections == []
+    assert why(world, "w1").startswith(f"{said}; expected to start")
+
+
 def test_what_changes_without_an_event_is_seen_within_a_second(world: World, projections: list[float]) -> None:
     why(world, "w0")
     world.mono, waited = world.mono + 0.6, len(world.log)
@@ -121,9 +129,9 @@ def test_the_page_of_a_job_that_does_not_wait_looks_at_no_queue(
     monkeypatch.setattr(committed_views, "job_to_proto", lambda cluster, job, *_: job_pb2.CustomJob(id=job.id))
     asked: list[object] = []
 
-    def queue_view(at: Now) -> QueueView:
+    def queue_view(at: Now, *, projected: bool) -> QueueView:
         asked.append(at)
-        return world.reactor.queue_view(at)
+        return world.reactor.queue_view(at, projected=projected)
 
     async def settled() -> None: ...
 

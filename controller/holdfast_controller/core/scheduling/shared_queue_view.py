@@ -34,8 +34,17 @@ class SharedQueueView:
     def __init__(self) -> None:
         self._known: _Known | None = None
 
-    def of(self, cluster: Cluster, policies: Policies, now: Now) -> QueueView:
-        """The queue as it is now, up to what has changed without an event."""
+    def of(self, cluster: Cluster, policies: Policies, now: Now, *, projected: bool = True) -> QueueView:
+        """The queue as it is now, up to what has changed without an event; or one that projects no starts."""
+        if not projected:
+            return QueueView(
+                cluster,
+                schedulable_hosts(cluster),
+                policies.quotas,
+                loan_s=policies.loan_s,
+                backfill=policies.backfill,
+                at=now,
+            )
         known = self._known
         if known is not None and (known.policies is not policies or now.mono >= known.until):
             known = None

@@ -37,16 +37,22 @@ async def committed_job(
     *,
     fold_exits: bool = False,
     workers: bool = True,
+    projected: bool = True,
 ) -> job_pb2.CustomJob:
     """The job as it is now, once that is durable, with what ``viewer`` may see of it. Raises ``NotFound``.
 
     With the exits of so many of its newest generations; of all, where that is 0. With ``fold_exits`` those that are
-    alike are one, and none are in ``workers``.
+    alike are one, and none are in ``workers``. Without ``projected`` it is not said when a waiting job is expected to
+    start: to work that out takes as long as all else of an answer.
     """
     cluster, job, slices = driver.cluster, await find_job(driver, job_id), TURNS.begin()
     wanted, at = await spec_of(job), now()
     # A job that doesn't wait has no pending reason, and a view of the queue looks at every host.
-    queue = driver.reactor.queue_view(at) if job.state is JobState.QUEUED else QueueView(cluster, [], {})
+    queue = (
+        driver.reactor.queue_view(at, projected=projected)
+        if job.state is JobState.QUEUED
+        else QueueView(cluster, [], {})
+    )
     picture = seen_by(viewer, job_to_proto(cluster, job, wanted, queue, at))
     after = job.generation - exits_of_newest if exits_of_newest > 0 else 0
     if fold_exits:

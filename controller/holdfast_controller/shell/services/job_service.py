@@ -100,7 +100,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
         job_id = await self._driver.ask(once(owner, request, submission))
         warnings = map(str, self.warnings(job_file))
-        job = await committed_job(self._driver, job_id, owner)
+        job = await committed_job(self._driver, job_id, owner, projected=False)
         motd = motd_to_proto(self._driver.cluster.people.motd)
         return job_pb2.CreateJobResponse(job=job, warnings=warnings, motd=motd)
 
