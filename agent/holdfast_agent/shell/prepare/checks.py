@@ -10,6 +10,7 @@ from holdfast._session.assignment import Assignment, Launch
 from holdfast_agent.core.launch.environment import HostFacts, search_path, working_directory
 from holdfast_agent.core.model.model import PreparedCode
 from holdfast_agent.shell.users import secret_files
+from holdfast_agent.shell.users.fs_identity import files_as
 
 
 def root_problem(facts: HostFacts, *, root_allowed: bool) -> str:
@@ -38,9 +39,10 @@ def problem(
     if launch.task.image:
         return ""  # its program is in the image
     try:
-        return _program_problem(assignment, launch, facts, code)
+        with files_as(facts.user):
+            return _program_problem(assignment, launch, facts, code)
     except PermissionError:
-        # The worker's user may look there, as root may not at another machine's files. The shim will tell.
+        # Somewhere on the way the worker's account may not look. The shim will tell.
         return ""
 
 
