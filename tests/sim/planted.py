@@ -2,8 +2,6 @@
 
 ``python -m tests.sim.planted`` looks for the first seed that finds each. It writes ``planted_seeds.json``, so
 that the tests need no search, and the page ``docs/evidence/planted-bugs.md``.
-
-Longer than 400 lines because it is a list, in which each bug is a few lines.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,34 +22,19 @@ from tests.sim.bugs import Bugs
 from tests.sim.cluster.clock import Clock
 from tests.sim.engine import Violation
 from tests.sim.plan import Plan
+from tests.sim.planting import agent as in_agent
+from tests.sim.planting import controller as in_controller
 from tests.sim.run import world_of
 from tests.sim.several import plan as site_plan
 from tests.sim.several.bugs import SEVERAL
 
-from holdfast._session.reports import ExitReason
-from holdfast_agent.core.worker import actions as agent_act
-from holdfast_agent.core.worker import ends, exit_reasons, starts
-from holdfast_agent.core.worker import events as agent_ev
-from holdfast_agent.core.worker import orders as agent_orders
-from holdfast_agent.core.worker import states as agent_states
-from holdfast_agent.core.worker.host_state import HostState
-from holdfast_agent.shim.peers import PeerBook
-from holdfast_controller.core import events as ev
-from holdfast_controller.core import reactor as controller_reactor
-from holdfast_controller.core.hosts import sessions, worker_reports
-from holdfast_controller.core.lifecycle import arrays, exits, launch, lost_hosts, stop
+from holdfast_controller.core.hosts import sessions
+from holdfast_controller.core.lifecycle import arrays
 from holdfast_controller.core.model.accounts.shares import Shares
-from holdfast_controller.core.model.arrays import Array
 from holdfast_controller.core.model.dependencies import DependencyEnd
 from holdfast_controller.core.model.hosts import lease
-from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.runtime import Prepared
-from holdfast_controller.core.scheduling import placement, preempt, queue_pass, reclaim
+from holdfast_controller.core.scheduling import preempt, reclaim
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
-from holdfast_controller.core.step import assignment, idempotency
-from holdfast_controller.core.step import step as steps
-from holdfast_controller.core.step.actions import AckExit
-from holdfast_controller.core.step.step import Step
 
 SEEDS = Path(__file__).with_name("planted_seeds.json")
 PAGE = Path(__file__).parents[2] / "docs/evidence/planted-bugs.md"
@@ -90,216 +73,6 @@ def run(bug: Planted, plan: Plan) -> Violation | None:
     return None
 
 
-def _epoch_not_noted() -> AbstractContextManager[Any]:
-    def raise_epoch(host: Any, epoch: int) -> Any:
-        host.epoch = max(host.epoch, epoch)
-        return []
-
-    return patch.object(agent_orders, "raise_epoch", raise_epoch)
-
-
-def _no_fence() -> AbstractContextManager[Any]:
-    sound = assignment.desired
-    return patch.object(steps, "desired", lambda *args: replace(sound(*args), fence_s=0.0))
-
-
-def _lost_hosts_give_all_back() -> AbstractContextManager[Any]:
-    sound = sessions._lose
-
-    def lose(step: Step, name: str, silent_s: float) -> None:
-        sound(step, name, silent_s)
-        for job in sessions._jobs_on(step, name):
-            here = [index for index in job.awaited if job.places[index].host == name]
-            exits.lose_workers(step, job, here, f"{name} was lost", vouched=True)
-
-    return patch.object(sessions, "_lose", lose)
-
-
-def _lost_is_stopped() -> AbstractContextManager[Any]:
-    sound = lost_hosts.has_stopped
-    return patch.object(
-        lost_hosts,
-        "has_stopped",
-        lambda cluster, job, index: job.gang.replace_if_isolated or sound(cluster, job, index),
-    )
-
-
-def _any_peer_will_do() -> AbstractContextManager[Any]:
-    def deadline(self: PeerBook) -> float:
-        return max(self._answered.values()) + self.term_s if self.held else float("inf")
-
-    return patch.object(PeerBook, "deadline", property(deadline))
-
-
-def _peers_do_not_help() -> AbstractContextManager[Any]:
-    return patch.object(PeerBook, "deadline", property(lambda self: 0.0 if self.held else float("inf")))
-
-
-def _emits(alter: Callable[[Step, Any], list[Any]]) -> AbstractContextManager[Any]:
-    sound = Step.emit
-
-    def emit(self: Step, event: Any) -> None:
-        for other in alter(self, event):
-            sound(self, other)
-
-    return patch.object(Step, "emit", emit)
-
-
-def _generation_again() -> AbstractContextManager[Any]:
-    def alter(_: Step, event: Any) -> list[Any]:
-        again = isinstance(event, ev.RestartDecided) and event.worker is None
-        return [replace(event, generation=event.generation - 1) if again else event]
-
-    return _emits(alter)
-
-
-def _share_freed_at_once() -> AbstractContextManager[Any]:
-    def alter(step: Step, event: Any) -> list[Any]:
-        if not isinstance(event, ev.AttemptEnded | ev.JobEnding):
-            return [event]
-        job = step.cluster.jobs[event.job_id]
-        members = (job.gang.members[index] for index in job.awaited)
-        return [event, *(ev.WorkerEmptied(job_id=job.id, at=event.at, worker=member.name) for member in members)]
-
-    return _emits(alter)
-
-
-def _cancels_what_has_ended() -> AbstractContextManager[Any]:
-    sound = stop.on_cancel
-
-    def on_cancel(step: Step, asked: Any) -> None:
-        job = step.cluster.jobs.get(asked.job_id)
-        if job is not None and job.terminal and job.state is not JobState.CANCELLED:
-            step.emit(ev.JobEnding(job_id=job.id, at=step.now.wall, outcome=JobState.CANCELLED))
-        sound(step, asked)
-
-    return patch.object(controller_reactor, "on_cancel", on_cancel)
-
-
-def _sent_is_delivered() -> AbstractContextManager[Any]:
-    sound = HostState.keep
-
-    def keep(self: Any, worker: Any, exit_: Any, *, port_taken: bool) -> Any:
-        actions = sound(self, worker, exit_, port_taken=port_taken)
-        self.outbox.pop((worker.key, exit_.generation, exit_.rank))
-        return [*actions, agent_act.RememberAck(worker.key, exit_.generation, exit_.rank)]
-
-    return patch.object(HostState, "keep", keep)
-
-
-def _acks_what_it_drops() -> AbstractContextManager[Any]:
-    def on_exit(step: Step, reported: Any) -> None:
-        step.do(AckExit(reported.host, reported.session, reported.report.sequence))
-
-    return patch.object(exits, "on_exit", on_exit)
-
-
-def _too_many_turns() -> AbstractContextManager[Any]:
-    sound = Array.next_turns
-
-    def next_turns(self: Array) -> list[str]:
-        return sound(replace(self, at_once=self.at_once + 1) if self.at_once else self)
-
-    return patch.object(Array, "next_turns", next_turns)
-
-
-def _does_not_wait_for_all() -> AbstractContextManager[Any]:
-    sound = launch.on_prepared
-
-    def on_prepared(step: Step, job: Any, index: int, report: Any) -> None:
-        sound(step, job, index, report)
-        prepared = step.cluster.runtime_of(job.id).prepared
-        if prepared and not job.launched and not job.stopping:
-            for other in range(len(job.places)):
-                prepared.setdefault(other, Prepared(1, 1))
-            launch.launch(step, job)
-
-    return patch.object(worker_reports, "on_prepared", on_prepared)
-
-
-def _ordered_to_stop_is_gone() -> AbstractContextManager[Any]:
-    sound = agent_orders.on_assigned
-
-    def on_assigned(self: Any, event: Any, now: float) -> Any:
-        actions = sound(self, event, now)
-        worker = self.workers.get(event.assignment.key)
-        if worker is not None and isinstance(worker.state, agent_states.Stopping):
-            gone = agent_ev.WorkerEmptied(worker.key, worker.state.generation)
-            actions += ends.on_worker_emptied(self, gone, now)
-        return actions
-
-    return patch.object(agent_orders, "on_assigned", on_assigned)
-
-
-def _requests_are_forgotten() -> AbstractContextManager[Any]:
-    sound = idempotency.on_once
-
-    def on_once(step: Step, once: Any, act: Any) -> None:
-        step.cluster.requests.clear()
-        step.cluster.answers.clear()
-        sound(step, once, act)
-
-    return patch.object(controller_reactor, "on_once", on_once)
-
-
-def _wall_clock_decides() -> AbstractContextManager[Any]:
-    return patch.object(Clock, "mono", lambda self: self.origin + self.rate * self.engine.now + self.jumped)
-
-
-def _adopts_nothing() -> AbstractContextManager[Any]:
-    sound = starts.on_worker_found
-    return patch.object(
-        starts,
-        "on_worker_found",
-        lambda self, event, now: sound(self, replace(event, shim_pid=0), now),
-    )
-
-
-def _one_secret_for_a_job() -> AbstractContextManager[Any]:
-    sound = launch._rendezvous
-    return patch.object(
-        launch, "_rendezvous", lambda cluster, job, *args: replace(sound(cluster, job, *args), secret=job.id)
-    )
-
-
-def _unseen_is_not_started() -> AbstractContextManager[Any]:
-    return patch.object(exit_reasons, "_why", lambda *_: (ExitReason.NOT_STARTED, "never started"))
-
-
-def _says_nothing_after_a_hello() -> AbstractContextManager[Any]:
-    sound = sessions.on_connected
-
-    def on_connected(step: Step, hello: Any) -> None:
-        sound(step, hello)
-        step.touched.clear()
-
-    return patch.object(sessions, "on_connected", on_connected)
-
-
-def _replaces_anywhere() -> AbstractContextManager[Any]:
-    sound = placement.plan_on
-
-    def plan_on(gang: Any, hosts: Any, capacity_of: Any, kept: Any = None, *, spares: bool = True) -> Any:
-        return sound(replace(gang, near=None) if kept else gang, hosts, capacity_of, kept, spares=spares)
-
-    return patch.object(placement, "plan_on", plan_on)
-
-
-def _stuck_is_empty() -> AbstractContextManager[Any]:
-    def on_worker_stuck(self: Any, event: Any, now: float) -> Any:
-        return ends.on_worker_emptied(self, agent_ev.WorkerEmptied(event.key, event.generation), now)
-
-    return patch.object(ends, "on_worker_stuck", on_worker_stuck)
-
-
-def _connected(cluster: Any) -> list[Any]:
-    return [host for host in cluster.hosts.values() if cluster.presence_of(host.name).is_connected]
-
-
-def _hello_outranks_exits() -> AbstractContextManager[Any]:
-    return patch.object(worker_reports, "on_found", worker_reports.on_report)
-
-
 PLANTED: dict[str, Planted] = {
     "database takes any epoch": Planted(
         "a controller of the past may commit", bugs=lambda: Bugs(ignores_epoch=True)
@@ -307,33 +80,51 @@ PLANTED: dict[str, Planted] = {
     "answers unconfirmed": Planted(
         "answer a host without asking the database who leads", bugs=lambda: Bugs(answers_unconfirmed=True)
     ),
-    "epoch not noted": Planted("obey a new epoch without making it durable", plant=_epoch_not_noted),
+    "epoch not noted": Planted("obey a new epoch without making it durable", plant=in_agent.epoch_not_noted),
     "acts before commit": Planted("answer and order before the commit", bugs=lambda: Bugs(acts_before_commit=True)),
     "tells before fsync": Planted("tell an exit before it is durable", bugs=lambda: Bugs(tells_before_sync=True)),
     "forks before intent": Planted("spawn before the intent", bugs=lambda: Bugs(forks_before_intent=True)),
     "invents codes": Planted("137 for an end that was not observed", bugs=lambda: Bugs(invents_codes=True)),
-    "not started, it says": Planted("claim of a rank that ran that it never did", plant=_unseen_is_not_started),
-    "no fence": Planted("forget the deadline of cut-off work", plant=_no_fence),
+    "not started, it says": Planted(
+        "claim of a rank that ran that it never did", plant=in_agent.unseen_is_not_started
+    ),
+    "no fence": Planted("forget the deadline of cut-off work", plant=in_controller.no_fence),
     "lost hosts give back": Planted(
-        "start work of a silent host elsewhere though nothing stops it there", plant=_lost_hosts_give_all_back
+        "start work of a silent host elsewhere though nothing stops it there",
+        plant=in_controller.lost_hosts_give_all_back,
     ),
-    "lost is stopped": Planted("leave a lost host though its peers reach it", plant=_lost_is_stopped),
-    "any peer will do": Planted("run on while one of several peers answers", plant=_any_peer_will_do),
-    "peers do not help": Planted("stop cut-off work though all its peers answer", plant=_peers_do_not_help),
-    "double grant": Planted("free a job's share when it is ordered to stop", plant=_share_freed_at_once),
-    "generation again": Planted("reuse a generation", plant=_generation_again),
-    "hello outranks exits": Planted("believe a hello before the ends that follow it", plant=_hello_outranks_exits),
-    "terminal overwritten": Planted("cancel a job that has ended", plant=_cancels_what_has_ended),
-    "sent is delivered": Planted("drop an end from the outbox once it is sent", plant=_sent_is_delivered),
-    "acks what it drops": Planted("acknowledge an end without recording it", plant=_acks_what_it_drops),
-    "does not wait for all": Planted("launch when the first place is ready", plant=_does_not_wait_for_all),
+    "lost is stopped": Planted("leave a lost host though its peers reach it", plant=in_controller.lost_is_stopped),
+    "any peer will do": Planted("run on while one of several peers answers", plant=in_agent.any_peer_will_do),
+    "peers do not help": Planted("stop cut-off work though all its peers answer", plant=in_agent.peers_do_not_help),
+    "double grant": Planted(
+        "free a job's share when it is ordered to stop", plant=in_controller.share_freed_at_once
+    ),
+    "generation again": Planted("reuse a generation", plant=in_controller.generation_again),
+    "hello outranks exits": Planted(
+        "believe a hello before the ends that follow it", plant=in_controller.hello_outranks_exits
+    ),
+    "terminal overwritten": Planted("cancel a job that has ended", plant=in_controller.cancels_what_has_ended),
+    "sent is delivered": Planted("drop an end from the outbox once it is sent", plant=in_agent.sent_is_delivered),
+    "acks what it drops": Planted(
+        "acknowledge an end without recording it", plant=in_controller.acks_what_it_drops
+    ),
+    "does not wait for all": Planted(
+        "launch when the first place is ready", plant=in_controller.does_not_wait_for_all
+    ),
     "ordered to stop is gone": Planted(
-        "take a place for empty once it is ordered to stop", plant=_ordered_to_stop_is_gone
+        "take a place for empty once it is ordered to stop", plant=in_agent.ordered_to_stop_is_gone
     ),
-    "stuck is empty": Planted("take what outlives KILL for gone", plant=_stuck_is_empty),
-    "one secret": Planted("use a rendezvous secret for two generations", plant=_one_secret_for_a_job),
-    "requests forgotten": Planted("make a second job of a repeated request", plant=_requests_are_forgotten),
-    "wall clock decides": Planted("time leases by the wall clock", plant=_wall_clock_decides),
+    "stuck is empty": Planted("take what outlives KILL for gone", plant=in_agent.stuck_is_empty),
+    "one secret": Planted("use a rendezvous secret for two generations", plant=in_controller.one_secret_for_a_job),
+    "requests forgotten": Planted(
+        "make a second job of a repeated request", plant=in_controller.requests_are_forgotten
+    ),
+    "wall clock decides": Planted(
+        "time leases by the wall clock",
+        plant=lambda: patch.object(
+            Clock, "mono", lambda self: self.origin + self.rate * self.engine.now + self.jumped
+        ),
+    ),
     "no brake": Planted(
         "give hosts up although most are silent", plant=lambda: patch.object(lease, "brake", lambda *_: False)
     ),
@@ -355,7 +146,7 @@ PLANTED: dict[str, Planted] = {
     ),
     "too many turns": Planted(
         "let one more element of an array run than may at once",
-        plant=_too_many_turns,
+        plant=in_controller.too_many_turns,
     ),
     "uses nothing": Planted(
         "count nothing of what a project has held until it changes",
@@ -379,13 +170,17 @@ PLANTED: dict[str, Planted] = {
     ),
     "takes what is closed": Planted(
         "place jobs on hosts that are cordoned or drained",
-        plant=lambda: patch.object(queue_pass, "schedulable_hosts", _connected),
+        plant=in_controller.takes_what_is_closed,
     ),
     "replaces anywhere": Planted(
-        "replace a worker outside of the domain that its job has to be in", plant=_replaces_anywhere
+        "replace a worker outside of the domain that its job has to be in", plant=in_controller.replaces_anywhere
     ),
-    "adopts nothing": Planted("kill what a living shim supervises at the agent's start", plant=_adopts_nothing),
-    "silent after a hello": Planted("say nothing to an agent that is back", plant=_says_nothing_after_a_hello),
+    "adopts nothing": Planted(
+        "kill what a living shim supervises at the agent's start", plant=in_agent.adopts_nothing
+    ),
+    "silent after a hello": Planted(
+        "say nothing to an agent that is back", plant=in_controller.says_nothing_after_a_hello
+    ),
     **{name: Planted(what, plant=plant, several=True) for name, (what, plant) in SEVERAL.items()},
 }
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { groupWords, rankWords, stacks } from "../src/core/evidence.ts";
-import type { WorkerEvidence } from "../src/core/types.ts";
+import type { WorkerEvidence } from "../src/core/types/records.ts";
 
 type Place = NonNullable<WorkerEvidence["stacks"]>[number];
 

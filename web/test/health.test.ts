@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { checkClass, closed, done, keepsAway, over, reliability, repairs } from "../src/core/health.ts";
 import { gpuLook, gpusFree, remark } from "../src/core/hosts.ts";
 import { silence } from "../src/core/silence.ts";
-import type { HostEvent } from "../src/core/types.ts";
+import type { HostEvent } from "../src/core/types/host.ts";
 import { check, gpu, host, reliability as known } from "./host.ts";
 import { at, T0 } from "./job.ts";
 

@@ -1,4 +1,4 @@
-import type { Check, Gpu, Host, Reliability } from "../src/core/types.ts";
+import type { Check, Gpu, Host, Reliability } from "../src/core/types/host.ts";
 import { at } from "./job.ts";
 
 export function check(set: Partial<Check> = {}): Check {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { exitRows, foldedList, exitText, gang, lastWord, machines, phasesInWords, ran, rankRows, recoverySummary, steps, tally } from "../src/core/gang.ts";
 import { apart, barPath, saveMarks, strip, ticks, uprightPath } from "../src/core/strip.ts";
-import type { Job } from "../src/core/types.ts";
+import type { Job } from "../src/core/types/job.ts";
 import { alike, at, exit, hang, job, recovery, T0, workers } from "./job.ts";
 
 test("a gang is counted from its spec", () => {

@@ -1,4 +1,4 @@
-import type { Exit, ExitsAlike, Hang, Job, Recovery, Worker } from "../src/core/types.ts";
+import type { Exit, ExitsAlike, Hang, Job, Recovery, Worker } from "../src/core/types/job.ts";
 
 /** A job of two workers with two ranks each, as the API sends it to its page; `at` seconds after its submission. */
 export const at = (seconds: number): string => new Date((1_700_000_000 + seconds) * 1000).toISOString();

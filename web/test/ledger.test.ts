@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { groupOf, groupWords, losses, summary, sums } from "../src/core/ledger.ts";
-import type { Goodput, GoodputLine } from "../src/core/types.ts";
+import type { Goodput, GoodputLine } from "../src/core/types/goodput.ts";
 
 const line = (category: string, cause: string, ms: number): GoodputLine => ({ category, cause, payer: "job", ms });
 

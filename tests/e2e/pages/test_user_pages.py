@@ -10,7 +10,7 @@ from tests.e2e.cli_cluster import DevCluster, rank_pids, started
 from tests.e2e.pages.typist import ROOT, Page, Typist, user_shell
 
 ELSEWHERE = {
-    r"^make |^pip install": "CONTRIBUTING.md, tests/repo/test_packages.py",
+    r"^make |^pip install": "CONTRIBUTING.md, tests/repo/deploy/test_packages.py",
     r"run --pty|^nvidia-ctk": "tests/e2e/jobs/test_terminal.py; a host with GPUs",
     r"^holdfast top( +#|$)": "tests/e2e/jobs/test_top.py",
     r"^holdfast job inject ": "tests/e2e/hangs/test_inject.py, each fault on a gang of its own",

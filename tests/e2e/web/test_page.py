@@ -1,11 +1,7 @@
-"""The web page in a real browser, before a real controller: what it shows, what it refuses to run, how it is used.
-
-Longer than 400 lines because one browser and one cluster serve all of it, and to start them is most of what it takes.
-"""
+"""The web page in a real browser, before a real controller: what it shows, what it refuses to run, how it is used."""
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
 import re
@@ -15,7 +11,9 @@ from typing import Any
 
 import pytest
 from tests.e2e.cli_cluster import DevCluster, until
+from tests.e2e.web.charts import charted, long_ago
 from tests.e2e.web.hostile import CORPUS
+from tests.e2e.web.hostile_answers import SHARE, evidence_lines, hostile, listed, output_lines, whole
 from tests.e2e.web.trouble import ill, past
 from tests.e2e.web.visitor import Visitor
 
@@ -39,17 +37,6 @@ CLOSES_AND_TYPES = """
     within.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true, cancelable: true}));
 }
 """
-SHARE = {
-    "project": "",
-    "weight": None,
-    "share": 0.5,
-    "usedGpuHours": 1,
-    "gpus": 1,
-    "factor": 1,
-    "waiting": 0,
-    "running": 1,
-}
-SHARE |= {"gpuQuota": 1, "runningQuota": None, "waitingQuota": 7}
 TABS = ("timeline", "ranks", "logs", "exits", "hangs", "recoveries", "events", "spec", "shell")
 
 
@@ -244,45 +231,6 @@ def test_a_link_is_spent_once_and_a_session_ends_at_once(browser: Any, site: Dev
     visitor.context.close()
 
 
-def charted(series: dict[str, Any]) -> dict[str, Any]:
-    """An answer about 90 minutes with a restart and a rank that differs, which no host here can measure."""
-    points = 90
-    minutes = range(points)
-    wave = [None if 40 <= at < 45 else 90 + at % 7 for at in minutes]
-    figures = (("gpu_util", "%", wave, 1), ("power", "W", wave, 7), ("memory_used", "bytes", wave, 1 << 30))
-    steps = [None if 40 <= at < 45 else (at if at < 40 else at - 20) * 60 for at in minutes]
-    bare: dict[str, Any] = {"rank": None, "least": [], "most": []}
-    rows = [
-        bare
-        | {
-            "figure": name,
-            "unit": unit,
-            "quantile": quantile,
-            "mean": [None if value is None else (value - spread * apart) * size for value in values],
-        }
-        for name, unit, values, size, apart in (*((*each, 1) for each in figures), ("step", "", steps, 1, 0))
-        for quantile, spread in ((0, 60), (0.1, 8), (0.5, 0), (0.9, -2), (1, -3))
-    ]
-    rows.append(
-        {
-            "figure": "gpu_util",
-            "unit": "%",
-            "rank": 1,
-            "quantile": None,
-            "least": [],
-            "most": [],
-            "mean": [None if value is None else 30 for value in wave],
-        }
-    )
-    return series | {"step": 60, "points": points, "series": rows, "problem": "", "nextPageToken": ""}
-
-
-def long_ago(job: dict[str, Any], since: str) -> dict[str, Any]:
-    """The job as if it had begun at ``since``, and had been restarted within."""
-    begun = {"createTime": since, "startTime": since}
-    return job | begun
-
-
 def test_charts_share_the_timelines_axis_and_pointer(visitor: Visitor, jobs: dict[str, str]) -> None:
     """The figures are made up here, as no GPU tells any; the page, its policy and the rest of its answers are real."""
     page, path = visitor.page, f"/v1/jobs/{jobs['runs']}"
@@ -313,133 +261,17 @@ def bounding(locator: Any) -> Any:
     return locator.bounding_box()
 
 
-def hostile(value: Any, texts: Iterator[str], *keep: str) -> Any:
-    """The JSON with every text replaced, but those under the names to keep, times and enums."""
-    if isinstance(value, dict):
-        return {key: each if key in keep else hostile(each, texts, *keep) for key, each in value.items()}
-    if isinstance(value, list):
-        return [hostile(each, texts, *keep) for each in value]
-    if not isinstance(value, str) or re.match(r"\d{4}-|JOB_STATE_", value):
-        return value
-    return next(texts)
-
-
 @pytest.mark.parametrize("visitor", [("desktop", "light")], indirect=True, ids=["desktop"])
 def test_three_hundred_hostile_texts_stay_texts(visitor: Visitor, jobs: dict[str, str], site: DevCluster) -> None:
     """As names, labels, sentences, exits, frames and lines of output, also what no controller lets in."""
     assert len(CORPUS) == 300
     page, texts = visitor.page, itertools.cycle(CORPUS)
-
-    def listed(found: Any) -> Any:
-        row = next(each for each in found["jobs"] if each["id"] == jobs["runs"])
-        rows = [hostile(row, texts, "id") | {"id": text} for text in CORPUS]
-        return {"jobs": rows, "nextPageToken": ""}
-
-    def whole(job: Any) -> Any:
-        if "workers" in job:  # of the tab of ranks
-            ranks = [{"rank": number, "localRank": number, "pid": 1} for number in range(len(CORPUS))]
-            return {"workers": [hostile(job["workers"][0], texts) | {"ranks": ranks}]}
-        at = job["startTime"]
-        exits = [
-            {
-                "attempt": 1,
-                "generation": 1,
-                "rank": number,
-                "exitCode": 1,
-                "signal": None,
-                "coreDumped": False,
-                "reason": text,
-                "message": text,
-                "endTime": at,
-                "lateExit": None,
-                "raised": text,
-            }
-            for number, text in enumerate(CORPUS)
-        ]
-        groups = [{"first": each, "ranks": f"{each['rank']}", "count": 1, "lastEndTime": at} for each in exits]
-        hangs = [
-            {
-                "number": number,
-                "generation": 1,
-                "since": at,
-                "noticedAt": at,
-                "diagnosedAt": at,
-                "judgedAt": at,
-                "rule": text,
-                "sentence": text,
-                "suspects": [text],
-                "suspectRanks": [{"worker": text, "rank": number}],
-                "stacks": text,
-                "outcome": text,
-                "note": text,
-                "step": 1,
-            }
-            for number, text in enumerate(CORPUS)
-        ]
-        recoveries = [
-            {
-                "attempt": 1,
-                "generation": number,
-                "startedAt": at,
-                "endedAt": at,
-                "startType": text,
-                "endReason": text,
-                "endRelatedTask": text,
-                "endRecover": text,
-                "lostSeconds": 1,
-                "related": {"ranks": [{"worker": text, "rank": 0}], "host": text, "job": text, "user": text},
-                "phases": {"detect": 1, "diagnose": 0, "stop": 1, "start": 1, "catchUp": None},
-            }
-            for number, text in enumerate(CORPUS)
-        ]
-        kept = hostile(job, texts, "id", "jobSpec", "exitGroups") | {"exitGroups": groups}
-        return kept | {"hangs": hangs, "recoveries": recoveries}
-
-    def evidence(route: Any) -> None:
-        lines = [
-            {
-                "worker": text,
-                "host": text,
-                "problem": text,
-                "stacks": [
-                    {
-                        "rank": number,
-                        "group": f"{number}",
-                        "place": text,
-                        "waits": False,
-                        "moving": text,
-                        "collective": text,
-                        "problem": text,
-                    }
-                ],
-                "evidence": {
-                    "frames": [[text, text, 1]],
-                    "ranks": [
-                        {
-                            "rank": number,
-                            "process": {"looks": [{"python": {"threads": [{"main": True, "frames": [0]}]}}]},
-                        }
-                    ],
-                },
-            }
-            for number, text in enumerate(CORPUS)
-        ]
-        body = "".join(f"{json.dumps(line)}\n" for line in lines)
-        route.fulfill(status=200, content_type="application/x-ndjson", body=body)
-
-    def output(route: Any) -> None:
-        chunk = {"worker": "w", "rank": 0, "generation": 1, "stream": "STDOUT", "offset": 0, "problem": ""}
-        data = base64.b64encode("".join(f"{text}\n" for text in CORPUS).encode()).decode()
-        more = [chunk | {"data": "", "problem": text} for text in CORPUS]
-        body = "".join(f"{json.dumps(line)}\n" for line in (chunk | {"data": data}, *more))
-        route.fulfill(status=200, content_type="application/x-ndjson", body=body)
-
-    visitor.answer("/v1/jobs", listed)
+    visitor.answer("/v1/jobs", lambda found: listed(found, jobs["runs"], texts))
     visitor.visit("/jobs", ".joblist .row:not(.head)")
     scrolled(visitor, ".joblist .windowed", "jobs")
-    visitor.answer(f"/v1/jobs/{jobs['runs']}", whole)
-    page.route("**/evidence", evidence)
-    page.route("**:logs?*", output)
+    visitor.answer(f"/v1/jobs/{jobs['runs']}", lambda found: whole(found, texts))
+    visitor.answer_lines("**/evidence", evidence_lines())
+    visitor.answer_lines("**:logs?*", output_lines())
     visitor.answer("/v1/hosts/host-0", lambda host: hostile(ill(host) | {"state": "SUSPECT"}, texts, "state"))
     visitor.answer("/v1/hosts/host-0/events", lambda history: hostile(past(history), texts, "kind"))
     visitor.answer("/v1/shares", lambda found: found | {"shares": [hostile(SHARE, texts) for _ in CORPUS]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -93,3 +94,11 @@ class Visitor:
             route.fulfill(response=found, json=make(found.json()))
 
         self.page.route(re.compile(re.escape(self.base + path) + r"(\?.*)?$"), handle)
+
+    def answer_lines(self, pattern: str, lines: list[dict[str, Any]]) -> None:
+        """From now on have the page get these lines of JSON instead of the controller's answer."""
+        body = "".join(f"{json.dumps(line)}\n" for line in lines)
+        self.page.route(
+            pattern,
+            lambda route: route.fulfill(status=200, content_type="application/x-ndjson", body=body),
+        )

@@ -34,7 +34,7 @@ async def test_a_submission_whose_answer_is_lost_makes_one_job(
         late -= 1
         await asyncio.sleep(30)
 
-    monkeypatch.setattr(controller, "_called", never)
+    monkeypatch.setattr(controller, "called", never)
     monkeypatch.setattr(transport, "CERTAIN_S", 1.5)
     async with Client(controller.settings()) as client:
         with pytest.raises(Unavailable, match="What was asked for may have been done") as failed:

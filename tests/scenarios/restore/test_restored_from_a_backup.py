@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.scenarios.world import GAP, World, gang
+from tests.scenarios.checked_core import GAP
+from tests.scenarios.world import World, gang
 
 from holdfast._session.reports import Exit, ExitReason, ExitReport, ReportedState, WorkerId, WorkerReport
 from holdfast_controller.core import events as ev

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.scenarios.lifecycle.situations import summary
+from tests.scenarios.lifecycle.words.situations import summary
 from tests.scenarios.queue_stories import cpu, policies
 from tests.scenarios.world import World, gang, inventory
 

@@ -1,5 +1,6 @@
 /** Stacks of ranks as groups of those that are at the same place, the smallest first: the odd one is what one looks for. */
-import type { RankName, WorkerEvidence } from "./types.ts";
+import type { RankName } from "./types/job.ts";
+import type { WorkerEvidence } from "./types/records.ts";
 import { ranges } from "./words.ts";
 
 export interface StackGroup {

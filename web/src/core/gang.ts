@@ -1,6 +1,6 @@
 /** Members of a job's gang and how they ended, as the command line shows them. */
 import { numbersOf } from "./ranks.ts";
-import type { Binding, Exit, ExitsAlike, Hang, Job, JobArray, JobRow, JobSpec, Recovery, Worker } from "./types.ts";
+import type { Binding, Exit, ExitsAlike, Hang, Job, JobArray, JobRow, JobSpec, Recovery, Worker } from "./types/job.ts";
 import { epoch, short, whole } from "./words.ts";
 
 /** Workers, ranks and GPUs that the whole job asks for. */

@@ -1,5 +1,5 @@
 /** A host's health in words: what is bad of it, what was done about that, what ends it, and how often it fails. */
-import type { Check, Host, HostEvent, Reliability } from "./types.ts";
+import type { Check, Host, HostEvent, Reliability } from "./types/host.ts";
 import { age, clock, epoch, shellWord } from "./words.ts";
 
 /** An enum's value, which is UNSPECIFIED where there is none. */

@@ -1,5 +1,5 @@
 /** Hosts and their GPUs, as maps and tables show them. */
-import type { Gpu, Host } from "./types.ts";
+import type { Gpu, Host } from "./types/host.ts";
 import { clock, epoch, shellWord } from "./words.ts";
 
 /** `ready`, or what keeps it from taking work. */

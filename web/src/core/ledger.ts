@@ -1,5 +1,5 @@
 /** The goodput ledger's categories in groups of one colour each: those of the command line. */
-import type { Goodput, GoodputLine, GoodputRow } from "./types.ts";
+import type { Goodput, GoodputLine, GoodputRow } from "./types/goodput.ts";
 
 export const GROUPS = {
   trained: ["train"],

@@ -1,7 +1,7 @@
 /** Chunks of the log stream as lines: bytes are joined by rank and stream, decoded, and bounded. */
 import { PLAIN, runs } from "./ansi.ts";
 import type { Pen, Run } from "./ansi.ts";
-import type { LogChunk } from "./types.ts";
+import type { LogChunk } from "./types/records.ts";
 
 export interface Line {
   number: number;

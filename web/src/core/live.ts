@@ -5,7 +5,7 @@
 import { ApiError, lines } from "./api.ts";
 import { pause } from "./pause.ts";
 import { serverEvents } from "./stream.ts";
-import type { Changes } from "./types.ts";
+import type { Changes } from "./types/cluster.ts";
 
 type Listener = (changes: Changes) => void;
 

@@ -1,5 +1,5 @@
 /** What active checks have measured of a host, in the words of `holdfast host show`. */
-import type { Measurement, Measurements } from "./types.ts";
+import type { Measurement, Measurements } from "./types/host.ts";
 import { clock, epoch } from "./words.ts";
 
 const UNITS: Record<string, string> = {

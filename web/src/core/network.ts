@@ -1,6 +1,6 @@
 /** The levels of the network: which hosts are near each other, and what is free there. */
 import { gpusFree, hostLook } from "./hosts.ts";
-import type { Host } from "./types.ts";
+import type { Host } from "./types/host.ts";
 
 /** All hosts with the same labels from the outermost level to some other one. */
 export interface Domain {

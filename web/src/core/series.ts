@@ -1,5 +1,6 @@
 /** Figures of ranks over time, as charts: how they are spread over the ranks, and which ranks differ. */
-import type { Job, SeriesPage } from "./types.ts";
+import type { Job } from "./types/job.ts";
+import type { SeriesPage } from "./types/records.ts";
 import type { Strip } from "./strip.ts";
 import { epoch } from "./words.ts";
 

@@ -1,5 +1,5 @@
 /** A silent host's moments, in order: those that were, now, and those that come unless it is heard again. */
-import type { Host, HostEvent } from "./types.ts";
+import type { Host, HostEvent } from "./types/host.ts";
 import { epoch, span } from "./words.ts";
 
 export interface Moment {

@@ -1,6 +1,7 @@
 /** A job's time as spans and marks on one axis, from what the API keeps for good: no event is read for it. */
 import { answer, goesOn } from "./gang.ts";
-import type { Goodput, Job } from "./types.ts";
+import type { Goodput } from "./types/goodput.ts";
+import type { Job } from "./types/job.ts";
 import { ended, epoch, short, span, whole } from "./words.ts";
 
 export type SpanKind = "waits" | "runs" | "lost" | "unheard";

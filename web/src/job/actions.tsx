@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import type { Job } from "../core/types.ts";
+import type { Job } from "../core/types/job.ts";
 import { ended, stateName } from "../core/words.ts";
 import { Acts } from "../ui/acts.tsx";
 import type { Act } from "../ui/acts.tsx";

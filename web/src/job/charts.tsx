@@ -9,7 +9,8 @@ import { againInMs, areaPath, axis, charts, FIRST, linePath, missing, pointAt, q
 import type { Chart } from "../core/series.ts";
 import { barPath, RANGES, uprightPath } from "../core/strip.ts";
 import type { Axis, Strip } from "../core/strip.ts";
-import type { Job, SeriesPage } from "../core/types.ts";
+import type { Job } from "../core/types/job.ts";
+import type { SeriesPage } from "../core/types/records.ts";
 import { clock, ended } from "../core/words.ts";
 import { Command, Empty, Loading, Problem, Table, Text } from "../ui/bits.tsx";
 import { usePointed } from "../ui/pointer.ts";

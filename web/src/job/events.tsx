@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { failure } from "../core/api.ts";
 import type { ApiError } from "../core/api.ts";
 import { readOn } from "../core/resume.ts";
-import type { JobEvent } from "../core/types.ts";
+import type { JobEvent } from "../core/types/records.ts";
 import { epoch, moment, stateName } from "../core/words.ts";
 import { useSeen } from "../ui/hooks.ts";
 import { Empty, Loading, Problem, Text, Windowed } from "../ui/bits.tsx";

@@ -7,7 +7,7 @@ import type { Size } from "../core/input.ts";
 import { pause } from "../core/pause.ts";
 import { broken, ending } from "../core/shell.ts";
 import type { ShellPart } from "../core/shell.ts";
-import type { Job } from "../core/types.ts";
+import type { Job } from "../core/types/job.ts";
 import { ended } from "../core/words.ts";
 import { Command, Empty, Text } from "../ui/bits.tsx";
 import { setQuery } from "../ui/router.ts";

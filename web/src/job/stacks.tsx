@@ -4,7 +4,7 @@ import { ApiError, failure, lines } from "../core/api.ts";
 import { groupWords, rankWords, stacks } from "../core/evidence.ts";
 import type { StackGroup } from "../core/evidence.ts";
 import { jobPath } from "../core/route.ts";
-import type { WorkerEvidence } from "../core/types.ts";
+import type { WorkerEvidence } from "../core/types/records.ts";
 import { Command, Problem, Text } from "../ui/bits.tsx";
 import { saveFile } from "../ui/save.ts";
 

@@ -3,7 +3,7 @@ import { useMemo } from "preact/hooks";
 import { answer, bindings, exitRows, goesOn, hangOutcome, PHASES, phasesInWords, rankRows, recoverySummary, tally } from "../core/gang.ts";
 import { hostPath, jobPath } from "../core/route.ts";
 import type { RankRow } from "../core/gang.ts";
-import type { Hang, Job, Members, Recovery, Worker } from "../core/types.ts";
+import type { Hang, Job, Members, Recovery, Worker } from "../core/types/job.ts";
 import { count, ended, epoch, ranges, short, span } from "../core/words.ts";
 import { Command, Empty, Loading, Problem, Table, Text, Time, Windowed } from "../ui/bits.tsx";
 import { useNow } from "../ui/hooks.ts";

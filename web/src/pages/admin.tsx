@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { ApiError, send } from "../core/api.ts";
-import type { Me, Status } from "../core/types.ts";
+import type { Me, Status } from "../core/types/cluster.ts";
 import { count, epoch, moment, span } from "../core/words.ts";
 import { Ago, Command, Empty, Loading, Problem, Table, Text, Used } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";

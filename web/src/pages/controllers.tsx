@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import type { Leadership, Status } from "../core/types.ts";
+import type { Leadership, Status } from "../core/types/cluster.ts";
 import { epoch, moment } from "../core/words.ts";
 import { Command, Loading, Problem, Table, Text } from "../ui/bits.tsx";
 import { useData } from "../ui/hooks.ts";

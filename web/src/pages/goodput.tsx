@@ -2,7 +2,7 @@ import type { JSX } from "preact";
 import { BY, GROUPS, hours, summary } from "../core/ledger.ts";
 import type { Group, SumRow } from "../core/ledger.ts";
 import { hostPath } from "../core/route.ts";
-import type { GoodputSum } from "../core/types.ts";
+import type { GoodputSum } from "../core/types/goodput.ts";
 import { moment, epoch, percent } from "../core/words.ts";
 import { Command, Empty, GoodputBar, Loading, Problem, Table, Text } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { checkClass, closed, done, keepsAway, over, reliability, repairs } from "../core/health.ts";
-import type { Check, Host, HostEvent } from "../core/types.ts";
+import type { Check, Host, HostEvent } from "../core/types/host.ts";
 import { epoch, moment, shellWord, span } from "../core/words.ts";
 import { Ago, Command, Table, Text } from "../ui/bits.tsx";
 

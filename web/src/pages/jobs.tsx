@@ -6,7 +6,7 @@ import { foldedList, lastWord, ran, steps } from "../core/gang.ts";
 import { onChange } from "../core/live.ts";
 import { pause } from "../core/pause.ts";
 import { jobPath } from "../core/route.ts";
-import type { JobRow } from "../core/types.ts";
+import type { JobRow } from "../core/types/job.ts";
 import { age, ended, epoch, span } from "../core/words.ts";
 import { Empty, Loading, Problem, State, Text, Windowed } from "../ui/bits.tsx";
 import { useNow, useTitle } from "../ui/hooks.ts";

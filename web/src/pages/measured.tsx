@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { figure, newest, next, shown } from "../core/measured.ts";
 import { jobPath } from "../core/route.ts";
-import type { Measurements } from "../core/types.ts";
+import type { Measurements } from "../core/types/host.ts";
 import { epoch, moment } from "../core/words.ts";
 import { Ago, Table, Text } from "../ui/bits.tsx";
 

@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { domains } from "../core/network.ts";
 import { jobPath } from "../core/route.ts";
-import type { Host } from "../core/types.ts";
+import type { Host } from "../core/types/host.ts";
 import { Table, Text } from "../ui/bits.tsx";
 
 const MOST_JOBS = 5;

@@ -2,7 +2,7 @@ import type { JSX } from "preact";
 import { due, inZone, overlap } from "../core/plans.ts";
 import type { JobFile, Schedule, Template } from "../core/plans.ts";
 import { jobPath } from "../core/route.ts";
-import type { Changes } from "../core/types.ts";
+import type { Changes } from "../core/types/cluster.ts";
 import { epoch, moment, shellWord, span } from "../core/words.ts";
 import { Acts } from "../ui/acts.tsx";
 import type { Act } from "../ui/acts.tsx";

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { silence } from "../core/silence.ts";
-import type { Host, HostEvent } from "../core/types.ts";
+import type { Host, HostEvent } from "../core/types/host.ts";
 import { moment, shellWord } from "../core/words.ts";
 import { Command } from "../ui/bits.tsx";
 

@@ -3,7 +3,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { ApiError } from "../core/api.ts";
 import { groupClass, groupWords, sums } from "../core/ledger.ts";
-import type { Goodput } from "../core/types.ts";
+import type { Goodput } from "../core/types/goodput.ts";
 import { age, clock, epoch, look, moment, oneLine, percent, stateName } from "../core/words.ts";
 import type { Loaded } from "./hooks.ts";
 

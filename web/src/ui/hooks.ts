@@ -3,7 +3,7 @@ import { failure, fails, get } from "../core/api.ts";
 import type { ApiError } from "../core/api.ts";
 import { onChange } from "../core/live.ts";
 import { pause } from "../core/pause.ts";
-import type { Changes } from "../core/types.ts";
+import type { Changes } from "../core/types/cluster.ts";
 
 /** Epoch seconds now, anew each `every` seconds. */
 export function useNow(every = 1): number {

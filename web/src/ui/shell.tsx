@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { onAnswer, send } from "../core/api.ts";
 import type { ApiError } from "../core/api.ts";
 import type { Route } from "../core/route.ts";
-import type { Me } from "../core/types.ts";
+import type { Me } from "../core/types/cluster.ts";
 import { Admin } from "../pages/admin.tsx";
 import { GoodputPage } from "../pages/goodput.tsx";
 import { HostPage } from "../pages/host.tsx";

@@ -9,7 +9,8 @@ directory and descriptors, says that it has them, waits for the last word, and r
 itself goes on to the program, so argv, ``__main__``, exits and tracebacks are its own. What goes wrong before that ends
 the process: the program never runs in one that was not released.
 
-Longer than 400 lines because a program's Python finds this file and no other of ours.
+Longer than 400 lines because it has to be one file: a second one would be a module of ours in the program's own
+Python, under a name that the program may use itself, and found only on a path from which this file steps aside.
 """
 
 from __future__ import annotations

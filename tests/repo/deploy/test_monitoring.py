@@ -16,7 +16,7 @@ from holdfast_agent.core.metrics import families as of_agent
 from holdfast_controller.core.views import metric_families as of_controller
 from holdfast_controller.core.views.gpu_states import GpuState
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "deploy/monitoring"
 PAGE = (ROOT / "docs/admins/metrics.md").read_text()
 FAMILIES = {family.name: family for family in (*of_controller.FAMILIES, *of_agent.FAMILIES)}

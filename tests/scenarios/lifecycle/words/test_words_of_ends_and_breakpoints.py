@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from tests.scenarios.lifecycle import situations
+from tests.scenarios.lifecycle.words import situations
 from tests.scenarios.world import World, gang
 
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "deploy/fence"
+EXAMPLES = Path(__file__).parents[3] / "deploy/fence"
 IPMITOOL = """#!/bin/sh
 echo "$* $IPMI_PASSWORD" >> {folder}/calls
 case "$*" in

@@ -9,7 +9,7 @@ import click
 import pytest
 from tests.support.printed_commands import PROGRAMS, understood
 
-DOCS = Path(__file__).parents[2] / "docs/admins"
+DOCS = Path(__file__).parents[3] / "docs/admins"
 PAGE = (DOCS / "operations.md").read_text()
 SECTIONS = """
 Install, join | Users and accounts | Watch | Diagnose a host | Upgrade | Maintenance

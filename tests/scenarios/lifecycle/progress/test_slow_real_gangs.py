@@ -12,7 +12,7 @@ from bench.stragglers.replayed import drawn, judged, pieces
 from holdfast_controller.core.model.slowness import SlowWatch
 from holdfast_controller.core.slowness.judge import judge
 
-RECORDED = Path(__file__).parents[2] / "fixtures" / "stragglers"
+RECORDED = Path(__file__).parents[3] / "fixtures" / "stragglers"
 KEPT = [case for case in CASES if file_of(RECORDED, case).exists()]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.spec.models.lifecycle import Scheduling
 
-UNITS = Path(__file__).parents[2] / "deploy/systemd"
+UNITS = Path(__file__).parents[3] / "deploy/systemd"
 AGENT, CONTROLLER = UNITS / "holdfast-agent.service", UNITS / "holdfast-controller.service"
 
 

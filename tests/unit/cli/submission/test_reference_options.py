@@ -20,7 +20,7 @@ from holdfast._sdk import json_view
 from holdfast.cli.app import root
 from holdfast.v1 import job_pb2
 
-PAGE = Path(__file__).parents[3] / "docs/evidence/managed-services-fields.md"
+PAGE = Path(__file__).parents[4] / "docs/evidence/managed-services-fields.md"
 IMAGE = "--worker-pool-spec=machine-type=big,replica-count=1,container-image-uri=r.example/t:1"
 POOL = "jobSpec.workerPoolSpecs[0]"
 RING = "projects/p/locations/l/keyRings/r/cryptoKeys/k"

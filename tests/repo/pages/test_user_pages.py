@@ -8,7 +8,7 @@ import click
 import pytest
 from tests.support.printed_commands import command_lines, fenced, understood
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = [
     ROOT / "README.md",
     *(path for path in sorted((ROOT / "docs/users").rglob("*.md")) if path.name != "cli.md"),  # drawn from the code

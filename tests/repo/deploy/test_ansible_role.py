@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-ANSIBLE = Path(__file__).parents[2] / "deploy/ansible"
+ANSIBLE = Path(__file__).parents[3] / "deploy/ansible"
 ROLE = ANSIBLE / "roles/holdfast"
 FILES = sorted((ROLE / "tasks").glob("*.yml"))
 BESIDE = Path(sys.executable).with_name("ansible-playbook")

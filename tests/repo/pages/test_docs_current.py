@@ -21,7 +21,7 @@ from holdfast_agent.shell.packages.settings import Packages
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.main import reload as controller_reload
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("script", ["draw_states", "draw_policy", "draw_access", "draw_limits", "draw_settings"])

@@ -25,7 +25,7 @@ from holdfast.cli import reference
 from holdfast_controller import __main__ as controller
 from holdfast_controller.shell.base.config import ControllerConfig
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 STAGE = Path("/stage")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.scenarios.lifecycle import situations
+from tests.scenarios.lifecycle.words import situations
 
 from holdfast_controller.core.goodput.tape import milliseconds
 from holdfast_controller.core.goodput.view import as_of_now, totals, unheard

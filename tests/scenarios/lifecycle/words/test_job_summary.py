@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.scenarios.lifecycle import situations
+from tests.scenarios.lifecycle.words import situations
 from tests.scenarios.world import World
 
 from holdfast_controller.core.model.clock import Mono, Now, Wall, moment

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support import machine_parts
 
-CONFTEST = Path(__file__).parents[1] / "conftest.py"
+CONFTEST = Path(__file__).parents[2] / "conftest.py"
 INI = """
 [pytest]
 addopts = --strict-markers
