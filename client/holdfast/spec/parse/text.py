@@ -50,6 +50,11 @@ def read_file(path: str | os.PathLike[str]) -> str:
         is_folder = isinstance(error, IsADirectoryError)
         problem = f"cannot be read: {error.strerror}"
         raise InvalidSpec([Violation("", problem, fix if is_folder else "")], what=where) from error
+    return decoded(content, where)
+
+
+def decoded(content: bytes, where: str) -> str:
+    """The text of a job file's bytes. Raises ``InvalidSpec`` where they are too many or no UTF-8."""
     if len(content) > MAX_BYTES:
         raise InvalidSpec([_too_large()], what=where)
     try:
