@@ -36,9 +36,10 @@ def test_an_empty_or_closed_stdin_is_an_empty_text(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_job_file_on_stdin_is_read_as_one_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Path("/dev/zero").open("rb")))
-    with pytest.raises(InvalidSpec, match="stdin has 1 problem:\n  is larger than 1,048,576 bytes"):
-        stdin.job_text()
+    with Path("/dev/zero").open() as zeros:
+        monkeypatch.setattr(sys, "stdin", zeros)
+        with pytest.raises(InvalidSpec, match="stdin has 1 problem:\n  is larger than 1,048,576 bytes"):
+            stdin.job_text()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbfa: 1\n")))
     assert stdin.job_text() == "a: 1\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a: \xff")))
