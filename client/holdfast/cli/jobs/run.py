@@ -16,7 +16,7 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.job_names import job_of, name_dependencies
 from holdfast.cli.kit.parameters import Count, job_argument
-from holdfast.cli.submission.code_options import items
+from holdfast.cli.submission.code_options import items, requirement_items
 from holdfast.cli.submission.creating import create
 from holdfast.cli.submission.job_options import (
     JobOptions,
@@ -152,7 +152,7 @@ def run(
         if package is not None:
             code = CodeOptions(
                 package,
-                requirements=items(requirements),
+                requirements=requirement_items(requirements),
                 packages=items(extra_packages),
                 folder_option="--package",
             )
