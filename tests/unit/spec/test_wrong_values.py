@@ -149,6 +149,13 @@ from tests.unit.spec.test_reading import POOL, TASK, complaints, job, with_pool,
             with_pool(processSpec="absent", containerSpec={"imageUri": ""}),
             f"{POOL}.containerSpec.imageUri: must not be empty",
         ),
+        *(
+            (
+                with_pool(processSpec="absent", containerSpec={"imageUri": image}),
+                f"{POOL}.containerSpec.imageUri: must be the name of an image, such as",
+            )
+            for image in ("--help", "-", "a b")
+        ),
         (
             with_pool(
                 processSpec="absent",
