@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from holdfast import client as sdk
 from holdfast import settings
+from holdfast._api.arguments import Arguments, Duration, seconds_of
 from holdfast._api.job_view import JobView
 from holdfast._api.log_lines import LogLines
 from holdfast._api.results import Event, Host, LogLine, Result, event_of, host_of, result_of
-from holdfast._api.submission import Arguments, Duration, JobSource, guessing, job_from, refused, seconds_of
+from holdfast._api.submission import JobSource, guessing, job_from, refused
 from holdfast._base.proto_values import timestamp
 from holdfast._sdk.reconnect import Outage, is_away
 from holdfast._sdk.transport import CALL_TIMEOUT_S

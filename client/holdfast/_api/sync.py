@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
 from holdfast._api.aio import AsyncClient, Settings
+from holdfast._api.arguments import Arguments, Duration
 from holdfast._api.background import Background
 from holdfast._api.job_view import JobView
 from holdfast._api.results import Event, Host, LogLine, Result, result_of
-from holdfast._api.submission import Arguments, Duration, JobSource, guessing
+from holdfast._api.submission import JobSource, guessing
 from holdfast.v1 import job_pb2
 
 if TYPE_CHECKING:

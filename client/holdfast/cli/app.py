@@ -61,6 +61,13 @@ class Root(Commands):
         except HoldfastError as error:
             Console().error(error)
             sys.exit(exit_status.USAGE if isinstance(error, InvalidInput) else exit_status.OUR_FAILURE)
+        except UnicodeEncodeError as error:
+            from holdfast.cli.kit.parameters import wrong_word
+
+            if (refused := wrong_word(error, sys.argv[1:])) is None:
+                raise
+            Console().error(refused)
+            sys.exit(exit_status.USAGE)
         except KeyboardInterrupt:
             sys.exit(exit_status.CANCELLED)
 

@@ -1,6 +1,6 @@
-"""Which hosts PBS or LSF have given to the job of which this process is the script, or its only program. Pure.
+"""Which hosts PBS, LSF or Flux have given to the job of which this process is the script, or its only program. Pure.
 
-Neither starts a process on any other host: the guard logs in to them, as with ``--hosts``.
+The first two start no process on any other host: the guard logs in to them, as with ``--hosts``.
 """
 
 from __future__ import annotations
@@ -59,3 +59,21 @@ def _named(environ: Mapping[str, str], read: Callable[[str], str]) -> tuple[str,
                 return variable, read(name)
     words = environ.get(_COUNTED, "").split()
     return (_COUNTED, "\n".join(words[::2])) if words else None
+
+
+def beside_flux_script(environ: Mapping[str, str], ranks: int, size: Callable[[], str]) -> str:
+    """Say how many hosts of a Flux job are left out by a guard of so many ranks in its script; empty for none.
+
+    ``size`` gives how many the job has, as Flux says it, or nothing.
+    """
+    if not environ.get("FLUX_URI") or allocation.is_launched(environ):
+        return ""
+    text = size()
+    hosts = int(text) if text.isdecimal() and len(text) < 10 else 0
+    if hosts < 2:
+        return ""
+    runs = "one rank" if ranks == 1 else f"{ranks} ranks"
+    return (
+        f"Flux has given this job {hosts} hosts, and the guard runs {runs}, on this host alone. "
+        f"For all: flux run -N{hosts} --tasks-per-node=1 holdfast guard -- …"
+    )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._base import extras
 from holdfast.errors import HoldfastError, Unavailable
-from holdfast.guard import allocation, scratch, spares, tied
+from holdfast.guard import allocation, batch_hosts, scratch, spares, tied
 from holdfast.guard.allocation import Allocation
 from holdfast.guard.certificates import Issuer
 from holdfast.guard.parts import Daemon, Folder
@@ -103,7 +103,9 @@ def guarded(request: Request, place: Allocation | None = None) -> int:
             from holdfast.guard import slurm
 
             if place.kind == "alone":
-                said = slurm.beside_script(os.environ, request.ranks_per_task)
+                ranks = request.ranks_per_task
+                said = slurm.beside_script(os.environ, ranks)
+                said = said or batch_hosts.beside_flux_script(os.environ, ranks, slurm.size_of_flux)
             else:
                 said = slurm.hidden_gpus(os.environ, os.listdir("/dev"), place.host)
                 tied.end_with_parent(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The settings of the Slurm that has started this task."""
+"""What the Slurm that has started this task, or the Flux around it, says when it is asked."""
 
 from __future__ import annotations
 
@@ -103,9 +103,17 @@ def _whole(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 20 else None
 
 
+def size_of_flux() -> str:
+    """How many hosts Flux has given to the job around this process, by its own word; empty without one."""
+    return _asked("flux", "getattr", "size")
+
+
 def _squeue(*options: str) -> str:
     """The answer of squeue about one job or step; empty without one."""
-    command = ["squeue", "-h", *options]
+    return _asked("squeue", "-h", *options)
+
+
+def _asked(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, timeout=TOOL_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

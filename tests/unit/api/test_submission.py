@@ -12,7 +12,8 @@ import pytest
 
 import holdfast
 from holdfast import spec
-from holdfast._api.submission import Arguments, guessing, job_from
+from holdfast._api.arguments import Arguments
+from holdfast._api.submission import guessing, job_from
 from holdfast.cli.submission.packaging import Packed
 from holdfast.errors import InvalidInput, InvalidSpec
 from holdfast.v1 import job_pb2, spec_pb2
@@ -226,3 +227,48 @@ def test_the_current_directory_counts_unless_code_is_sent_along(tmp_path: Path) 
         assert job.job_spec.worker_pool_specs[0].process_spec.working_directory == ""
     finally:
         packed.remove()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"command": 5}, "command: is no list of words"),
+        ({"command": {"a": 1}}, "command: is no list of words"),
+        *(
+            ({name: 5}, f"{name}: 5 is no text")
+            for name in ("name", "project", "run_as", "gpu_type", "machine_type")
+        ),
+        ({"gpu_partition_size": b"x"}, "gpu_partition_size: b'x' is no text"),
+        ({"project": "\udcff"}, "project: '\\udcff' is no valid Unicode"),
+        ({"labels": {"a": "\udcff"}}, "labels['a']: '\\udcff' is no valid Unicode"),
+        ({"secrets": {"A": None}}, "secrets: 'A': None is no pair of texts"),
+        ({"after": "x\udcff"}, "after: 'x\\udcff' is no id of a job"),
+        ({"workdir": 5}, "workdir: 5 is no path"),
+        ({"package": b"."}, "package: b'.' is no path"),
+        (
+            {"package": ".", "requirements": "numpy"},
+            "requirements: 'numpy' is no list of texts (such as ['numpy'])",
+        ),
+        ({"restart_on_hang": "no"}, "restart_on_hang: 'no' is neither True nor False"),
+        ({"pause_if_unmet": 0}, "pause_if_unmet: 0 is neither True nor False"),
+        ({"timeout": 1e30}, "timeout: 1e+30 is no duration"),
+        ({"grace": 10**400}, "is no duration"),
+    ],
+)
+def test_an_argument_of_another_kind_is_named(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        made(**{"command": ["true"], **asked})
+    assert said in str(refused.value)
+
+
+def test_all_wrong_arguments_are_listed() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        made(command=["true"], gpus=-1, timeout="soon", name=3, env={"A": b"x"})
+    assert [each.path for each in refused.value.violations] == ["gpus", "timeout", "name", "env['A']"]
+
+
+def test_a_mapping_that_holds_itself_is_refused() -> None:
+    endless: dict[str, Any] = {}
+    endless["jobSpec"] = endless
+    with pytest.raises(InvalidInput, match="job: is nested more than 64 deep"):
+        made(endless)

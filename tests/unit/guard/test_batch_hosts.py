@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.guard.batch_hosts import logins_in
+from holdfast.guard.batch_hosts import beside_flux_script, logins_in
 
 FILES = {"/pbs/17": "n1.lab\nn1.lab\nn2.lab\nn2.lab\n", "/lsf/17": "n1\nn2\nn3\n"}
 
@@ -65,3 +65,28 @@ def test_a_list_without_a_host_is_refused_by_its_variable() -> None:
 def test_on_another_host_than_the_first_it_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"n2 is not the first of the 2 hosts in PBS_NODEFILE, which is n1\.lab"):
         logins_in({"PBS_NODEFILE": "/pbs/17"}, read, "n2")
+
+
+@pytest.mark.parametrize(
+    ("environ", "size", "ranks", "said"),
+    [
+        (
+            {},
+            "4",
+            1,
+            "this job 4 hosts, and the guard runs one rank, on this host alone. For all: flux run -N4 --tasks",
+        ),
+        ({}, "2", 8, "this job 2 hosts, and the guard runs 8 ranks,"),
+        ({}, "1", 1, ""),
+        ({}, "", 1, ""),
+        ({}, "9" * 5000, 1, ""),
+        ({"FLUX_URI": ""}, "4", 1, ""),
+        ({"FLUX_TASK_RANK": "0"}, "4", 1, ""),
+    ],
+)
+def test_a_script_of_flux_hears_what_its_guard_leaves_out(
+    environ: dict[str, str], size: str, ranks: int, said: str
+) -> None:
+    found = beside_flux_script({"FLUX_URI": "local:///run/flux/local", **environ}, ranks, lambda: size)
+    assert bool(found) == bool(said)
+    assert said in found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ TAKEN_SINCE = (
 """Refusals of step patterns that took too long in Python's matcher (RE2 matches them in linear time), of an empty
 pool, which skips its role, and of what the reference takes."""
 
+REFUSED_SINCE = ("imageUri: must be the name of an image",)
+"""Names of images that an engine would take for its options, and that no registry has."""
 
 POLICIES_THEN = "must be KEEP or STOP_AND_REPLACE, not"
 POLICIES_NOW = "must be KEEP or STOP_AND_REPLACE or REPLACE_IF_ISOLATED, not"
@@ -50,6 +53,9 @@ ADDED_FIELDS = (
 )
 """Fields since then, in the lists of known fields that refusals of unknown ones end with."""
 
+KEY_NAMED = re.compile(r': the key (?:".*?"|\S+) (?=has|must|contains|is)')
+"""Which key of a mapping is wrong is said since then."""
+
 
 def read(case: dict[str, Any]) -> spec.JobFile:
     match case:
@@ -67,6 +73,7 @@ def outcome(case: dict[str, Any]) -> dict[str, Any]:
         found = [str(violation) for violation in error.violations]
         for name in ADDED_FIELDS:
             found = [said.replace(name, "") for said in found]
+        found = [KEY_NAMED.sub(": ", said) for said in found]
         found = [said.replace("processesPerWorker, hostSelector)", "processesPerWorker)") for said in found]
         # Maps of a message are in any order.
         return {"what": str(error).split("\n")[0], "errors": sorted(found) if "proto" in case else found}
@@ -87,4 +94,7 @@ def test_what_0_1_0_said_of_a_job_is_said_today(kind: str) -> None:
         if any(words in error for words in TAKEN_SINCE for error in then.get("errors", ())):
             assert "job" in outcome(case), case[kind]
             continue
-        assert outcome(case) == then, case[kind][:2000]
+        now = outcome(case)
+        if any(words in error for words in REFUSED_SINCE for error in now.get("errors", ())):
+            continue
+        assert now == then, case[kind][:2000]

@@ -204,6 +204,7 @@ def test_texts_that_are_no_job_are_refused_in_a_sentence(text: str, problem: str
         ("", "is not valid JSON: line 1, column 1"),
         ('{"a": NaN}', "is not valid JSON: NaN is no number there"),
         ("[" * 100_000, "is nested too deeply"),
+        ('{"a": ' * 65 + "1" + "}" * 65, "is nested more than 64 deep"),
         ('{"scheduling": {"timeout": ' + "9" * 5000 + "}}", "scheduling.timeout: must be a duration of 0 or more"),
         ('{"displayName": "\\ud800"}', "displayName: is not valid Unicode"),
     ],
@@ -219,7 +220,7 @@ def test_json_files_are_held_to_json(text: str, problem: str) -> None:
         ('{"jobSpec": {"\\udfff": 1}}', ['jobSpec["\\udfff"]: is no known field']),
         (
             '{"labels": {"\\ud800": "x"}, "jobSpec": {}}',
-            ["labels: is not valid Unicode", "workerPoolSpecs: is missing"],
+            ['labels: the key "\ufffd\ufffd\ufffd" is not valid Unicode', "workerPoolSpecs: is missing"],
         ),
     ],
 )

@@ -137,14 +137,24 @@ from tests.unit.spec.test_reading import POOL, TASK, complaints, job, with_pool,
         (job() | {"displayName": "x" * 129}, "displayName: has 129 characters; at most 128 are allowed"),
         (job() | {"displayName": "a\u202egnp"}, "displayName: contains the invisible character U+202E"),
         (job() | {"labels": ["a"]}, "labels: must be a mapping of names to text, not a list"),
-        (job() | {"labels": {"k" * 65: "v"}}, "labels: has 65 characters; at most 64 are allowed"),
+        (
+            job() | {"labels": {"k" * 65: "v"}},
+            f'labels: the key "{"k" * 59}…" has 65 characters; at most 64 are allowed',
+        ),
         (job() | {"labels": {"a.b": "v" * 65}}, 'labels["a.b"]: has 65 characters; at most 64 are allowed'),
-        (job() | {"labels": {"": "v"}}, "labels: must not be empty"),
+        (job() | {"labels": {"": "v"}}, 'labels: the key "" must not be empty'),
         (job() | {"labels": {"a": None}}, 'labels.a: must be text, not null (write "" for empty text)'),
         (job() | {"labels": {f"k{i}": "" for i in range(65)}}, "labels: has 65 entries; at most 64 are allowed"),
         (
             with_pool(processSpec="absent", containerSpec={"imageUri": ""}),
             f"{POOL}.containerSpec.imageUri: must not be empty",
+        ),
+        *(
+            (
+                with_pool(processSpec="absent", containerSpec={"imageUri": image}),
+                f"{POOL}.containerSpec.imageUri: must be the name of an image, such as",
+            )
+            for image in ("--help", "-", "a b")
         ),
         (
             with_pool(

@@ -82,9 +82,10 @@ class Podman:
 
     async def image(self, uri: str) -> Image | None:
         """The host's image of this name; None where it would have to be pulled. Raises ``EngineFailed``."""
-        if await self._fails("image", "exists", uri):
+        if await self._fails("image", "exists", "--", uri):
             return None
-        config = json.loads(await self._call("image", "inspect", uri))[0].get("Config") or {}
+        found = _told(await self._call("image", "inspect", "--", uri))
+        config = (found[0].get("Config") if found else None) or {}
         return Image(
             entrypoint=tuple(config.get("Entrypoint") or ()),
             command=tuple(config.get("Cmd") or ()),
@@ -98,7 +99,7 @@ class Podman:
         """
         for pause_s in (*PULL_AGAIN_S, None):
             try:
-                await self._call("pull", "--quiet", uri, timeout_s=timeout_s)
+                await self._call("pull", "--quiet", "--", uri, timeout_s=timeout_s)
             except EngineFailed as error:
                 if pause_s is None or not error.may_pass:
                     raise
@@ -135,6 +136,7 @@ class Podman:
             *(f"--mount={mount.option()}" for mount in (holder, *mounts)),
             *(f"--device=nvidia.com/gpu={uuid}" for uuid in gpus),
             f"--entrypoint={HOLDER}",
+            "--",
             uri,
             "-P",
         )
@@ -143,7 +145,8 @@ class Podman:
         """A container; None where there is none of that name. Raises ``EngineFailed``."""
         if await self._fails("container", "exists", name):
             return None
-        return _held(json.loads(await self._call("container", "inspect", name))[0])
+        found = _told(await self._call("container", "inspect", name))
+        return _held(found[0]) if found else None
 
     async def remove(self, name: str) -> None:
         """End what holds it, and remove it with its image's volumes, if it is there. Raises ``EngineFailed``."""
@@ -155,7 +158,7 @@ class Podman:
         names = (await self._call("ps", "--all", "--quiet", "--no-trunc", filters)).split()
         if not names:
             return []
-        return [_held(found) for found in json.loads(await self._call("container", "inspect", *names))]
+        return [_held(found) for found in _told(await self._call("container", "inspect", *names))]
 
     async def _fails(self, *args: str) -> bool:
         """Whether a question is answered with no. Raises ``EngineFailed`` where it isn't answered."""
@@ -189,10 +192,21 @@ class Podman:
         return ran.code, ran.output.decode("utf-8", "replace"), ran.errors.decode("utf-8", "replace")
 
 
+def _told(output: str) -> list[Mapping[str, Any]]:
+    """The answer of an inspection. Raises ``EngineFailed`` where it is none."""
+    try:
+        found = json.loads(output)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise EngineFailed(f"podman answers {one_line(output, 60)!r} to an inspection")
+    return found
+
+
 def _held(found: Mapping[str, Any]) -> Held:
-    state = found["State"]
+    state = found.get("State") or {}
     pid = int(state.get("Pid") or 0) if state.get("Running") else 0
-    return Held(found["Id"], found["Name"], pid, (found.get("Config") or {}).get("Labels") or {})
+    return Held(str(found.get("Id")), str(found.get("Name")), pid, (found.get("Config") or {}).get("Labels") or {})
 
 
 def _reason(errors: str, code: int) -> str:

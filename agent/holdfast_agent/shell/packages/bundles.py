@@ -7,11 +7,12 @@ with after whatever interrupted it: a broken link, a controller or an agent that
 from __future__ import annotations
 
 import collections
+import contextlib
 import hashlib
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import cast
 
@@ -44,6 +45,16 @@ class BundleCache:
         self._addresses, self._tls, self._directory = addresses, tls, directory
         self._most_bytes, self._timeout_s = most_bytes, timeout_s
         self._locks: dict[str, anyio.Lock] = collections.defaultdict(anyio.Lock)
+        self._held: collections.Counter[str] = collections.Counter()
+
+    @contextlib.asynccontextmanager
+    async def held(self, digest: str, on_fetch: Callable[[], None]) -> AsyncGenerator[Path]:
+        """As ``get``; the file stays until the end of the block, however many others are fetched meanwhile."""
+        self._held[digest] += 1
+        try:
+            yield await self.get(digest, on_fetch)
+        finally:
+            self._held[digest] -= 1
 
     async def get(self, digest: str, on_fetch: Callable[[], None]) -> Path:
         """The bundle's file, fetched where it isn't here. ``on_fetch`` is called before that.
@@ -123,9 +134,10 @@ class BundleCache:
             if total <= self._most_bytes:
                 return
             lock = self._locks.get(path.stem)
-            if path != fresh and not (lock and lock.locked()):
+            if path != fresh and not (lock and lock.locked()) and not self._held[path.stem]:
                 path.unlink(missing_ok=True)
                 self._locks.pop(path.stem, None)
+                self._held.pop(path.stem, None)
                 total -= status.st_size
                 log.info("bundle.evicted", digest=path.stem)
 

@@ -102,10 +102,10 @@ class Code:
         boot = shim_files.boot_id()[:8]
         target = scratch / f"package-{code.bundle[:12]}-{boot}"
         if not target.is_dir():
-            bundle = await self.bundles.get(code.bundle, lambda: say("fetching the packaged code"))
-            os.makedirs(facts.scratch_dir, mode=0o711, exist_ok=True)
-            own_directory(str(scratch), facts, mode=0o700)
-            await self._thread(partial(self._unpack, bundle, target, _owner(facts)))
+            async with self.bundles.held(code.bundle, lambda: say("fetching the packaged code")) as bundle:
+                os.makedirs(facts.scratch_dir, mode=0o711, exist_ok=True)
+                own_directory(str(scratch), facts, mode=0o700)
+                await self._thread(partial(self._unpack, bundle, target, _owner(facts)))
             await self._thread(partial(_remove_of_other_boots, scratch, boot))
         return str(target)
 
@@ -127,11 +127,11 @@ class Code:
             wanted = Wanted(code.requirements, uris)
             return str(await environments.get(wanted, job, on_build, limits))
         # Not from the job's own copy, which it may change: other jobs will use this environment too.
-        bundle = await self.bundles.get(code.bundle, lambda: say("fetching the packaged code"))
         folder = Path(tempfile.mkdtemp(dir=self._made_staging(), prefix="packages-"))
         try:
             tree = folder / "bundle"
-            await self._thread(partial(self._unpack, bundle, tree, None))
+            async with self.bundles.held(code.bundle, lambda: say("fetching the packaged code")) as bundle:
+                await self._thread(partial(self._unpack, bundle, tree, None))
             files = await self._thread(partial(_hashed, tree, paths, code.bundle))
             wanted = Wanted(code.requirements, uris, tuple(files))
             return str(await environments.get(wanted, job, on_build, limits))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.kit import stdin
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
@@ -52,7 +52,7 @@ def set_(text: str) -> None:
     or rerun, and at every holdfast status.
     """
     if text == "-":
-        text = sys.stdin.read(_READ_MOST)
+        text = stdin.read(_READ_MOST).decode(errors="replace")
     if not text.strip():
         raise click.UsageError("TEXT is empty. To have no message: holdfast motd clear")
     _set(text)
@@ -74,4 +74,4 @@ def _set(text: str) -> None:
 
 
 _READ_MOST = 1 << 20
-"""Characters of stdin; the controller says how long a message may be."""
+"""Bytes of stdin; the controller says how long a message may be."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast._base.secret import MAX_BYTES, Secret, taken
+from holdfast.cli.kit import stdin
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.group import Commands
@@ -88,9 +88,9 @@ def _value(name: str, file: Path | None) -> Secret:
         except OSError as error:
             violation = Violation("--from-file", f"{file}: {error.strerror}", "name a file that you can read")
             raise InvalidInput([violation], what="The command line") from error
-    if sys.stdin.isatty():
+    if stdin.is_terminal():
         return taken(click.prompt(f"Value of {name}", hide_input=True, err=True).encode(), "the value")
-    return taken(sys.stdin.buffer.read(MAX_BYTES + 3), "stdin")
+    return taken(stdin.read(MAX_BYTES + 3), "stdin")
 
 
 def _called(name: str, *, project: str = "", user: str = "") -> str:

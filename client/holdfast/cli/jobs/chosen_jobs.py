@@ -11,7 +11,7 @@ import click
 
 from holdfast._base.printable import one_line
 from holdfast._base.proto_values import short_name
-from holdfast.cli.kit import exit_status
+from holdfast.cli.kit import exit_status, stdin
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.job_filters import job_filter
@@ -75,7 +75,7 @@ def named_or_chosen(
         raise click.UsageError(f"Name jobs, or choose yours by --label{more}.")
     if words:
         return words
-    if not yes and not sys.stdin.isatty():
+    if not yes and not stdin.is_terminal():
         raise click.UsageError("There is no terminal to ask on: add --yes, or see them first: holdfast job list.")
     chosen = with_client(lambda client: own_jobs(client, deed.filter, now=0.0, label=label))
     if not chosen:

@@ -15,8 +15,8 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.foreign_words import BEHIND_PROGRAM
 from holdfast.cli.kit.job_names import job_of, name_dependencies
-from holdfast.cli.kit.motd import once
 from holdfast.cli.kit.parameters import Count, job_argument
+from holdfast.cli.submission.creating import create
 from holdfast.cli.submission.job_options import (
     JobOptions,
     check_detached,
@@ -151,7 +151,7 @@ def _submission(
                 f"notifications: {receivers} left out: a URL is shown, and kept, without its secret part"
             )
         await name_dependencies(client, new)
-        created = await client.create_job(new, on_warning=console.warning, on_motd=once(client, console))
+        created = await create(client, new, console)
         lines = differences(old, new)
         console.note(
             f"job {created.array.id or created.id} is job {old.id} again"

@@ -15,9 +15,9 @@ from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.job_names import job_of, name_dependencies
-from holdfast.cli.kit.motd import once
 from holdfast.cli.kit.parameters import Count, job_argument
-from holdfast.cli.submission.code_options import items
+from holdfast.cli.submission.code_options import items, requirement_items
+from holdfast.cli.submission.creating import create
 from holdfast.cli.submission.job_options import (
     JobOptions,
     job_options,
@@ -152,7 +152,7 @@ def run(
         if package is not None:
             code = CodeOptions(
                 package,
-                requirements=items(requirements),
+                requirements=requirement_items(requirements),
                 packages=items(extra_packages),
                 folder_option="--package",
             )
@@ -206,7 +206,7 @@ def _running(
             console.note(note)
         await packed.upload(client, console)
         await name_dependencies(client, job)
-        created = await client.create_job(job, on_warning=console.warning, on_motd=once(client, console))
+        created = await create(client, job, console)
         if detach:
             say(created.array.id or created.id)
             return exit_status.OK

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.jobs.dry_run import tried
-from holdfast.cli.kit import exit_status
+from holdfast.cli.kit import exit_status, stdin
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.job_names import name_dependencies
-from holdfast.cli.kit.motd import once
 from holdfast.cli.kit.output import PAGE_FORMATS
 from holdfast.cli.kit.shell_words import shell_line
 from holdfast.cli.submission.code_options import code_options
+from holdfast.cli.submission.creating import create
 from holdfast.cli.submission.job_options import JobOptions, check_detached, detach_option, job_options
 from holdfast.cli.submission.packaging import CodeOptions, Packed, bring_code, packing, pools_in, spec_in
 from holdfast.cli.submission.programs import program_of
@@ -120,7 +120,7 @@ def _submission(
             console.note(note)
         await packed.upload(client, console)
         await name_dependencies(client, job)
-        created = await client.create_job(job, on_warning=console.warning, on_motd=once(client, console))
+        created = await create(client, job, console)
         if not wait:
             say(created.array.id or created.id)
             follow_it = (
@@ -150,7 +150,7 @@ def _job_of(
     data: dict[str, Any] = {}
     if file:
         what = "stdin" if file == "-" else file
-        text = _stdin() if file == "-" else spec.text_of(file)
+        text = stdin.job_text() if file == "-" else spec.text_of(file)
         if text.startswith("#!") and "\n#SBATCH" in text and not pools and code is None:
             return _of_batch_script(text, what)
         _check_kind(what, text)
@@ -231,11 +231,3 @@ def _take_packages(data: dict[str, Any], package_uris: str) -> None:
     for task in tasks:
         task.pop("package_uris", None)
         task["packageUris"] = split_list((package_uris,))
-
-
-def _stdin() -> str:
-    try:
-        return sys.stdin.buffer.read().decode()
-    except UnicodeDecodeError as error:
-        problem = f"is not UTF-8 text (byte {error.start})"
-        raise InvalidSpec([Violation("", problem, "save it as UTF-8")], what="stdin") from error

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.kit import exit_status
+from holdfast.cli.kit import exit_status, stdin
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
-from holdfast.cli.kit.motd import once
 from holdfast.cli.kit.output import output_option, show_list
+from holdfast.cli.submission.creating import create as create_job
 from holdfast.errors import InvalidInput, NotFound, Violation
 
 if TYPE_CHECKING:
@@ -121,13 +121,8 @@ def run(
     async def work(client: Client) -> int:
         console = Console()
         changes = await changes_of(client, name, project, values, patch)
-        created = await client.create_job(
-            job_pb2.CustomJob(project=project, display_name=display_name),
-            template=name,
-            patch=changes,
-            on_warning=console.warning,
-            on_motd=once(client, console),
-        )
+        job = job_pb2.CustomJob(project=project, display_name=display_name)
+        created = await create_job(client, job, console, template=name, patch=changes)
         if not wait:
             say(created.array.id or created.id)
             return exit_status.OK
@@ -147,7 +142,7 @@ def job_in(file: str, project: str) -> job_pb2.CustomJob:
     from holdfast import spec
 
     what = "stdin" if file == "-" else file
-    text = sys.stdin.read() if file == "-" else spec.text_of(file)
+    text = stdin.job_text() if file == "-" else spec.text_of(file)
     loaded = spec.load_text(text, source=what)
     job = spec.job_to_proto(spec.parse(loaded, what=what, name=spec.name_of(what)))
     job.project = project if project != "default" or not job.project else job.project

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from holdfast._base import config
 from holdfast._base.proto_values import LONGEST_S
+from holdfast.errors import InvalidInput, Violation
 from holdfast.hang.pipeline import step_pattern
 
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
@@ -136,6 +138,19 @@ def is_utf8(word: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def wrong_word(error: UnicodeEncodeError, words: Sequence[str]) -> InvalidInput | None:
+    """The refusal of a word of the command line that no message can hold; None where the error has another cause."""
+    for index, word in enumerate(words):
+        if is_utf8(word) or not (error.object in word or word in error.object):
+            continue
+        option, equals, _ = word.partition("=")
+        if not (equals and option.startswith("--")):
+            option = words[index - 1] if index and words[index - 1].strip("-") != words[index - 1] else ""
+        problem = f"{os.fsencode(word)!r:.80} is not UTF-8, as all texts of a cluster are"
+        return InvalidInput([Violation(option.rstrip("-"), problem, "write it in UTF-8")], what="The command line")
+    return None
 
 
 def job_word(value: str) -> str:

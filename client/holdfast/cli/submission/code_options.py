@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 import click
 
 from holdfast.cli.kit.parameters import C
 from holdfast.cli.submission.packaging import CodeOptions
+from holdfast.cli.submission.reference_options import split_list
 
+_BETWEEN = re.compile(r",(?![^\[\]]*\])(?!\s*[<>=!~])")
 _OPTIONS = (
     click.option(
         "--local-package-path", "folder", metavar="DIR", help="Folder that is packed and sent along.  [default: .]"
@@ -46,7 +49,8 @@ def code_options(command: C) -> C:
     @functools.wraps(command)
     def gathered(**words: Any) -> object:
         folder, script, module = words.pop("folder"), words.pop("script"), words.pop("module")
-        lists = {name: items(words.pop(name)) for name in ("requirements", "extra_packages", "extra_dirs")}
+        lists = {name: items(words.pop(name)) for name in ("extra_packages", "extra_dirs")}
+        lists["requirements"] = requirement_items(words.pop("requirements"))
         if script and module:
             raise click.UsageError("Give one of --script and --python-module.")
         code = None
@@ -70,6 +74,12 @@ def code_options(command: C) -> C:
     return gathered  # type: ignore[return-value]
 
 
-def items(values: tuple[str, ...], separator: str = ",") -> tuple[str, ...]:
+def items(values: tuple[str, ...]) -> tuple[str, ...]:
     """Every item of every list."""
-    return tuple(item.strip() for value in values for item in value.split(separator) if item.strip())
+    return tuple(item.strip() for item in split_list(values) if item.strip())
+
+
+def requirement_items(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Every requirement of every list, such as ``a[x,y]>=1,<2,b``: some of its commas are a requirement's own."""
+    found = [_BETWEEN.split(value) if value[:1] != "^" else split_list((value,)) for value in values]
+    return tuple(item.strip() for each in found for item in each if item.strip())

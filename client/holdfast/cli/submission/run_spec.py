@@ -179,27 +179,40 @@ def environment(
 def asked_environment(asked: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of ``--env``, as they were typed. Raises ``InvalidInput``."""
     values: dict[str, str] = {}
+    wrong: list[Violation] = []
     for item in asked:
-        _check_utf8("--env", item)
-        name, equals, value = item.partition("=")
-        if not name:
-            raise _invalid("--env", f"{item!r} has no name.", "Write --env NAME=VALUE, or --env NAME.")
-        if purpose := purpose_of(name):
-            raise _invalid("--env", f"{name} {purpose}; Holdfast sets it.", "Leave it out, or use another name.")
-        if not equals:
-            if not _NAME.fullmatch(name):
-                begun = _NAME.match(name)
-                value = name[begun.end() :] if begun else ""
-                fix = "Write --env NAME=VALUE."
-                if begun and value[:1] in (":", " "):
-                    fix = f"Write --env {shell_line([f'{begun[0]}={value[1:].strip()}'])}."
-                raise _invalid("--env", f"{name!r:.80} is no name of a variable.", fix)
-            if name not in environ:
-                raise _invalid("--env", f"{name} is not set here.", f"Write --env {name}=VALUE.")
-            value = environ[name]
-            _check_utf8(f"--env {name}", value)
-        values[name] = value
+        try:
+            name, value = _asked_variable(item, environ)
+        except InvalidInput as error:
+            wrong += error.violations
+        else:
+            values[name] = value
+    if wrong:
+        raise InvalidInput(dict.fromkeys(wrong), what="The command line")
     return values
+
+
+def _asked_variable(item: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Name and value. Raises ``InvalidInput``."""
+    _check_utf8("--env", item)
+    name, equals, value = item.partition("=")
+    if not name:
+        raise _invalid("--env", f"{item!r} has no name.", "Write --env NAME=VALUE, or --env NAME.")
+    if purpose := purpose_of(name):
+        raise _invalid("--env", f"{name} {purpose}; Holdfast sets it.", "Leave it out, or use another name.")
+    if equals:
+        return name, value
+    if not _NAME.fullmatch(name):
+        begun = _NAME.match(name)
+        value = name[begun.end() :] if begun else ""
+        fix = "Write --env NAME=VALUE."
+        if begun and value[:1] in (":", " "):
+            fix = f"Write --env {shell_line([f'{begun[0]}={value[1:].strip()}'])}."
+        raise _invalid("--env", f"{name!r:.80} is no name of a variable.", fix)
+    if name not in environ:
+        raise _invalid("--env", f"{name} is not set here.", f"Write --env {name}=VALUE.")
+    _check_utf8(f"--env {name}", environ[name])
+    return name, environ[name]
 
 
 def name_of(command: Sequence[str]) -> str:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from holdfast._base.launcher import is_launcher
+from holdfast.cli.kit.parameters import is_utf8
 from holdfast.cli.submission.job_options import set_seconds
 from holdfast.cli.submission.run_spec import RunRequest, job_of
 from holdfast.cli.submission.sbatch_lines import Script, export, program, read, step_of
-from holdfast.errors import InvalidSpec, Violation
+from holdfast.errors import ConfigError, InvalidSpec, Violation
 from holdfast.spec.rules.arrays import read_array
+from holdfast.spec.rules.lifecycle import LONGEST_TIMEOUT_S
 from holdfast.v1 import job_pb2
 
 NEEDLESS = {"output", "error", "open-mode", "requeue", "parsable"}
@@ -24,6 +27,8 @@ OTHER_COUNTS = {"ntasks-per-gpu", "ntasks-per-socket", "ntasks-per-core", "ntask
 """Options that make another number of ranks, by what is known of a host only once the job is there."""
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _MEMORY = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
+_MOST = 2**31 - 1
+"""What a number of a job can be, whatever a host has."""
 _PARTITION = re.compile(r"\d+g\.\d+gb(?:\+me)?")
 """A type of Slurm's for MIG instances is their profile."""
 _MIB = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024 * 1024}
@@ -42,8 +47,10 @@ def job(text: str, what: str, environ: Mapping[str, str], cwd: str) -> tuple[job
     partition = model if _PARTITION.fullmatch(model) else ""
     cpus_per_task = script.number("cpus-per-task", 0)
     cpus = cpus_per_task * per_node or script.number("cpus-per-gpu", 0) * gpus
+    if cpus > _MOST:
+        script.refuse("#SBATCH --cpus-per-task", f"comes to {cpus} cores on each node", "write fewer")
     array = _array(script)
-    name = script.options.pop("job-name", "") or what.rpartition("/")[2].removesuffix(".sh")
+    name = script.options.pop("job-name", "") or _name_of(what)
     workdir = script.options.pop("chdir", "")
     values = {
         "SLURM_SUBMIT_DIR": cwd,
@@ -58,20 +65,29 @@ def job(text: str, what: str, environ: Mapping[str, str], cwd: str) -> tuple[job
     }
     for option in sorted(script.options.keys() & OTHER_COUNTS):
         script.refuse(f"#SBATCH --{option}", "has no counterpart", "write the number of ranks as --ntasks-per-node")
+    memory_mb = _memory(script, per_node, gpus, cpus)
+    command = (*script.shell, "-c", program(script, step, nodes * per_node, values))
+    if per_node > 1 and is_launcher(command):
+        why = f"is {per_node}, and the script starts a launcher, which starts the processes itself"
+        script.refuse("#SBATCH --ntasks-per-node", why, "write --ntasks-per-node=1")
+    if not is_utf8(cwd):
+        script.refuse(
+            "", "this folder's name is not UTF-8, as all texts of a job are", "submit it from another one"
+        )
+    if script.problems:
+        raise InvalidSpec(script.problems, what=what)
     request = RunRequest(
-        command=(*script.shell, "-c", program(script, step, nodes * per_node, values)),
+        command=command,
         replicas=nodes,
         processes_per_worker=per_node,
         gpus=gpus,
         gpu_type=model if model and not partition else None,
         gpu_partition_size=partition or None,
         cpus=cpus,
-        memory_mb=_memory(script, per_node, gpus, cpus),
+        memory_mb=memory_mb,
         name=name,
         workdir=workdir,
     )
-    if script.problems:
-        raise InvalidSpec(script.problems, what=what)
     made = job_of(request, environ, cwd)
     made.job_spec.fault_tolerance.ClearField("max_job_retries")
     _schedule(script, made)
@@ -79,6 +95,11 @@ def job(text: str, what: str, environ: Mapping[str, str], cwd: str) -> tuple[job
     if script.problems:
         raise InvalidSpec(script.problems, what=what)
     return made, sorted(name for name in script.options if name not in NEEDLESS)
+
+
+def _name_of(what: str) -> str:
+    """A display name out of the script's own."""
+    return re.sub(r"[^\w.@+-]+", "-", what.rpartition("/")[2].removesuffix(".sh"))[:128].strip("-") or "job"
 
 
 def _tasks(script: Script) -> tuple[int, int]:
@@ -99,20 +120,25 @@ def _tasks(script: Script) -> tuple[int, int]:
 def _gpus(script: Script, nodes: int, per_node: int) -> tuple[int, str]:
     """GPUs of each node and their type, empty for any: ``4``, ``h100:4``, ``gpu:4``, ``gpu:h100:4``, ``gpu:h100``."""
     found, model = 0, ""
-    for name, share in (("gpus-per-node", 1), ("gres", 1), ("gpus-per-task", per_node), ("gpus", 1 / nodes)):
+    for name, times, among in (
+        ("gpus-per-node", 1, 1),
+        ("gres", 1, 1),
+        ("gpus-per-task", per_node, 1),
+        ("gpus", 1, nodes),
+    ):
         text = script.options.pop(name, "")
         if name == "gres":
             text = _gpus_of_gres(script, text)
         if not text:
             continue
         kind, _, count = text.rpartition(":")
-        each = int(count) * share if count.isdecimal() else 0
-        if each < 1 or each != int(each):
+        each, rest = divmod(int(count) * times, among) if count.isdecimal() and len(count) < 10 else (0, 0)
+        if not 0 < each <= _MOST or rest:
             why = f"{text!r} is no whole number of GPUs for each node"
             script.refuse(f"#SBATCH --{name}", why, "write --gpus-per-node=8, say")
         if kind and model and kind != model:
             script.refuse(f"#SBATCH --{name}", f"asks for {kind}, and another option for {model}", "name one")
-        found, model = found or int(each), model or kind
+        found, model = found or each, model or kind
     return found, model
 
 
@@ -137,7 +163,12 @@ def _memory(script: Script, per_node: int, gpus: int, cpus: int) -> int:
         if text and not (found := _MEMORY.fullmatch(text)):
             script.problems.append(Violation(f"#SBATCH --{name}", f"{text!r} is no size, such as 64G"))
         elif text and found and int(found[1]):  # 0 is all of the node's
-            return int(int(found[1]) * _MIB[found[2].upper()] * share)
+            mib = int(int(found[1]) * _MIB[found[2].upper()] * share)
+            if mib > _MOST:
+                script.refuse(f"#SBATCH --{name}", f"comes to {mib} MiB on each node", "write less")
+            elif not share:
+                script.refuse(f"#SBATCH --{name}", "asks for memory of GPUs, and for no GPU", "write --mem")
+            return mib
     return 0
 
 
@@ -154,27 +185,38 @@ def _schedule(script: Script, made: job_pb2.CustomJob) -> None:
     scheduling = made.job_spec.scheduling
     scheduling.array = script.options.pop("array", "")
     text = script.options.pop("time", "")
-    if text and text.upper() not in ("0", "UNLIMITED", "INFINITE", "-1"):
-        seconds = _seconds(text)
-        if not seconds:
-            script.problems.append(
-                Violation("#SBATCH --time", f"{text!r} is no time, such as 2:00:00 or 1-12:00:00")
-            )
-        else:
-            set_seconds(scheduling.timeout, seconds)
+    if text and (seconds := _seconds(text)) is None:
+        script.problems.append(Violation("#SBATCH --time", f"{text!r} is no time, such as 2:00:00 or 1-12:00:00"))
+    elif text:
+        # 0 is no limit, and a job here has one of seven days unless another is written.
+        set_seconds(scheduling.timeout, min(seconds or LONGEST_TIMEOUT_S, LONGEST_TIMEOUT_S))
     if text := script.options.pop("signal", ""):
         # B: sends it to the script's shell, which every rank has here.
-        name, _, before = text.removeprefix("B:").removeprefix("R:").partition("@")
+        name, at, before = text.removeprefix("B:").removeprefix("R:").partition("@")
+        if not name or (at and not (before.isdecimal() and len(before) < 10)):
+            script.refuse("#SBATCH --signal", f"{text!r} is no signal and seconds", "write USR1@300, say")
+            return
         scheduling.warning_signal.signal = name if name.startswith("SIG") or name.isdecimal() else f"SIG{name}"
-        set_seconds(scheduling.warning_signal.before, int(before) if before.isdecimal() else 60)
+        set_seconds(scheduling.warning_signal.before, int(before or 60))
     for name, hosts in (
         ("exclude", scheduling.host_selector.avoid_hosts),
         ("nodelist", scheduling.host_selector.hosts),
     ):
         if text := script.options.pop(name, ""):
-            from holdfast.guard.allocation import hostlist
+            hosts.extend(_hosts(script, name, text))
 
-            hosts.extend(hostlist(text))
+
+def _hosts(script: Script, name: str, text: str) -> list[str]:
+    from holdfast.guard.allocation import hostlist
+
+    if "/" in text:  # to Slurm it is a file
+        script.refuse(f"#SBATCH --{name}", f"{text!r} is a file of names", "write the names, such as n[1-3],n7")
+        return []
+    try:
+        return list(hostlist(text))
+    except ConfigError as error:
+        script.refuse(f"#SBATCH --{name}", error.message.removesuffix("."), "write it as n[1-3],n7")
+        return []
 
 
 def _depend(script: Script, made: job_pb2.CustomJob) -> None:
@@ -189,11 +231,16 @@ def _depend(script: Script, made: job_pb2.CustomJob) -> None:
                 made.job_spec.scheduling.after.add(job=name, end=f"DEPENDENCY_END_{ENDS[kind]}")
 
 
-def _seconds(text: str) -> int:
-    """Slurm's ``minutes``, ``minutes:seconds``, ``hours:minutes:seconds`` and ``days-hours[:minutes[:seconds]]``."""
+def _seconds(text: str) -> int | None:
+    """Slurm's ``minutes``, ``minutes:seconds``, ``hours:minutes:seconds`` and ``days-hours[:minutes[:seconds]]``.
+
+    0 for what has no end, None for what is no time.
+    """
+    if text.upper() in ("UNLIMITED", "INFINITE", "-1"):
+        return 0
     found = _TIME.fullmatch(text)
     if not found:
-        return 0
+        return None
     days, *rest = (int(part) if part is not None else None for part in found.groups())
     parts = [part for part in rest if part is not None]
     if days is None and len(parts) < 3:

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast._base.rank_variables import purpose_of
+from holdfast.cli.kit.parameters import is_utf8
 from holdfast.errors import Violation
 
 SHORT = {
@@ -44,9 +46,10 @@ WITH_VALUE = SIZES | {"cpu-bind", "mpi", "wait", "W", "export"}
 SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
 TASK_VARIABLES = (
     "export SLURM_PROCID=$RANK SLURM_NTASKS=$WORLD_SIZE SLURM_LOCALID=$LOCAL_RANK SLURM_NODEID=$GROUP_RANK "
-    "SLURM_JOB_ID=$HOLDFAST_JOB SLURM_NPROCS=$WORLD_SIZE SLURM_JOBID=$HOLDFAST_JOB "
-    "SLURM_RESTART_COUNT=$HOLDFAST_RESTART_COUNT"
+    'SLURM_JOB_ID=$(printf %s "$HOLDFAST_JOB" | cksum | cut -d " " -f 1) SLURM_NPROCS=$WORLD_SIZE '
+    "SLURM_RESTART_COUNT=$HOLDFAST_RESTART_COUNT; export SLURM_JOBID=$SLURM_JOB_ID"
 )
+"""Programs reckon with the number of a job: Lightning makes a port of its last digits."""
 ARRAY_VARIABLES = (
     "export SLURM_ARRAY_TASK_ID=$HOLDFAST_ARRAY_INDEX SLURM_ARRAY_TASK_COUNT=$HOLDFAST_ARRAY_COUNT "
     "SLURM_ARRAY_JOB_ID=$HOLDFAST_ARRAY_ID"
@@ -63,7 +66,12 @@ _UNSET = re.compile(
     rf"(SLURM_(?:JOB_|STEP_)?(?:NODELIST|HOSTS)|scontrol)"
     rf"|{_COMMAND}(sbatch|salloc|squeue|scancel|sacct|sbcast|sattach|sstat)(?![\w.-])"
 )
-_VARIABLE = re.compile(r"\$(?:\{(SLURM_\w+)(:?[-+=?])?|(SLURM_\w+))")
+_VARIABLE = re.compile(r"\$(?:\{(SLURMD?_\w+)(:?[-+=?])?|(SLURMD?_\w+))")
+_MEETING = re.compile(r"""(?:^|[\s;&|])(MASTER_(?:ADDR|PORT))=(?!["']?\$\{?MASTER_)""")
+_LAUNCHED = re.compile(
+    r"(--(?:rdzv[-_](?:id|endpoint)|master[-_](?:addr|port)))[ =]\S*(?:\$\(|`|\$\{?(?:HOST|RANDOM))"
+)
+"""Places to meet that a batch script finds out on its one node, and each rank of a job here would find otherwise."""
 
 
 @dataclass(slots=True)
@@ -94,7 +102,7 @@ class Script:
 def read(text: str) -> Script:
     """Its options, and its lines behind them."""
     script, header = Script(), True
-    for line in text.splitlines():
+    for line in text.replace("\r\n", "\n").removesuffix("\n").split("\n"):
         found = _DIRECTIVE.match(line) if header else None
         if found:
             _directive(script, found[1].rstrip().removesuffix("\\"))
@@ -130,8 +138,11 @@ def _directive(script: Script, text: str) -> None:
             return
         name, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("--"):
-            name, value = SHORT.get(word[1], word[1]), word[2:]
+            name, value = SHORT.get(word[1:2], word[1:2]), word[2:]
             equals = value
+        if not name:
+            script.refuse(f"#SBATCH {word}", "names no option", "remove it")
+            continue
         if not equals and words and not words[0].startswith("-"):
             value = words.pop(0)
         script.options[name] = value
@@ -145,6 +156,10 @@ def export(script: Script, environ: Mapping[str, str], text: str) -> None:
             continue
         if not re.fullmatch(r"[A-Za-z_]\w*", name) or not (equals or name in environ):
             script.refuse("--export", f"{part!r} is no variable that is set here", "write NAME=VALUE")
+        elif purpose := purpose_of(name):
+            script.refuse("--export", f"{name} {purpose}; Holdfast sets it", "leave it out")
+        elif not is_utf8(part if equals else environ[name]):
+            script.refuse("--export", f"the value of {name} is not UTF-8", "have the script set it")
         else:
             script.exports[name] = value if equals else environ[name]
 
@@ -214,7 +229,7 @@ def program(script: Script, step: Step, tasks: int, values: Mapping[str, str]) -
     )
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.lstrip().startswith("#"):
-            _check_line(script, f"line {number}", line, known)
+            _check_line(script, f"line {number}", line, known, alone=tasks == 1)
     if not step.command and tasks > 1 and not script.problems:
         why = f"has no srun, so Slurm would run it once, not as {tasks} tasks"
         script.refuse("", why, "write srun before the program, or ask for one task")
@@ -223,8 +238,8 @@ def program(script: Script, step: Step, tasks: int, values: Mapping[str, str]) -
     return "\n".join([TASK_VARIABLES, *([ARRAY_VARIABLES] if array else []), f"export {given}", *lines[first:]])
 
 
-def _check_line(script: Script, where: str, line: str, known: set[str]) -> None:
-    """Refuse what names a part of Slurm that isn't there."""
+def _check_line(script: Script, where: str, line: str, known: set[str], *, alone: bool) -> None:
+    """Refuse what names a part of Slurm that isn't there, and a place to meet that is another for each rank."""
     line = line[:LOOKED_AT]
     if unset := _UNSET.search(line):
         fix = "leave it out: MASTER_ADDR and MASTER_PORT are set for every rank"
@@ -234,6 +249,11 @@ def _check_line(script: Script, where: str, line: str, known: set[str]) -> None:
         return
     if _ANOTHER_SRUN.search(line) and not _SRUN.match(line.lstrip()):
         script.refuse(where, "srun is not at the beginning of the last command", "begin that line with srun")
+    if not alone and (met := _MEETING.search(line)):
+        fix = "leave it out, or write ${MASTER_PORT:-…}: both are set for every rank"
+        script.refuse(where, f"{met[1]} {purpose_of(met[1])}; Holdfast sets it", fix)
+    if not alone and (met := _LAUNCHED.search(line)):
+        script.refuse(where, f"{met[1]} would be another one on each host", "leave it out: torchrun has it here")
     known |= {word.partition("=")[0] for word in line.replace(";", " ").split() if "=" in word}
     for braced, otherwise, bare in _VARIABLE.findall(line):
         name = braced or bare
@@ -249,7 +269,7 @@ def _without_srun(script: Script, index: int, rest: str) -> str:
         word, rest = _next_word(rest)
         name, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("--"):
-            name, value = word[1], word[2:]
+            name, value = word[1:2], word[2:]
             equals = value
         name = SHORT.get(name, name) if name in ("N", "n", "c") else name
         if name not in OF_SRUN | SIZES | {"export"}:
@@ -263,6 +283,8 @@ def _without_srun(script: Script, index: int, rest: str) -> str:
             )
         elif name == "export":
             export(script, {}, value)
+        elif name == "mpi" and value != "none":
+            script.options[name] = value
         elif name in SIZES and "$" not in value and (problem := _same_size(script, name, value)):
             script.refuse(
                 where, f"srun's --{name}={value} is not the script's {problem}", "submit a job for this step"

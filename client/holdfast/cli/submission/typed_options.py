@@ -59,6 +59,8 @@ _PARAMETERS = {
     "jobSpec.workerPoolSpecs.task.packagedCode.packages": "extra_packages",
 }
 """Fields of the job file, those of every kind of task as of ``task``, and the parameter of a command that sets each."""
+_LABELS = frozenset({"labels", "host_labels"})
+_OF_LABELS = re.compile(r"(?:^|\.)labels(.*)", re.DOTALL)
 _ADDED = frozenset({"labels", "host_labels", "secrets", "env"})
 """Beside those of a file, which may be the wrong ones."""
 
@@ -91,7 +93,17 @@ def _named(violation: Violation, word_for: Callable[[str], str | None]) -> Viola
     # Of all workers together something is said of them, and of one of them of a field that no parameter sets.
     is_inside = _PARAMETERS.get(field) == WORKERS and field != violation.path
     word = word_for(_PARAMETERS[field]) if field in _PARAMETERS and not is_inside else None
-    return violation if word is None else replace(violation, path=word)
+    if word is None:
+        return violation
+    key = _label_key(violation.path) if _PARAMETERS[field] in _LABELS else ""
+    return replace(violation, path=word, problem=f"{key} {violation.problem}".lstrip())
+
+
+def _label_key(path: str) -> str:
+    """The key of a label: ``team`` of ``labels.team``, ``"a b"`` of ``labels["a b"]``."""
+    found = _OF_LABELS.search(path)
+    rest = found[1] if found else ""
+    return rest.removeprefix(".") if rest[:1] != "[" else rest[1:].removesuffix("]")
 
 
 @dataclass(frozen=True)

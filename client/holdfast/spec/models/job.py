@@ -85,7 +85,10 @@ class ProcessSpec(Model):
 class ContainerSpec(Model):
     """A container from an image."""
 
-    image_uri: Uri = Field(examples=[IMAGE])
+    image_uri: Annotated[
+        str,
+        Text(max_chars=4096, empty=False, pattern=r"[^-\s]\S*", must=f'be the name of an image, such as "{IMAGE}"'),
+    ] = Field(examples=[IMAGE])
     """The image."""
     command: Annotated[tuple[Argument, ...], Many(0, 10_000, "put them under args")] = ()
     """Takes the place of the image's entry point, and of its arguments; the image's own when empty."""

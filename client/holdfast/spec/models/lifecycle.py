@@ -14,7 +14,7 @@ from holdfast._base.label_match import MATCH_CHARS
 from holdfast.spec.models.base import Label, LabelKey, Model
 from holdfast.spec.models.scalars import Choice, Flag, Many, Seconds, Text, Whole
 from holdfast.spec.rules.arrays import ARRAY_CHARS
-from holdfast.spec.rules.lifecycle import DAY_S, DEFAULT_BACKOFF_LIMIT_S, DEFAULT_TIMEOUT_S
+from holdfast.spec.rules.lifecycle import DAY_S, DEFAULT_BACKOFF_LIMIT_S, DEFAULT_TIMEOUT_S, LONGEST_TIMEOUT_S
 
 HostName = Annotated[str, Text(max_chars=253, empty=False)]
 ExitCode = Annotated[int, Whole(1, 255)]
@@ -156,7 +156,7 @@ class NumaBinding(enum.Enum):
 class Scheduling(Model):
     """Times and limits of the whole job."""
 
-    timeout: Annotated[float, Seconds(3650 * DAY_S, zero=False)] = DEFAULT_TIMEOUT_S
+    timeout: Annotated[float, Seconds(LONGEST_TIMEOUT_S, zero=False)] = DEFAULT_TIMEOUT_S
     """Longest run time."""
     grace_period: Annotated[float, Seconds(3600.0)] = 10.0
     """Time between SIGTERM and SIGKILL."""

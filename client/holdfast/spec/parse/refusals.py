@@ -125,7 +125,9 @@ def _in_words(error: ErrorDetails, model: type[Model] | None, data: Any) -> tupl
     match error["type"]:
         case "value_error":
             refused = error["ctx"]["error"]
-            return loc[:-2] if _is_key(error) else loc, refused.problem, refused.fix
+            if _is_key(error):
+                return loc[:-2], f"the key {shown(loc[-2])} {refused.problem}", refused.fix
+            return loc, refused.problem, refused.fix
         case "missing":
             return loc, "is missing", _example(model, str(loc[-1]))
         case "repeated_key":

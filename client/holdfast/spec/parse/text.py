@@ -50,6 +50,11 @@ def read_file(path: str | os.PathLike[str]) -> str:
         is_folder = isinstance(error, IsADirectoryError)
         problem = f"cannot be read: {error.strerror}"
         raise InvalidSpec([Violation("", problem, fix if is_folder else "")], what=where) from error
+    return decoded(content, where)
+
+
+def decoded(content: bytes, where: str) -> str:
+    """The text of a job file's bytes. Raises ``InvalidSpec`` where they are too many or no UTF-8."""
     if len(content) > MAX_BYTES:
         raise InvalidSpec([_too_large()], what=where)
     try:
@@ -96,7 +101,10 @@ def _too_large() -> Violation:
 
 def _load_json(text: str) -> object:
     try:
-        return json.loads(text, object_pairs_hook=_json_table, parse_constant=_json_constant, parse_int=_json_int)
+        found = json.loads(text, object_pairs_hook=_json_table, parse_constant=_json_constant, parse_int=_json_int)
+        if text.count("[") + text.count("{") > MAX_DEPTH:
+            _check_depth(found)
+        return found
     except json.JSONDecodeError as error:
         if text.startswith(("//", "/*"), error.pos):
             where = f"line {error.lineno}, column {error.colno}"
@@ -104,6 +112,21 @@ def _load_json(text: str) -> object:
         raise Unreadable(f"is not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}") from error
     except RecursionError:
         raise Unreadable("is nested too deeply") from None
+
+
+def _check_depth(data: object) -> None:
+    """Raises ``Unreadable`` for what readers that call themselves for each level would fail on."""
+    level = [data]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, (list, dict))
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return
+    raise Unreadable(f"is nested more than {MAX_DEPTH} deep")
 
 
 def _json_table(pairs: list[tuple[str, Any]]) -> Table:

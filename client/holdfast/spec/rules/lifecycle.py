@@ -11,6 +11,7 @@ from holdfast.spec.wording import Broken, Fields, written_duration
 DAY_S = 86_400.0
 MINUTE_S = 60.0
 DEFAULT_TIMEOUT_S = 7 * DAY_S
+LONGEST_TIMEOUT_S = 3650 * DAY_S
 DEFAULT_BACKOFF_LIMIT_S = 300.0
 
 WARNING_SIGNALS: Mapping[str, int] = {

@@ -126,7 +126,10 @@ class BundleStore:
             mark.touch(mode=0o600)
         else:
             found = self.path(digest)
-        os.utime(found, (self._clock(), self._clock()))
+        try:
+            os.utime(found, (self._clock(), self._clock()))
+        except FileNotFoundError:  # its time was over in this very moment
+            raise _unknown(digest) from None
 
     def progress_of(self, digest: str, owner: str) -> tuple[bool, int]:
         """(Whether this owner has sent the whole bundle, bytes received of an unfinished upload). Raises

@@ -33,6 +33,8 @@ for _name in ("httpx", "httpcore"):
 WEBHOOK_S = 10.0
 SERVICE_S = 30.0
 """All that a delivery may take, from the name's resolution to the last byte."""
+CONNECT_S = 4.0
+"""For one address of a name that has two: behind one that swallows packets there is time for the other."""
 RESOLVERS = 4
 
 
@@ -108,7 +110,7 @@ class Sender:
                     "POST", pinned, content=body, headers=headers, extensions=named
                 ) as answer:
                     return answer.status_code
-            except httpx.ConnectError:
+            except (httpx.ConnectError, httpx.ConnectTimeout):
                 if last:
                     raise
         raise AssertionError("there is a last address")
@@ -212,7 +214,7 @@ def _clients() -> tuple[httpx.AsyncClient, httpx.AsyncClient]:
         return httpx.AsyncClient(
             verify=trusted,
             follow_redirects=False,
-            timeout=WEBHOOK_S,
+            timeout=httpx.Timeout(WEBHOOK_S, connect=CONNECT_S if pinned else WEBHOOK_S),
             headers={"User-Agent": f"holdfast/{__version__}"},
             limits=httpx.Limits(max_connections=32, max_keepalive_connections=keep),
             mounts=None if pinned else direct,

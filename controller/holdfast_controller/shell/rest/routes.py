@@ -27,6 +27,7 @@ from holdfast_controller.shell.rest.guards import Bounds, Guards
 from holdfast_controller.shell.rest.host_texts import HostTexts
 from holdfast_controller.shell.rest.printed import Json, answered, listed, listed_texts
 from holdfast_controller.shell.rest.read_mask import masked, parse_mask
+from holdfast_controller.shell.rest.reference import in_its_form
 from holdfast_controller.shell.rest.schedule_routes import ScheduleGate
 
 JOBS = "/holdfast.v1.JobService/"
@@ -370,11 +371,10 @@ def _filter(given: str, project: str) -> str:
 
 
 def _printed(request: Request, job: job_pb2.CustomJob, *, workers: bool = True) -> json_view.Json:
-    """The job as ``job show -o json`` prints it, under the name that the address gives it."""
+    """The job as ``job show -o json`` prints it, at the addresses of the reference in the form that it has there."""
     printed = json_view.job(job, workers=workers)
     if "project" in request.path_params:
-        location = request.path_params["location"]
-        printed["name"] = f"projects/{job.project}/locations/{location}/customJobs/{job.id}"
+        return in_its_form(printed, request.path_params["location"])
     return printed
 
 

@@ -75,3 +75,23 @@ async def test_image_and_container_are_read_as_the_engine_tells_them(tmp_path: P
     assert held is not None
     assert (held.id, held.pid, held.labels) == ("i", 0, {"a": "b"})
     assert await engine(tmp_path, "exit 1").find("n") is None
+
+
+@pytest.mark.parametrize("said", ["Description: displays …", "{}", "[5]", ""])
+async def test_an_answer_that_is_none_is_a_failure_of_the_engine(tmp_path: Path, said: str) -> None:
+    odd = engine(tmp_path, f"[ $2 = exists ] || echo '{said}'")
+    with pytest.raises(EngineFailed, match="to an inspection"):
+        await odd.image("x")
+    with pytest.raises(EngineFailed, match="to an inspection"):
+        await odd.find("x")
+
+
+async def test_no_name_of_an_image_is_an_option(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    engine_ = engine(tmp_path, f'echo "$@" >> {asked}; [ $2 = exists ] || echo "[]"')
+    await engine_.image("--help")
+    await engine_.pull("--help", 60)
+    await engine_.hold("n", "--help", {}, (), ())
+    lines = asked.read_text().splitlines()
+    assert lines[:3] == ["image exists -- --help", "image inspect -- --help", "pull --quiet -- --help"]
+    assert lines[3].endswith(" -- --help -P")

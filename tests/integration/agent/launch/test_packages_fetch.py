@@ -156,6 +156,20 @@ async def test_the_longest_unused_goes(source: Source, served: Any, tmp_path: Pa
     assert {path.name for path in (tmp_path / "bundles").iterdir()} == set(digests[1:])
 
 
+async def test_a_bundle_that_is_not_unpacked_yet_stays(source: Source, served: Any, tmp_path: Path) -> None:
+    sent = [os.urandom(1000) for _ in range(3)]
+    digests = [hashlib.sha256(data).hexdigest() for data in sent]
+    source.data = dict(zip(digests, sent, strict=True))
+    bundles = cache(served, tmp_path, most=1500)
+    async with bundles.held(digests[0], lambda: None) as waits, bundles.held(digests[0], nothing):
+        for digest in digests[1:]:
+            await bundles.get(digest, lambda: None)
+        assert waits.read_bytes() == sent[0]
+        assert {path.name for path in (tmp_path / "bundles").iterdir()} == {digests[0], digests[2]}
+    await bundles.get(digests[1], lambda: None)
+    assert {path.name for path in (tmp_path / "bundles").iterdir()} == {digests[1]}
+
+
 @pytest.mark.require("mount")
 async def test_a_full_disk_keeps_no_part_of_it(source: Source, served: Any, tmp_path: Path) -> None:
     place = tmp_path / "bundles"

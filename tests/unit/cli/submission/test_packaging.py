@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import spec
+from holdfast.cli.submission.code_options import items, requirement_items
 from holdfast.cli.submission.packaging import CodeOptions, Packed, bring_code, packing
 from holdfast.cli.submission.pool_options import code_of, spec_of
 from holdfast.cli.submission.requirements import lines_of
@@ -230,3 +231,20 @@ def test_a_file_without_pools_is_left_as_it_is_where_no_code_is_brought() -> Non
     with packing() as packed:
         bring_code(data, None, packed)
     assert data == {"displayName": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("numpy>=1.26,<2,pandas", ["numpy>=1.26,<2", "pandas"]),
+        ("a[x,y]~=1.0, !=1.3 , b==1,c", ["a[x,y]~=1.0, !=1.3", "b==1", "c"]),
+        ("^;^a>=1,<2;b", ["a>=1,<2", "b"]),
+        (",a,,", ["a"]),
+    ],
+)
+def test_a_requirement_keeps_its_own_commas(text: str, found: list[str]) -> None:
+    assert list(requirement_items((text,))) == found
+
+
+def test_lists_may_have_another_separator() -> None:
+    assert items(("^;^a,b;c", "d,e")) == ("a,b", "c", "d", "e")

@@ -245,3 +245,9 @@ def test_folders_that_are_not_utf8_are_left_out_of_what_is_carried() -> None:
         "PATH": "/usr/bin::/bin",
         "CONDA_SHLVL": "",
     }
+
+
+def test_each_variable_that_can_t_be_meant_is_named() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        job_of(RunRequest(("a",), env=("RANK=1", "A=1", "NOPE", "LR:3", "NOPE")), {}, "/jobs")
+    assert [each.problem.split()[0] for each in refused.value.violations] == ["RANK", "NOPE", "'LR:3'"]

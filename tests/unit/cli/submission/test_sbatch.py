@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import pytest
 
 from holdfast.cli.submission import sbatch
@@ -165,6 +168,33 @@ def test_gpus_are_those_of_each_node(options: str, gpus: int) -> None:
         ),
         ("#!/usr/bin/env python3\n#SBATCH -N1\nimport os\n", "line 1: '/usr/bin/env python3' is no shell"),
         (script("export MASTER_ADDR=$(scontrol show hostnames | head -1)", "srun a"), "MASTER_ADDR"),
+        (script("true", options="-"), "#SBATCH -: names no option (remove it)"),
+        (script("true", options="-- -N1"), "#SBATCH --: names no option (remove it)"),
+        (script("srun - true"), "srun's option - has no counterpart"),
+        (script("true", options="--mem=9999999999999T"), "MiB on each node (write less)"),
+        (script("true", options="--mem-per-gpu=4G"), "asks for memory of GPUs, and for no GPU"),
+        (script("true", options="--gpus=99999999999999999999"), "no whole number of GPUs"),
+        (script("srun a", options="-c 999999 -n 999999"), "cores on each node (write fewer)"),
+        (script("true", options="--signal=USR1@5m"), "'USR1@5m' is no signal and seconds (write USR1@300, say)"),
+        (script("true", options="--signal=@60"), "no signal and seconds"),
+        (script("true", options="--nodelist=/tmp/hosts"), "#SBATCH --nodelist: '/tmp/hosts' is a file of names"),
+        (script("true", options="--exclude=n[1-"), "#SBATCH --exclude: 'n[1-' is no host list"),
+        (script("true", options="--export=RANK=3"), "RANK tells each rank which one it is; Holdfast sets it"),
+        (
+            script("srun torchrun a.py", options="-n8"),
+            "#SBATCH --ntasks-per-node: is 8, and the script starts a launch",
+        ),
+        (script("echo $SLURMD_NODENAME"), "SLURMD_NODENAME is not set here"),
+        (script("export MASTER_ADDR=$(hostname)", "srun a", options="-N2"), "MASTER_ADDR tells each rank how"),
+        (script("MASTER_PORT=$((9000 + RANDOM)) srun a", options="-n2"), "line 3: MASTER_PORT tells each rank how"),
+        (
+            script("srun torchrun --rdzv_id $RANDOM a.py", options="-N2"),
+            "--rdzv_id would be another one on each host (leave it out: torchrun has it here)",
+        ),
+        (
+            script("srun torchrun --rdzv-endpoint=$(hostname):29500 a.py", options="-N2"),
+            "--rdzv-endpoint would be another one on each host",
+        ),
     ],
 )
 def test_what_is_not_clear_is_refused_with_what_to_do(text: str, said: str) -> None:
@@ -269,10 +299,53 @@ def test_what_slurm_would_export_is_there() -> None:
     assert "A='x y'" in line
 
 
-@pytest.mark.parametrize("text", ["0", "UNLIMITED", "infinite"])
-def test_a_time_without_end_is_no_timeout(text: str) -> None:
+@pytest.mark.parametrize("text", ["0", "0:00:00", "UNLIMITED", "infinite", "99999-00", "9" * 30])
+def test_a_time_without_end_is_the_longest_timeout(text: str) -> None:
     made, _ = job(script("true", options=f"--time={text}"))
-    assert not made.job_spec.scheduling.HasField("timeout")
+    assert made.job_spec.scheduling.timeout.seconds == 3650 * 86400
+
+
+@pytest.mark.parametrize(("nodes", "gpus"), [(49, 1), (49, 8), (75, 7), (100, 8)])
+def test_gpus_of_all_nodes_are_shared_out_over_any_number_of_them(nodes: int, gpus: int) -> None:
+    made, _ = job(script("srun true", options=f"-N{nodes} --gpus={nodes * gpus}"))
+    assert made.job_spec.worker_pool_specs[0].machine_spec.accelerator_count == gpus
+
+
+def test_one_task_may_set_where_it_meets_itself_and_others_where_they_keep_what_is_set() -> None:
+    job(script("export MASTER_ADDR=$(hostname) MASTER_PORT=29500", "python a.py"))
+    job(script('export MASTER_PORT="${MASTER_PORT:-29500}"', "srun a", options="-N2"))
+
+
+def test_a_way_of_mpi_s_to_meet_is_named() -> None:
+    assert job(script("srun --mpi=pmix a", options="-N2"))[1] == ["mpi"]
+    assert job(script("srun --mpi=none a", options="-N2"))[1] == []
+
+
+def test_the_job_s_number_is_one_with_which_programs_can_reckon() -> None:
+    made, _ = job(script('echo "$SLURM_JOB_ID $SLURM_JOBID $((SLURM_JOB_ID % 10000))"'))
+    shell, _, text = made.job_spec.worker_pool_specs[0].process_spec.command
+    environ = {"PATH": os.environ["PATH"], "HOLDFAST_JOB": "train-x7k2mq"}
+    said = subprocess.run([shell, "-c", text.replace("$$", "$")], env=environ, capture_output=True, check=True)
+    assert said.stdout.split() == [b"2683818868", b"2683818868", b"8868"]
+
+
+def test_texts_that_are_no_utf_8_are_named() -> None:
+    made, _ = sbatch.job(script("true"), "exp\udcff.sh", {}, "/work")
+    assert made.display_name == "exp"
+    for environ, cwd, said in (
+        ({"A": "\udcff"}, "/work", "the value of A is not UTF-8"),
+        ({"A": "a"}, "/\udcff", "this folder's name is not UTF-8"),
+    ):
+        with pytest.raises(InvalidSpec, match=said):
+            sbatch.job(script("true", options="--export=A"), "job.sh", environ, cwd)
+
+
+def test_a_line_ends_where_a_shell_ends_it() -> None:
+    lines = ["printf 'a\fb\u2028c'", "python a.py"]
+    text = script(*lines)
+    assert program(text.replace("\n", "\r\n")) == program(text)
+    made, _ = job(text)
+    assert "\n".join(lines) in made.job_spec.worker_pool_specs[0].process_spec.command[2]
 
 
 def test_cpus_and_memory_may_be_given_for_each_gpu() -> None:

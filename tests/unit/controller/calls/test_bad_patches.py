@@ -91,6 +91,7 @@ async def test_what_would_be_invalid_only_together_with_the_template_is_refused(
         ("{", "is not valid JSON: line 1, column 2"),
         ('{"labels": NaN}', "is not valid JSON: NaN is no number"),
         ('{"a":' * 5_000, "is nested too deeply"),
+        ('{"labels": ' + "[" * 900 + "]" * 900 + "}", "is nested more than 64 deep"),
         (" " * 60_001, "patch: has 60,001 characters; at most 60,000 are allowed"),
         ('{"project": "vision"}', "patch: sets the project to 'vision'"),
         ('{"labels": {"a": "1"}, "labels": {"b": "2"}}', "labels: is given twice"),

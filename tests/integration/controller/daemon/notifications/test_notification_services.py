@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.integration.controller.endpoint import endpoint
 
 from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.shell.notify import sender as delivering
+from holdfast_controller.shell.notify.allowed_hosts import AllowedHosts
 from holdfast_controller.shell.notify.channels import Target
 
 
@@ -110,3 +112,39 @@ async def service() -> AsyncIterator[tuple[int, list[dict[str, Any]]]]:
         yield server.sockets[0].getsockname()[1], told
     finally:
         server.close()
+
+
+async def test_behind_an_address_that_swallows_packets_the_other_one_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taken.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    monkeypatch.setattr(delivering, "CONNECT_S", 0.5)
+    monkeypatch.setattr(delivering, "resolve", lambda host: ["127.0.0.2", "127.0.0.1"])
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with contextlib.ExitStack() as held:
+        deaf = held.enter_context(socket.socket())
+        deaf.bind(("127.0.0.2", port))
+        deaf.listen(0)
+        for _ in range(4):  # its backlog is full then, and it answers no more
+            waiting = held.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.2", port))
+        allowed = AllowedHosts([f"hooks.example:{port}", "127.0.0.0/8"])
+        url = f"http://hooks.example:{port}/train"
+        sending = delivering.Sender()
+        try:
+            await sending.send(
+                Target(url, "hooks", allowed=allowed), OutboxEntry(1, "job:a:0", "a", "FAILED", "{}")
+            )
+        finally:
+            await sending.close()
+            server.close()
+    (head,) = taken
+    assert f"Host: hooks.example:{port}".encode() in head
