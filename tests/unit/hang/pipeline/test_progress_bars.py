@@ -126,7 +126,9 @@ def test_a_step_beside_an_epoch_goes_before_it_and_no_epoch_is_called_a_step(
     [
         "Train Epoch: 3 [25600/60000 (43%)]\tLoss: 0.41",
         "Epoch 3, step 120/5000",
+        "Epoch(train) [3][ 120/5000]  lr: 2.0e-02  loss: 1.2",
         "Loading checkpoint shards:  50%|5    | 2/4 [00:01<00:01]",
+        "Adding EOS to train dataset:  50%|5    | 4500/9000 [00:01<00:01, 3000.1 examples/s]",
         "Map (num_proc=4):  50%|5    | 4500/9000 [00:01<00:01]",
         "Evaluating:  50%|5    | 20/40 [00:01<00:01]",
         "val step 20/40",
