@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from holdfast.hang.pipeline.log_progress import MAX_LINE, PREPARING, SIGN, normalised
+from holdfast.hang.pipeline.log_progress import MAX_LINE, PREPARING, SIGN, normalised, ungrouped
 from holdfast.training.known_step import MOST_STEPS
 
 SHAPES_MOST = 64
@@ -29,7 +29,7 @@ _TRAINS = re.compile(
     re.IGNORECASE,
 )
 _STEP = re.compile(
-    rf"(?<![a-z])(?:(?:global[_ ]?)?steps?|iters?|iterations?|it|updates?)[\s:=\[({SIGN},'\"-]{{0,4}}\Z",
+    rf"(?<![a-z])(?<!micro[_ -])(?:(?:global[_ ]?)?steps?|iters?|iterations?|it|updates?)[\s:=\[({SIGN},'\"-]{{0,4}}\Z",
     re.IGNORECASE,
 )
 _EPOCH = re.compile(rf"(?<![a-z])ep(?:och)?s?[\s:=\[({SIGN},'\"-]{{0,4}}\Z", re.IGNORECASE)
@@ -95,7 +95,7 @@ class LearnedStep:
         """One more line of a rank, read at ``at_s``."""
         if _TRAINS.search(line, 0, MAX_LINE) is None:
             return
-        text, numbers = normalised(line)
+        text, numbers = normalised(ungrouped(line[:MAX_LINE]))
         if not numbers or PREPARING.search(text) or _ASIDE.search(text):
             return
         shape = self.shapes.get(text)

@@ -51,6 +51,7 @@ _OPAQUE = re.compile(
     re.IGNORECASE,
 )
 _CONTROL = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|[@-Z\\^_])")
+_GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3}){1,5}(?![\d,])")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 # Stands in a shape for a number sign of the line's own, such as those of a bar in ASCII: there ``#`` is a number.
 SIGN = "\N{MUSIC SHARP SIGN}"
@@ -108,6 +109,11 @@ class _Place:
 def plain(line: str) -> str:
     """A line without what colours it or moves the cursor."""
     return _CONTROL.sub("", line) if "\x1b" in line else line
+
+
+def ungrouped(line: str) -> str:
+    """A line with 12000 for 12,000."""
+    return _GROUPED.sub(lambda found: found[0].replace(",", ""), line) if "," in line else line
 
 
 def normalised(line: str) -> tuple[str, tuple[float, ...]]:

@@ -18,6 +18,7 @@ from holdfast.hang.pipeline.log_progress import (
     STEP_WORD,
     TRAINS,
     normalised,
+    ungrouped,
     without_speaker,
 )
 
@@ -153,6 +154,7 @@ class LineCounts:
         line = line[:MAX_LINE]
         if "/" not in line and " of " not in line:
             return
+        line = ungrouped(line)
         for found in _COUNT.finditer(line):
             label, of_each = _label(line, found)
             if label is not None:

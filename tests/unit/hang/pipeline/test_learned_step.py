@@ -40,8 +40,9 @@ def learned(lines: Iterable[str], every_s: float = 5.0) -> float | None:
             f"| epoch 001:  {10 * n} / 1200 loss=8.{n}, ppl=300, wps=3000, ups=1.2, wpb=3000, bsz=100,"
             f" num_updates={10 * n}, lr=0.0001"
         ),
+        lambda n: f"[Step {10 * n}] micro_step {40 * n} loss 2.5",
     ],
-    ids=["plain", "transformers", "several", "megatron", "no-word", "nemo", "verl", "fairseq"],
+    ids=["plain", "transformers", "several", "megatron", "no-word", "nemo", "verl", "fairseq", "micro"],
 )
 def test_a_number_that_rises_evenly_in_lines_of_a_training_is_its_step(line: Callable[[int], str]) -> None:
     assert learned(line(n) for n in range(1, 20)) == 190.0
@@ -101,6 +102,11 @@ def test_ever_new_shapes_take_no_more_memory() -> None:
     for number in range(500):
         watch.take(0, f"loss {'x' * number} {number}", float(number))
     assert len(watch.shapes) == SHAPES_MOST
+
+
+def test_thousands_that_are_set_apart_change_no_line() -> None:
+    assert learned(f"Step {90 * n:,} | {30_000 * n:,} tokens | loss 2.5" for n in range(1, 40)) == 3510.0
+    assert learned(f"step {n} | {300 * n:,} tokens | loss 2.5" for n in range(1, 40)) == 39.0
 
 
 def test_colours_of_a_line_hide_no_step() -> None:
