@@ -30,6 +30,7 @@ NOT_LINEAR = {
     ("holdfast.cli.submission.sbatch_lines", "_UNSET"): "of a line's first 2,000 characters",
     ("holdfast.hang.pipeline.log_progress", "_BAR"): "of a line's first 512 characters",
     ("holdfast.hang.pipeline.log_progress", "_CLOCKS"): "of a line's first 512 characters",
+    ("holdfast.hang.pipeline.log_progress", "_GROUPED"): "of a line's first 512 characters",
     ("holdfast.hang.pipeline.log_progress", "_OPAQUE"): "of a line's first 512 characters",
     ("holdfast.hang.pipeline.log_progress", "_SIZES"): "of a line's first 512 characters",
     ("holdfast.hang.pipeline.step_count", "_COUNT"): "of a line's first 512 characters",

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast._base.codec import from_plain, to_plain
 from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.learned_step import LearnedStep
-from holdfast.hang.pipeline.log_progress import COUNT_S, MAX_LINE, LineReader, WorkCount
+from holdfast.hang.pipeline.log_progress import COUNT_S, MAX_LINE, LineReader, WorkCount, plain
 from holdfast.hang.pipeline.rank_baseline import Baseline, begin, observe
 from holdfast.hang.pipeline.rank_times import RankTimes, added
 from holdfast.hang.pipeline.step_count import LineCounts, Shown, StepCount
@@ -100,7 +100,7 @@ class WorkerWatch:
         """The step read from lines, where the program reports none; and the total, from either."""
         if self.step is not None:
             return Shown(None, self.count.total_beside(self.step), is_step=False)
-        if self.learned.chosen is not None:
+        if self.learned.step is not None:
             return Shown(self.learned.step, None, is_step=True)
         return self.counts.shown() or Shown(None, None, is_step=False)
 
@@ -173,9 +173,11 @@ class WorkerWatch:
         if self._reader.steps_read > before:
             self.count.take(line.rank, self._reader.step, self._reader.total)
         elif self.step is None:
-            self.counts.take(line.rank, line.text)
-            if not self.step_pattern and self.counts.shown() is None:
-                self.learned.take(line.rank, line.text, at_s)
+            text = plain(line.text)
+            self.counts.take(line.rank, text)
+            # Whatever is counted beside it: a step that was learned and isn't read any more would stand still.
+            if not self.step_pattern and (self.learned.chosen is not None or self.counts.shown() is None):
+                self.learned.take(line.rank, text, at_s)
         return progress
 
     @property

@@ -153,7 +153,8 @@ def test_the_brake_lets_go_however_a_host_ceases_to_count(way: str) -> None:
 def test_without_a_share_findings_are_only_reported() -> None:
     world = World(hosts=4, policies=Policies(secret_key=b"k", health_cordons_pct=0))
     reports(world, "host-0", DOWN)
-    assert kept(world) == []
+    assert kept(world) == [] and common_causes(world) == []
+    assert not [line for line in attention(world) if "a common cause?" in line]
 
 
 def test_an_admin_lets_a_host_have_work_until_the_finding_comes_again() -> None:

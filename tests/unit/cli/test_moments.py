@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.cli.hosts.maintenance import point
-from holdfast.cli.kit.parameters import moment
+from holdfast.cli.jobs.goodput import goodput
+from holdfast.cli.kit.parameters import moment, utc_day
 
 
 @pytest.fixture
@@ -59,3 +60,16 @@ def test_yesterday_begins_at_midnight_here() -> None:
     local = [each.astimezone() for each in found if isinstance(each, datetime.datetime)]
     assert [(each.hour, each.minute) for each in local] == [(0, 0)] * 2
     assert datetime.timedelta(hours=22) <= local[1] - local[0] <= datetime.timedelta(hours=26)
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_day_of_accounting_is_one_of_utc_wherever_it_is_asked_for() -> None:
+    assert utc_day("2026-11-01") == datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)
+    assert utc_day("2026-11-01T04:00:00Z") == datetime.datetime(2026, 11, 1, 4, tzinfo=datetime.UTC)
+    assert utc_day("30d") == 30 * 86_400
+    day = utc_day("today")
+    assert isinstance(day, datetime.datetime) and day.timestamp() % 86_400 == 0
+
+
+def test_accounting_takes_its_days_as_those_of_utc() -> None:
+    assert {option.name: option.type for option in goodput.params}["since"].func is utc_day  # type: ignore[attr-defined]

@@ -167,6 +167,11 @@ def test_the_second_group_of_a_step_pattern_is_the_total() -> None:
     assert told(watch, lines=("iteration 1/ 500",)).step_total is None, "of each epoch"
 
 
+def test_a_step_pattern_is_found_behind_colours_too() -> None:
+    watch = WorkerWatch("host-0", 1, r"step: *(\d+)")
+    assert told(watch, lines=("\x1b[1mstep:\x1b[0m \x1b[32m7\x1b[0m",)).step == 7.0
+
+
 @pytest.mark.parametrize(
     "line", ["  5%|▌         | 50/1000 [00:05<01:40,  9.48it/s]", "train:   5%|5    | 50/1000 [00:05<01:40]"]
 )

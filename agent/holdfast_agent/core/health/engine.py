@@ -6,7 +6,8 @@ bad, and for how long it has to be so. Three kinds of rules are all there is:
 - ``Level``: the figure is at least so much, for so long; it closes once it has been below for ``clear_s``.
 - ``Growth``: a counter has grown by so much within a time; it closes when it has grown by less than half of that.
   A counter that falls, or whose ``epoch`` is another, was started again: that is no growth.
-- ``Drop``: the figure is below the most that was seen in this epoch. What was never there is not missed.
+- ``Drop``: the figure is below the most that was seen in this epoch. What was never there is not missed. A finding
+  that stands outlasts the epoch: a driver that is loaded again mends no cable.
 
 What can't be read is neither good nor bad: a finding stands, and no time passes for it. A finding of class FAIL never
 closes: the next boot begins without it, and an admin may waive it. A subject that isn't read for a day is gone.
@@ -163,7 +164,7 @@ class Engine:
         same = watched.epoch == reading.epoch
         if not same or now - watched.seen_s > GAP_S:
             watched.bad_since = watched.good_since = None
-        if not same:
+        if not same and not watched.open:
             watched.most = reading.value
         match rule.when:
             case Growth() as when:

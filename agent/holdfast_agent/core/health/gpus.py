@@ -1,7 +1,8 @@
 """Readings of what the driver says of each GPU's health.
 
 Links are slower while a GPU has nothing to do, so a slow one counts only of a busy GPU; that it is well counts always.
-How many NVLinks a GPU should have is what the most of its kind on this host have.
+How many NVLinks a GPU should have is what the most of its kind on this host have. A card without any is no sign of
+a fault: bridges join two cards, and others beside them have none.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from holdfast_agent.core.model.gpus import Gpu
 BUSY_PCT = 10
 FABRIC_DONE = 3
 """NVML's state of a GPU that has joined its fabric; 0 is that of GPUs without one."""
+_ON_BOARD = "SXM"
+"""In the names of models that are joined by their board."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ def readings(
         links[gpu.model] = max(links.get(gpu.model, 0), health.links_up or 0)
     for health, gpu in known:
         epoch = enumerations.get(gpu.uuid, "")
-        for rule, value, saw in _figures(health, links[gpu.model]):
+        for rule, value, saw in _figures(health, gpu.model, links[gpu.model]):
             yield Reading(rule, gpu.uuid, value, f"GPU {gpu.index}: {saw}", epoch)
         for rule, count, what in (
             ("gpu.slowed", health.slowed_s, f"s in which GPU {gpu.index} was slowed down by its hardware"),
@@ -64,7 +67,7 @@ def readings(
                 yield Reading(rule, gpu.uuid, count, what, epoch)
 
 
-def _figures(health: GpuHealth, links: int) -> Iterator[tuple[str, float, str]]:
+def _figures(health: GpuHealth, model: str, links: int) -> Iterator[tuple[str, float, str]]:
     busy = health.util_pct is not None and health.util_pct >= BUSY_PCT
     if health.pcie_width and health.pcie_width_most:
         slow = health.pcie_width < health.pcie_width_most
@@ -85,7 +88,8 @@ def _figures(health: GpuHealth, links: int) -> Iterator[tuple[str, float, str]]:
         yield "gpu.remapped_rows", float(health.remapped), f"{health.remapped} memory rows replaced after errors"
     if health.sram is not None:
         yield "gpu.sram", float(health.sram), "too many uncorrectable errors of its SRAM"
-    if health.links_up is not None and links:
+    may_have_none = not health.fabric and _ON_BOARD not in model
+    if health.links_up is not None and links and (health.links_up or not may_have_none):
         saw = f"{health.links_up} of {links} NVLinks are up"
         yield "gpu.nvlink", float(health.links_up < links), saw
     if health.fabric:

@@ -28,7 +28,10 @@ def look(root: Path) -> list[Reading]:
 
 
 def _buses(root: Path) -> Iterator[Reading]:
+    """All devices but virtual functions, whose link is that of their adapter: there may be thousands."""
     for device in _folders(root / "bus" / "pci" / "devices"):
+        if (device / "physfn").exists():
+            continue
         epoch = _epoch(device)
         for rule, (name, key, what) in _ERRORS.items():
             count = _labelled(device / name, key)

@@ -19,7 +19,7 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import say, say_text
 from holdfast.cli.kit.job_names import on_job
 from holdfast.cli.kit.output import dump
-from holdfast.cli.kit.parameters import job_word, moment
+from holdfast.cli.kit.parameters import job_word, utc_day
 from holdfast.cli.kit.table import terminal_width, write
 from holdfast.errors import NotFound
 
@@ -36,9 +36,9 @@ _Times = Literal["mtbf", "mtbf_low", "mtbf_high", "mttr", "mttr_low", "mttr_high
 @click.argument("words", metavar="[verify] [JOB]", nargs=-1, type=job_word)
 @click.option("--by", type=click.Choice(_BY), help="Add up by this, over all jobs. [default: project]")
 @click.option(
-    "--since", type=moment, metavar="SPAN|TIME", help="From this UTC day on: 30d ago, or 2026-11-01. Without JOB."
+    "--since", type=utc_day, metavar="SPAN|TIME", help="From this UTC day on: 30d ago, or 2026-11-01. Without JOB."
 )
-@click.option("--until", type=moment, metavar="SPAN|TIME", help="Up to and without this UTC day. Without JOB.")
+@click.option("--until", type=utc_day, metavar="SPAN|TIME", help="Up to and without this UTC day. Without JOB.")
 @click.option("-o", "--output", type=click.Choice(("table", "json", "csv")), default="table", show_default=True)
 def goodput(words: tuple[str, ...], by: str | None, since: Any, until: Any, output: str) -> None:
     """Show what GPUs spent their time on.

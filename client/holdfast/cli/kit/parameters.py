@@ -122,6 +122,18 @@ def moment(value: str, now: datetime.datetime | None = None) -> float | datetime
         raise click.BadParameter(problem) from error
 
 
+def utc_day(value: str) -> float | datetime.datetime:
+    """As ``moment``, for what is counted by days of UTC: a day without a time, ``today`` too, is one of those."""
+    if value in _DAYS:
+        day = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=_DAYS[value])
+    else:
+        try:
+            day = datetime.datetime.strptime(value, "%Y-%m-%d").date()
+        except ValueError:
+            return moment(value)
+    return datetime.datetime.combine(day, datetime.time(), datetime.UTC)
+
+
 def job_state(value: str) -> str:
     """The name of a state of jobs, such as ``RUNNING``."""
     from holdfast.cli.kit.job_filters import unknown_state

@@ -3,7 +3,8 @@
 A number is a step count if it is the only one of its line's shape that rises by the same amount from line to line, and
 never falls, in lines whose words are of training. What else counts up (requests served, attempts) has no such words;
 what else stands in such lines (a loss, a rate, a time left, a port) does not rise evenly. An epoch's number is none:
-it is too coarse, and one that is counted within each epoch falls.
+it is too coarse, and one that is counted within each epoch falls. Nor is a percentage one, nor a count with its total,
+which ``step_count`` reads.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from holdfast.hang.pipeline.log_progress import MAX_LINE, PREPARING, SIGN, normalised
+from holdfast.hang.pipeline.log_progress import MAX_LINE, PREPARING, SIGN, normalised, ungrouped
 from holdfast.training.known_step import MOST_STEPS
 
 SHAPES_MOST = 64
-PLACES_MOST = 8
-"""Numbers that are looked at in a line."""
+NEAR = 32
+"""Characters before a number in which a word may name it."""
 RISES = 5
 EVEN_SHARE = 0.8
 """So many of the rises are of one size: a program may print an extra line before an evaluation."""
@@ -28,10 +29,12 @@ _TRAINS = re.compile(
     re.IGNORECASE,
 )
 _STEP = re.compile(
-    rf"(?<![a-z])(?:(?:global[_ ]?)?steps?|iters?|iterations?|it|updates?)[\s:=\[({SIGN},'\"-]{{0,4}}\Z",
+    rf"(?<![a-z])(?<!micro[_ -])(?:(?:global[_ ]?)?steps?|iters?|iterations?|it|updates?)[\s:=\[({SIGN},'\"-]{{0,4}}\Z",
     re.IGNORECASE,
 )
 _EPOCH = re.compile(rf"(?<![a-z])ep(?:och)?s?[\s:=\[({SIGN},'\"-]{{0,4}}\Z", re.IGNORECASE)
+_OF_A_WHOLE = re.compile(r"\s{0,6}(?:%|(?:/|(?:out )?of\s)\s{0,6}#(?![,.]?#))")
+"""After a percentage, and after a count that its total follows."""
 _ASIDE = re.compile(r"(?<![a-z])(?:eval|valid|val(?![a-z])|test|predict|infer)", re.IGNORECASE)
 
 
@@ -92,20 +95,13 @@ class LearnedStep:
         """One more line of a rank, read at ``at_s``."""
         if _TRAINS.search(line, 0, MAX_LINE) is None:
             return
-        text, numbers = normalised(line)
+        text, numbers = normalised(ungrouped(line[:MAX_LINE]))
         if not numbers or PREPARING.search(text) or _ASIDE.search(text):
             return
         shape = self.shapes.get(text)
         if shape is None:
             if len(self.shapes) < SHAPES_MOST and self.chosen is None:
-                pieces = text.split("#")
-                places = tuple(
-                    Place(
-                        value, bool(_STEP.search(piece)), falls=not _is_whole(value) or bool(_EPOCH.search(piece))
-                    )
-                    for value, piece in zip(numbers[:PLACES_MOST], pieces, strict=False)
-                )
-                self.shapes[text] = Shape(rank, at_s, places, numbers[:PLACES_MOST])
+                self.shapes[text] = Shape(rank, at_s, _places(text, numbers), numbers)
             return
         if shape.rank != rank:
             return
@@ -121,11 +117,22 @@ class LearnedStep:
         found = [index for index, place in enumerate(shape.places) if place.counts]
         named = [index for index in found if shape.places[index].named]
         best = named or found
-        if len(best) == 1:
+        # A line may name one step twice.
+        if best and len({(shape.places[index].last, *shape.firsts[index : index + 1]) for index in best}) == 1:
             self.chosen = (text, best[0])
             self.shapes = {text: shape}
             if shape.firsts:
                 self.first, self.first_s = shape.firsts[best[0]], shape.first_s
+
+
+def _places(text: str, numbers: tuple[float, ...]) -> tuple[Place, ...]:
+    """The numbers of a shape's first line; those that can't be steps have fallen from the beginning."""
+    found = []
+    for at, value in zip((sign.start() for sign in re.finditer("#", text)), numbers, strict=False):
+        before = text[max(0, at - NEAR) : at]
+        is_other = not _is_whole(value) or _EPOCH.search(before) or _OF_A_WHOLE.match(text, at + 1)
+        found.append(Place(value, bool(_STEP.search(before)), falls=bool(is_other)))
+    return tuple(found)
 
 
 def _is_whole(value: float) -> bool:

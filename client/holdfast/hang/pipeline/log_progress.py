@@ -50,6 +50,8 @@ _OPAQUE = re.compile(
     r"|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,}\b",  # hashes
     re.IGNORECASE,
 )
+_CONTROL = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|[@-Z\\^_])")
+_GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3}){1,5}(?![\d,])")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
 # Stands in a shape for a number sign of the line's own, such as those of a bar in ASCII: there ``#`` is a number.
 SIGN = "\N{MUSIC SHARP SIGN}"
@@ -62,6 +64,8 @@ _SIZES = re.compile(r"\d+(?:\.\d+)?\s*(?:[kmgt]?i?b|bytes|%)(?![a-z0-9])", re.IG
 STEP_WORD = r"(?<![a-z])(?:steps?|it|iters?|iterations?|epochs?|batch(?:es)?|updates?|rounds?|episodes?)"
 _STEP_BEFORE = re.compile(STEP_WORD + rf"[\s:=\[({SIGN}#/,'\"-]{{0,4}}(?=#)", re.IGNORECASE)
 _BAR = re.compile(r"(\d{1,15})/\d{1,15} \[(?:\d{1,9}:\d\d|<t>)")
+ROWS = re.compile(r"\d examples/s")
+"""In a bar of the library datasets, which prepares rows before the training, whatever its label."""
 TRAINS = re.compile(r"(?<![a-z])(?:step|iter|epoch|batch|train|fit|update)", re.IGNORECASE)
 _PREPARING = (
     r"\b(?:(?:un)?(?:load|download|fetch|mapp|resolv|extract|build|compil|prepar|filter|shard|cach|index|import"
@@ -102,6 +106,16 @@ class _Place:
         return self.changes >= GAUGE_CHANGES and self.falls > GAUGE_SHARE * self.changes
 
 
+def plain(line: str) -> str:
+    """A line without what colours it or moves the cursor."""
+    return _CONTROL.sub("", line) if "\x1b" in line else line
+
+
+def ungrouped(line: str) -> str:
+    """A line with 12000 for 12,000."""
+    return _GROUPED.sub(lambda found: found[0].replace(",", ""), line) if "," in line else line
+
+
 def normalised(line: str) -> tuple[str, tuple[float, ...]]:
     """A line's shape, with clocks, identifiers and numbers taken out, and the numbers that are no clocks."""
     return _normalised(line[:MAX_LINE])
@@ -133,7 +147,7 @@ class LineReader:
         """Whether this line tells of work done since the lines before it."""
         if self._pattern is not None:
             return self._is_step(self._pattern, line)
-        shape, numbers = normalised(line)
+        shape, numbers = normalised(plain(line))
         if not shape:
             return False
         places = self._shapes.get(shape)
@@ -155,6 +169,8 @@ class LineReader:
         A second group is the total; it is for display alone. A number that can't be a step is progress without one.
         """
         found = pattern.search(line[:MAX_STEP_LINE])
+        if found is None and "\x1b" in line:
+            found = pattern.search(plain(line)[:MAX_STEP_LINE])
         if found is None:
             return False
         number = _NUMBER.search(found.group(1) if pattern.groups and found.group(1) else found.group(0))
@@ -196,6 +212,7 @@ class WorkCount:
         """One more line of a rank, read at ``at_s``."""
         if self.began:
             return
+        line = plain(line)
         found = _bar(line) or _steps(line)
         if found is None:
             return
@@ -231,7 +248,7 @@ def _bar(line: str) -> _Found | None:
         return None
     label, _ = normalised(line[: found.start()].partition("%")[0].rstrip("0123456789. "))
     label = without_speaker(label)
-    if PREPARES.search(label):
+    if PREPARES.search(label) or ROWS.search(line, found.end(), MAX_LINE):
         return f"bar {label}", (), frozenset(), False
     return f"bar {label}", (float(found[1]),), frozenset({0}), not label or bool(TRAINS.search(label))
 

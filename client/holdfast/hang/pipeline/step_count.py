@@ -11,7 +11,16 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast.hang.pipeline.log_progress import PREPARES, PREPARING, STEP_WORD, TRAINS, normalised, without_speaker
+from holdfast.hang.pipeline.log_progress import (
+    PREPARES,
+    PREPARING,
+    ROWS,
+    STEP_WORD,
+    TRAINS,
+    normalised,
+    ungrouped,
+    without_speaker,
+)
 
 COUNTS_MOST = 32
 TOTALS_MOST = 3
@@ -34,7 +43,7 @@ _STEP_BESIDE = re.compile(
 )
 _BRACKET_BEFORE = re.compile(r"\[\s{0,12}\Z")
 _OF_EACH = re.compile(
-    r"(?<![a-z])(?:ep(?:och)?|fold|stage|trial|part|file|chunk|shard|run)s?\W{0,4}#", re.IGNORECASE
+    r"(?<![a-z])(?:ep(?:och)?|fold|stage|trial|part|file|chunk|shard|run)s?(?:\(train\))?\W{0,4}#", re.IGNORECASE
 )
 _ASIDE = re.compile(
     r"(?<![a-z])(?:eval|valid|val(?![a-z])|test|predict|infer|sanity|generat|sampl(?:e|ing)(?![a-z]))",
@@ -145,6 +154,7 @@ class LineCounts:
         line = line[:MAX_LINE]
         if "/" not in line and " of " not in line:
             return
+        line = ungrouped(line)
         for found in _COUNT.finditer(line):
             label, of_each = _label(line, found)
             if label is not None:
@@ -196,7 +206,7 @@ def _label(line: str, found: re.Match[str]) -> tuple[str | None, bool]:
     if is_bar:
         label = without_speaker(label)
     prepares = PREPARES if is_bar else PREPARING
-    if prepares.search(label) or _ASIDE.search(label):
+    if prepares.search(label) or _ASIDE.search(label) or (is_bar and ROWS.search(after)):
         return None, False
     # A bar's label is short: a number in it counts what the bar is of.
     return label, "#" in label if is_bar else bool(_OF_EACH.search(label))

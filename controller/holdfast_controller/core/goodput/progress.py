@@ -1,7 +1,8 @@
 """Progress of a running generation, gathered from its workers' vectors until the decision that ends it.
 
 What is gathered is bounded, whatever agents report: the oldest intervals are merged, keeping their length, and the
-oldest saves are thinned out. A step that falls is not believed before the next generation.
+oldest saves are thinned out. Steps that fall are those of an epoch, say: what was read from the output is forgotten
+then, and of reported ones nothing is known until they are exceeded.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ MOST_MS = 1e15
 """Longer than any job; steps are as large as agents say."""
 LOOK_MS = 2_000
 """How often an agent looks; it tells at once what is new, and what isn't every eight seconds."""
+LESS = 2
+"""A count that falls less than to this part is the same one: an agent that is restarted may have lost the newest."""
 _APART = (Category.PAUSE, Category.SAVE, Category.EVALUATE)
 """Where several workers do several of these, the first counts."""
 
@@ -31,7 +34,7 @@ def observe(watch: ProgressWatch, index: int, vector: WorkerFeatures, now: Now) 
     """Take in a worker's newest vector, on our clock; whether there is news that should outlive the controller."""
     earlier, last = watch.newest, watch.last
     at = watch.newest = max(earlier, _ms(vector.at_s, now))
-    news = _note_step(watch, vector, at, now)
+    news = _note_step(watch, index, vector, at, now)
     news |= _note_saves(watch, index, vector, at, now)
     output = vector.output
     doing = None
@@ -76,9 +79,11 @@ def recorded(watch: ProgressWatch, since: int, until: int) -> Progress | None:
         apart.append(Interval(watch.doing_since, until, doing))
     if watch.began is None and not apart:
         return None
-    first, began = _first(watch, since), watch.began
+    first, last, began = _first(watch, since), watch.last, watch.began
+    if watch.fallen:
+        first = last = None
     if first is not None:
-        began = first.at
+        began = first.at if began is None or watch.first is None else min(first.at, began)
     elif began is not None:
         # Lines without a step: those of a start tell of no work, and what comes after the last is not known.
         if not watch.works and not apart:
@@ -90,11 +95,11 @@ def recorded(watch: ProgressWatch, since: int, until: int) -> Progress | None:
         began=began,
         moved=watch.moved,
         first=first,
-        last=watch.last,
+        last=last,
         resumed=watch.resumed,
-        saved=tuple(watch.saved),
+        saved=tuple(replace(save, step=-1.0) if watch.counts_again else save for save in watch.saved),
         apart=tuple(interval for interval in apart if interval.start < interval.end),
-        stretches=tuple(watch.stretches),
+        stretches=() if watch.fallen else tuple(watch.stretches),
     )
 
 
@@ -106,7 +111,7 @@ def _first(watch: ProgressWatch, since: int) -> Reached | None:
     before = watch.resumed if watch.resumed is not None else 0.0
     at = first.at - _took_ms(max(first.step - before - 1, 0.0), watch)
     if at >= earliest:
-        return Reached(at, min(before + 1, first.step))
+        return replace(first, at=at, step=min(before + 1, first.step))
     return replace(first, at=(earliest + first.at) // 2)
 
 
@@ -119,9 +124,12 @@ def _doing(watch: ProgressWatch) -> Category | None:
     return next((category for category in _APART if category in doing), None)
 
 
-def _note_step(watch: ProgressWatch, vector: WorkerFeatures, at: int, now: Now) -> bool:
+def _note_step(watch: ProgressWatch, index: int, vector: WorkerFeatures, at: int, now: Now) -> bool:
     output = vector.output
     watch.works |= output.began_work is not False
+    if output.began_work and watch.works_since is None:
+        watch.works_since = at
+    _note_fall(watch, index, output)
     moved = at if output.last_progress_s is None else min(_ms(output.last_progress_s, now), at)
     if output.last_progress_s is not None:
         watch.began = moved if watch.began is None else watch.began
@@ -141,8 +149,11 @@ def _note_step(watch: ProgressWatch, vector: WorkerFeatures, at: int, now: Now) 
         watch.last = reached
         note_stretch(watch, watch.first)
         note_stretch(watch, reached)
-        # Lines before the first step are no steps.
-        watch.began, watch.moved = watch.first.at, moved
+        # Lines before the first step are no steps. Work may have begun by then where they are counts of epochs.
+        known = watch.works_since if output.step is None else None
+        earlier = watch.began if watch.counts_again else known
+        watch.began = watch.first.at if earlier is None else min(earlier, watch.first.at)
+        watch.moved = moved
         return True
     if watch.last is None or step > watch.last.step:
         watch.last = reached
@@ -150,6 +161,26 @@ def _note_step(watch: ProgressWatch, vector: WorkerFeatures, at: int, now: Now) 
         note_stretch(watch, reached)
         watch.moved = max(watch.moved or moved, moved)
     return False
+
+
+def _note_fall(watch: ProgressWatch, index: int, output: OutputFeatures) -> None:
+    """Note that steps have fallen: of reported ones nothing is known then; those that are read are counted again."""
+    counted, step = watch.counted.get(index), output.bar_step
+    watch.fallen.pop(index, None)
+    if output.step_fell if output.step is not None else counted is not None and step is None:
+        watch.fallen[index] = True
+    if output.step is not None:
+        watch.counted.pop(index, None)
+        begins_again = counted is not None
+    elif step is not None:
+        watch.counted[index] = step
+        begins_again = counted is not None and LESS * step < counted
+    else:
+        return
+    if begins_again:
+        watch.first = watch.last = watch.stretch_from = None
+        watch.pace, watch.best_hour_ms, watch.stretches, watch.shortest_ms = [], 0.0, [], 0
+        watch.counts_again = True
 
 
 def _read_first(output: OutputFeatures, reached: Reached, now: Now) -> Reached:

@@ -26,13 +26,21 @@ def record(ledger: JobLedger, progress: Progress) -> None:
     new = (saved for saved in progress.saved if known_until < saved.at <= ledger.clock)
     ledger.saved = fewer([*ledger.saved, *new])
     if ledger.unsettled is not None and ledger.unsettled.cause:
-        resumed_at = progress.first.step if progress.first is not None else None
+        resumed_at = _resumed_at(ledger.unsettled, progress)
         resolve(ledger, progress.resumed if progress.resumed is not None else resumed_at)
     if progress.began is None:
         return
     for tape in ledger.live:
         _cut(ledger, tape, progress, progress.began)
     ledger.unsettled = Unsettled(progress)
+
+
+def _resumed_at(before: Unsettled, progress: Progress) -> float | None:
+    """The step that a generation went on from; None where it counts something else than the one before."""
+    first, earlier = progress.first, before.progress.first
+    if first is None or earlier is None or first.of != earlier.of:
+        return None
+    return first.step
 
 
 def _cut(ledger: JobLedger, tape: Tape, progress: Progress, began: int) -> None:
@@ -85,7 +93,7 @@ def reached_at(progress: Progress, step: float) -> int | None:
     """When a generation had reached a step, between what was reported; None where it reported no steps."""
     if progress.first is None or progress.last is None:
         return None
-    if step >= progress.last.step:
+    if step > progress.last.step:
         return progress.until
     if step < progress.first.step:
         return progress.since

@@ -25,7 +25,7 @@ def applied(step: Step, host: Host, failed: FailedCheck) -> FailedCheck:
     allowed = most(len(step.cluster.hosts), step.policies.health_cordons_pct)
     if host.name in kept or (len(kept) < allowed and not spared):
         return failed
-    if not spared:
+    if not spared and allowed:
         hosts = tuple(sorted({*kept, host.name}))
         words = in_words(len(hosts), len(kept))
         step.emit(ev.CommonCauseNoticed(at=step.now.wall, sentence=words, jobs=(), hosts=hosts))

@@ -156,6 +156,8 @@ class ProgressWatch:
     moved: int | None = None
     works: bool = False
     """The program has begun its work, as its agents tell by more than its first lines."""
+    works_since: int | None = None
+    """Since when they say so."""
     first: Reached | None = None
     last: Reached | None = None
     resumed: float | None = None
@@ -163,6 +165,12 @@ class ProgressWatch:
     apart: list[Interval] = field(default_factory=list)
     stepless: int = 0
     """Time of the newest vector before the first step."""
+    counted: dict[int, float] = field(default_factory=dict)
+    """By worker: the newest step that was read from its output."""
+    counts_again: bool = False
+    """What was counted before the first step was something else, or counted within each epoch."""
+    fallen: dict[int, bool] = field(default_factory=dict)
+    """By worker: its steps have fallen without a word of a resumption, or are not read any more; only those."""
     doing: dict[int, Category] = field(default_factory=dict)
     """By worker: what it does instead of training."""
     doing_since: int = 0

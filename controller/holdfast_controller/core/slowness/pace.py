@@ -17,6 +17,8 @@ from holdfast_controller.core.model.goodput import LONGEST_MS, SHORTEST_MS
 from holdfast_controller.core.model.slowness import Mark, RankSlot, Slot, SlowWatch
 from holdfast_controller.core.slowness.thresholds import Tuning
 
+LESS = 2
+"""Steps that fall to less than this part are others; by less falls a program that goes on from a save."""
 NORMAL = 1.4826
 """Median deviations in a standard deviation."""
 
@@ -47,6 +49,11 @@ def note_look(watch: SlowWatch, look: Look, generation: int, tuning: Tuning) -> 
     if look.step is None:
         return None
     mark = watch.mark
+    if mark is not None and LESS * look.step < mark.step:
+        # Something else is counted from now on, such as epochs: a new pace is to be learned.
+        watch.best_ms, watch.spread, watch.usual, watch.slots = 0.0, 0.0, {}, []
+        watch.streaks.clear()
+        watch.slow_since_s = watch.lonely = None
     if mark is None or look.step < mark.step or look.at_s < mark.at_s:
         watch.mark, watch.apart = Mark(look.at_s, look.step, look.times), look.apart
         return None

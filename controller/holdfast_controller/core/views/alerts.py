@@ -97,7 +97,7 @@ def alerts(
 def _common_cause(cluster: Cluster) -> Iterator[Alert]:
     """Say that hardware looks ill on many hosts at once, ahead of what is wrong with each."""
     kept, spared = ill(cluster)
-    if spared:
+    if spared and len(kept) + len(spared) > 1:  # else the settings keep no host from work
         yield Alert(Kind.CHECK, "controller", in_words(len(kept) + len(spared), len(kept)))
 
 

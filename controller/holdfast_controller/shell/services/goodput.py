@@ -58,9 +58,11 @@ async def job_goodput(driver: Driver, job: Job, *, verify: bool) -> job_pb2.GetG
         interruptions, kept = shown.interruption, view.totals(plain)
         saves: Sequence[tuple[int, float]] = [(saved.at, saved.step) for saved in shown.saved]
     else:
-        closed = await asyncio.wrap_future(driver.store.call(_statement, driver, job.id))
+        closed, ledger_since = await asyncio.wrap_future(driver.store.call(_statement, driver, job.id))
         if closed is None:
             answer.level = "D"
+            if verify and not (job.ended_at is not None and job.ended_at * 1000 < ledger_since):
+                answer.verified = await _verify(driver, job, cursor, {})
             return answer
         lines, since, until, complete = view.lines(closed.sums), closed.since, closed.ended, closed.complete
         level = view.level(steps=closed.steps, saves=closed.saves, progress=closed.progress)
@@ -83,8 +85,14 @@ async def job_goodput(driver: Driver, job: Job, *, verify: bool) -> job_pb2.GetG
 _NOT_WHOLE = "can't be computed again: the ledger began while the job ran, with an upgrade of the controller"
 
 
-def _statement(driver: Driver, job_id: str) -> ledger_rows.ClosedLedger | None:
-    return driver.store.transaction(lambda database: ledger_rows.read_statement(database, job_id))
+def _statement(driver: Driver, job_id: str) -> tuple[ledger_rows.ClosedLedger | None, int]:
+    """The closing statement of a job that has one that can be read, and when the ledger began; 0: with the log."""
+    return driver.store.transaction(
+        lambda database: (
+            ledger_rows.read_statement(database, job_id),
+            ledger_rows.ledger_since(database) or 0,
+        )
+    )
 
 
 async def open_gpu_ms(driver: Driver) -> Counter[tuple[str, str]]:

@@ -9,6 +9,8 @@ import pytest
 from tests.unit.controller.ledger.goodput_story import Story
 
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services import goodput
 from holdfast_controller.shell.store import codec
@@ -51,6 +53,11 @@ class Log:
         ]
         self.store.call(self.store.commit, records).result()
 
+        self.cluster = Cluster()
+
+    async def settled(self) -> None:
+        """All is in the log from the beginning."""
+
     history = Driver.history
 
 
@@ -76,5 +83,25 @@ async def test_a_restore_beyond_the_first_page_of_the_cluster_s_history_is_taken
         assert await verify(driver, job, log.store.sequence, kept) == ""
         wrong = {key: ms + 1 for key, ms in kept.items()}
         assert "sums differ" in await verify(driver, job, log.store.sequence, wrong)
+    finally:
+        log.store.close()
+
+
+async def test_a_job_whose_statement_is_gone_does_not_agree_with_the_log(tmp_path: Path) -> None:
+    story = Written()
+    story.run()
+    story.end(410)
+    log = Log(tmp_path / "holdfast.db", story.events)
+    job, driver = story.oracle.cluster.jobs["a"], cast(Driver, log)
+    try:
+        assert "sums differ" in (await goodput.job_goodput(driver, job, verify=True)).verified
+        assert (await goodput.job_goodput(driver, job, verify=False)).verified == ""
+        never = Written()
+        never.of_job(20, ev.JobEnding, outcome=JobState.CANCELLED)
+        never.of_job(20, ev.JobEnded, state=JobState.CANCELLED)
+        other = Log(tmp_path / "other.db", never.events)
+        driver = cast(Driver, other)
+        assert (await goodput.job_goodput(driver, never.oracle.cluster.jobs["a"], verify=True)).verified == ""
+        other.store.close()
     finally:
         log.store.close()

@@ -171,6 +171,16 @@ def test_evaluations_and_saves_are_no_slowness(gang: Gang) -> None:
         assert gang.passes(90) == []
 
 
+def test_a_job_that_counts_something_else_from_then_on_is_not_slow_by_what_it_counted(gang: Gang) -> None:
+    gang.passes(GOOD_S)
+    gang.step = 1.0  # epochs, say, after the steps of the first
+    gang.work_s = dict.fromkeys(range(8), 50.0)
+    assert gang.passes(900) == []
+    gang.work_s = dict.fromkeys(range(8), 100.0)
+    (told,) = gang.passes(600)
+    assert "slow" in told
+
+
 def test_nothing_is_judged_while_a_worker_is_silent(gang: Gang) -> None:
     gang.passes(GOOD_S)
     gang.program.mute = {1}

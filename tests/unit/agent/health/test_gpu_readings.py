@@ -43,6 +43,13 @@ def test_nvlinks_are_compared_with_gpus_of_the_same_model_here() -> None:
     assert bad(other) == {}
 
 
+def test_a_card_without_a_bridge_lacks_no_nvlinks() -> None:
+    alone = replace(WELL, uuid="GPU-1", links_up=0)
+    assert bad(WELL, alone) == {"gpu.nvlink": "GPU 1: 0 of 18 NVLinks are up"}
+    assert bad(replace(WELL, fabric=0), replace(alone, fabric=0)) == {}
+    assert bad(replace(WELL, fabric=None), replace(alone, fabric=None)) == {}
+
+
 def test_heat_a_fabric_that_is_not_joined_and_broken_sram() -> None:
     assert bad(replace(WELL, margin_c=-2))["gpu.hot"] == (
         "GPU 0: it is 2 °C above the temperature at which it is slowed down"

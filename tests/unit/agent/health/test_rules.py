@@ -160,6 +160,15 @@ def test_a_device_that_was_made_anew_begins_afresh(name: str) -> None:
     assert clock.wait(3600, 8.0, "driver 2") == []
 
 
+@pytest.mark.parametrize("name", DROPS)
+def test_a_driver_that_is_loaded_again_mends_nothing_that_was_found(name: str) -> None:
+    clock = Clock(name)
+    clock.read(16.0)
+    assert clock.read(8.0, times=4)
+    assert clock.wait(3600, 8.0, "driver 2")
+    assert clock.wait(660, 16.0, "driver 2") == []
+
+
 def test_what_cannot_be_read_stands_and_no_time_passes_for_it() -> None:
     clock = Clock("gpu.sram")
     assert clock.read(1.0, times=2)

@@ -60,6 +60,7 @@ MUTANTS: tuple[tuple[str, str, str], ...] = (
     ("work", "    kept_until = None if step is None else reached_at(progress, step)", "    kept_until = until"),
     ("work", "recut(tape, cut, until, Category.LOST, OLDER_SAVE, only=KEPT)", "pass"),
     ("work", "progress.resumed if progress.resumed is not None else resumed_at", "resumed_at"),
+    ("work", " or first.of != earlier.of", ""),
     ("work", "    if succeeded and not unsettled.cause:\n        category", "    if False:\n        category"),
     ("work", "elif not succeeded and ledger.steps and ledger.saves:", "elif not succeeded and ledger.steps:"),
     ("work", "saved = progress.saved[-1].at if progress.saved else began", "saved = until"),

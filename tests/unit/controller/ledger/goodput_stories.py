@@ -112,6 +112,27 @@ def resume_from_an_older_save() -> None:
     )
 
 
+def a_count_of_another_whole_tells_nothing_of_the_one_before() -> None:
+    s = Story()
+    s.run(10, 14, 15)
+    s.progress(115, 15, first=(15, 1.0), last=(115, 8.0), of=10.0)
+    s.restart(115, EndReason.NONZERO_EXIT)
+    s.launch(116)
+    s.start(117)
+    s.progress(217, 117, first=(117, 1.0), last=(217, 4.0), of=4.0)
+    s.end(217)
+    _expect(
+        s,
+        prepare__FIRST_START=8,
+        launch__FIRST_START=2,
+        ran__WORK=200,
+        stop__NONZERO_EXIT=2,
+        relaunch__NONZERO_EXIT=2,
+        train__WORK=200,
+        wind_down__FINISHED=1 + 2,
+    )
+
+
 def steps_without_saves_count_from_the_resumed_step() -> None:
     s = Story()
     s.run()
@@ -321,6 +342,7 @@ STORIES: dict[str, Callable[[], None]] = {
         crash_and_resume,
         resume_from_an_older_save,
         steps_without_saves_count_from_the_resumed_step,
+        a_count_of_another_whole_tells_nothing_of_the_one_before,
         unknown_when_the_next_generation_reports_no_step,
         hang_is_noticed_diagnosed_and_relaunched,
         hang_that_ends_by_itself_is_a_stall,

@@ -87,9 +87,9 @@ class Story:
         self.start(started_s)
 
     def progress(self, at_s: float, since_s: float, **fields: Any) -> None:
-        """``first`` etc. are (seconds, step); ``apart`` are (from, to, category)."""
-        points = {name: fields[name] for name in ("first", "last") if name in fields}
-        found: dict[str, Any] = {name: Reached(self.ms(s), step) for name, (s, step) in points.items()}
+        """``first`` etc. are (seconds, step), ``of`` what they count up to; ``apart`` are (from, to, category)."""
+        points, of = {name: fields[name] for name in ("first", "last") if name in fields}, fields.get("of")
+        found: dict[str, Any] = {name: Reached(self.ms(s), step, of) for name, (s, step) in points.items()}
         began_s = fields.get("began", points.get("first", (None, 0))[0])
         if began_s is not None:
             found["began"] = self.ms(began_s)

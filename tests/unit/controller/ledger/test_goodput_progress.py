@@ -92,6 +92,52 @@ def test_a_step_that_falls_is_not_believed() -> None:
     assert until(watch, 7).last == Reached(ms(6.0), 51.0)
 
 
+def counted(step: float | None, **fields: Any) -> dict[str, Any]:
+    return {"bar_step": step, "last_progress_s": 10.0, **fields}
+
+
+def test_a_count_of_each_epoch_tells_of_no_steps() -> None:
+    watch = fed((10.0, counted(1.0, step_total=50.0)), (500.0, counted(50.0, step_total=50.0)))
+    assert until(watch, 501).last == Reached(ms(10.0), 50.0, 50.0)
+    fed((510.0, counted(None, last_progress_s=510.0)), (900.0, counted(None, last_progress_s=900.0)), watch=watch)
+    found = until(watch, 901)
+    assert (found.first, found.last, found.stretches) == (None, None, ())
+    assert (found.began, found.until) == (ms(10.0), ms(900.0))
+
+
+def test_an_agent_that_is_restarted_leaves_a_count_what_it_was() -> None:
+    counts: dict[str, Any] = {"step_total": 900.0}
+    watch = fed((10.0, counted(1.0, **counts)), (500.0, counted(50.0, last_progress_s=500.0, **counts)))
+    fed((504.0, counted(None)), (506.0, counted(49.0, **counts)), watch=watch)
+    assert until(watch, 507).last == Reached(ms(500.0), 50.0, 900.0)
+    fed((510.0, counted(51.0, last_progress_s=510.0, **counts)), watch=watch)
+    found = until(watch, 511)
+    assert (found.first, found.last) == (Reached(ms(10.0), 1.0, 900.0), Reached(ms(510.0), 51.0, 900.0))
+
+
+def test_another_count_is_followed_from_where_it_begins() -> None:
+    rows, steps = {"step_total": 10_000.0}, {"step_total": 900.0, "last_progress_s": 60.0}
+    watch = fed((10.0, counted(1_000.0, **rows)), (20.0, counted(9_000.0, **rows)))
+    fed((60.0, counted(1.0, **steps)), (90.0, counted(4.0, **steps)), watch=watch)
+    found = until(watch, 91)
+    assert found.first is not None and found.last is not None
+    assert (found.first.step, found.last.step, found.last.of) == (1.0, 4.0, 900.0)
+    assert found.began == ms(10.0)
+
+
+def test_reported_steps_that_have_fallen_are_believed_again_once_they_are_exceeded() -> None:
+    watch = fed((2.0, {"step": 5.0}), (4.0, {"step": 50.0}), (6.0, {"step": 50.0, "step_fell": True}))
+    assert recorded(watch, ms(0), ms(7)) is None or until(watch, 7).last is None
+    fed((8.0, {"step": 51.0}), watch=watch)
+    assert until(watch, 9).last == Reached(ms(8.0), 51.0)
+
+
+def test_an_epoch_that_is_counted_at_its_end_is_no_warm_up() -> None:
+    counts: dict[str, Any] = {"step_total": 10.0, "began_work": True, "last_progress_s": 600.0}
+    watch = fed((2.0, {}), (12.0, {"began_work": True}), (600.0, counted(1.0, **counts)))
+    assert until(watch, 700).began == ms(12.0)
+
+
 def test_idle_saving_and_evaluating_are_apart() -> None:
     watch = fed(
         (2.0, {"step": 1.0}),
@@ -172,6 +218,11 @@ def test_marks_agree_with_what_was_done_however_late_the_looks_come(seed: int) -
     assert abs(told.began - ms(ends[0])) <= 1_000
     length = sum(mark.end - mark.start for mark in told.apart) / 1000
     assert abs(length - sum(end - start for start, end, _ in done)) <= 2.0
+
+
+def test_an_epoch_that_began_is_not_kept_by_a_restart_that_begins_it_again() -> None:
+    told = Progress(since=ms(0), until=ms(90), first=Reached(ms(0), 1.0, 5.0), last=Reached(ms(50), 6.0, 5.0))
+    assert [reached_at(told, step) for step in (6.0, 7.0)] == [ms(50), ms(90)]
 
 
 def test_a_step_is_reached_by_work_not_by_pauses() -> None:

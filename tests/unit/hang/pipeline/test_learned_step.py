@@ -34,8 +34,15 @@ def learned(lines: Iterable[str], every_s: float = 5.0) -> float | None:
             f" iteration  {10 * n} | consumed samples: {10240 * n} | learning rate: 6.0E-05 | loss scale: 1.0"
         ),
         lambda n: f"{10 * n} loss={2.5 - n / 50:.4f} acc={0.1 + n / 70:.3f}",
+        lambda n: f"Training epoch 0, iteration {10 * n}/99999 | lr: 1.2e-05 | global_step: {10 * n} | loss: 5.1",
+        lambda n: f"step:{10 * n} - actor/entropy:0.3 - training/global_step:{10 * n}.000 - training/epoch:0.000",
+        lambda n: (
+            f"| epoch 001:  {10 * n} / 1200 loss=8.{n}, ppl=300, wps=3000, ups=1.2, wpb=3000, bsz=100,"
+            f" num_updates={10 * n}, lr=0.0001"
+        ),
+        lambda n: f"[Step {10 * n}] micro_step {40 * n} loss 2.5",
     ],
-    ids=["plain", "transformers", "several", "megatron", "no-word"],
+    ids=["plain", "transformers", "several", "megatron", "no-word", "nemo", "verl", "fairseq", "micro"],
 )
 def test_a_number_that_rises_evenly_in_lines_of_a_training_is_its_step(line: Callable[[int], str]) -> None:
     assert learned(line(n) for n in range(1, 20)) == 190.0
@@ -70,6 +77,9 @@ def test_the_first_of_its_lines_is_kept_with_its_time_and_over_a_restart_of_the_
         lambda n: f"step {7 * n + n % 3} loss 2.5",
         lambda n: f"batch loss of {n} and of {2 * n}",
         lambda n: f"step {'9' * (n * 4)} loss 1",
+        lambda n: f"{n}%|#         | {n / 10:.2f}k/10.0k [00:10<01:40, 95.1it/s]",
+        lambda n: f"Epoch 3 | batch {10 * n}/500 | loss 2.5",
+        lambda n: f"Epoch 3, batch {10 * n} out of 500, loss 2.5",
     ],
 )
 def test_other_numbers_are_no_steps(line: Callable[[int], str]) -> None:
@@ -92,6 +102,29 @@ def test_ever_new_shapes_take_no_more_memory() -> None:
     for number in range(500):
         watch.take(0, f"loss {'x' * number} {number}", float(number))
     assert len(watch.shapes) == SHAPES_MOST
+
+
+def test_thousands_that_are_set_apart_change_no_line() -> None:
+    assert learned(f"Step {90 * n:,} | {30_000 * n:,} tokens | loss 2.5" for n in range(1, 40)) == 3510.0
+    assert learned(f"step {n} | {300 * n:,} tokens | loss 2.5" for n in range(1, 40)) == 39.0
+
+
+def test_colours_of_a_line_hide_no_step() -> None:
+    watch = WorkerWatch("host-0", 1)
+    for number in range(1, 10):
+        line = f"\x1b[31mstep: {number:2d}  \x1b[32mloss:  7.{number:04d}\x1b[39m"
+        output = watch.take(WorkerSample("job", "w", 1, 5.0 * number, lines=(LogLine(0, "out", line),))).output
+    assert (output.bar_step, output.began_work) == (9.0, True)
+
+
+def test_a_step_that_was_learned_does_not_stand_still_beside_a_count() -> None:
+    watch, shown = WorkerWatch("host-0", 1), []
+    for number in range(40):
+        text = f"Epoch {number // 20}/9 | batch {number % 20} | loss 2.5"
+        output = watch.take(WorkerSample("job", "w", 1, 5.0 * number, lines=(LogLine(0, "out", text),))).output
+        shown.append((output.bar_step, output.step_total))
+    assert shown[19] == (19.0, None)
+    assert shown[39] == (1.0, 9.0)
 
 
 def told(watch: WorkerWatch, number: int, *said: RankProgress) -> OutputFeatures:
