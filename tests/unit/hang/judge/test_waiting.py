@@ -70,6 +70,14 @@ def test_a_rank_whose_loader_works_is_left_alone_while_it_prints_and_for_long_wh
     assert job.kinds()[-1] == "Act"
 
 
+def test_processes_that_prepare_data_at_the_start_have_the_time_of_a_start() -> None:
+    job = Job(wait=Wait(WaitKind.CHILD, AT_WORK, place="prepare.py:9 `pool.next`"))
+    job.stands_still(1700)
+    assert job.orders == []
+    job.stands_still(150)
+    assert job.kinds()[-1] == "Act"
+
+
 def blocker(rank: int, wait: Wait, motion: Motion = Motion.BLOCKED) -> Blocker:
     return Blocker(Seen("w-0", "h", RankFeatures(rank, motion, 0.0)), wait, Patience.SHORT)
 
