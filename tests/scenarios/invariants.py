@@ -42,7 +42,8 @@ def _check_hangs(job: Job, history: list[ev.Event]) -> None:
     assert sum(hang.open for hang in job.hangs if hang.generation == job.generation) <= 1, "two hangs at once"
     restarted = [e for e in history if isinstance(e, ev.HangJudged) and e.outcome is HangOutcome.RESTARTED]
     launches = [e for e in history if isinstance(e, ev.RestartDecided | ev.AttemptEnded)]
-    generations = [e for e in launches if e.end_reason is EndReason.HANG]
+    # A library that gives up waiting ends its process: that is a hang that nobody has judged.
+    generations = [e for e in launches if e.end_reason is EndReason.HANG and e.detect_s is not None]
     assert len(restarted) == len(generations), "a restart upon a hang without its verdict, or the other way round"
     assert job.budgets.hang_restarts <= job.gang.max_hang_restarts
     if job.gang.hang.action is not Action.RESTART:

@@ -107,10 +107,16 @@ class Tuning:
     # Law, R0: work in the last 30 s vetoes; half a core is busy; blocked is under 2 % CPU and 10 % of own switches.
     work_window_s: float = 30.0
     busy_cpu_share: float = 0.5
+    # Helpers that a rank waits for work from a tenth of a core on: a companion that only reports uses a few percent.
+    helper_cpu_share: float = 0.1
     blocked_cpu_share: float = 0.02
     blocked_switch_share: float = 0.10
     # Switches a second below which a rank of unknown progress rate counts as blocked. Law: 46 per 5 s healthy, 0 hung.
     blocked_switches_unknown: float = 1.0
+    # What a main thread runs when it has got what it waited for; to ask again takes some tenths of a millisecond, a
+    # signal's handler a few. Two within a minute are a program that goes on, however slowly.
+    stride_s: float = 0.005
+    strides_apart_s: float = 60.0
     # A log line or heartbeat dirties one 4 KiB page; sixteen of them in a sample are more than talk.
     work_bytes: float = 65536.0
     # A page fault that waits for storage; a handful comes from any wake-up after long sleep.

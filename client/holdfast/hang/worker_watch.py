@@ -214,6 +214,8 @@ class WorkerWatch:
         self.baselines, self.count, self.resumes = baselines, count, record.get("resumes", 0)
         self.last_progress_s, self.step = record.get("lastProgressS"), known_step(record.get("step"))
         self._work.began = record.get("beganWork", False)
+        if self.step_pattern:
+            self._reader.take_up(self.step)
         self._reports = {int(rank): count for rank, count in record.get("reports", {}).items()}
 
 

@@ -10,7 +10,7 @@ from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.model.gang import Retries
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.recovery import of_rank
+from holdfast_controller.core.model.recovery import EndReason, of_rank
 
 ENDS = {
     0: ("RuntimeError: Connection closed by peer [127.0.0.1]:4711", 0.3),
@@ -59,3 +59,20 @@ def test_a_job_that_ends_by_it_names_the_cause_in_every_order(order: tuple[int, 
     assert job.state is JobState.FAILED
     assert job.error is not None
     assert (job.error.rank, job.error.raised) == (2, "ValueError: no shard 7")
+
+
+GAVE_UP = "[rank1]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=451)"
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_ranks_that_gave_up_waiting_tell_of_a_hang_in_every_order(order: tuple[int, int]) -> None:
+    world = World(hosts=2)
+    world.submit("a", gang(2))
+    world.run("a")
+    job, began = world.cluster.jobs["a"], world.wall
+    world.wait(1.0, beating=tuple(world.sessions))
+    for rank in order:
+        world.exit("a", rank, "SIGNALED:6", 1, end_time=began + (0.3, 0.1)[rank], said=(GAVE_UP,))
+    recovery = job.recoveries[-1]
+    assert (recovery.end_reason, recovery.related) == (EndReason.HANG, of_rank("workerpool1-0", 1))
+    assert job.last_end is EndReason.HANG

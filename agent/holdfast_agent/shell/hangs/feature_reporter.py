@@ -51,6 +51,8 @@ class FeatureReporter:
         self._worker = worker
         self._send = send
         self._watches: dict[WorkerId, WorkerWatch] = {}
+        self._untold: set[WorkerId] = set()
+        """Whose settings no controller has sent since this agent began."""
         self._idle: dict[WorkerId, tuple[int, IdleGpus]] = {}
         self.gpus = HostGpus()
         """The newest reading of the host's GPUs; those of the sampler, once it is there."""
@@ -68,6 +70,9 @@ class FeatureReporter:
         self._history.on_sample(sample)
         watch = self._watches.get(key)
         if watch is None or watch.generation != sample.generation:
+            watch = self._watches[key] = self._begin(key, worker, sample.generation)
+        elif key in self._untold and _launch_of(worker) is not None:
+            self._journal(key, watch)
             watch = self._watches[key] = self._begin(key, worker, sample.generation)
         vector = replace(watch.take(sample), gpus=self._gpus_of(key, worker, sample))
         output = vector.output
@@ -88,6 +93,7 @@ class FeatureReporter:
     def forget(self, key: WorkerId) -> None:
         """Drop all state of a worker that is gone."""
         self._watches.pop(key, None)
+        self._untold.discard(key)
         self._idle.pop(key, None)
         self._journalled.pop(key, None)
         self._history.forget(key)
@@ -109,6 +115,7 @@ class FeatureReporter:
 
     def _begin(self, key: WorkerId, worker: Worker, generation: int) -> WorkerWatch:
         launch = _launch_of(worker)
+        (self._untold.discard if launch else self._untold.add)(key)
         pattern = launch.step_pattern if launch else ""
         tuning = tuned(HangSettings(timeout_s=(launch.hang_timeout_s if launch else 0) or None))
         try:

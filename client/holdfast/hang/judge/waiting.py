@@ -32,7 +32,7 @@ class Patience(enum.IntEnum):
     SHORT = 1
     # Something outside the job may end it, or nothing tells what it waits for.
     LONG = 2
-    # A request may come at any time: a server.
+    # A request may come at any time: a server. Or a process of its own works for it, for as long as that takes.
     OPEN = 3
 
 
@@ -235,7 +235,7 @@ class Gang:
             return Patience.SHORT
         if wait.kind is WaitKind.SLEEP and wait.until_s is not None and not self.wakes(seen):
             return Patience.SHORT
-        found = _PATIENCE[wait.kind]
+        found = Patience.OPEN if wait.for_work else _PATIENCE[wait.kind]
         # A GPU whose load is unclear may compute what a thread of the rank waits for.
         return Patience.LONG if found is Patience.SHORT and hidden and wait.kind is not WaitKind.PEER else found
 

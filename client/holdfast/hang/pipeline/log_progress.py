@@ -143,6 +143,10 @@ class LineReader:
         self.total: float | None = None
         self.steps_read = 0
 
+    def take_up(self, step: float | None) -> None:
+        """Go on where a reader of this generation has read ``step`` last: to read it again is no progress."""
+        self.step = self._last = step
+
     def is_progress(self, line: str) -> bool:
         """Whether this line tells of work done since the lines before it."""
         if self._pattern is not None:

@@ -3,7 +3,8 @@
 Theory of operation. What a rank's counters did between two samples is compared with this rank's own steady
 level, since no absolute number separates work from waiting on every machine. Steady levels are medians tracked
 in one float each, and they learn only from samples that moved: a hang must never become the new normal. A
-single wake-up doesn't end a stillness; evidence of work does, and so do two moving samples in a row.
+single wake-up doesn't end a stillness; evidence of work does, and so do two moving samples in a row, or two within a
+minute in which the main thread did more than ask again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from holdfast._base.xids import XidAction, action_of
 from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, State
+from holdfast.hang.pipeline.waits import AT_WORK, WaitKind
 from holdfast.hang.thresholds import Tuning
 
 # A tracked median moves by so much of itself per sample: it follows a doubling in 15 samples and shrugs off
@@ -33,7 +35,11 @@ class Baseline:
     last_work_s: float | None = None
     work: str = ""
     helpers_s: float | None = None
+    # When its helpers last used a share of a core that work takes.
+    helpers_ran_s: float | None = None
     stirs: int = 0
+    # When its main thread last ran for longer than a poll takes.
+    strode_s: float | None = None
     # Steady levels and the idle floor.
     switches_s: float | None = None
     power_w: float | None = None
@@ -106,10 +112,29 @@ def _with_motion(
     stirred = stirs and not ours and not _polls(base, sample)
     motion = _motion(base, sample, max(cpu_share, child_share), stirred, tuning)
     helpers_s = _helpers_worked(base, sample, elapsed_s, tuning)
+    if _rate(sample.helpers.cpu_s, base.sample.helpers.cpu_s, elapsed_s) >= tuning.helper_cpu_share:
+        base = replace(base, helpers_ran_s=sample.at_s)
     base = _note_motion(base, sample, motion, switches, helpers_s, stirred=stirred)
+    if not ours and not _polls(base, sample) and _ran_s(process, before) >= tuning.stride_s:
+        base = _note_stride(base, sample, tuning)
     if motion is Motion.STIRRING and base.stirs < 2:
         motion = Motion.BLOCKED
-    return base, _features(base, sample, motion, max(cpu_share, child_share), switches)
+    return base, _features(
+        base, _beside_helpers(base, sample, tuning), motion, max(cpu_share, child_share), switches
+    )
+
+
+def _beside_helpers(base: Baseline, sample: RankSample, tuning: Tuning) -> RankSample:
+    """The sample, with a wait for a process of its own tree as one for work, while helpers are seen at it.
+
+    A loader that prepares a batch for minutes can't be told from one that runs in a circle.
+    """
+    wait, ran_s = sample.wait, base.helpers_ran_s
+    if wait is None or wait.kind is not WaitKind.CHILD or ran_s is None:
+        return sample
+    if sample.at_s - ran_s >= tuning.work_window_s:
+        return sample
+    return replace(sample, wait=replace(wait, what=f"{wait.what}, {AT_WORK}" if wait.what else AT_WORK))
 
 
 def _rate(now: float, before: float, elapsed_s: float) -> float:
@@ -172,6 +197,20 @@ def _note_motion(
         helpers_s=helpers_s,
         switches_s=_towards(base.switches_s, switches if stirred else None),
     )
+
+
+def _ran_s(process: ProcessSample, before: ProcessSample) -> float:
+    """Seconds that the main thread has run on a core since the sample before; 0 where that isn't known."""
+    return process.ran_s - before.ran_s if process.ran_s is not None and before.ran_s is not None else 0.0
+
+
+def _note_stride(base: Baseline, sample: RankSample, tuning: Tuning) -> Baseline:
+    """Steps of some seconds, of a main thread that waits in between, are wake-ups apart: the second one is movement."""
+    last_s, base = base.strode_s, replace(base, strode_s=sample.at_s)
+    if last_s is None or sample.at_s - last_s > tuning.strides_apart_s:
+        return base
+    longest_s = max(base.still_longest_s, last_s - base.still_since_s)
+    return replace(base, still_since_s=sample.at_s, still_longest_s=longest_s)
 
 
 def _note_work(

@@ -15,7 +15,14 @@ from holdfast_controller.core.lifecycle.exit_tally import all_well
 from holdfast_controller.core.lifecycle.launch import check_started
 from holdfast_controller.core.lifecycle.missing_exits import as_known_here, close_records, last_heard, unknown_ends
 from holdfast_controller.core.lifecycle.other_hosts import could_move
-from holdfast_controller.core.lifecycle.root_cause import SETTLE_S, first_failure, is_settled, member_of, name_cause
+from holdfast_controller.core.lifecycle.root_cause import (
+    SETTLE_S,
+    end_reason_of,
+    first_failure,
+    is_settled,
+    member_of,
+    name_cause,
+)
 from holdfast_controller.core.lifecycle.stop import end
 from holdfast_controller.core.lifecycle.time_left import in_time
 from holdfast_controller.core.lifecycle.warning_signal import leaves_by_itself
@@ -220,7 +227,7 @@ def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: failure_polic
                 step,
                 job,
                 worker=None if whole else member.index,
-                end_reason=_REASONS.get(cause) or EndReason[exit_.reason.name],
+                end_reason=end_reason_of(cause, exit_),
                 related=story.related,
                 failed_at=story.failed_at,
                 charged=charged,
@@ -229,21 +236,11 @@ def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: failure_polic
         case failure_policy.Replace(cause, failure, cordon):
             if cordon and not faulty_hosts(step, job, (member.index,)):
                 cordon_faulty(step, host, f"{job.id}: {problem or exit_.message or cause.value}")
-            why = _REASONS.get(cause) or EndReason[exit_.reason.name]
+            why = end_reason_of(cause, exit_)
             retry(step, job, failure, why, story, away=frozenset({host}), replace=True, cordoned=cordon)
         case failure_policy.Retry(cause, failure):
-            why = _REASONS.get(cause) or EndReason[exit_.reason.name]
+            why = end_reason_of(cause, exit_)
             retry(step, job, failure, why, story, away=away)
-
-
-_REASONS = {
-    failure_policy.Cause.PORT_TAKEN: EndReason.PORT_TAKEN,
-    failure_policy.Cause.HANG: EndReason.HANG,
-    failure_policy.Cause.CUT_OFF: EndReason.CUT_OFF,
-    failure_policy.Cause.HARDWARE_FAULT: EndReason.HARDWARE_FAULT,
-    failure_policy.Cause.HOST_UNFIT: EndReason.HOST_UNFIT,
-}
-"""Where the class says more of a recovery than the end's own reason does."""
 
 
 def _any_failure(job: Job) -> tuple[Member, Exit] | None:

@@ -13,7 +13,7 @@ from holdfast._session.reports import Exit
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
 from holdfast_controller.core.lifecycle.exit_tally import tally
-from holdfast_controller.core.lifecycle.failure_policy import classify, key_of
+from holdfast_controller.core.lifecycle.failure_policy import Cause, classify, key_of
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
@@ -23,6 +23,14 @@ from holdfast_controller.core.step.step import Step
 SETTLE_S = 1.0
 """How long the answer to an end that speaks of a lost peer waits for that peer's own: a Python with torch in it
 takes some tenths of a second to leave after it has raised."""
+_REASONS = {
+    Cause.PORT_TAKEN: EndReason.PORT_TAKEN,
+    Cause.HANG: EndReason.HANG,
+    Cause.CUT_OFF: EndReason.CUT_OFF,
+    Cause.HARDWARE_FAULT: EndReason.HARDWARE_FAULT,
+    Cause.HOST_UNFIT: EndReason.HOST_UNFIT,
+}
+"""Where the class says more of a recovery than the end's own reason does."""
 
 
 def first_failure(job: Job, generation: int) -> tuple[Member, Exit] | None:
@@ -36,6 +44,11 @@ def first_failure(job: Job, generation: int) -> tuple[Member, Exit] | None:
         return None
     rank = first[2]
     return member_of(job, rank), job.exits[generation][rank]
+
+
+def end_reason_of(cause: Cause, exit_: Exit) -> EndReason:
+    """Why a generation ended, by the class of its failure, else by its exit."""
+    return _REASONS.get(cause) or EndReason[exit_.reason.name]
 
 
 def member_of(job: Job, rank: int) -> Member:
@@ -63,15 +76,16 @@ def name_cause(step: Step, job: Job) -> None:
     member, exit_ = found
     related = of_rank(member.name, exit_.rank)
     if related != recovery.related:
+        cause = classify(job.gang, exit_, port_taken=False)
         step.emit(
             ev.CauseFound(
                 job_id=job.id,
                 at=step.now.wall,
                 generation=recovery.generation,
-                end_reason=EndReason[exit_.reason.name],
+                end_reason=end_reason_of(cause, exit_),
                 related=related,
                 failed_at=Wall(exit_.end_time or step.now.wall),
                 charged=member.index if recovery.charged is not None else None,
-                key=key_of(classify(job.gang, exit_, port_taken=False), exit_),
+                key=key_of(cause, exit_),
             )
         )

@@ -39,6 +39,7 @@ class Rank:
         gpu: tuple[float, float, float, float] | None = None,
         step_s: float = STEP_S,
         wait: Wait | None = None,
+        ran: float = 0.0,
     ) -> RankFeatures:
         """``gpu``: utilisation, memory utilisation, watts, link bytes a second."""
         for _ in range(round(for_s / step_s)):
@@ -51,6 +52,7 @@ class Rank:
                 (old.process.main_switches or 0) + round(switches * step_s),
                 old.process.storage_bytes + round(storage * step_s),
                 old.process.major_faults + round(faults * step_s),
+                ran_s=(old.process.ran_s or 0.0) + ran * step_s,
             )
             children = replace(
                 old.children,
@@ -146,6 +148,34 @@ def test_helpers_are_told_of_and_are_no_movement() -> None:
     rank.lives(60, **TRAINS)
     seen = rank.lives(40, helper_cpu=1.0)
     assert (seen.motion, seen.helpers_s) == (Motion.BLOCKED, 100.0)
+
+
+def test_a_wait_for_helpers_that_compute_is_one_for_work_as_long_as_they_do() -> None:
+    rank, wait = Rank(), Wait(WaitKind.CHILD, "pid 7 `python`", since_s=62.0)
+    rank.lives(60, **TRAINS)
+    seen = rank.lives(120, helper_cpu=0.2, wait=wait)
+    assert seen.wait is not None
+    assert (seen.wait.for_work, seen.wait.what) == (True, "pid 7 `python`, at work")
+    seen = rank.lives(20, helper_cpu=0.05, wait=wait)
+    assert seen.wait is not None
+    assert seen.wait.for_work, "it may read its next file for a moment"
+    assert rank.lives(20, helper_cpu=0.05, wait=wait).wait == wait
+    other = Wait(WaitKind.PEER, "all_reduce")
+    assert rank.lives(60, helper_cpu=1.0, wait=other).wait == other
+
+
+def test_steps_of_some_seconds_move_a_rank_and_polls_do_not() -> None:
+    for ran_s, moves in ((0.02, True), (0.001, False)):
+        rank = Rank()
+        rank.lives(60, **TRAINS)
+        for _ in range(12):
+            rank.lives(2, cpu=0.01, switches=5, ran=ran_s / 2)
+            rank.lives(18)
+        assert rank.seen.motion is Motion.BLOCKED
+        assert rank.seen.still_since_s == (282.0 if moves else 62.0)
+        assert rank.lives(60).still_since_s == (282.0 if moves else 62.0), "one alone is none"
+        rank.lives(2, switches=5, ran=0.01)
+        assert rank.lives(58).still_since_s == (282.0 if moves else 62.0)
 
 
 def test_states_decide_before_rates_do() -> None:
