@@ -2,7 +2,8 @@
 
 Jobs are served in the order of the queue, claims on guarantees first (see ``reclaim``). One that lacks room doesn't
 stop those behind it from starting, as long as they leave it all that it could use (see ``backfill``) and what its
-quota has left. One that waits for its quota, its last attempt's end or its next try leaves all hosts to others.
+quota has left. One that waits for its quota, its last attempt's end, its next try or hosts that have not joined leaves
+all hosts to others.
 
 With ``Backfill.PROJECTED`` a job may also start on what is kept for those ahead of it where none of them is expected to
 start later for it: the first of them for each part of the hosts has a projected start (see ``projection``), and a job
@@ -34,6 +35,7 @@ from holdfast_controller.core.model.queue import Turn
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.expiry import note_wait, on_no_room
+from holdfast_controller.core.scheduling.never_fits import waits_for_others
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts, ends_at
 from holdfast_controller.core.scheduling.own_spares import make_up, serve_own_spares
 from holdfast_controller.core.scheduling.place import is_alone, may_be_placed, place
@@ -187,7 +189,8 @@ class _Look:
 
     def _charge(self, job: Job) -> None:
         """Keep the part of its quotas that a job waits for from those behind it."""
-        self.waiting.charge(job.owner, job.gang, self.step.cluster.holdings.gpus_by_job.get(job.id))
+        if not waits_for_others(self.step.cluster, job.gang):
+            self.waiting.charge(job.owner, job.gang, self.step.cluster.holdings.gpus_by_job.get(job.id))
 
     def serve(self, job: Job, line: str) -> None:
         """Place a job, or let it wait and keep what it waits for from those behind it."""
@@ -206,7 +209,10 @@ class _Look:
         if self._has_limit is not None:
             self._charge(job)
         if may_start:
-            self._reserve(job)
+            if waits_for_others(self.step.cluster, job.gang):
+                self._leave_all(job)
+            else:
+                self._reserve(job)
             if not job.places:
                 self._settle(job)
 
@@ -300,6 +306,12 @@ class _Look:
             self.reserved.add(self.open_hosts.shape(job))
             if self.reservations.reserve(job.gang, self.hosts, self.open_hosts.reserved_before(job)):
                 self.narrower, self.open = True, None
+
+    def _leave_all(self, job: Job) -> None:
+        """Keep nothing for a job that waits for hosts which have not joined, nor for those of its shape behind it."""
+        self.reserved.add(self.open_hosts.shape(job))
+        if self.by_time:
+            self.kept.leave_out(job)
 
     def _backfill(self, job: Job) -> bool:
         """Start a job ahead of its turn where that delays no projected start."""

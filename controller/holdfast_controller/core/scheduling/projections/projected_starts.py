@@ -81,6 +81,10 @@ class ProjectedStarts:
             self._alike[shape := self.open_hosts.shape(job)] += 1
             self._last[shape] = job
 
+    def leave_out(self, job: Job) -> None:
+        """No start is kept for jobs of this shape: no host that has joined is theirs."""
+        self._covered.add(self.open_hosts.shape(job))
+
     def counts(self, job: Job) -> bool:
         """Whether a start may yet be projected for a job of that shape."""
         shape = self.open_hosts.shape(job)
