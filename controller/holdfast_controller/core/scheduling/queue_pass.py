@@ -138,7 +138,7 @@ class _Look:
     @cached_property
     def kept(self) -> ProjectedStarts:
         """The projected starts of jobs that wait, which those behind them don't delay."""
-        return ProjectedStarts(self.step, self.open_hosts)
+        return ProjectedStarts(self.step, self.open_hosts, self.preemption)
 
     @cached_property
     def reservations(self) -> Reservations:
@@ -347,8 +347,9 @@ class _Look:
         """
         if not self.preemption.leaving:
             return NEVER
-        self.closed |= self.kept.project()
-        hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in self.closed]
+        self.kept.project()
+        closed = self.closed | self.kept.claimed
+        hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in closed]
         coming = self.preemption.coming(job, hosts, self.kept.whole.limit)
         late = NEVER if coming is None else self.kept.delayed_by(job, coming, until)
         if coming is None or late is not None:
@@ -363,8 +364,8 @@ class _Look:
             self.lendable = LeftCapacity([self.free.capacity_of(host) for host in self.hosts])
         if job.id not in self.step.cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
             return None
-        self.closed |= self.kept.project()
-        closed = self.closed | (self.kept.hosts if beside else set())
+        self.kept.project()
+        closed = self.closed | self.kept.claimed | (self.kept.hosts if beside else set())
         hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in closed]
         found = plan_job(job, hosts, lambda host, own: self.kept.whole.limit(self.free.without(host, own), host))
         return found if isinstance(found, Plan) else None
@@ -385,8 +386,8 @@ class _Look:
         if not self.first or not may_be_lent or self._finds_no_loan(self.open_hosts.kind(job)):
             return False
         if self.step.policies.backfill is Backfill.LOAN:
-            self.closed |= self.kept.project()
-        found = self._plan_loan(job)
+            self.kept.project()
+        found = self._plan_loan(job, self._not_lent)
         if isinstance(found, Wait):
             if not job.places:
                 self.unlendable.add(self.open_hosts.kind(job))
@@ -394,9 +395,14 @@ class _Look:
         self._placed(job, found, loan_of=self.first)
         return True
 
-    def _plan_loan(self, job: Job) -> Plan | Wait:
+    @property
+    def _not_lent(self) -> set[str]:
+        """Hosts on which a waiting job starts soon."""
+        return self.closed | self.kept.awaited if self.by_time else self.closed
+
+    def _plan_loan(self, job: Job, closed: set[str]) -> Plan | Wait:
         if is_alone(job):
-            alone = self.open_hosts.first_free(job, self.closed)
+            alone = self.open_hosts.first_free(job, closed)
             self.loans_in_vain += alone is None
             return alone or _NO_CAPACITY
         if self.lendable is None:
@@ -404,7 +410,7 @@ class _Look:
             self.lendable = LeftCapacity([self.free.capacity_of(host) for host in self.hosts])
         if job.id not in self.step.cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
             return _NO_CAPACITY
-        hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in self.closed]
+        hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in closed]
         planned = plan_job(job, hosts, self.free.without)
         self.loans_in_vain += isinstance(planned, Wait)
         return planned
@@ -418,7 +424,8 @@ class _Look:
         if self._makes_no_room(job) or not may_claim(self.step.cluster, job):
             return
         if spot:
-            hosts = [host for host in self.hosts if host.name not in self.closed]
+            not_lent = self._not_lent
+            hosts = [host for host in self.hosts if host.name not in not_lent]
             room = self.preemption.find_room(job, hosts)
         else:
             # What those of its shape ahead of it could use is closed to it.
