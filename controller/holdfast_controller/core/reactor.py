@@ -225,7 +225,7 @@ class Reactor:
                 self.settings = replace(policies, leases=self.policies.leases)
                 self._merge_quotas()
                 step.policies = self.policies
-                self.cluster.can_fit.clear()
+                self.cluster.forget_fits()
                 if self.cluster.machine_types != policies.machine_types:
                     self.cluster.machine_types = policies.machine_types
                     self.cluster.dirty_hosts.update(self.cluster.hosts)

@@ -36,7 +36,7 @@ def _fold(cluster: Cluster, event: ev.HostEvent) -> None:
     match event:
         case ev.HostJoined():
             cluster.free_capacity.changed(event.host)
-            cluster.can_fit.clear()
+            cluster.forget_fits()
             host = cluster.hosts.get(event.host)
             if host is None:
                 cluster.hosts[event.host] = Host(
@@ -110,7 +110,7 @@ def _fold(cluster: Cluster, event: ev.HostEvent) -> None:
             cluster.hosts.pop(event.host, None)
             cluster.draining.discard(event.host)
             cluster.free_capacity.forget(event.host)
-            cluster.can_fit.clear()
+            cluster.forget_fits()
             make_void(cluster.people, Kind.HOST, event.host, event.at)
         case ev.HostShutdownBegan():
             host = cluster.hosts[event.host]

@@ -91,6 +91,8 @@ class Cluster:
     free_capacity: FreeCapacity = field(default_factory=FreeCapacity)
     can_fit: set[str] = field(default_factory=set)
     """Kinds of gangs that all hosts that are open to them can hold together when they are empty."""
+    cannot_fit: set[str] = field(default_factory=set)
+    """Kinds of waiting gangs that all hosts that have joined can't: they keep no host from others."""
     purged: PurgedJobs = field(default_factory=PurgedJobs)
     """Ids of jobs of which nothing else is left: none is given to another job."""
     output_on: dict[str, set[str]] = field(default_factory=dict)
@@ -154,6 +156,11 @@ class Cluster:
             if job is not None and not job.terminal:
                 self.runtime[job_id] = found
         return found
+
+    def forget_fits(self) -> None:
+        """Hosts have joined, changed or gone: what all of them can hold is found again."""
+        self.can_fit.clear()
+        self.cannot_fit.clear()
 
     def let_go(self, upto: int, keep: int | None = None) -> bool:
         """Keep but heads of some ended jobs that nothing needs and that the snapshots contain; see ``Jobs``."""

@@ -20,6 +20,7 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.scheduling.never_fits import waits_for_others
 from holdfast_controller.core.scheduling.place import may_be_placed
 
 
@@ -36,6 +37,8 @@ def claims(cluster: Cluster, quotas: Quotas, now_wall: Wall) -> list[Job]:
                 if not job.gang.gpus or more > left or not may_be_placed(cluster, job, now_wall):
                     continue
                 if lack(quotas, cluster.holdings, name, job.owner, job.gang, waiting):
+                    continue
+                if waits_for_others(cluster, job.gang):
                     continue
                 waiting.charge(job.owner, job.gang, own)
                 left -= more

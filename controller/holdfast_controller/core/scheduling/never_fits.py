@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.hosts.host import Host
@@ -25,6 +26,20 @@ from holdfast_controller.core.scheduling.placement import (
 from holdfast_controller.core.scheduling.topology import asks, most_workers
 
 LESS = "ask for less, or add hosts"
+MOST_KINDS = 10_000
+"""Kinds of gangs that are remembered to fit, or not to; past that the check is made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Whether all hosts of a gang together, empty, could hold it; if not, why, and the fix.
+
+    Neither is said while no host is known of those that it, or one of its pools, may have.
+    """
+
+    fits: bool
+    reason: str = ""
+    fix: str = ""
 
 
 def never_fits(gang: Gang, hosts: list[Host]) -> tuple[str, str]:
@@ -32,11 +47,17 @@ def never_fits(gang: Gang, hosts: list[Host]) -> tuple[str, str]:
 
     Nothing is said either while none of its hosts are known.
     """
+    found = fit_when_empty(gang, hosts)
+    return found.reason, found.fix
+
+
+def fit_when_empty(gang: Gang, hosts: list[Host]) -> Fit:
+    """Whether all its hosts together, empty, could hold the gang."""
     admitted = may_have(gang, hosts)
     capacities, fix = _empty(admitted), LESS
     pools = [pool for pool in gang.pools if pool.replicas]
     if not admitted or not all(any(capacity.is_admitted(pool) for capacity in capacities) for pool in pools):
-        return "", ""
+        return Fit(fits=False)
     workers, slots = sum(pool.replicas for pool in gang.pools), sum(capacity.slots for capacity in capacities)
     if workers > slots:
         # Before its workers are placed one by one, which takes long for a hundred thousand.
@@ -46,12 +67,32 @@ def never_fits(gang: Gang, hosts: list[Host]) -> tuple[str, str]:
     else:
         found = _found(gang, admitted, capacities)
         if isinstance(found, Plan):
-            return "", ""
+            return Fit(fits=True)
         lack = _lack(gang, capacities, found)
         if split := _split(gang, admitted, capacities):
             fix = f"ask for as many GPUs in smaller workers ({split}), or add hosts"
     its = "" if len(admitted) == len(hosts) else " that it may have"
-    return f"all {len(admitted)} hosts{its} together could not hold the job even when empty: {lack}", fix
+    reason = f"all {len(admitted)} hosts{its} together could not hold the job even when empty: {lack}"
+    return Fit(fits=False, reason=reason, fix=fix)
+
+
+def waits_for_others(cluster: Cluster, gang: Gang) -> bool:
+    """Whether a gang waits for hosts that haven't joined: those that have could not hold it even when empty.
+
+    A host that is away, or whose GPUs can't be read at present, counts as one that has all it may have.
+    """
+    if gang.kind in cluster.can_fit:
+        return False
+    if gang.kind in cluster.cannot_fit:
+        return True
+    hosts = list(cluster.hosts.values())
+    unread = any(host.inventory.gpu_problem and gang.admits(host.name, host.labels) for host in hosts)
+    fits = not hosts or unread or fit_when_empty(gang, hosts).fits
+    known = cluster.can_fit if fits else cluster.cannot_fit
+    if len(known) >= MOST_KINDS:
+        known.clear()
+    known.add(gang.kind)
+    return not fits
 
 
 def outgrown(gang: Gang, hosts: Iterable[Host]) -> str:

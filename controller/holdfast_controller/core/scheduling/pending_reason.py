@@ -20,7 +20,7 @@ from holdfast_controller.core.model.recovery import Recover
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.guarantees import claims
 from holdfast_controller.core.scheduling.host_waits import Pending, lost_before, out_of_sight, silence, unreconciled
-from holdfast_controller.core.scheduling.never_fits import outgrown
+from holdfast_controller.core.scheduling.never_fits import outgrown, waits_for_others
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 from holdfast_controller.core.scheduling.projections.projection import Start, forecast, most_forecast
@@ -148,18 +148,23 @@ class QueueView:
         return (job for job in jobs if not self._is_held_up(job))
 
     def _is_held_up(self, job: Job) -> bool:
-        return bool(job.awaited or job.placement_attempts or job.unreconciled is not None or self.quota_lack(job))
+        if job.awaited or job.placement_attempts or job.unreconciled is not None or self.quota_lack(job):
+            return True
+        return waits_for_others(self.cluster, job.gang)
 
     @cached_property
     def head_lacks(self) -> str:
         """The resources that the head of the queue lacks, in words; empty where it lacks none or there is no head."""
         return self.lack_of_room(self.head) if self.head is not None else ""
 
-    @cached_property
-    def head_outgrown(self) -> str:
-        """Why no host that has joined could hold the head of the queue any more, after a semicolon; else empty."""
-        words = outgrown(self.head.gang, self.cluster.hosts.values()) if self.head is not None else ""
-        return f"; no host could hold it even when empty: {words}" if words else ""
+    def outgrown(self, job: Job) -> str:
+        """Why the hosts that have joined could not hold a job even when empty, after a semicolon; else empty."""
+        if not waits_for_others(self.cluster, job.gang):
+            return ""
+        words = outgrown(job.gang, self.cluster.hosts.values())
+        if words:
+            return f"; no host could hold it even when empty: {words}"
+        return "; no hosts that have joined could hold it, so it keeps none from others"
 
     @cached_property
     def _limited(self) -> Iterator[tuple[str, str]]:
@@ -171,7 +176,8 @@ class QueueView:
             if not self._is_limited(*job.whose) or job.awaited or job.unreconciled is not None:
                 continue
             yield job.id, lack(self.quotas, holdings, job.id, job.owner, job.gang, waiting)
-            if job.not_before is None or self.cluster.elapsed_backoffs.get(job.id) == job.not_before:
+            waits_no_time = job.not_before is None or self.cluster.elapsed_backoffs.get(job.id) == job.not_before
+            if waits_no_time and not waits_for_others(self.cluster, job.gang):
                 waiting.charge(job.owner, job.gang, holdings.gpus_by_job.get(job.id))
 
     def quota_lack(self, job: Job) -> str:
@@ -304,13 +310,15 @@ def _queued(job: Job, queue_view: QueueView) -> str:
         again = "no room so far; it doesn't wait for it and is tried again in a moment"
         return f"{again}: {queue_view.lack_of_room(job)}".removesuffix(": ")
     ahead = queue_view.ahead_of(job)
+    if (outgrown := queue_view.outgrown(job)) and (lacks := queue_view.lack_of_room(job)):
+        return f"{lacks}{outgrown}"
     if queue_view.schedulable_hosts and not may_have(job.gang, queue_view.schedulable_hosts):
         return queue_view.lack_of_room(job)
     if job.id in queue_view.claims:
         return f"{queue_view.lack_of_room(job) or _no_lack(job)}{what_it_claims(job, queue_view)}"
     head = queue_view.head
     if head is None or head is job:
-        lacks = f"{queue_view.head_lacks}{queue_view.head_outgrown}" if queue_view.head_lacks else _no_lack(job)
+        lacks = queue_view.head_lacks or _no_lack(job)
         return f"{lacks}{queue_view.start_in_words(job)}{when_it_claims(job, queue_view)}"
     behind = (
         f"behind {head.id} in the queue" if ahead == 1 else f"behind {ahead} jobs in the queue, first {head.id}"

@@ -2,7 +2,8 @@
 
 Jobs are served in the order of the queue, claims on guarantees first (see ``reclaim``). One that lacks room doesn't
 stop those behind it from starting, as long as they leave it all that it could use (see ``backfill``) and what its
-quota has left. One that waits for its quota, its last attempt's end or its next try leaves all hosts to others.
+quota has left. One that waits for its quota, its last attempt's end, its next try or hosts that have not joined leaves
+all hosts to others.
 
 With ``Backfill.PROJECTED`` a job may also start on what is kept for those ahead of it where none of them is expected to
 start later for it: the first of them for each part of the hosts has a projected start (see ``projection``), and a job
@@ -34,6 +35,7 @@ from holdfast_controller.core.model.queue import Turn
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.expiry import note_wait, on_no_room
+from holdfast_controller.core.scheduling.never_fits import waits_for_others
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts, ends_at
 from holdfast_controller.core.scheduling.own_spares import make_up, serve_own_spares
 from holdfast_controller.core.scheduling.place import is_alone, may_be_placed, place
@@ -136,7 +138,7 @@ class _Look:
     @cached_property
     def kept(self) -> ProjectedStarts:
         """The projected starts of jobs that wait, which those behind them don't delay."""
-        return ProjectedStarts(self.step, self.open_hosts)
+        return ProjectedStarts(self.step, self.open_hosts, self.preemption)
 
     @cached_property
     def reservations(self) -> Reservations:
@@ -187,7 +189,8 @@ class _Look:
 
     def _charge(self, job: Job) -> None:
         """Keep the part of its quotas that a job waits for from those behind it."""
-        self.waiting.charge(job.owner, job.gang, self.step.cluster.holdings.gpus_by_job.get(job.id))
+        if not waits_for_others(self.step.cluster, job.gang):
+            self.waiting.charge(job.owner, job.gang, self.step.cluster.holdings.gpus_by_job.get(job.id))
 
     def serve(self, job: Job, line: str) -> None:
         """Place a job, or let it wait and keep what it waits for from those behind it."""
@@ -206,7 +209,10 @@ class _Look:
         if self._has_limit is not None:
             self._charge(job)
         if may_start:
-            self._reserve(job)
+            if waits_for_others(self.step.cluster, job.gang):
+                self._leave_all(job)
+            else:
+                self._reserve(job)
             if not job.places:
                 self._settle(job)
 
@@ -301,6 +307,12 @@ class _Look:
             if self.reservations.reserve(job.gang, self.hosts, self.open_hosts.reserved_before(job)):
                 self.narrower, self.open = True, None
 
+    def _leave_all(self, job: Job) -> None:
+        """Keep nothing for a job that waits for hosts which have not joined, nor for those of its shape behind it."""
+        self.reserved.add(self.open_hosts.shape(job))
+        if self.by_time:
+            self.kept.leave_out(job)
+
     def _backfill(self, job: Job) -> bool:
         """Start a job ahead of its turn where that delays no projected start."""
         if not self.first or not self.by_time or job.gang.strategy is Strategy.SPOT:
@@ -335,8 +347,9 @@ class _Look:
         """
         if not self.preemption.leaving:
             return NEVER
-        self.closed |= self.kept.project()
-        hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in self.closed]
+        self.kept.project()
+        closed = self.closed | self.kept.claimed
+        hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in closed]
         coming = self.preemption.coming(job, hosts, self.kept.whole.limit)
         late = NEVER if coming is None else self.kept.delayed_by(job, coming, until)
         if coming is None or late is not None:
@@ -351,8 +364,8 @@ class _Look:
             self.lendable = LeftCapacity([self.free.capacity_of(host) for host in self.hosts])
         if job.id not in self.step.cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
             return None
-        self.closed |= self.kept.project()
-        closed = self.closed | (self.kept.hosts if beside else set())
+        self.kept.project()
+        closed = self.closed | self.kept.claimed | (self.kept.hosts if beside else set())
         hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in closed]
         found = plan_job(job, hosts, lambda host, own: self.kept.whole.limit(self.free.without(host, own), host))
         return found if isinstance(found, Plan) else None
@@ -373,8 +386,8 @@ class _Look:
         if not self.first or not may_be_lent or self._finds_no_loan(self.open_hosts.kind(job)):
             return False
         if self.step.policies.backfill is Backfill.LOAN:
-            self.closed |= self.kept.project()
-        found = self._plan_loan(job)
+            self.kept.project()
+        found = self._plan_loan(job, self._not_lent)
         if isinstance(found, Wait):
             if not job.places:
                 self.unlendable.add(self.open_hosts.kind(job))
@@ -382,9 +395,14 @@ class _Look:
         self._placed(job, found, loan_of=self.first)
         return True
 
-    def _plan_loan(self, job: Job) -> Plan | Wait:
+    @property
+    def _not_lent(self) -> set[str]:
+        """Hosts on which a waiting job starts soon."""
+        return self.closed | self.kept.awaited if self.by_time else self.closed
+
+    def _plan_loan(self, job: Job, closed: set[str]) -> Plan | Wait:
         if is_alone(job):
-            alone = self.open_hosts.first_free(job, self.closed)
+            alone = self.open_hosts.first_free(job, closed)
             self.loans_in_vain += alone is None
             return alone or _NO_CAPACITY
         if self.lendable is None:
@@ -392,7 +410,7 @@ class _Look:
             self.lendable = LeftCapacity([self.free.capacity_of(host) for host in self.hosts])
         if job.id not in self.step.cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
             return _NO_CAPACITY
-        hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in self.closed]
+        hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in closed]
         planned = plan_job(job, hosts, self.free.without)
         self.loans_in_vain += isinstance(planned, Wait)
         return planned
@@ -406,7 +424,8 @@ class _Look:
         if self._makes_no_room(job) or not may_claim(self.step.cluster, job):
             return
         if spot:
-            hosts = [host for host in self.hosts if host.name not in self.closed]
+            not_lent = self._not_lent
+            hosts = [host for host in self.hosts if host.name not in not_lent]
             room = self.preemption.find_room(job, hosts)
         else:
             # What those of its shape ahead of it could use is closed to it.

@@ -21,7 +21,7 @@ from holdfast_controller.core.model.hosts.spares import spares_kept, spares_of
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.expiry import note_wait
 from holdfast_controller.core.scheduling.guarantees import claims
-from holdfast_controller.core.scheduling.never_fits import never_fits
+from holdfast_controller.core.scheduling.never_fits import MOST_KINDS, fit_when_empty
 from holdfast_controller.core.scheduling.open_hosts import ends_at
 from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.queue_pass import place_queue
@@ -30,8 +30,6 @@ from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.commands import JobSubmission
 from holdfast_controller.core.step.step import Policies, Step
 
-MOST_SHAPES = 10_000
-"""Most gangs that are remembered to fit; past that the check is made again."""
 MOST_ENDS = 20_000
 """Ends of other jobs that all waiting jobs of one user may wait for together: one step may have to tell of each."""
 MOST_ARRAY_CHARS = 32 << 20
@@ -170,13 +168,14 @@ def refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> Holdf
         return None
     hosts = list(cluster.hosts.values())
     spares = spares_of(policies.spares, hosts, empty=True) if asked.gang.strategy is not Strategy.SPOT else {}
-    reason, fix = never_fits(asked.gang, [host for host in hosts if host.name not in spares])
-    if reason:
+    fit = fit_when_empty(asked.gang, [host for host in hosts if host.name not in spares])
+    if reason := fit.reason:
         reason += f"; {spares_kept(len(spares))}" if spares else ""
-        return NeverFits([Violation("jobSpec.workerPoolSpecs", reason, fix)], what="The job")
-    if len(cluster.can_fit) >= MOST_SHAPES:
-        cluster.can_fit.clear()
-    cluster.can_fit.add(asked.gang.kind)
+        return NeverFits([Violation("jobSpec.workerPoolSpecs", reason, fit.fix)], what="The job")
+    if fit.fits:
+        if len(cluster.can_fit) >= MOST_KINDS:
+            cluster.can_fit.clear()
+        cluster.can_fit.add(asked.gang.kind)
     return None
 
 

@@ -22,6 +22,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.guarantees import has_claim
+from holdfast_controller.core.scheduling.never_fits import waits_for_others
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.place import may_be_placed
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
@@ -68,6 +69,8 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
         if not may_be_placed(cluster, other, now.wall):
             continue
         over = lack(quotas, cluster.holdings, other.id, other.owner, other.gang, waiting)
+        if waits_for_others(cluster, other.gang):
+            continue
         waiting.charge(other.owner, other.gang, cluster.holdings.gpus_by_job.get(other.id))
         if not over and open_hosts.shape(other) not in reserved and len(reserved) < PLANS_IN_VAIN:
             reserved.add(open_hosts.shape(other))

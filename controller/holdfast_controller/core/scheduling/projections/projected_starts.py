@@ -16,7 +16,7 @@ from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts, ends_at
 from holdfast_controller.core.scheduling.placement import Plan, may_have
-from holdfast_controller.core.scheduling.preempt import LATE_S, overdue_at
+from holdfast_controller.core.scheduling.preempt import LATE_S, Preemption, overdue_at
 from holdfast_controller.core.scheduling.projections.expected_ends import Ends
 from holdfast_controller.core.scheduling.projections.projection import Outlook, Start
 from holdfast_controller.core.step.step import Step
@@ -46,6 +46,7 @@ class ProjectedStarts:
 
     step: Step
     open_hosts: OpenHosts
+    preemption: Preemption
     whole: Reservations = field(init=False)
     """What is kept for jobs without a projected start."""
     _outlooks: list[Outlook] = field(default_factory=list)
@@ -58,6 +59,10 @@ class ProjectedStarts:
     _kept: list[_Kept] = field(default_factory=list)
     _imminent: list[tuple[Job, Start]] = field(default_factory=list)
     """Jobs that start once others are gone that are stopping."""
+    awaited: set[str] = field(default_factory=set)
+    """Hosts of those that start as soon as all that are stopping are gone: for them alone."""
+    claimed: set[str] = field(default_factory=set)
+    """These, and hosts of those that would fit now if others gave way to them: no job passes them there for good."""
     _headed: Reservations = field(init=False)
     """What those could use that have a projected start, or ``whole`` hosts."""
     _covered: set[str] = field(default_factory=set)
@@ -81,6 +86,10 @@ class ProjectedStarts:
             self._alike[shape := self.open_hosts.shape(job)] += 1
             self._last[shape] = job
 
+    def leave_out(self, job: Job) -> None:
+        """No start is kept for jobs of this shape: no host that has joined is theirs."""
+        self._covered.add(self.open_hosts.shape(job))
+
     def counts(self, job: Job) -> bool:
         """Whether a start may yet be projected for a job of that shape."""
         shape = self.open_hosts.shape(job)
@@ -96,12 +105,8 @@ class ProjectedStarts:
         """Hosts that the starts take."""
         return {place.host for kept in self._kept for place in kept.places}
 
-    def project(self) -> set[str]:
-        """Find the starts of those that were served by now.
-
-        The result are the hosts of jobs that start as soon as those that are stopping are gone: for them alone.
-        """
-        imminent: set[str] = set()
+    def project(self) -> None:
+        """Find the starts of those that were served by now."""
         for job in self._waiting:
             if self.open_hosts.shape(job) in self._covered:
                 continue
@@ -112,9 +117,13 @@ class ProjectedStarts:
             outlook = self._outlook(job)
             may_be_kept = len(self._kept) < MOST_STARTS and not self.spent and not self._is_last(job)
             start = outlook.of_one(job, self.step.now.wall) if may_be_kept else None
+            if start is not None and start.at <= self.step.now.wall and self._delays(job, start):
+                # It would fit if it were first: it is to start beside those that are.
+                outlook = self._outlook(job, beside_kept=True)
+                start = outlook.of_one(job, self.step.now.wall)
             if start is not None and start.at <= self.step.now.wall:
                 self._imminent.append((job, start))
-                imminent |= {place.host for place in start.places}
+                self._claim(job, {place.host for place in start.places})
                 continue
             self._covered.add(self.open_hosts.shape(job))
             self._headed.reserve(job.gang, self.all_hosts, closed)
@@ -123,14 +132,27 @@ class ProjectedStarts:
             else:
                 self._kept.append(_Kept(job, start.at, start.places, outlook))
         self._waiting = []
-        return imminent
+
+    def _claim(self, job: Job, names: set[str]) -> None:
+        self.claimed |= names
+        hosts = [host for host in self.all_hosts if host.name in names]
+        if self.preemption.trial(job, hosts, lambda left, _: left).fits(()):
+            self.awaited |= names
 
     def _is_last(self, job: Job) -> bool:
         """Whether no more of its shape are noted, though others may wait."""
         shape = self.open_hosts.shape(job)
         return self._alike[shape] >= MOST_ALIKE and job is self._last[shape]
 
-    def _outlook(self, job: Job) -> Outlook:
+    def _delays(self, job: Job, start: Start) -> bool:
+        """Whether one of those that have a projected start would start later if a job had its places from now on."""
+        if not self._kept:
+            return False
+        until = ends_at(self.step.cluster, job, self.step.now)
+        return self.delayed_by(job, Plan(start.places), until) is not None
+
+    def _outlook(self, job: Job, *, beside_kept: bool = False) -> Outlook:
+        """The outlook of a job; ``beside_kept`` on the places of those that have a projected start once they end."""
         cluster, now = self.step.cluster, self.step.now
         if self._ends is None or self._known_at != cluster.sequence:
             self._ends, self._known_at = Ends(cluster, now, self.step.policies.loan_s), cluster.sequence
@@ -138,6 +160,9 @@ class ProjectedStarts:
         outlook = Outlook(self._ends.held(job), hosts if job.gang.anywhere else may_have(job.gang, hosts))
         for other, start in self._imminent:
             outlook.book(other.gang, start.places, ends_at(cluster, other, now))
+        for kept in self._kept if beside_kept else ():
+            lasts_s = ends_at(cluster, kept.job, now) - now.wall
+            outlook.book(kept.job.gang, kept.places, kept.at + lasts_s)
         self._outlooks.append(outlook)
         return outlook
 
