@@ -17,9 +17,8 @@ and the choice among hosts isn't changed either: it looks at the GPUs of hosts f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of, gpu_matches
@@ -46,6 +45,19 @@ class Reserved:
         """Whether it is of all GPUs of the host."""
         return self.closed or self.slots > 0
 
+    def beside(self, other: Reserved) -> Reserved:
+        """The reservation for both: who share the host's GPUs need no more beside them than who needs most."""
+        some = dict(self.some)
+        for kind, part in other.some:
+            some[kind] = some[kind].beside(part) if kind in some else part
+        return Reserved(
+            self.closed or other.closed,
+            max(self.cpus, other.cpus),
+            max(self.memory_mb, other.memory_mb),
+            max(self.slots, other.slots),
+            tuple(some.items()),
+        )
+
     def limit(self, left: HostCapacity) -> HostCapacity:
         """The part of a host's free capacity that is not reserved."""
         parts = [self, *(part for _, part in self.some)]
@@ -61,6 +73,13 @@ class Reserved:
         return left.beside_gpus(*room, gpus)
 
 
+_NOTHING = Reserved()
+
+
+def _whole_of(host: Host) -> HostCapacity:
+    return capacity_of(host, empty=True)
+
+
 @dataclass
 class Reservations:
     """Reservations of all hosts for the waiting jobs that one pass over the queue has met so far.
@@ -73,8 +92,12 @@ class Reservations:
     by_host: dict[str, Reserved] = field(default_factory=dict)
 
     apart: Mapping[str, str] = field(default_factory=dict)
+    whole_of: Callable[[Host], HostCapacity] = _whole_of
+    """A host's room when it is empty. A pass asks for it once for each host that each job with a selector may have."""
     _kinds: dict[str, Host] = field(default_factory=dict)
-    """A host of each kind; copies share it."""
+    """A host of each kind."""
+    _admitted: dict[str, dict[str, Host]] = field(default_factory=dict)
+    """By shape: the hosts that such a gang may have."""
 
     def reserve(self, gang: Gang, hosts: list[Host], closed: Collection[str] = ()) -> bool:
         """Reserve whatever a waiting gang, and any number of others like it, could use of ``hosts``.
@@ -82,6 +105,20 @@ class Reservations:
         ``hosts`` are all there are, the same each time; of those that stand apart it may not have the ``closed`` ones.
         True if less is left to others now.
         """
+        changed = False
+        for known, place, wider in self._wider(gang, hosts, closed):
+            known[place] = wider
+            changed = True
+        return changed
+
+    def would_change(self, gang: Gang, hosts: list[Host], closed: Collection[str] = ()) -> bool:
+        """Whether ``reserve`` would leave less to others."""
+        return next(self._wider(gang, hosts, closed), None) is not None
+
+    def _wider(
+        self, gang: Gang, hosts: list[Host], closed: Collection[str]
+    ) -> Iterator[tuple[dict[str, Reserved], str, Reserved]]:
+        """The reservations that have to be wider for a gang: where each is kept, of what, and what it has to be."""
         anywhere = gang.anywhere
         if anywhere and not self._kinds:
             of = self._kind
@@ -89,27 +126,29 @@ class Reservations:
                 {of(host): host for host in hosts} if self.apart else {host.inventory.kind: host for host in hosts}
             )
             self._kinds.update(alike)
-        places: dict[Any, Host] = self._kinds if anywhere else {h.name: h for h in may_have(gang, hosts)}
-        known: dict[Any, Reserved] = self.by_kind if anywhere else self.by_host
-        before = {place: known.get(place) for place in places}
+        places = self._kinds if anywhere else self._hosts_of(gang, hosts)
+        known = self.by_kind if anywhere else self.by_host
         for place, host in places.items():
             if host.name in closed:
                 continue
-            whole = capacity_of(host, empty=True)
+            whole = self.whole_of(host)
+            before = after = known.get(place, _NOTHING)
             for pool in gang.pools:
                 if whole.fits(pool):
-                    known[place] = _widen(known.get(place, Reserved()), pool, whole)
-        return any(known.get(place) != was for place, was in before.items())
+                    after = _widen(after, pool, whole)
+            if after is not before:
+                yield known, place, after
 
-    def copy(self) -> Reservations:
-        """The same, to be changed apart."""
-        return Reservations(self.by_kind.copy(), self.by_host.copy(), self.apart, self._kinds)
+    def _hosts_of(self, gang: Gang, hosts: list[Host]) -> dict[str, Host]:
+        found = self._admitted.get(gang.shape)
+        if found is None:
+            found = self._admitted[gang.shape] = {host.name: host for host in may_have(gang, hosts)}
+        return found
 
     @property
     def leaves_gpus(self) -> bool:
         """Whether any host may have GPUs that are not reserved."""
-        nothing = Reserved()
-        return not self._kinds or not all(self.by_kind.get(kind, nothing).has_all_gpus for kind in self._kinds)
+        return not self._kinds or not all(self.by_kind.get(kind, _NOTHING).has_all_gpus for kind in self._kinds)
 
     def without_held(self, hosts: list[Host]) -> list[Host]:
         """The hosts of which nothing is reserved: of others the GPUs are."""
@@ -126,31 +165,36 @@ class Reservations:
         """The part of a host's free capacity ``left`` that a job further back may have."""
         if not self.by_kind and not self.by_host:
             return left
-        for reserved in (self.by_kind.get(self._kind(host)), self.by_host.get(host.name)):
-            if reserved is not None:
-                left = reserved.limit(left)
-        return left
+        of_kind, of_host = self.by_kind.get(self._kind(host)), self.by_host.get(host.name)
+        if of_kind is not None and of_host is not None:
+            return of_kind.beside(of_host).limit(left)
+        reserved = of_host if of_kind is None else of_kind
+        return left if reserved is None else reserved.limit(left)
 
 
 def _widen(reserved: Reserved, pool: Pool, whole: HostCapacity) -> Reserved:
-    """Add a pool's needs to a host's reservation.
+    """Add a pool's needs to a host's reservation; the same one where it has them already.
 
     Workers with GPUs share the host's GPUs, so the pool that wants most beside each GPU bounds any mixture.
     """
     if not pool.gpus:
-        return replace(reserved, closed=True)
+        return reserved if reserved.closed else replace(reserved, closed=True)
     gpus, kind = whole.matching(pool), (pool.gpu_type, pool.gpu_partition)
     if gpus < len(whole.gpus):
         some = dict(reserved.some)
-        some[kind] = _more(some.get(kind, Reserved()), pool, gpus)
-        return replace(reserved, some=tuple(some.items()))
+        before = some.get(kind, _NOTHING)
+        some[kind] = _more(before, pool, gpus)
+        return reserved if some[kind] is before else replace(reserved, some=tuple(some.items()))
     return _more(reserved, pool, gpus)
 
 
 def _more(reserved: Reserved, pool: Pool, gpus: int) -> Reserved:
+    cpus, memory_mb = -(-gpus * pool.cpus // pool.gpus), -(-gpus * pool.memory_mb // pool.gpus)
+    if cpus <= reserved.cpus and memory_mb <= reserved.memory_mb and gpus <= reserved.slots:
+        return reserved
     return replace(
         reserved,
-        cpus=max(reserved.cpus, -(-gpus * pool.cpus // pool.gpus)),
-        memory_mb=max(reserved.memory_mb, -(-gpus * pool.memory_mb // pool.gpus)),
+        cpus=max(reserved.cpus, cpus),
+        memory_mb=max(reserved.memory_mb, memory_mb),
         slots=max(reserved.slots, gpus),
     )

@@ -206,7 +206,7 @@ class OpenHosts:
     def reservations(self) -> Reservations:
         """Nothing kept for waiting jobs yet; of hosts that are reserved only what those could have is kept for them."""
         apart = {name: ",".join(each.name for each in first) for name, first in self.reserved.items()}
-        return Reservations(apart=apart)
+        return Reservations(apart=apart, whole_of=self.cluster.free_capacity.whole_of)
 
     def why_closed(self, job: Job) -> str:
         """Which hosts a job may not have, after a semicolon; empty where all are open to it."""

@@ -184,6 +184,8 @@ class QueueView:
         """Why a quota keeps the job from starting, of its own or for what it leaves after jobs ahead; else empty."""
         if not self.quotas or job.id not in self.cluster.queue or not self._is_limited(*job.whose):
             return ""
+        if job.id in self.claims:
+            return ""  # it is served before all that wait for the quota
         while job.id not in self._quota_lacks and (found := next(self._limited, None)) is not None:
             self._quota_lacks[found[0]] = found[1]
         return self._quota_lacks.get(job.id, "")

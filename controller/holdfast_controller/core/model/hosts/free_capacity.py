@@ -24,6 +24,8 @@ class FreeCapacity:
 
     _changed: set[str] = field(default_factory=set)
     _capacities: dict[str, HostCapacity] = field(default_factory=dict)
+    _wholes: dict[str, HostCapacity] = field(default_factory=dict)
+    """The same of the host when it is empty, as far as it was asked."""
     _shares: dict[str, tuple[Share, ...]] = field(default_factory=dict)
     _jobs: dict[str, frozenset[str]] = field(default_factory=dict)
     _emptiest: list[tuple[int, int, int, int, str]] = field(default_factory=list)
@@ -40,6 +42,7 @@ class FreeCapacity:
         self._changed.discard(host)
         self._shares.pop(host, None)
         self._jobs.pop(host, None)
+        self._wholes.pop(host, None)
         before = self._capacities.pop(host, None)
         if before is not None:
             self._take_out(before)
@@ -50,6 +53,13 @@ class FreeCapacity:
         if found is None or (self._changed and host.name in self._changed):
             self._look_at(host)
             return self._capacities[host.name]
+        return found
+
+    def whole_of(self, host: Host) -> HostCapacity:
+        """The capacity of a host when it is empty; copy it before changing it."""
+        found = self._wholes.get(host.name)
+        if found is None or found.inventory is not host.inventory or found.labels is not host.labels:
+            found = self._wholes[host.name] = capacity_of(host, empty=True)
         return found
 
     def shares(self, host: Host) -> tuple[Share, ...]:

@@ -76,12 +76,13 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
             reserved.add(open_hosts.shape(other))
             reservations.reserve(other.gang, hosts, open_hosts.reserved_before(other))
     made = DryRun(account, ahead=len(before))
-    if over := lack(quotas, cluster.holdings, job.id, job.owner, job.gang, waiting):
+    claims = has_claim(cluster, job, quotas, now.wall)
+    ahead = Waiting() if claims else waiting
+    if over := lack(quotas, cluster.holdings, job.id, job.owner, job.gang, ahead):
         return replace(made, wait_reason=over)
     if not cluster.hosts:
         return replace(made, wait_reason="no host has joined yet")
 
-    claims = has_claim(cluster, job, quotas, now.wall)
     if claims:
         reservations, reserved = open_hosts.reservations(), set()
 

@@ -111,7 +111,7 @@ class ProjectedStarts:
             if self.open_hosts.shape(job) in self._covered:
                 continue
             closed = self.open_hosts.reserved_before(job)
-            if not self._headed.copy().reserve(job.gang, self.all_hosts, closed):
+            if not self._headed.would_change(job.gang, self.all_hosts, closed):
                 self._covered.add(self.open_hosts.shape(job))
                 continue
             outlook = self._outlook(job)
