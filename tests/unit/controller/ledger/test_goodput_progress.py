@@ -132,6 +132,21 @@ def test_reported_steps_that_have_fallen_are_believed_again_once_they_are_exceed
     assert until(watch, 9).last == Reached(ms(8.0), 51.0)
 
 
+def test_steps_of_one_worker_that_fall_leave_those_of_the_others() -> None:
+    watch = ProgressWatch(1)
+    for at_s, worker, fields in (
+        (10.0, 0, {"bar_step": 10.0, "bar_is_step": True}),
+        (10.0, 1, counted(400.0, step_total=500.0)),
+        (30.0, 0, {"bar_step": 30.0, "bar_is_step": True}),
+        (32.0, 1, counted(None)),
+        (40.0, 0, {"bar_step": 40.0, "bar_is_step": True}),
+        (60.0, 0, {"bar_step": 60.0, "bar_is_step": True}),
+    ):
+        vector = WorkerFeatures(f"workerpool0-{worker}", "h1", at_s, (), OutputFeatures(**fields))
+        observe(watch, worker, vector, Now(Mono(at_s), Wall(T0 + at_s)))
+    assert until(watch, 61).last == Reached(ms(60.0), 60.0)
+
+
 def test_an_epoch_that_is_counted_at_its_end_is_no_warm_up() -> None:
     counts: dict[str, Any] = {"step_total": 10.0, "began_work": True, "last_progress_s": 600.0}
     watch = fed((2.0, {}), (12.0, {"began_work": True}), (600.0, counted(1.0, **counts)))
