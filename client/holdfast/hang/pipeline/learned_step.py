@@ -92,8 +92,6 @@ class LearnedStep:
     # The step in the first of those lines, and when that was read: long before it was known to be one.
     first: float | None = None
     first_s: float | None = None
-    # When shapes were last forgotten to make space.
-    tidied_s: float = 0.0
 
     def take(self, rank: int, line: str, at_s: float) -> None:
         """One more line of a rank, read at ``at_s``."""
@@ -121,8 +119,7 @@ class LearnedStep:
 
     def _has_space(self, at_s: float) -> bool:
         """Whether one more shape can be remembered, at need instead of those of a start, whose numbers don't rise."""
-        if len(self.shapes) >= SHAPES_MOST and at_s >= self.tidied_s + SPAN_S:
-            self.tidied_s = at_s
+        if len(self.shapes) >= SHAPES_MOST and at_s - next(reversed(self.shapes.values())).first_s >= SPAN_S:
             self.shapes = {
                 text: shape
                 for text, shape in self.shapes.items()
