@@ -49,6 +49,15 @@ def observe(watch: ProgressWatch, index: int, vector: WorkerFeatures, now: Now) 
     if doing is not None:
         watch.doing[index] = doing
     after = _doing(watch)
+    if (
+        before is after is Category.SAVE
+        and last is not None
+        and watch.last is not None
+        and watch.last.step > last.step
+    ):
+        # Between two looks that both saw a save there were steps: none waited for it, or it is another save.
+        _add(watch, Interval(watch.doing_since, earlier, before))
+        watch.doing_since = at
     if before is not after:
         if before is not None:
             ended = _turned_at(watch, last, earlier, at, into=False)

@@ -172,6 +172,24 @@ def test_idle_saving_and_evaluating_are_apart() -> None:
     assert [saved.step for saved in found.saved] == [2.0]
 
 
+def test_a_save_that_is_declared_beside_the_steps_is_training() -> None:
+    watch = fed((2.0, {"step": 1.0}))
+    for look in range(4, 60, 2):  # a thread writes while the loop goes on
+        fed((float(look), {"step": float(look), "last_progress_s": float(look), "phase": "save"}), watch=watch)
+    assert sum(each.end - each.start for each in until(watch, 59).apart) <= 1_000, "what no look has seen"
+    fed((62.0, {"step": 62.0, "last_progress_s": 62.0, "saved_step": 4.0}), watch=watch)
+    assert until(watch, 63).apart == ()
+
+
+def test_saves_with_some_steps_between_them_are_saves() -> None:
+    watch = fed((2.0, {"step": 1.0}))
+    for turn in range(10):  # each look is within a save of eight seconds, with ten steps before the next
+        for look in range(0, 10, 2):
+            said: dict[str, Any] = {"step": 10.0 * turn + 10, "last_progress_s": 4.0 + 10 * turn, "phase": "save"}
+            fed((4.0 + 10 * turn + look, said), watch=watch)
+    assert sum(each.end - each.start for each in until(watch, 104).apart) == pytest.approx(82_000, abs=2_000)
+
+
 def test_a_checkpoint_that_training_waits_for_is_a_save_and_one_beside_it_is_none() -> None:
     writing: dict[str, Any] = {"checkpoint_open": True, "last_progress_s": 10.0, "step": 10.0}
     waited = fed((10.0, dict(writing)), (40.0, {"step": 10.0, "last_progress_s": 10.0, "last_checkpoint_s": 38.0}))
