@@ -178,7 +178,7 @@ def test_a_save_that_is_declared_beside_the_steps_is_training() -> None:
         fed((float(look), {"step": float(look), "last_progress_s": float(look), "phase": "save"}), watch=watch)
     assert sum(each.end - each.start for each in until(watch, 59).apart) <= 1_000, "what no look has seen"
     fed((62.0, {"step": 62.0, "last_progress_s": 62.0, "saved_step": 4.0}), watch=watch)
-    assert until(watch, 63).apart == ()
+    assert sum(each.end - each.start for each in until(watch, 63).apart) <= 1_000
 
 
 def test_saves_with_some_steps_between_them_are_saves() -> None:
