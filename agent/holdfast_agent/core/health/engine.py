@@ -7,7 +7,7 @@ bad, and for how long it has to be so. Three kinds of rules are all there is:
 - ``Growth``: a counter has grown by so much within a time; it closes when it has grown by less than half of that.
   A counter that falls, or whose ``epoch`` is another, was started again: that is no growth.
 - ``Drop``: the figure is below the most that was seen in this epoch. What was never there is not missed. A finding
-  that stands outlasts the epoch: a driver that is loaded again mends no cable.
+  that stands outlasts the epoch: a driver that is loaded again repairs no cable.
 
 What can't be read is neither good nor bad: a finding stands, and no time passes for it. A finding of class FAIL never
 closes: the next boot begins without it, and an admin may waive it. A subject that isn't read for a day is gone.

@@ -14,7 +14,10 @@ from holdfast._base.xids import Repair, repair_of
 
 _KERNEL = 0
 _LOADED = b"NVRM: loading NVIDIA"
-_XID = re.compile(rb"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.\d)?\): (\d{1,4})\b")
+_XID = re.compile(
+    rb"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.\d)?"
+    rb"(?: GPU-I:\d{1,3}(?: GPU-CI:\d{1,3})?)?\): (\d{1,4})\b"  # of a MIG instance: its GPU's all the same
+)
 _SXID = re.compile(rb"nvidia-nvswitch\d+: SXid \(PCI:([0-9a-fA-F:.]{7,16})\): (\d{1,6}), Fatal\b")
 
 

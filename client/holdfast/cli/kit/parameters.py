@@ -123,7 +123,7 @@ def moment(value: str, now: datetime.datetime | None = None) -> float | datetime
 
 
 def utc_day(value: str) -> float | datetime.datetime:
-    """As ``moment``, for what is counted by days of UTC: a day without a time, ``today`` too, is one of those."""
+    """The same as ``moment``, but that a day without a time, ``today`` too, is one of UTC."""
     if value in _DAYS:
         day = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=_DAYS[value])
     else:

@@ -21,6 +21,8 @@ NEAR = 32
 RISES = 5
 EVEN_SHARE = 0.8
 """So many of the rises are of one size: a program may print an extra line before an evaluation."""
+LEAP = 2.0
+"""A number in lines of another shape goes on from the step that was read last if it begins below so many times that."""
 SPAN_S = 20.0
 """What is counted at the start (layers, parameters, channels) is printed faster than this."""
 _TRAINS = re.compile(
@@ -85,7 +87,7 @@ class LearnedStep:
 
     shapes: dict[str, Shape] = field(default_factory=dict)
     step: float | None = None
-    # The place that it is read from; another one is never taken.
+    # The place that it is read from; another one is taken only where its number goes on from the step.
     chosen: tuple[str, int] | None = None
     # The step in the first of those lines, and when that was read: long before it was known to be one.
     first: float | None = None
@@ -98,30 +100,52 @@ class LearnedStep:
         text, numbers = normalised(ungrouped(line[:MAX_LINE]))
         if not numbers or PREPARING.search(text) or _ASIDE.search(text):
             return
+        if self.chosen is not None and (self.chosen[0] == text or len(self.shapes) >= SHAPES_MOST):
+            self._forget_others()
         shape = self.shapes.get(text)
         if shape is None:
-            if len(self.shapes) < SHAPES_MOST and self.chosen is None:
+            if self._has_space(at_s):
                 self.shapes[text] = Shape(rank, at_s, _places(text, numbers), numbers)
             return
         if shape.rank != rank:
             return
         for place, value in zip(shape.places, numbers, strict=False):
             place.take(value)
-        if self.chosen is None and at_s - shape.first_s >= SPAN_S:
+        if (self.chosen is None or self.chosen[0] != text) and at_s - shape.first_s >= SPAN_S:
             self._choose(text, shape)
         if self.chosen is not None and self.chosen[0] == text:
             place = shape.places[self.chosen[1]]
             self.step = None if place.falls else place.last
 
+    def _has_space(self, at_s: float) -> bool:
+        """Whether one more shape can be remembered, at need instead of those of a start, whose numbers don't rise."""
+        if len(self.shapes) >= SHAPES_MOST and at_s - next(reversed(self.shapes.values())).first_s >= SPAN_S:
+            self.shapes = {
+                text: shape
+                for text, shape in self.shapes.items()
+                if at_s - shape.first_s < SPAN_S or any(place.rises for place in shape.places)
+            }
+        return len(self.shapes) < SHAPES_MOST
+
+    def _forget_others(self) -> None:
+        """Lines of other shapes go on from the chosen ones only where these come no more."""
+        if self.chosen is not None and len(self.shapes) > 1:
+            self.shapes = {text: shape for text, shape in self.shapes.items() if text == self.chosen[0]}
+
     def _choose(self, text: str, shape: Shape) -> None:
         found = [index for index, place in enumerate(shape.places) if place.counts]
+        if self.chosen is not None:
+            # The same step in lines that look otherwise by now, such as those with a time left below a day.
+            step = self.step
+            found = [index for index in found if step is not None and step <= shape.firsts[index] <= LEAP * step]
         named = [index for index in found if shape.places[index].named]
         best = named or found
         # A line may name one step twice.
         if best and len({(shape.places[index].last, *shape.firsts[index : index + 1]) for index in best}) == 1:
+            again = self.chosen is not None
             self.chosen = (text, best[0])
-            self.shapes = {text: shape}
-            if shape.firsts:
+            self._forget_others()
+            if shape.firsts and not again:
                 self.first, self.first_s = shape.firsts[best[0]], shape.first_s
 
 

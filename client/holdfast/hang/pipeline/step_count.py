@@ -160,7 +160,8 @@ class LineCounts:
             if label is not None:
                 count = Counted(rank, label[:MAX_LABEL], float(found[1]), float(found[2]), of_each)
                 before = line[: found.start()]
-                count.is_step = _STEP_BEFORE.search(before) is not None
+                # A bar has its label before the percentage.
+                count.is_step = (_STEP_BEFORE.search(before) or _STEP_BEFORE.search(label)) is not None
                 if _EPOCH_BEFORE.search(before) and (beside := _STEP_BESIDE.search(line)):
                     count.step = float(beside[1])
                 self._note(count)

@@ -49,6 +49,15 @@ def observe(watch: ProgressWatch, index: int, vector: WorkerFeatures, now: Now) 
     if doing is not None:
         watch.doing[index] = doing
     after = _doing(watch)
+    if (
+        before is after is Category.SAVE
+        and last is not None
+        and watch.last is not None
+        and watch.last.step > last.step
+    ):
+        # Between two looks that both saw a save there were steps: none waited for it, or it is another save.
+        _add(watch, Interval(watch.doing_since, earlier, before))
+        watch.doing_since = at
     if before is not after:
         if before is not None:
             ended = _turned_at(watch, last, earlier, at, into=False)
@@ -80,7 +89,7 @@ def recorded(watch: ProgressWatch, since: int, until: int) -> Progress | None:
     if watch.began is None and not apart:
         return None
     first, last, began = _first(watch, since), watch.last, watch.began
-    if watch.fallen:
+    if unbelieved := _is_unbelieved(watch):
         first = last = None
     if first is not None:
         began = first.at if began is None or watch.first is None else min(first.at, began)
@@ -99,7 +108,7 @@ def recorded(watch: ProgressWatch, since: int, until: int) -> Progress | None:
         resumed=watch.resumed,
         saved=tuple(replace(save, step=-1.0) if watch.counts_again else save for save in watch.saved),
         apart=tuple(interval for interval in apart if interval.start < interval.end),
-        stretches=() if watch.fallen else tuple(watch.stretches),
+        stretches=() if unbelieved else tuple(watch.stretches),
     )
 
 
@@ -165,22 +174,27 @@ def _note_step(watch: ProgressWatch, index: int, vector: WorkerFeatures, at: int
 
 def _note_fall(watch: ProgressWatch, index: int, output: OutputFeatures) -> None:
     """Note that steps have fallen: of reported ones nothing is known then; those that are read are counted again."""
-    counted, step = watch.counted.get(index), output.bar_step
-    watch.fallen.pop(index, None)
-    if output.step_fell if output.step is not None else counted is not None and step is None:
-        watch.fallen[index] = True
+    counted, step, begins_again = watch.counted.get(index), output.bar_step, False
     if output.step is not None:
-        watch.counted.pop(index, None)
-        begins_again = counted is not None
+        watch.believed[index] = not output.step_fell
+        begins_again = watch.counted.pop(index, None) is not None
     elif step is not None:
-        watch.counted[index] = step
+        watch.believed[index], watch.counted[index] = True, step
         begins_again = counted is not None and LESS * step < counted
-    else:
-        return
+    elif counted is not None:
+        watch.believed[index] = False
+        if any(watch.believed.values()):  # others tell the steps
+            del watch.counted[index]
+            begins_again = True
     if begins_again:
         watch.first = watch.last = watch.stretch_from = None
         watch.pace, watch.best_hour_ms, watch.stretches, watch.shortest_ms = [], 0.0, [], 0
         watch.counts_again = True
+
+
+def _is_unbelieved(watch: ProgressWatch) -> bool:
+    """Whether the steps of all workers that told any have fallen."""
+    return bool(watch.believed) and not any(watch.believed.values())
 
 
 def _read_first(output: OutputFeatures, reached: Reached, now: Now) -> Reached:

@@ -169,8 +169,8 @@ class ProgressWatch:
     """By worker: the newest step that was read from its output."""
     counts_again: bool = False
     """What was counted before the first step was something else, or counted within each epoch."""
-    fallen: dict[int, bool] = field(default_factory=dict)
-    """By worker: its steps have fallen without a word of a resumption, or are not read any more; only those."""
+    believed: dict[int, bool] = field(default_factory=dict)
+    """By worker that has told steps: they have not fallen without a word of a resumption, and are still told."""
     doing: dict[int, Category] = field(default_factory=dict)
     """By worker: what it does instead of training."""
     doing_since: int = 0

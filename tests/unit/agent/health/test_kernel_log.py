@@ -16,6 +16,8 @@ OFF_BUS = b"3,412,99,-;NVRM: Xid (PCI:0000:17:00): 79, pid=4711, name=python, GP
         (OFF_BUS, GpuError("0000:17:00", 79)),
         (b"3,1,1,-;NVRM: Xid (0000:C1:00): 63, Row Remapper: New row marked", GpuError("0000:c1:00", 63)),
         (b"3,1,1,-;NVRM: Xid (PCI:0000:17:00.0): 95\n SUBSYSTEM=pci", GpuError("0000:17:00", 95)),
+        (b"3,1,1,-;NVRM: Xid (PCI:0000:17:00 GPU-I:05): 119, pid=1, name=a", GpuError("0000:17:00", 119)),
+        (b"3,1,1,-;NVRM: Xid (PCI:0000:17:00 GPU-I:05 GPU-CI:00): 95, pid=1", GpuError("0000:17:00", 95)),
         (
             b"3,1,1,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Fatal, Link 46 MC TS crumbstore",
             SwitchError("0000:c1:00.0", 28006),

@@ -132,6 +132,21 @@ def test_reported_steps_that_have_fallen_are_believed_again_once_they_are_exceed
     assert until(watch, 9).last == Reached(ms(8.0), 51.0)
 
 
+def test_steps_of_one_worker_that_fall_leave_those_of_the_others() -> None:
+    watch = ProgressWatch(1)
+    for at_s, worker, fields in (
+        (10.0, 0, {"bar_step": 10.0, "bar_is_step": True}),
+        (10.0, 1, counted(400.0, step_total=500.0)),
+        (30.0, 0, {"bar_step": 30.0, "bar_is_step": True}),
+        (32.0, 1, counted(None)),
+        (40.0, 0, {"bar_step": 40.0, "bar_is_step": True}),
+        (60.0, 0, {"bar_step": 60.0, "bar_is_step": True}),
+    ):
+        vector = WorkerFeatures(f"workerpool0-{worker}", "h1", at_s, (), OutputFeatures(**fields))
+        observe(watch, worker, vector, Now(Mono(at_s), Wall(T0 + at_s)))
+    assert until(watch, 61).last == Reached(ms(60.0), 60.0)
+
+
 def test_an_epoch_that_is_counted_at_its_end_is_no_warm_up() -> None:
     counts: dict[str, Any] = {"step_total": 10.0, "began_work": True, "last_progress_s": 600.0}
     watch = fed((2.0, {}), (12.0, {"began_work": True}), (600.0, counted(1.0, **counts)))
@@ -155,6 +170,24 @@ def test_idle_saving_and_evaluating_are_apart() -> None:
         (19_000, 30_000, Category.EVALUATE),
     ]
     assert [saved.step for saved in found.saved] == [2.0]
+
+
+def test_a_save_that_is_declared_beside_the_steps_is_training() -> None:
+    watch = fed((2.0, {"step": 1.0}))
+    for look in range(4, 60, 2):  # a thread writes while the loop goes on
+        fed((float(look), {"step": float(look), "last_progress_s": float(look), "phase": "save"}), watch=watch)
+    assert sum(each.end - each.start for each in until(watch, 59).apart) <= 1_000, "what no look has seen"
+    fed((62.0, {"step": 62.0, "last_progress_s": 62.0, "saved_step": 4.0}), watch=watch)
+    assert sum(each.end - each.start for each in until(watch, 63).apart) <= 1_000
+
+
+def test_saves_with_some_steps_between_them_are_saves() -> None:
+    watch = fed((2.0, {"step": 1.0}))
+    for turn in range(10):  # each look is within a save of eight seconds, with ten steps before the next
+        for look in range(0, 10, 2):
+            said: dict[str, Any] = {"step": 10.0 * turn + 10, "last_progress_s": 4.0 + 10 * turn, "phase": "save"}
+            fed((4.0 + 10 * turn + look, said), watch=watch)
+    assert sum(each.end - each.start for each in until(watch, 104).apart) == pytest.approx(82_000, abs=2_000)
 
 
 def test_a_checkpoint_that_training_waits_for_is_a_save_and_one_beside_it_is_none() -> None:

@@ -101,12 +101,38 @@ def test_ever_new_shapes_take_no_more_memory() -> None:
     watch = LearnedStep()
     for number in range(500):
         watch.take(0, f"loss {'x' * number} {number}", float(number))
-    assert len(watch.shapes) == SHAPES_MOST
+        assert len(watch.shapes) <= SHAPES_MOST
+    for number in range(500):
+        watch.take(0, f"step {number} loss 2.5", 500.0 + number)
+    assert watch.step == 499.0
+    for number in range(500):
+        watch.take(0, f"loss {'x' * number} {number}", 1_000.0 + number)
+        assert len(watch.shapes) <= SHAPES_MOST
 
 
 def test_thousands_that_are_set_apart_change_no_line() -> None:
     assert learned(f"Step {90 * n:,} | {30_000 * n:,} tokens | loss 2.5" for n in range(1, 40)) == 3510.0
     assert learned(f"step {n} | {300 * n:,} tokens | loss 2.5" for n in range(1, 40)) == 39.0
+
+
+def test_a_step_goes_on_in_lines_that_come_to_look_otherwise() -> None:
+    left = ("1 day, 3:12:11", "23:59:59")
+    assert learned(f"eta: {left[n >= 20]}  iter: {20 * n}  total_loss: 1.{n}" for n in range(1, 40)) == 780.0
+    assert learned(f"step {n} loss {'nan' if n >= 20 else 2.5}" for n in range(1, 40)) == 39.0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda n: f"batch {n} loss 2.5",
+        lambda n: f"batch {100 + 10 * n} loss 2.5",
+        lambda n: f"step {n % 4} of the check, loss 2.5",
+    ],
+)
+def test_another_count_does_not_go_on_from_a_step(other: Callable[[int], str]) -> None:
+    lines = [f"step {n} loss 2.5" for n in range(1, 20)]
+    assert learned([*lines, *(other(n) for n in range(1, 20))]) == 19.0
+    assert learned([*lines, *(other(n) for n in range(1, 20)), "step 20 loss 2.5"]) == 20.0
 
 
 def test_colours_of_a_line_hide_no_step() -> None:

@@ -112,6 +112,7 @@ def test_counts_of_steps_and_epochs_are_read(line: str, count: tuple[float, floa
         (["epoch=20/200 loss=2", "epoch=40/200 step=7"], (40.0, 200.0, False)),
         (["step 120/5000"], (120.0, 5000.0, True)),
         ([bar(50, 1000)], (50.0, 1000.0, False)),
+        ([bar(50, 1000, "Steps: ")], (50.0, 1000.0, True)),
     ],
 )
 def test_a_step_beside_an_epoch_goes_before_it_and_no_epoch_is_called_a_step(
