@@ -121,16 +121,13 @@ def _with_motion(
         motion = Motion.BLOCKED
     if motion is Motion.BLOCKED and _strides(base, sample, tuning):
         motion = Motion.STIRRING
-    return base, _features(
-        base, _beside_helpers(base, sample, tuning), motion, max(cpu_share, child_share), switches
-    )
+    sample = _beside_helpers(base, sample, tuning)
+    return base, _features(base, sample, motion, max(cpu_share, child_share), switches)
 
 
 def _beside_helpers(base: Baseline, sample: RankSample, tuning: Tuning) -> RankSample:
-    """The sample, with a wait for a process of its own tree as one for work, while helpers are seen at it.
-
-    A loader that prepares a batch for minutes can't be told from one that runs in a circle.
-    """
+    """The sample, with a wait for a process of its own tree as one for work, while helpers are seen at it."""
+    # A loader that prepares a batch for minutes can't be told from one that runs in a circle.
     wait, ran_s = sample.wait, base.helpers_ran_s
     if wait is None or wait.kind is not WaitKind.CHILD or ran_s is None:
         return sample
