@@ -117,6 +117,8 @@ class Tuning:
     # signal's handler a few. Two within a minute are a program that goes on, however slowly.
     stride_s: float = 0.005
     strides_apart_s: float = 60.0
+    # So long after each the rank moves: two looks of the controller.
+    stride_shows_s: float = 10.0
     # A log line or heartbeat dirties one 4 KiB page; sixteen of them in a sample are more than talk.
     work_bytes: float = 65536.0
     # A page fault that waits for storage; a handful comes from any wake-up after long sleep.

@@ -94,6 +94,8 @@ def test_gang_that_goes_still_is_noticed_looked_into_and_relaunched_in_place(pro
         "> host-1 RUN a w1 g2",
         "a started g2",
     ]
+    orders = [a.assignment for a in world.sent if isinstance(a, act.Assign)][-2:]
+    assert [o.grace_s for o in orders] == [10.0] * 2, "should its host shut down it has the job's grace again"
     recovery = job.recoveries[0]
     assert (recovery.end_reason, recovery.charged, recovery.recover) == (EndReason.HANG, None, Recover.PROC_RESTART)
     assert recovery.detect_s == pytest.approx(30, abs=1)

@@ -134,6 +134,20 @@ def test_watch_of_another_generation_tells_only_how_long_the_start_took(program:
     assert program.stands_still(15)[:1] == ["a hangs g2 since 180 s: GPUS_IDLE"]
 
 
+@pytest.mark.parametrize("down_s", [1.0, 3600.0])
+def test_checkpoint_from_before_the_controller_was_away_is_this_generations(
+    program: Training, down_s: float
+) -> None:
+    program.checkpoint_s = program.world.mono
+    program.trains(60)
+    comes_back(program, down_s=down_s)
+    program.trains(20)
+    program.world.exit("a", 1, 1)
+    program.world.wait(2.0, beating=program.beating)
+    assert job_of(program).generation == 2
+    assert job_of(program).budgets.checkpointed
+
+
 def test_lost_watch_begins_anew(program: Training) -> None:
     program.world.kept.clear()
     comes_back(program)

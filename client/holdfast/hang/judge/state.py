@@ -130,6 +130,7 @@ def forgive(watch: JobWatch, away_s: float, now_s: float) -> JobWatch:
     return replace(
         watch,
         began_s=watch.began_s + away_s,
+        started_s=None if watch.started_s is None else watch.started_s + away_s,
         first_work_s=None if watch.first_work_s is None else watch.first_work_s + away_s,
         output=watch.output.forgive(away_s),
         moved_s=now_s,

@@ -107,28 +107,27 @@ def _with_motion(
     switches = _switches(process, before, elapsed_s)
     base = _note_work(base, sample, process, before, tuning)
     # What wakes because we stop it, to read its C frames, doesn't move; nor does what only asks for a lock again.
-    ours = sample.paused_by_us or base.sample.paused_by_us
+    counts = not (sample.paused_by_us or base.sample.paused_by_us or _polls(base, sample))
     stirs = max(cpu_share, child_share) >= tuning.blocked_cpu_share or _wakes(base, switches, tuning)
-    stirred = stirs and not ours and not _polls(base, sample)
+    stirred = stirs and counts
     motion = _motion(base, sample, max(cpu_share, child_share), stirred, tuning)
     helpers_s = _helpers_worked(base, sample, elapsed_s, tuning)
     if _rate(sample.helpers.cpu_s, base.sample.helpers.cpu_s, elapsed_s) >= tuning.helper_cpu_share:
         base = replace(base, helpers_ran_s=sample.at_s)
     base = _note_motion(base, sample, motion, switches, helpers_s, stirred=stirred)
-    if not ours and not _polls(base, sample) and _ran_s(process, before) >= tuning.stride_s:
+    if counts and _ran_s(process, before) >= tuning.stride_s:
         base = _note_stride(base, sample, tuning)
     if motion is Motion.STIRRING and base.stirs < 2:
         motion = Motion.BLOCKED
-    return base, _features(
-        base, _beside_helpers(base, sample, tuning), motion, max(cpu_share, child_share), switches
-    )
+    if motion is Motion.BLOCKED and _strides(base, sample, tuning):
+        motion = Motion.STIRRING
+    sample = _beside_helpers(base, sample, tuning)
+    return base, _features(base, sample, motion, max(cpu_share, child_share), switches)
 
 
 def _beside_helpers(base: Baseline, sample: RankSample, tuning: Tuning) -> RankSample:
-    """The sample, with a wait for a process of its own tree as one for work, while helpers are seen at it.
-
-    A loader that prepares a batch for minutes can't be told from one that runs in a circle.
-    """
+    """The sample, with a wait for a process of its own tree as one for work, while helpers are seen at it."""
+    # A loader that prepares a batch for minutes can't be told from one that runs in a circle.
     wait, ran_s = sample.wait, base.helpers_ran_s
     if wait is None or wait.kind is not WaitKind.CHILD or ran_s is None:
         return sample
@@ -211,6 +210,11 @@ def _note_stride(base: Baseline, sample: RankSample, tuning: Tuning) -> Baseline
         return base
     longest_s = max(base.still_longest_s, last_s - base.still_since_s)
     return replace(base, still_since_s=sample.at_s, still_longest_s=longest_s)
+
+
+def _strides(base: Baseline, sample: RankSample, tuning: Tuning) -> bool:
+    """Whether a step of that kind was the last movement and is not long over: it is seen at several looks."""
+    return base.strode_s == base.still_since_s and sample.at_s - base.still_since_s < tuning.stride_shows_s
 
 
 def _note_work(

@@ -8,7 +8,7 @@ from typing import TypeVar
 from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.finding import Finding
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, retry
+from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, began_s, retry
 from holdfast_controller.core.lifecycle.exits import cordon_faulty, faulty_hosts, restart_gang
 from holdfast_controller.core.lifecycle.failure_policy import Reached, may_try_elsewhere
 from holdfast_controller.core.lifecycle.other_hosts import could_move
@@ -174,7 +174,7 @@ def _progressed(step: Step, job: Job, runtime: Runtime, reached: float | None) -
 
 def _saved(step: Step, job: Job, runtime: Runtime) -> bool:
     """Whether a checkpoint was written in this generation."""
-    began = step.cluster.watches[job.id][1].began_s
+    began = began_s(step, job)
     grown = (vector.output.last_checkpoint_s for vector in runtime.features.values())
     return any(at is not None and at > began for at in grown)
 

@@ -48,8 +48,7 @@ def reached(step: Step, job: Job) -> Reached:
     outputs = [vector.output for vector in runtime.features.values()]
     steps = [output.step for output in outputs if output.step is not None]
     saved = [output.last_checkpoint_s for output in outputs if output.last_checkpoint_s is not None]
-    _, watch = step.cluster.watches.get(job.id, (0, None))
-    since_s = watch.began_s if watch is not None else 0.0
+    since_s = began_s(step, job)
     found = Reached(max(steps, default=None), any(at > since_s for at in saved))
     worked = bool(found.step) or found.checkpoint or any(_began_work(output, since_s) for output in outputs)
     return replace(found, early=not worked and _ran_s(step, job) < EARLY_S)
@@ -76,11 +75,27 @@ _CRASHES = frozenset(
 """Ends of an attempt by what the job does itself."""
 
 
-def _ran_s(step: Step, job: Job) -> float:
-    """Seconds for which all workers of the newest launch have run; 0 where not all were started."""
+def began_s(step: Step, job: Job) -> float:
+    """When the current generation began, on the monotonic clock: what was saved since then is its own.
+
+    Its watch moves that on by the time that it doesn't count, such as that without a controller.
+    """
+    _, watch = step.cluster.watches.get(job.id, (0, None))
+    began = _all_ran_at(job)
+    known = [watch.began_s] if watch is not None else []
+    return min([*known, *([step.now.mono_of(began)] if began is not None else [])], default=0.0)
+
+
+def _all_ran_at(job: Job) -> Wall | None:
+    """Since when all workers of the newest launch have run; None where not all were started."""
     last = job.recoveries[-1] if job.recoveries else None
     relaunched = last is not None and last.attempt == job.attempt
-    began = last.ended_at if last is not None and relaunched else job.placement.running_since
+    return last.ended_at if last is not None and relaunched else job.placement.running_since
+
+
+def _ran_s(step: Step, job: Job) -> float:
+    """Seconds for which all workers of the newest launch have run; 0 where not all were started."""
+    began = _all_ran_at(job)
     return 0.0 if began is None else step.now.wall - began
 
 

@@ -26,7 +26,8 @@ def desired(cluster: Cluster, job: Job, index: int, fence_s: float) -> Assignmen
     Workers of a job that is replaced when a host is lost end by themselves after ``fence_s`` without a controller.
     """
     phase = _phase(job, index)
-    hung = job.stop_reason is ExitReason.HANG_KILLED
+    # Once launched, the next generation is a gang like any other: its host may stop it by itself.
+    hung = job.stop_reason is ExitReason.HANG_KILLED and phase is not Phase.RUN
     warned = phase is Phase.RUN and job.generation_of(index) <= job.warned
     return Assignment(
         epoch=cluster.epoch,

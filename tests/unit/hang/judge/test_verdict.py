@@ -187,6 +187,16 @@ def test_during_startup_ranks_may_wait_for_what_can_not_be_seen_for_half_an_hour
     assert job.kinds() == ["Diagnose", "Notify"]
 
 
+def test_a_pause_after_the_start_does_not_make_the_start_shorter() -> None:
+    job = started()
+    took_s = begin(job.at_s, job.watch).earlier_start_s
+    ranks = (RankFeatures(0, Motion.BLOCKED, job.at_s),)
+    for _ in range(60):
+        job.at_s += 2.0
+        job.looks_at(WorkerFeatures("w", "h", job.at_s, ranks, job.output, declared_idle="waits for data"))
+    assert begin(job.at_s, job.watch).earlier_start_s == took_s
+
+
 def test_a_new_generation_knows_how_long_the_last_start_took_and_where_it_hung() -> None:
     job = started()
     job.stands_still(70)

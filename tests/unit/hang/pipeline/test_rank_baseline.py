@@ -170,8 +170,10 @@ def test_steps_of_some_seconds_move_a_rank_and_polls_do_not() -> None:
         rank.lives(60, **TRAINS)
         for _ in range(12):
             rank.lives(2, cpu=0.01, switches=5, ran=ran_s / 2)
-            rank.lives(18)
-        assert rank.seen.motion is Motion.BLOCKED
+            rank.lives(6)
+            shown = rank.seen.motion
+            rank.lives(12)
+        assert (shown, rank.seen.motion) == (Motion.STIRRING if moves else Motion.BLOCKED, Motion.BLOCKED)
         assert rank.seen.still_since_s == (282.0 if moves else 62.0)
         assert rank.lives(60).still_since_s == (282.0 if moves else 62.0), "one alone is none"
         rank.lives(2, switches=5, ran=0.01)
