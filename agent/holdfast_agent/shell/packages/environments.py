@@ -208,7 +208,7 @@ class Environments:
         lines = [*wanted.requirements, *wanted.uris, *(f"-c {place}" for place in sources.constraints)]
         for name, text in (("requirements.txt", "".join(f"{x}\n" for x in lines)), ("uv.toml", sources.uv_toml())):
             (work / name).touch(mode=0o600)
-            (work / name).write_text(text)
+            (work / name).write_text(text, encoding="utf-8")  # as uv reads it, whatever the locale
         command = [
             uv(),
             "pip",
