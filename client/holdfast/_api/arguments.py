@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
@@ -77,12 +76,10 @@ def seconds_of(name: str, value: Duration | None) -> float | None:
     """A duration in seconds. Raises ``InvalidInput`` that names the argument."""
     if value is None:
         return None
-    seconds = -1.0
-    with contextlib.suppress(OverflowError):
-        try:
-            seconds = value.total_seconds() if isinstance(value, timedelta) else config.duration_s(value)
-        except ValueError as error:
-            raise wrong(name, str(error)) from error
+    try:
+        seconds = value.total_seconds() if isinstance(value, timedelta) else config.duration_s(value)
+    except ValueError as error:
+        raise wrong(name, str(error)) from error
     if not 0 <= seconds <= LONGEST_S:
         raise wrong(name, f"{value!r:.80} is no duration", 'write seconds, or "90s", "15m", "2h"')
     return seconds

@@ -26,7 +26,10 @@ _UNIT_S = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3600.0, "d": 86400.
 def duration_s(value: object) -> float:
     """Seconds of ``90``, ``"90s"``, ``"1.5h"``, ``"250ms"``. Raises ``ValueError`` with what is accepted."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError("the number is too large for a duration") from None
     found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None:
         raise ValueError(f'{value!r} is no duration; write seconds, or "90s", "15m", "2h"')

@@ -53,13 +53,13 @@ class ListCalls(Calling):
         while len(found) < count:
             left = count - len(found)
             request = job_pb2.ListJobsRequest(
-                filter=filter, page_size=left, newest=True, page_token=token, one_per_array=one_per_array
+                filter=filter, page_size=min(left, 1000), newest=True, page_token=token, one_per_array=one_per_array
             )
             page = await self._unary(self._jobs.ListJobs, request)
             arrays = {job.array.id for job in found if job.array.id}
             found[:0] = [job for job in page.jobs if not (one_per_array and job.array.id in arrays)]
             token = page.next_page_token
-            if not token:
+            if not token or not page.jobs:
                 break
         return found
 

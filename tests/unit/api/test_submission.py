@@ -14,6 +14,7 @@ import holdfast
 from holdfast import spec
 from holdfast._api.arguments import Arguments
 from holdfast._api.submission import guessing, job_from
+from holdfast._base.config import duration_s
 from holdfast.cli.submission.packaging import Packed
 from holdfast.errors import InvalidInput, InvalidSpec
 from holdfast.v1 import job_pb2, spec_pb2
@@ -252,7 +253,7 @@ def test_the_current_directory_counts_unless_code_is_sent_along(tmp_path: Path) 
         ({"restart_on_hang": "no"}, "restart_on_hang: 'no' is neither True nor False"),
         ({"pause_if_unmet": 0}, "pause_if_unmet: 0 is neither True nor False"),
         ({"timeout": 1e30}, "timeout: 1e+30 is no duration"),
-        ({"grace": 10**400}, "is no duration"),
+        ({"grace": 10**400}, "grace: the number is too large for a duration"),
     ],
 )
 def test_an_argument_of_another_kind_is_named(asked: dict[str, Any], said: str) -> None:
@@ -272,3 +273,8 @@ def test_a_mapping_that_holds_itself_is_refused() -> None:
     endless["jobSpec"] = endless
     with pytest.raises(InvalidInput, match="job: is nested more than 64 deep"):
         made(endless)
+
+
+def test_no_number_is_too_large_to_be_refused() -> None:
+    with pytest.raises(ValueError, match="too large for a duration"):
+        duration_s(10**400)

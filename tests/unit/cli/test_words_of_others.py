@@ -45,3 +45,26 @@ def test_a_job_file_on_stdin_is_read_as_one_on_disk(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a: \xff")))
     with pytest.raises(InvalidSpec, match="is not UTF-8 text: byte 3 is 0xff"):
         stdin.job_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("#!/bin/bash\n#SBATCH -N2\nsrun true\n", "submit a script of Slurm with: holdfast submit job.sh"),
+        ("#SBATCH -N2\nsrun true\n", "begin a script of Slurm with #!/bin/bash, and holdfast submit takes it"),
+        ("#!/bin/bash\npython train.py\n", "run it with: holdfast run -- bash job.sh"),
+    ],
+)
+@pytest.mark.parametrize("command", [["template", "create", "t"], ["schedule", "create", "s", "--cron", "@daily"]])
+def test_a_program_is_no_job_file_for_a_template_or_a_schedule(
+    command: list[str],
+    text: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.sh").write_text(text)
+    assert CliRunner().invoke(root, [*command, "job.sh"]).exit_code == 2
+    assert f"is a program, not a job file ({said})" in capfd.readouterr().err

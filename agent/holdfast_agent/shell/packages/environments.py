@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import anyio
@@ -115,7 +116,7 @@ class Environments:
             self._note(path, job)
             if not ready.exists():
                 return path, False
-            if json.loads(ready.read_text()).get("digest") == sealed_tree.digest(path):
+            if _told(ready).get("digest") == sealed_tree.digest(path):
                 return path, True
             log.warning("environment.changed", path=str(path))
             (path.with_suffix(".jobs") / job).unlink()
@@ -182,7 +183,10 @@ class Environments:
             sealed_tree.seal(path, self._user)
             _flush(path)
             fresh = path.with_suffix(".new")
-            fresh.write_text(json.dumps({"bytes": size, "digest": sealed_tree.digest(path)}))
+            with fresh.open("w") as file:
+                json.dump({"bytes": size, "digest": sealed_tree.digest(path)}, file)
+                file.flush()
+                os.fsync(file.fileno())
             fresh.rename(path.with_suffix(".ready"))
         except (CodeProblem, OSError) as error:
             safe_paths.try_to_remove(path)
@@ -204,7 +208,7 @@ class Environments:
         lines = [*wanted.requirements, *wanted.uris, *(f"-c {place}" for place in sources.constraints)]
         for name, text in (("requirements.txt", "".join(f"{x}\n" for x in lines)), ("uv.toml", sources.uv_toml())):
             (work / name).touch(mode=0o600)
-            (work / name).write_text(text)
+            (work / name).write_text(text, encoding="utf-8")  # as uv reads it, whatever the locale
         command = [
             uv(),
             "pip",
@@ -239,7 +243,7 @@ class Environments:
         """The longest unused environments go until there is room; and uv's downloads, where they are too many."""
         safe_paths.try_to_remove(fresh)
         found = list(self._directory.parent.glob("*/*.ready"))
-        entries = [(r.stat().st_mtime, int(json.loads(r.read_text())["bytes"]), r) for r in found]
+        entries = [(r.stat().st_mtime, int(_told(r).get("bytes", 0)), r) for r in found]
         total = sum(size for _, size, _ in entries)
         for _, size, ready in sorted(entries):
             if total <= self._settings.environments_mb << 20:
@@ -267,6 +271,15 @@ class Environments:
         safe_paths.try_to_remove(gone)
         log.info("environment.evicted", path=str(path))
         return True
+
+
+def _told(ready: Path) -> dict[str, Any]:
+    """What was noted of an environment; nothing where a full disk or a loss of power has left half of it."""
+    try:
+        found = json.loads(ready.read_text())
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _join(found: Found, work: Path) -> list[list[str]]:

@@ -51,8 +51,10 @@ def _program_problem(assignment: Assignment, launch: Launch, facts: HostFacts, c
     if launch.task.working_directory:
         if not os.path.isabs(directory):
             return f"{facts.name}: the working directory {directory} is not an absolute path."
-        if (found := _status(directory)) is None or not stat.S_ISDIR(found.st_mode):
+        if (found := _status(directory)) is None:
             return f"{facts.name}: the working directory {directory} does not exist."
+        if not stat.S_ISDIR(found.st_mode):
+            return f"{facts.name}: the working directory {directory} is no directory."
     try:
         path = search_path(launch, facts, code)
     except ValueError as error:

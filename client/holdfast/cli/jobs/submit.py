@@ -21,7 +21,7 @@ from holdfast.cli.submission.code_options import code_options
 from holdfast.cli.submission.creating import create
 from holdfast.cli.submission.job_options import JobOptions, check_detached, detach_option, job_options
 from holdfast.cli.submission.packaging import CodeOptions, Packed, bring_code, packing, pools_in, spec_in
-from holdfast.cli.submission.programs import program_of
+from holdfast.cli.submission.programs import refuse_program
 from holdfast.cli.submission.reference_options import ReferenceOptions, reference_options, split_list
 from holdfast.cli.submission.unsent import notes
 from holdfast.errors import InvalidSpec, Violation
@@ -153,7 +153,7 @@ def _job_of(
         text = stdin.job_text() if file == "-" else spec.text_of(file)
         if text.startswith("#!") and "\n#SBATCH" in text and not pools and code is None:
             return _of_batch_script(text, what)
-        _check_kind(what, text)
+        refuse_program(what, text)
         loaded = spec.load_text(text, source=what)
         if not isinstance(loaded, dict):
             return spec.job_to_proto(spec.parse(loaded, what=what))
@@ -186,17 +186,6 @@ def _of_batch_script(text: str, what: str) -> job_pb2.CustomJob:
         options = ", ".join(f"--{name}" if name[1:] else f"-{name}" for name in unused)
         Console().note(f"{what}: nothing here corresponds to {options}")
     return job
-
-
-def _check_kind(what: str, text: str) -> None:
-    """Refuse a program that was given as a job file, with the command that runs it."""
-    runs = program_of(what, text)
-    if not runs:
-        return
-    fix = f"run it with: holdfast run -- {shell_line([*runs, what])}"
-    if "\n#PBS" in text or "\n#BSUB" in text:
-        fix += " (lines for another scheduler count for nothing: give options in their place)"
-    raise InvalidSpec([Violation("", "is a program, not a job file", fix)], what=what)
 
 
 def _take_pools(

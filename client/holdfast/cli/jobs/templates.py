@@ -18,6 +18,7 @@ from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import output_option, show_list
 from holdfast.cli.submission.creating import create as create_job
+from holdfast.cli.submission.programs import refuse_program
 from holdfast.errors import InvalidInput, NotFound, Violation
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ def job_in(file: str, project: str) -> job_pb2.CustomJob:
 
     what = "stdin" if file == "-" else file
     text = stdin.job_text() if file == "-" else spec.text_of(file)
+    refuse_program(what, text)
     loaded = spec.load_text(text, source=what)
     job = spec.job_to_proto(spec.parse(loaded, what=what, name=spec.name_of(what)))
     job.project = project if project != "default" or not job.project else job.project

@@ -67,6 +67,8 @@ _UNSET = re.compile(
     rf"|{_COMMAND}(sbatch|salloc|squeue|scancel|sacct|sbcast|sattach|sstat)(?![\w.-])"
 )
 _VARIABLE = re.compile(r"\$(?:\{(SLURMD?_\w+)(:?[-+=?])?|(SLURMD?_\w+))")
+_ARITHMETIC = re.compile(r"\$\(\((.*?)\)\)")
+_IN_ARITHMETIC = re.compile(r"(?<![\w${])SLURMD?_\w+")
 _MEETING = re.compile(r"""(?:^|[\s;&|])(MASTER_(?:ADDR|PORT))=(?!["']?\$\{?MASTER_)""")
 _LAUNCHED = re.compile(
     r"(--(?:rdzv[-_](?:id|endpoint)|master[-_](?:addr|port)))[ =]\S*(?:\$\(|`|\$\{?(?:HOST|RANDOM))"
@@ -255,8 +257,9 @@ def _check_line(script: Script, where: str, line: str, known: set[str], *, alone
     if not alone and (met := _LAUNCHED.search(line)):
         script.refuse(where, f"{met[1]} would be another one on each host", "leave it out: torchrun has it here")
     known |= {word.partition("=")[0] for word in line.replace(";", " ").split() if "=" in word}
-    for braced, otherwise, bare in _VARIABLE.findall(line):
-        name = braced or bare
+    named = [(braced or bare, otherwise) for braced, otherwise, bare in _VARIABLE.findall(line)]
+    named += [(name, "") for inner in _ARITHMETIC.findall(line) for name in _IN_ARITHMETIC.findall(inner)]
+    for name, otherwise in dict.fromkeys(named):
         if name not in known and not otherwise:
             fix = f"write its value, or ${{{name}:-…}} with one for here"
             script.refuse(where, f"{name} is not set here", fix)

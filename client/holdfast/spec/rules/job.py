@@ -25,7 +25,12 @@ MAX_RANKS = 100_000
 def broken(job: Fields) -> Iterator[Broken]:
     """Every broken rule of ``job``, pool by pool, then those of the whole."""
     pools = job.get("worker_pool_specs") or ()
-    writes_output = bool((job.get("base_output_directory") or {}).get("output_uri_prefix"))
+    output = (job.get("base_output_directory") or {}).get("output_uri_prefix") or ""
+    writes_output = bool(output)
+    if output.startswith("file:") and "%00" in output:
+        yield Broken(
+            ("base_output_directory", "output_uri_prefix"), "names a NUL byte, which no path has", "remove it"
+        )
     for index, pool in enumerate(pools):
         if pool is not None:
             for found in _pool(pool, index, writes_output):

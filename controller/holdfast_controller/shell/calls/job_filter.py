@@ -141,7 +141,7 @@ class _Reader:
     def _value(self, depth: int) -> str:
         if quoted := _QUOTED.match(self._text, self._at):
             self._at = quoted.end()
-            return re.sub(r"\\(.)", r"\1", quoted[1] if quoted[1] is not None else quoted[2], flags=re.DOTALL)
+            return _within(quoted)
         joint = _JOINT.search(self._text, self._at)
         end = joint.start() if joint else len(self._text)
         if depth and (closed := self._text.find(")", self._at, end)) >= 0:
@@ -207,9 +207,14 @@ def _equal(equal: Predicate, key: str, sign: str) -> Predicate:
     return equal if sign == "=" else lambda job: not equal(job)
 
 
+def _within(quoted: re.Match[str]) -> str:
+    """The text between the quotes, in which a backslash stands before a quote or a backslash."""
+    return re.sub(r"\\(.)", r"\1", quoted[1] if quoted[1] is not None else quoted[2], flags=re.DOTALL)
+
+
 def _of_label(key: str, sign: str, value: str) -> Predicate:
     if quoted := _QUOTED.fullmatch(key):
-        key = quoted[1] if quoted[1] is not None else quoted[2]
+        key = _within(quoted)
     if sign == ":" and value == "*":
         return lambda job: key in job.labels
     return _equal(lambda job: job.labels.get(key) == value, f"labels.{key}", sign)

@@ -177,7 +177,7 @@ async def _message(request: Request, message: M, **named: str) -> M:
         if not isinstance(fields, dict):
             raise ValueError("it must be an object")
         for name in _DURATIONS:
-            if name in fields:
+            if fields.get(name) is not None:  # null is unset, as for all other fields
                 fields[name] = f"{duration_s(fields[name]):.3f}s"
         json_format.ParseDict({**fields, **named}, message)
     except (ValueError, json_format.ParseError, RecursionError) as error:

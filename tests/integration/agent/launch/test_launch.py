@@ -158,6 +158,7 @@ async def test_port_that_was_taken_is_flagged(agent: Agent, controller: Controll
         (["/no/such/program"], "", "does not exist"),
         (["/etc/passwd"], "", "is not an executable file"),
         ([PYTHON], "/no/such/place", "working directory /no/such/place does not exist"),
+        ([PYTHON], "/dev/null", "working directory /dev/null is no directory"),
         ([PYTHON], "relative", "is not an absolute path"),
     ],
 )

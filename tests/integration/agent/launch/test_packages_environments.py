@@ -188,6 +188,18 @@ async def test_what_an_agent_that_died_had_begun_is_built_anew(tmp_path: Path, l
     assert times == [1]
 
 
+@pytest.mark.parametrize("left", ["", '{"byt', "[]"])
+async def test_a_note_that_was_not_written_whole_has_its_environment_built_again(
+    tmp_path: Path, links: Path, left: str
+) -> None:
+    made, wanted = environments(tmp_path), Wanted(("tiny==1.0",))
+    path = await made.get(wanted, "job", lambda: None)
+    path.with_suffix(".ready").write_text(left)
+    again, (times, on_build) = environments(tmp_path), built()
+    assert ask(await again.get(wanted, "job", on_build), "tiny.VERSION", "tiny") == "1.0"
+    assert times == [1]
+
+
 async def test_the_longest_unused_goes_and_what_a_job_uses_stays(tmp_path: Path, links: Path) -> None:
     all_of_them = of_all(tmp_path, environments_mb=1)
     made = all_of_them.of(USER)

@@ -185,6 +185,7 @@ def test_gpus_are_those_of_each_node(options: str, gpus: int) -> None:
             "#SBATCH --ntasks-per-node: is 8, and the script starts a launch",
         ),
         (script("echo $SLURMD_NODENAME"), "SLURMD_NODENAME is not set here"),
+        (script("N=$((2 * SLURM_CPUS_ON_NODE))"), "SLURM_CPUS_ON_NODE is not set here"),
         (script("export MASTER_ADDR=$(hostname)", "srun a", options="-N2"), "MASTER_ADDR tells each rank how"),
         (script("MASTER_PORT=$((9000 + RANDOM)) srun a", options="-n2"), "line 3: MASTER_PORT tells each rank how"),
         (
@@ -314,6 +315,12 @@ def test_gpus_of_all_nodes_are_shared_out_over_any_number_of_them(nodes: int, gp
 def test_one_task_may_set_where_it_meets_itself_and_others_where_they_keep_what_is_set() -> None:
     job(script("export MASTER_ADDR=$(hostname) MASTER_PORT=29500", "python a.py"))
     job(script('export MASTER_PORT="${MASTER_PORT:-29500}"', "srun a", options="-N2"))
+
+
+def test_variables_that_are_set_may_be_reckoned_with() -> None:
+    job(
+        script("N=$((SLURM_NTASKS * 2 + ${SLURM_NNODES:-1} + $SLURM_PROCID)) M=$((N + 1))", "srun a", options="-n2")
+    )
 
 
 def test_a_way_of_mpi_s_to_meet_is_named() -> None:

@@ -17,7 +17,11 @@ from holdfast_controller.shell.calls.job_filter import parse_filter, read_filter
 
 def made() -> Job:
     found = job()
-    found.state, found.labels, found.display_name = JobState.RUNNING, {"team": "vision", "a.b": "x=y"}, "my run"
+    found.state, found.labels, found.display_name = (
+        JobState.RUNNING,
+        {"team": "vision", "a.b": "x=y", 'q"\\': "1"},
+        "my run",
+    )
     found.created_at = Wall(1.0)
     return found
 
@@ -65,6 +69,8 @@ def made() -> Job:
         ("labels.nope:*", False),
         ("labels.nope!=x", True),
         ('labels."a.b"="x=y"', True),
+        (r'labels."q\"\\"=1', True),
+        (r'labels."q\"\\":*', True),
         ('state="JOB_STATE_PARTIALLY_SUCCEEDED"', False),
         # OR before AND, parentheses, repeated NOT
         ("owner=bob AND owner=ann OR owner=ann", False),

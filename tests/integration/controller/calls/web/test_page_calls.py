@@ -140,6 +140,10 @@ async def test_an_admin_cordons_and_drains_a_host(web: Web, ann: httpx.AsyncClie
         assert (done.json()["cordoned"], done.json()["cordonReason"]) == (True, "fan")
         assert (await ann.post("/v1/hosts/host-0:uncordon", json={})).json()["cordoned"] is False
         assert (await ann.post("/v1/hosts/host-0:drain", json={"deadline": "1h"})).json()["draining"] is True
+        again = await ann.post("/v1/hosts/host-0:drain", json={"deadline": None, "reason": "disk"})
+        assert (again.status_code, again.json()["cordonReason"]) == (200, "disk")
+        large = await ann.post("/v1/hosts/host-0:drain", json={"deadline": 10**400})
+        assert (large.status_code, "too large for a duration" in large.text) == (400, True)
     assert (await ann.post("/v1/hosts/none:cordon", json={})).status_code == 404
     async with web.as_("user/bob") as bob:
         assert (await bob.post("/v1/hosts/host-0:uncordon", json={})).status_code == 403
