@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
+from holdfast._base.job_file.choices import NotificationEvent
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.access import accounts, motd, secrets, sign_in, users
 from holdfast_controller.core.hangs import hangs
@@ -44,7 +45,6 @@ from holdfast_controller.core.model.clock import BOOT, Mono, Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.scheduling import host_reservations
 from holdfast_controller.core.scheduling.expiry import on_expired
@@ -238,7 +238,7 @@ class Reactor:
                 on_once(step, incoming, lambda command: self._dispatch(step, command))
             case commands.NotificationFailed(job_id, notice, to, reason):
                 if job_id in self.cluster.jobs:
-                    at, kind = step.now.wall, Notice(notice)
+                    at, kind = step.now.wall, NotificationEvent[notice]
                     step.emit(ev.NotificationGivenUp(job_id=job_id, at=at, notice=kind, to=to, reason=reason))
             case HostCheckAsked():
                 measuring.on_asked(step, incoming)

@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from google.protobuf import json_format
 
-from holdfast._base.secret_names import hide_secrets
+from holdfast._base.job_file.secret_names import hide_secrets
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState

@@ -14,7 +14,7 @@ from tests.unit.controller.scheduling.test_placement import TASK, hosts_of
 from tests.unit.controller.scheduling.test_placement import why as why_not
 
 from holdfast import spec
-from holdfast._base.label_match import read_match
+from holdfast._base.job_file.label_match import read_match
 from holdfast.errors import ConfigError, InvalidSpec
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.capacity import types_of

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.controller.examples import host
 from tests.unit.controller.scheduling.test_placement import TASK, hosts_of, why
 
-from holdfast._base.label_match import read_match
+from holdfast._base.job_file.label_match import read_match
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.hosts.locality import Locality
