@@ -1,8 +1,7 @@
 """A job in virtual time: scripted ranks give raw samples, which are judged as by agent and controller.
 
 A ``Doing`` says what a rank does per second; a scenario says which Doing each rank has at each time. Counters,
-jitter and line times come from a seeded generator, so that a run can be repeated. Nothing here is real but the
-detector.
+jitter and line times come from a seeded generator, so that a run can be repeated. The detector alone is real.
 """
 
 from __future__ import annotations

@@ -48,16 +48,16 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.scheduling import host_reservations
 from holdfast_controller.core.scheduling.expiry import on_expired
+from holdfast_controller.core.scheduling.fair_share.quotas import on_quota
+from holdfast_controller.core.scheduling.fair_share.shares import note_half_life, on_share_command
 from holdfast_controller.core.scheduling.own_spares import give_back_unsound
-from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.place import on_waited
 from holdfast_controller.core.scheduling.queue_pass import place_queue
-from holdfast_controller.core.scheduling.quotas import on_quota
 from holdfast_controller.core.scheduling.recurring import on_due, on_schedule
-from holdfast_controller.core.scheduling.shared_queue_view import SharedQueueView
-from holdfast_controller.core.scheduling.shares import note_half_life, on_share_command
 from holdfast_controller.core.scheduling.submit import on_submission
 from holdfast_controller.core.scheduling.templates import on_template
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.shared_queue_view import SharedQueueView
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step import schedule_commands as recurring
 from holdfast_controller.core.step.commands import Input

@@ -11,7 +11,7 @@ from tests.scenarios.world import World, gang
 from holdfast._base.job_file.choices import RestartScope
 from holdfast_controller.core.model.gang import Retries
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.scheduling.pending_reason import wait_reason
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import wait_reason
 
 OTHERS = ["host-0", "host-2"]
 MOVED = [

@@ -13,7 +13,7 @@ from holdfast_controller.core.model.gang import Gang, Retries
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import Recover
-from holdfast_controller.core.scheduling.pending_reason import wait_reason
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import wait_reason
 from holdfast_controller.core.step.assignment import desired
 
 

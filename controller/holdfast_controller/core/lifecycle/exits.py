@@ -49,11 +49,7 @@ def on_exit(step: Step, reported: ExitReported) -> None:
     if (job is None or index is None) and step.cluster.gaps:
         step.emit(
             ev.OrphanExited(
-                host=reported.host,
-                at=step.now.wall,
-                job=report.key.job,
-                worker=report.key.worker,
-                exit=report.exit,
+                host=reported.host, at=step.now.wall, job=report.key.job, worker=report.key.worker, exit=report.exit
             )
         )
         step.do(AckExit(reported.host, reported.session, report.sequence))

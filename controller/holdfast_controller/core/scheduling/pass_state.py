@@ -17,12 +17,12 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.queue import Turn
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
+from holdfast_controller.core.scheduling.fair_share.reclaim import Booked
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.place import is_alone
 from holdfast_controller.core.scheduling.placement import Plan, Wait, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption
 from holdfast_controller.core.scheduling.projections.projected_starts import ProjectedStarts
-from holdfast_controller.core.scheduling.reclaim import Booked
 from holdfast_controller.core.step.step import Step
 
 _NO_CAPACITY = Wait("no host has room")

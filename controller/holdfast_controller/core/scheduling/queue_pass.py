@@ -24,15 +24,15 @@ from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.expiry import note_wait, on_no_room
+from holdfast_controller.core.scheduling.fair_share.reclaim import serve_claims
+from holdfast_controller.core.scheduling.fair_share.turns import in_turn
 from holdfast_controller.core.scheduling.open_hosts import ends_at
 from holdfast_controller.core.scheduling.own_spares import make_up, serve_own_spares
 from holdfast_controller.core.scheduling.pass_state import PassState
 from holdfast_controller.core.scheduling.place import may_be_placed, place
 from holdfast_controller.core.scheduling.placement import Plan, Wait
 from holdfast_controller.core.scheduling.preempt import may_claim
-from holdfast_controller.core.scheduling.reclaim import serve_claims
 from holdfast_controller.core.scheduling.replacements import choose_spares, serve_replacements
-from holdfast_controller.core.scheduling.turns import in_turn
 from holdfast_controller.core.step.step import Step
 
 TRIALS_IN_VAIN = 20

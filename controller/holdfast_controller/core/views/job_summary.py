@@ -24,10 +24,10 @@ from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.model.runtime import Runtime
 from holdfast_controller.core.model.slowness import Slowdown
 from holdfast_controller.core.model.underuse import Underuse, UnderusePolicy
-from holdfast_controller.core.scheduling.guarantees import borrows
-from holdfast_controller.core.scheduling.holders import fewer_gpus, held_by, own_to_end
-from holdfast_controller.core.scheduling.host_waits import Pending, silent_hosts
-from holdfast_controller.core.scheduling.pending_reason import QueueView, pending
+from holdfast_controller.core.scheduling.fair_share.guarantees import borrows
+from holdfast_controller.core.scheduling.wait_reasons.holders import fewer_gpus, held_by, own_to_end
+from holdfast_controller.core.scheduling.wait_reasons.host_waits import Pending, silent_hosts
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, pending
 from holdfast_controller.core.slowness.pace import recent_ms
 from holdfast_controller.core.slowness.thresholds import TUNING
 from holdfast_controller.core.views.interruptions import what_happened, what_was_done

@@ -18,7 +18,7 @@ from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.slowness import Slowdown, SlowWatch
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.slowness.judge import judge
 from holdfast_controller.core.slowness.pace import Look
 from holdfast_controller.shell.convert.features_from_proto import features

@@ -26,7 +26,7 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import WarningSignal
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.underuse import Underuse, UnderusePolicy
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.views.alerts import Alert, ControllerStatus, Kind, alerts
 from holdfast_controller.core.views.job_summary import Condition, Summary, summary_of, what_follows
 from holdfast_controller.core.views.overview import overview

@@ -18,7 +18,7 @@ from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strate
 from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling import preempt
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.core.views.job_summary import summary_of
 

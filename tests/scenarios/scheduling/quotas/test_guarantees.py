@@ -19,10 +19,10 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Strategy, Task, WarningSignal
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.scheduling.guarantees import above_quotas, borrowers, claims
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.fair_share.guarantees import above_quotas, borrowers, claims
+from holdfast_controller.core.scheduling.fair_share.shares import MOST_GPUS, ProjectShare, project_shares
 from holdfast_controller.core.scheduling.projections.dry_run import dry_run
-from holdfast_controller.core.scheduling.shares import MOST_GPUS, ProjectShare, project_shares
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.share_commands import GuaranteeAsked, QuotaAsked
