@@ -14,6 +14,7 @@ from bench.fleet.account import SAVE_EVERY_S, Account, check
 from bench.fleet.estimates import LIMIT_S
 from bench.fleet.traces import Request, Trace
 
+from holdfast._base.job_file.choices import HangAction, SuccessPolicy
 from holdfast._session.reports import (
     Exit,
     ExitReason,
@@ -23,11 +24,11 @@ from holdfast._session.reports import (
     WorkerReport,
 )
 from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures
-from holdfast.hang.thresholds import Action, HangSettings
+from holdfast.hang.thresholds import HangSettings
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Gang, Pool, Strategy, Success, Task
+from holdfast_controller.core.model.gang import Gang, Pool, Strategy, Task
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.model.recovery import EndReason
@@ -62,8 +63,8 @@ def gang_of(asked: Request, gpus_each: int, expected_s: float | None = None, tim
         timeout_s=timeout_s,
         expected_s=min(expected_s or 0.0, timeout_s),
         max_wait_s=0.0,
-        success=Success.ALL,
-        hang=HangSettings(Action.OFF),
+        success=SuccessPolicy.ALL,
+        hang=HangSettings(HangAction.OFF),
         strategy=Strategy.SPOT if asked.spot else Strategy.STANDARD,
         project=asked.project,
     )

@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from bench.support.report import Table, framed
 
+from holdfast._base.job_file.choices import HangAction
 from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
-from holdfast.hang.thresholds import Action, HangSettings
+from holdfast.hang.thresholds import HangSettings
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task
@@ -35,7 +36,7 @@ class Gangs:
         self.now = 1000.0
         self.reactor = Reactor(Cluster(epoch=1), Policies(secret_key=b"k"))
         pools = (Pool(workers, Task(("train",)), processes=RANKS, cpus=8),)
-        self.gang = Gang(pools, hang=HangSettings(Action.NOTIFY, startup_timeout_s=5.0 if hanging else None))
+        self.gang = Gang(pools, hang=HangSettings(HangAction.NOTIFY, startup_timeout_s=5.0 if hanging else None))
         self.jobs = [f"job-{n}" for n in range(jobs)]
         self.hosts: dict[tuple[str, int], str] = {}
         for number in range(jobs * workers):

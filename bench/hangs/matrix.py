@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from bench.hangs.scenarios import FAULTS, fault, negatives
 from bench.hangs.world import Result, Scenario, Signals, Trace, World, name_of
 
-from holdfast.hang.thresholds import Action, HangSettings
+from holdfast._base.job_file.choices import HangAction
+from holdfast.hang.thresholds import HangSettings
 
 GPUS = ("all", "utilisation", "none")
 FAMILIES = {
@@ -174,7 +175,7 @@ BASELINES: dict[str, Baseline] = {
 
 def trace_of(scenario: Scenario) -> Sequence[Trace]:
     """What a simpler detector sees of the whole scenario."""
-    return World(scenario, settings=HangSettings(action=Action.OFF)).run().trace
+    return World(scenario, settings=HangSettings(action=HangAction.OFF)).run().trace
 
 
 def ours(scenario: Scenario) -> float | None:

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from bench.hangs.real_cases import FAULTS, GUILTY, NEGATIVES, RANKS, SCALE, SCALED, WEAKNESSES, Case
 
+from holdfast._base.job_file.choices import HangAction
 from holdfast._session.reports import WorkerId
 from holdfast.hang.evidence.evidence import diagnosis
 from holdfast.hang.evidence.stacks import Diagnosis
@@ -33,7 +34,7 @@ from holdfast.hang.judge import verdict
 from holdfast.hang.judge.state import begin
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast.hang.records.recording import WorkerSample
-from holdfast.hang.thresholds import Action, HangSettings, Tuning
+from holdfast.hang.thresholds import HangSettings, Tuning
 from holdfast.hang.worker_watch import WorkerWatch
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, log_paths, progress_dir
 from holdfast_agent.core.worker.states import Running
@@ -163,7 +164,7 @@ class Run:
         taken = verdict.step(
             self.watch,
             [self.newest],
-            HangSettings(Action.RESTART),
+            HangSettings(HangAction.RESTART),
             time.monotonic(),
             diagnosis=self.fresh if waits else None,
             tuning=self.tuning,

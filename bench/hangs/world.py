@@ -1,8 +1,7 @@
 """A job in virtual time: scripted ranks give raw samples, which are judged as by agent and controller.
 
 A ``Doing`` says what a rank does per second; a scenario says which Doing each rank has at each time. Counters,
-jitter and line times come from a seeded generator, so that a run can be repeated. Nothing here is real but the
-detector.
+jitter and line times come from a seeded generator, so that a run can be repeated. The detector alone is real.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.evidence.stacks import Diagnosis, RankStack, compared
 from holdfast.hang.judge.stages import Rung
@@ -21,7 +21,7 @@ from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, Worker
 from holdfast.hang.pipeline.log_progress import LineReader
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, State, TreeSample
 from holdfast.hang.pipeline.waits import Wait, WaitKind
-from holdfast.hang.thresholds import Action, HangSettings, Tuning
+from holdfast.hang.thresholds import HangSettings, Tuning
 
 SAMPLE_S, GPU_S = 2.0, 5.0
 # Two rounds 5 s apart, each of a second or more for a rank: measured with real gangs on a busy machine.
@@ -188,7 +188,7 @@ class World:
     ) -> None:
         self.scenario = scenario
         self.signals = signals or Signals()
-        self.settings = settings or HangSettings(action=Action.RESTART)
+        self.settings = settings or HangSettings(action=HangAction.RESTART)
         self.tuning = tuning or Tuning()
         self.random = random.Random(f"{seed}/{scenario.name}")
         self.samples = [RankSample(0.0, rank, ProcessSample(main_switches=0)) for rank in range(scenario.ranks)]

@@ -23,7 +23,10 @@ SEARCHES = {"search", "sub", "subn", "split", "findall", "finditer"}
 CALLS = {"compile", "match", "fullmatch", *SEARCHES}
 
 NOT_LINEAR = {
-    ("holdfast._base.expand", "_REFERENCE"): "searched up to the last bracket, so that each search finds its end",
+    (
+        "holdfast._base.job_file.expand",
+        "_REFERENCE",
+    ): "searched up to the last bracket, so that each search finds its end",
     ("holdfast.cli.submission.requirements", "_COMMENT"): "of a line: what follows the # can't fail",
     ("holdfast.hang.evidence.frames", "_LIBRARY"): "a frame's file has 400 characters at most",
     ("holdfast.cli.submission.sbatch_lines", "_ANOTHER_SRUN"): "of a line's first 2,000 characters",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.hang.thresholds import Action
+from holdfast._base.job_file.choices import HangAction
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import HangOutcome
@@ -46,7 +46,7 @@ def _check_hangs(job: Job, history: list[ev.Event]) -> None:
     generations = [e for e in launches if e.end_reason is EndReason.HANG and e.detect_s is not None]
     assert len(restarted) == len(generations), "a restart upon a hang without its verdict, or the other way round"
     assert job.budgets.hang_restarts <= job.gang.max_hang_restarts
-    if job.gang.hang.action is not Action.RESTART:
+    if job.gang.hang.action is not HangAction.RESTART:
         assert not restarted, "a job was killed that asks to be notified only"
 
 

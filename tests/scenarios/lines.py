@@ -182,7 +182,7 @@ def line(event: ev.Event, cluster: Cluster) -> str:
         case ev.MaintenanceAhead():
             return f"{event.job_id} hears of the maintenance of {event.host}"
         case ev.UnderuseNoticed():
-            then = f", {event.action.value}" if event.action is not None else ""
+            then = f", {event.action.name}" if event.action is not None else ""
             return f"{event.job_id} leaves {event.idle} of {event.gpus} GPUs unused{then}"
         case ev.UnderuseOver():
             return f"{event.job_id} uses its GPUs again"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from tests.scenarios.world import World
 
+from holdfast._base.job_file.choices import SuccessPolicy
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
-from holdfast_controller.core.model.gang import Gang, Pool, Success, Task
+from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.step.step import Policies
 
 
@@ -49,4 +50,4 @@ def placed(told: list[str]) -> list[str]:
 
 
 def cpu(workers: int = 1, cpus: int = 4, **rules: object) -> Gang:
-    return Gang((Pool(workers, Task(("x",)), cpus=cpus),), success=Success.ALL, **rules)  # type: ignore[arg-type]
+    return Gang((Pool(workers, Task(("x",)), cpus=cpus),), success=SuccessPolicy.ALL, **rules)  # type: ignore[arg-type]

@@ -7,13 +7,14 @@ from typing import Any
 
 from tests.scenarios.world import World, gang
 
+from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, ThreadStack, Vector
 from holdfast.hang.evidence.flight_recorder import FlightRecord
 from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.pipeline.waits import Wait, WaitKind
-from holdfast.hang.thresholds import Action, HangSettings
+from holdfast.hang.thresholds import HangSettings
 
 EVERY_S = 5.0
 WAITS = Wait(WaitKind.PEER, "all_reduce")
@@ -25,7 +26,7 @@ IN_LOOP = (Frame("retry", "/home/ann/train.py", 57),)
 IN_LOADER = (Frame("get", "/usr/lib/python3.11/queue.py", 171), Frame("load", "/home/ann/data_loader.py", 212))
 
 
-def hanging_gang(workers: int = 2, action: Action = Action.RESTART, **rules: Any) -> Any:
+def hanging_gang(workers: int = 2, action: HangAction = HangAction.RESTART, **rules: Any) -> Any:
     """A gang whose hangs are acted on."""
     return gang(workers, hang=HangSettings(action), **rules)
 

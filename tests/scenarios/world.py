@@ -12,12 +12,13 @@ from typing import Any
 
 from tests.scenarios.checked_core import CheckedCore
 
+from holdfast._base.job_file.choices import SuccessPolicy
 from holdfast._session.assignment import Assignment, Launch
 from holdfast._session.reports import Exit, ExitReason, ExitReport, ReportedState, WorkerId, WorkerReport
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.gang import Gang, Pool, Retries, Success, Task
+from holdfast_controller.core.model.gang import Gang, Pool, Retries, Task
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step import commands as st
@@ -30,7 +31,7 @@ def gang(workers: int = 2, *, gpus: int = 4, processes: int = 1, retries: int = 
     """Pool 0 of one worker and pool 1 of the others; each fills a host of four GPUs; so many retries of the job."""
     pool = Pool(1, Task(("train",)), processes=processes, gpus=gpus)
     pools = (pool,) if workers == 1 else (pool, dataclasses.replace(pool, replicas=workers - 1))
-    return Gang(pools, **{"success": Success.ALL, "retries": Retries(job_retries=retries), **rules})
+    return Gang(pools, **{"success": SuccessPolicy.ALL, "retries": Retries(job_retries=retries), **rules})
 
 
 def inventory(

@@ -27,9 +27,10 @@ from tests.sim.moves import (
 )
 from tests.sim.plan import Plan
 
-from holdfast.hang.thresholds import Action, HangSettings
-from holdfast_controller.core.model.dependencies import Dependency, DependencyEnd
-from holdfast_controller.core.model.gang import Gang, Pool, Retries, Scope, Strategy, Success, Task, WarningSignal
+from holdfast._base.job_file.choices import DependencyEnd, HangAction, RestartScope, SuccessPolicy
+from holdfast.hang.thresholds import HangSettings
+from holdfast_controller.core.model.dependencies import Dependency
+from holdfast_controller.core.model.gang import Gang, Pool, Retries, Strategy, Task, WarningSignal
 from holdfast_controller.core.model.hosts.locality import Locality
 
 LENGTHS_S = (100.0, 300.0, 600.0)
@@ -256,7 +257,7 @@ def _gang(dice: random.Random, hosts: int, *, may_be_replaced: bool) -> Gang:
     pools = (pool,) if workers == 1 else (pool, Pool(workers - 1, Task(("train",)), processes=processes, gpus=gpus))
     backoff_s = dice.choice([0.0, 0.0, 5.0])
     retries = Retries(
-        scope=dice.choice([Scope.GANG, Scope.GANG, Scope.WORKER]),
+        scope=dice.choice([RestartScope.GANG, RestartScope.GANG, RestartScope.WORKER]),
         job_retries=dice.choice([0, 1, 3]),
         backoff_s=backoff_s,
         backoff_limit_s=30.0,
@@ -267,7 +268,7 @@ def _gang(dice: random.Random, hosts: int, *, may_be_replaced: bool) -> Gang:
         timeout_s=dice.choice([604800.0, 604800.0, 150.0]),
         grace_s=dice.choice([1.0, 10.0]),
         end_grace_s=20.0,
-        success=dice.choice(list(Success)),
+        success=dice.choice(list(SuccessPolicy)),
         hang=_hang(dice),
         retries=retries,
         strategy=dice.choice([Strategy.STANDARD, Strategy.STANDARD, Strategy.SPOT]),
@@ -280,7 +281,7 @@ def _gang(dice: random.Random, hosts: int, *, may_be_replaced: bool) -> Gang:
 
 
 def _hang(dice: random.Random) -> HangSettings:
-    action, after_s = dice.choice(list(Action)), dice.choice([20.0, 60.0])
+    action, after_s = dice.choice(list(HangAction)), dice.choice([20.0, 60.0])
     return HangSettings(action, timeout_s=after_s, startup_timeout_s=after_s, ceiling_s=after_s)
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from tests.sim.cluster.database import Record
 
+from holdfast._base.job_file.choices import DependencyEnd
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.arrays import Element
-from holdfast_controller.core.model.dependencies import DependencyEnd
 from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.hosts.host import Place
 from holdfast_controller.core.model.placement import Rendezvous

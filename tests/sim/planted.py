@@ -28,12 +28,13 @@ from tests.sim.run import world_of
 from tests.sim.several import plan as site_plan
 from tests.sim.several.bugs import SEVERAL
 
+from holdfast._base.job_file.choices import DependencyEnd
 from holdfast_controller.core.hosts import sessions
 from holdfast_controller.core.lifecycle import arrays
 from holdfast_controller.core.model.accounts.shares import Shares
-from holdfast_controller.core.model.dependencies import DependencyEnd
 from holdfast_controller.core.model.hosts import lease
-from holdfast_controller.core.scheduling import preempt, reclaim
+from holdfast_controller.core.scheduling import preempt
+from holdfast_controller.core.scheduling.fair_share import reclaim
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 
 SEEDS = Path(__file__).with_name("planted_seeds.json")

@@ -7,16 +7,17 @@ from tests.sim.faults import Weights
 from tests.sim.moves import Dies, Move, OfHost, OfJob, PowerLoss, Submit
 from tests.sim.plan import Plan
 
-from holdfast.hang.thresholds import Action, HangSettings
-from holdfast_controller.core.model.gang import Gang, Pool, Retries, Scope, Success, Task
+from holdfast._base.job_file.choices import HangAction, RestartScope, SuccessPolicy
+from holdfast.hang.thresholds import HangSettings
+from holdfast_controller.core.model.gang import Gang, Pool, Retries, Task
 
 POOL = Pool(1, Task(("train",)), gpus=2)
-TWO = Gang((POOL, POOL), grace_s=1.0, success=Success.ALL)
+TWO = Gang((POOL, POOL), grace_s=1.0, success=SuccessPolicy.ALL)
 ONE = Gang((POOL,), grace_s=1.0)
-ALONE = Gang((POOL, POOL), grace_s=1.0, success=Success.ALL, retries=Retries(scope=Scope.WORKER))
-QUICK = HangSettings(Action.RESTART, timeout_s=20.0, startup_timeout_s=20.0, ceiling_s=20.0)
-HANGING = Gang((POOL, POOL), grace_s=1.0, success=Success.ALL, hang=QUICK)
-REPLACED = Gang((POOL, POOL), grace_s=1.0, success=Success.ALL, replace_when_lost=True)
+ALONE = Gang((POOL, POOL), grace_s=1.0, success=SuccessPolicy.ALL, retries=Retries(scope=RestartScope.WORKER))
+QUICK = HangSettings(HangAction.RESTART, timeout_s=20.0, startup_timeout_s=20.0, ceiling_s=20.0)
+HANGING = Gang((POOL, POOL), grace_s=1.0, success=SuccessPolicy.ALL, hang=QUICK)
+REPLACED = Gang((POOL, POOL), grace_s=1.0, success=SuccessPolicy.ALL, replace_when_lost=True)
 FAILS = Script(2.0, bad_rank=1, status=1 << 8)
 
 

@@ -20,7 +20,7 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.exits import shown_raised
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.views.exits_alike import Alike, exits_alike
 from holdfast_controller.shell.convert.job_to_proto import exit_group_to_proto, job_to_proto, workers_to_proto
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast._base import config
-from holdfast._base.accounts import NAME_RULE, is_account
 from holdfast._base.identity import Kind
+from holdfast._base.job_file.accounts import NAME_RULE, is_account
 from holdfast._daemon import log
 from holdfast._daemon.metrics import listener
 from holdfast._security import certificate

@@ -1,5 +1,5 @@
 """Foundations that everything else may import: configuration files, identities, names, error statuses,
-failpoints, and tables of facts that all parts share: launchers, Xids, a rank's variables.
+failpoints, and facts that all parts share, such as Xids; those about job files are in ``job_file``.
 
 Private, and importing nothing else of Holdfast but ``errors``.
 """

@@ -9,8 +9,9 @@ import enum
 from dataclasses import dataclass
 from functools import cached_property
 
-from holdfast._base.launcher import starts_programs
-from holdfast._base.rank_variables import WORLD_POOLS
+from holdfast._base.job_file.choices import NumaBinding
+from holdfast._base.job_file.launcher import starts_programs
+from holdfast._base.job_file.rank_variables import WORLD_POOLS
 from holdfast._session.reports import ExitReason, WorkerId
 
 
@@ -80,16 +81,6 @@ class WarmStart:
     never: tuple[str, ...] = ()
     in_process: bool = False
     """Ranks that can leave their work go on in the next generation, in the process that they have."""
-
-
-class NumaBinding(enum.Enum):
-    """Cores and memory of its host that a rank is kept to."""
-
-    NONE = "NONE"
-    NODE = "NODE"
-    """The cores of its GPU's NUMA node, shared with others, and that node's memory first."""
-    EXCLUSIVE = "EXCLUSIVE"
-    """Whole cores that no other rank is bound to, and the same memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
+from holdfast._base.job_file.choices import NumaBinding
 from holdfast._base.proto_values import duration, seconds, timestamp
 from holdfast._session.assignment import (
     Assignment,
     Launch,
-    NumaBinding,
     PackagedCode,
     Phase,
     Rendezvous,

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast._base import rank_variables
+from holdfast._base.job_file import rank_variables
 from holdfast.dev import processes
 from holdfast.dev.layout import Layout
 from holdfast.dev.plan import Cluster

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Mapping
 from typing import NoReturn
 
-from holdfast._base import rank_variables
+from holdfast._base.job_file import rank_variables
 from holdfast.errors import Unavailable
 from holdfast.guard.allocation import SEED_VARIABLE
 

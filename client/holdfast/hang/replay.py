@@ -12,13 +12,14 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.judge import verdict
 from holdfast.hang.judge.finding import Finding
 from holdfast.hang.judge.stages import Rung
 from holdfast.hang.judge.state import JobWatch, begin
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast.hang.records.recording import WorkerSample
-from holdfast.hang.thresholds import Action, HangSettings, tuned
+from holdfast.hang.thresholds import HangSettings, tuned
 from holdfast.hang.worker_watch import WorkerWatch
 
 LOOK_EVERY_S = 1.0
@@ -67,7 +68,7 @@ def replay(recordings: Sequence[Iterable[WorkerSample]], settings: HangSettings)
     ``recordings`` has one for each worker of a job, oldest sample first.
     Hosts' clocks share no beginning: each recording counts from its own first sample. Raises what reading raises.
     """
-    state = _Replay(replace(settings, action=Action.NOTIFY), len(recordings))
+    state = _Replay(replace(settings, action=HangAction.NOTIFY), len(recordings))
     merged = heapq.merge(*map(_from_zero, recordings), key=lambda each: each[0])
     now_s = 0.0
     for now_s, zero_s, sample in merged:

@@ -6,23 +6,16 @@ of 9,948 public benchmark runs that ``bench/hangs/corpus.py`` scores; it prints 
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, replace
 
-
-class Action(enum.Enum):
-    """Action upon a confirmed hang."""
-
-    NOTIFY = "NOTIFY"
-    RESTART = "RESTART"
-    OFF = "OFF"
+from holdfast._base.job_file.choices import HangAction
 
 
 @dataclass(frozen=True, slots=True)
 class HangSettings:
     """A job's own wishes; None means learned or the default. An explicit value always governs."""
 
-    action: Action = Action.NOTIFY
+    action: HangAction = HangAction.NOTIFY
     # Silence of the output after which a hang is noticed and, unless ``ceiling_s`` says otherwise, acted on.
     timeout_s: float | None = None
     # The least silence, whatever the job's progress rate.

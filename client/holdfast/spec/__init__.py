@@ -11,6 +11,16 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from holdfast._base.job_file.choices import (
+    DependencyEnd,
+    HangAction,
+    NotificationEvent,
+    NumaBinding,
+    RestartScope,
+    SuccessPolicy,
+    UnderuseAction,
+    UnderuseShare,
+)
 from holdfast.spec.compat.ignored_fields import warnings
 from holdfast.spec.models.ignored import (
     DiskSpec,
@@ -30,34 +40,27 @@ from holdfast.spec.models.job import (
     MachineSpec,
     ProcessSpec,
     PythonPackageSpec,
-    SuccessPolicy,
     WorkerPoolSpec,
     to_dict,
 )
 from holdfast.spec.models.lifecycle import (
     Backoff,
     Dependency,
-    DependencyEnd,
     DisconnectPolicy,
     FaultTolerance,
-    HangAction,
     HangDetection,
     HostSelector,
-    NumaBinding,
     Placement,
     PlacementMode,
-    RestartScope,
     Scheduling,
     SchedulingStrategy,
     Segment,
     Underuse,
-    UnderuseAction,
-    UnderuseShare,
     WarmMode,
     WarmStart,
     WarningSignal,
 )
-from holdfast.spec.models.notifications import Notification, NotificationEvent
+from holdfast.spec.models.notifications import Notification
 from holdfast.spec.models.packaging import PackagedCode
 from holdfast.spec.models.scalars import PROTO
 from holdfast.spec.models.secret_env import SecretEnvVar

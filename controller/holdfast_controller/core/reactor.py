@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
+from holdfast._base.job_file.choices import NotificationEvent
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.access import accounts, motd, secrets, sign_in, users
 from holdfast_controller.core.hangs import hangs
@@ -44,20 +45,19 @@ from holdfast_controller.core.model.clock import BOOT, Mono, Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.scheduling import host_reservations
 from holdfast_controller.core.scheduling.expiry import on_expired
+from holdfast_controller.core.scheduling.fair_share.quotas import on_quota
+from holdfast_controller.core.scheduling.fair_share.shares import note_half_life, on_share_command
 from holdfast_controller.core.scheduling.own_spares import give_back_unsound
-from holdfast_controller.core.scheduling.pending_reason import QueueView
 from holdfast_controller.core.scheduling.place import on_waited
 from holdfast_controller.core.scheduling.queue_pass import place_queue
-from holdfast_controller.core.scheduling.quotas import on_quota
 from holdfast_controller.core.scheduling.recurring import on_due, on_schedule
-from holdfast_controller.core.scheduling.shared_queue_view import SharedQueueView
-from holdfast_controller.core.scheduling.shares import note_half_life, on_share_command
 from holdfast_controller.core.scheduling.submit import on_submission
 from holdfast_controller.core.scheduling.templates import on_template
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.shared_queue_view import SharedQueueView
 from holdfast_controller.core.step import commands
 from holdfast_controller.core.step import schedule_commands as recurring
 from holdfast_controller.core.step.commands import Input
@@ -238,7 +238,7 @@ class Reactor:
                 on_once(step, incoming, lambda command: self._dispatch(step, command))
             case commands.NotificationFailed(job_id, notice, to, reason):
                 if job_id in self.cluster.jobs:
-                    at, kind = step.now.wall, Notice(notice)
+                    at, kind = step.now.wall, NotificationEvent[notice]
                     step.emit(ev.NotificationGivenUp(job_id=job_id, at=at, notice=kind, to=to, reason=reason))
             case HostCheckAsked():
                 measuring.on_asked(step, incoming)

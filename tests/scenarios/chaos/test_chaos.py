@@ -13,11 +13,12 @@ import pytest
 from tests.scenarios.training import Training
 from tests.scenarios.world import World, gang
 
+from holdfast._base.job_file.choices import HangAction, RestartScope, SuccessPolicy
 from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.pipeline.samples import State
-from holdfast.hang.thresholds import Action, HangSettings
+from holdfast.hang.thresholds import HangSettings
 from holdfast_controller.core.model.accounts.quota import Quota
-from holdfast_controller.core.model.gang import Retries, Scope, Strategy, Success, WarningSignal
+from holdfast_controller.core.model.gang import Retries, Strategy, WarningSignal
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.step.assignment import desired, quarantined
 from holdfast_controller.core.step.step import Policies
@@ -46,8 +47,8 @@ def one_move(world: World, dice: random.Random) -> None:
     host = f"host-{dice.randrange(HOSTS)}"
     match dice.randrange(20):
         case 0:
-            success = dice.choice(list(Success))
-            action = dice.choice(list(Action))
+            success = dice.choice(list(SuccessPolicy))
+            action = dice.choice(list(HangAction))
             rules: dict[str, Any] = {
                 "processes": dice.choice([1, 2]),
                 "success": success,
@@ -64,7 +65,7 @@ def one_move(world: World, dice: random.Random) -> None:
                 "waits": dice.random() < 0.8,
             }
             what = gang(dice.choice([1, 2, 3]), gpus=dice.choice([0, 1, 4]), **rules)
-            scope, backoff_s = dice.choice(list(Scope)), dice.choice([0.0, 0.0, 20.0])
+            scope, backoff_s = dice.choice(list(RestartScope)), dice.choice([0.0, 0.0, 20.0])
             retries = Retries(scope, dice.choice([0, 1, 3]), backoff_s=backoff_s, disabled=dice.random() < 0.1)
             world.submit(f"job-{len(jobs)}", replace(what, retries=retries))
         case 1 if jobs and dice.random() < 0.4:

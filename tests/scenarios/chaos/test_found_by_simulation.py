@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.model.gang import Retries, Scope
+from holdfast._base.job_file.choices import RestartScope
+from holdfast_controller.core.model.gang import Retries
 
 
 def _lone(backoff_s: float = 0.0) -> World:
     """A job of two workers, each of which is restarted by itself."""
     world = World(hosts=3)
-    retries = Retries(scope=Scope.WORKER, backoff_s=backoff_s)
+    retries = Retries(scope=RestartScope.WORKER, backoff_s=backoff_s)
     world.submit("a", replace(gang(2, replace_when_lost=True), retries=retries))
     world.run("a")
     return world

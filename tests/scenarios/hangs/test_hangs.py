@@ -16,12 +16,12 @@ from tests.scenarios.hang_stories import (
 from tests.scenarios.training import IN_LOADER, IN_LOOP, Training, training
 from tests.scenarios.world import launch_of
 
+from holdfast._base.job_file.choices import HangAction
 from holdfast._session.assignment import WarmStart
 from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.finding import Rule
 from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.pipeline.waits import Wait, WaitKind
-from holdfast.hang.thresholds import Action
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.hang import HangOutcome
@@ -37,16 +37,18 @@ from holdfast_controller.core.step.timers import JobTimer
 @pytest.mark.parametrize(
     ("action", "held", "follows"),
     [
-        (Action.RESTART, False, "relaunched in 30 s unless it moves; now by: holdfast job restart a"),
-        (Action.RESTART, True, "relaunched in 59 min unless it moves; now by: holdfast job restart a"),
+        (HangAction.RESTART, False, "relaunched in 30 s unless it moves; now by: holdfast job restart a"),
+        (HangAction.RESTART, True, "relaunched in 59 min unless it moves; now by: holdfast job restart a"),
         (
-            Action.NOTIFY,
+            HangAction.NOTIFY,
             False,
             "nothing is done about it without --restart-on-hang; relaunch it with: holdfast job restart a",
         ),
     ],
 )
-def test_notice_says_when_it_is_acted_on_and_what_does_that_now(action: Action, held: bool, follows: str) -> None:
+def test_notice_says_when_it_is_acted_on_and_what_does_that_now(
+    action: HangAction, held: bool, follows: str
+) -> None:
     program = training(action=action)
     if held:
         program.world.hold("a", 3600.0)
@@ -140,7 +142,7 @@ def test_suspect_that_only_the_stacks_name_is_named_in_the_end() -> None:
 
 @pytest.mark.parametrize(("in_process", "by_user"), [(True, False), (True, True), (False, False)])
 def test_ranks_that_hung_do_not_go_on_in_process(in_process: bool, by_user: bool) -> None:
-    action = Action.NOTIFY if by_user else Action.RESTART
+    action = HangAction.NOTIFY if by_user else HangAction.RESTART
     program = training(warm=WarmStart(in_process=in_process), action=action)
     program.stands_still(35)
     for worker, place in enumerate((IN_LOADER, None)):
@@ -200,7 +202,7 @@ def test_one_silence_is_told_once_and_a_second_one_again(program: Training) -> N
 
 
 def test_job_that_asks_to_be_notified_only_is_never_killed() -> None:
-    program = training(action=Action.NOTIFY)
+    program = training(action=HangAction.NOTIFY)
     assert program.stands_still(35) == NOTICED
     answer(program)
     assert program.stands_still(600) == [STACKS, "a hang WOULD_RESTART"]
@@ -211,7 +213,7 @@ def test_job_that_asks_to_be_notified_only_is_never_killed() -> None:
 
 
 def test_detection_that_is_off_judges_nothing() -> None:
-    program = training(action=Action.OFF)
+    program = training(action=HangAction.OFF)
     assert program.stands_still(4000) == []
     assert program.world.cluster.runtime["a"].health == ""
     assert (JobTimer.HANG, "a") not in program.world.reactor.timers.due

@@ -8,9 +8,9 @@ import pytest
 from tests.scenarios.hang_stories import DUMPS, NOTICED, RESTARTED, comes_back, hangs_until_restart, job_of, newest
 from tests.scenarios.training import IN_LOADER, Training, training
 
+from holdfast._base.job_file.choices import SuccessPolicy
 from holdfast._session.reports import ExitReason
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.model.gang import Success
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step import actions as act
@@ -153,7 +153,7 @@ def test_rank_that_ended_is_known_after_a_restart_of_the_controller_too(program:
 
 
 def test_others_may_stand_still_once_the_primary_is_done() -> None:
-    program = training(success=Success.PRIMARY, end_grace_s=900.0)
+    program = training(success=SuccessPolicy.PRIMARY, end_grace_s=900.0)
     assert "a primary completed" in program.world.exit("a", 0, 0)
     program.mute = {0}
     assert program.stands_still(800) == []

@@ -9,8 +9,8 @@ from tests.scenarios.hang_stories import NOTICED, RESTARTED, answer, comes_back,
 from tests.scenarios.training import Training, hanging_gang, training
 from tests.scenarios.world import World
 
+from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.pipeline.features import Motion
-from holdfast.hang.thresholds import Action
 from holdfast_controller.core.model.hang import HangOutcome
 
 # --- Hands off ----------------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def test_hold_of_no_job_is_refused_and_of_an_ended_one_means_nothing(program: Tr
 
 
 def test_held_job_that_asks_to_be_notified_is_told_so_first() -> None:
-    program = training(action=Action.NOTIFY)
+    program = training(action=HangAction.NOTIFY)
     program.world.hold("a", 100)
     told = program.stands_still(120)
     judged = [line for line in told if line.startswith("a hang ")]

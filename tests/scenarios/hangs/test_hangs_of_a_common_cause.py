@@ -11,10 +11,10 @@ from tests.scenarios.hang_stories import job_of, newest, vectors_of_still
 from tests.scenarios.training import Training, training
 from tests.scenarios.world import World
 
+from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.pipeline.waits import Wait, WaitKind
-from holdfast.hang.thresholds import Action
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.hang import HangOutcome
 from holdfast_controller.core.step import actions as act
@@ -210,7 +210,7 @@ def test_end_of_one_of_two_suspect_jobs_frees_the_other() -> None:
 
 
 def test_job_that_is_only_told_of_its_hang_keeps_the_other_no_longer_than_the_brake() -> None:
-    first, second = two(action=Action.NOTIFY)
+    first, second = two(action=HangAction.NOTIFY)
     both_stand_still(first, second, 655)
     assert newest(second).outcome is HangOutcome.SUPPRESSED
     assert "a hang RESTARTED" in both_stand_still(first, second, 15)

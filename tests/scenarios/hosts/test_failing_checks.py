@@ -15,7 +15,7 @@ from holdfast_controller.core.messages.cluster import news_of
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.hosts.host import CheckStatus, FailedCheck
-from holdfast_controller.core.scheduling.pending_reason import wait_reason
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import wait_reason
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.host_commands import ControllerChecked
 from holdfast_controller.core.views import metric_families as fam

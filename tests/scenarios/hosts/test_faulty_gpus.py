@@ -13,7 +13,7 @@ from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hosts.host import GpuFault, Inventory
-from holdfast_controller.core.scheduling.pending_reason import wait_reason
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import wait_reason
 from holdfast_controller.core.views.overview import HostState, host_state
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 

@@ -293,7 +293,7 @@ def test_start_seen_on_a_lost_host_after_the_end_changes_nothing() -> None:
 
 
 def test_pending_job_says_what_becomes_of_it_and_leaves_a_lost_host_where_it_started_nothing() -> None:
-    from holdfast_controller.core.scheduling.pending_reason import wait_reason
+    from holdfast_controller.core.scheduling.wait_reasons.pending_reason import wait_reason
 
     world = World(hosts=4)
     world.submit("a", gang(retries=1))

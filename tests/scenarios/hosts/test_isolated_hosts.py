@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.model.gang import Retries, Scope
+from holdfast._base.job_file.choices import RestartScope
+from holdfast_controller.core.model.gang import Retries
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.scheduling.pending_reason import wait_reason
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import wait_reason
 
 OTHERS = ["host-0", "host-2"]
 MOVED = [
@@ -221,7 +222,7 @@ def test_a_job_that_is_paused_meanwhile_is_paused_without_the_host() -> None:
 
 
 def test_a_single_worker_that_is_relaunched_alone_is_missed_in_its_own_generation() -> None:
-    world = running(retries=Retries(scope=Scope.WORKER, job_retries=3))
+    world = running(retries=Retries(scope=RestartScope.WORKER, job_retries=3))
     world.exit("a", 1, 7)
     world.report("a", 1, "PREPARED")
     world.report("a", 1, "RUNNING")

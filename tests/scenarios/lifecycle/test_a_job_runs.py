@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.scenarios.world import World, gang, inventory
 
+from holdfast._base.job_file.choices import SuccessPolicy
 from holdfast._session.assignment import WarmStart
-from holdfast_controller.core.model.gang import Gang, Pool, Success, Task
+from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hosts import host
 from holdfast_controller.core.model.job_state import JobState
 
@@ -85,7 +86,7 @@ def test_what_is_remembered_of_orders_to_forget_does_not_grow_with_the_jobs_of_a
 
 def test_others_are_stopped_as_soon_as_the_primary_has_completed() -> None:
     world = World(hosts=2)
-    world.submit("a", gang(success=Success.PRIMARY))
+    world.submit("a", gang(success=SuccessPolicy.PRIMARY))
     world.run("a")
     assert world.exit("a", 0) == [
         "a exit g1 r0 COMPLETED 0",
@@ -98,7 +99,7 @@ def test_others_are_stopped_as_soon_as_the_primary_has_completed() -> None:
 
 def test_primary_gives_the_others_their_end_grace() -> None:
     world = World(hosts=2)
-    world.submit("a", gang(success=Success.PRIMARY, end_grace_s=60.0))
+    world.submit("a", gang(success=SuccessPolicy.PRIMARY, end_grace_s=60.0))
     world.run("a")
     assert world.exit("a", 0) == ["a exit g1 r0 COMPLETED 0", "a primary completed", "> host-0 ack"]
     assert world.wait(59, beating=["host-0", "host-1"]) == []
@@ -113,7 +114,7 @@ def test_primary_gives_the_others_their_end_grace() -> None:
 
 def test_others_that_fail_after_the_primary_are_recorded_and_restart_nothing() -> None:
     world = World(hosts=2)
-    world.submit("a", gang(success=Success.PRIMARY, end_grace_s=60.0))
+    world.submit("a", gang(success=SuccessPolicy.PRIMARY, end_grace_s=60.0))
     world.run("a")
     world.exit("a", 0)
     assert world.exit("a", 1, 3) == [
@@ -125,7 +126,7 @@ def test_others_that_fail_after_the_primary_are_recorded_and_restart_nothing() -
 
 def test_others_that_complete_first_do_not_end_a_job_whose_primary_runs() -> None:
     world = World(hosts=2)
-    world.submit("a", gang(success=Success.PRIMARY))
+    world.submit("a", gang(success=SuccessPolicy.PRIMARY))
     world.run("a")
     assert world.exit("a", 1) == ["a exit g1 r1 COMPLETED 0", "> host-1 ack"]
     assert "a ending SUCCEEDED" in world.exit("a", 0)
@@ -133,7 +134,7 @@ def test_others_that_complete_first_do_not_end_a_job_whose_primary_runs() -> Non
 
 def test_primary_with_two_processes_is_done_when_both_are() -> None:
     world = World(hosts=2)
-    world.submit("a", gang(processes=2, success=Success.PRIMARY))
+    world.submit("a", gang(processes=2, success=SuccessPolicy.PRIMARY))
     world.run("a")
     assert world.exit("a", 1) == ["a exit g1 r1 COMPLETED 0", "> host-0 ack"]
     assert world.exit("a", 0)[:3] == ["a exit g1 r0 COMPLETED 0", "a primary completed", "a ending SUCCEEDED"]
@@ -216,7 +217,7 @@ def test_queue_is_first_come_first_served_and_says_why_jobs_wait() -> None:
         "b queued: needs 4 GPUs on one host (0 free on the best)",
         "> reply b",
     ]
-    small = Gang((Pool(1, Task(("x",)), gpus=1),), success=Success.ALL)
+    small = Gang((Pool(1, Task(("x",)), gpus=1),), success=SuccessPolicy.ALL)
     lacks = "which needs 4 GPUs on one host (0 free on the best)"
     assert world.submit("c", small)[1] == f"c queued: behind b in the queue, {lacks}"
     assert world.submit("d", small)[1] == f"d queued: behind 2 jobs in the queue, first b, {lacks}"

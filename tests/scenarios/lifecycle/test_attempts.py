@@ -15,7 +15,7 @@ from holdfast_controller.core.model.gang import Retries
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import Recover, StartType
-from holdfast_controller.core.scheduling.pending_reason import wait_reason
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import wait_reason
 from holdfast_controller.core.step.assignment import desired
 from holdfast_controller.core.step.commands import WorkerReported
 from holdfast_controller.shell.convert.gang_from_spec import gang_of

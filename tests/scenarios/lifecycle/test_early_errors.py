@@ -13,7 +13,7 @@ from holdfast.hang.worker_watch import WorkerWatch
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.views.job_summary import summary_of
 
 Program = Callable[[int], list[str]]

@@ -290,7 +290,7 @@ def test_exit_of_a_generation_that_was_not_launched_is_not_believed(world: World
 
 
 def test_stuck_place_is_the_reason_that_a_job_waits(world: World) -> None:
-    from holdfast_controller.core.scheduling.pending_reason import wait_reason
+    from holdfast_controller.core.scheduling.wait_reasons.pending_reason import wait_reason
 
     world.exit("a", 0, 1)
     assert world.report("a", 1, "STUCK", message="host-1: pid 5 is in D state") == []
@@ -302,7 +302,7 @@ def test_stuck_place_is_the_reason_that_a_job_waits(world: World) -> None:
 
 
 def test_what_is_left_of_the_generation_before_is_the_reason_that_a_job_waits(world: World) -> None:
-    from holdfast_controller.core.scheduling.pending_reason import wait_reason
+    from holdfast_controller.core.scheduling.wait_reasons.pending_reason import wait_reason
 
     world.exit("a", 0, 1)
     job, held = world.cluster.jobs["a"], "host-1: GPU 0 holds 900 MiB more than when it was empty"

@@ -8,7 +8,7 @@ import pytest
 from tests.scenarios.world import World, gang
 
 from holdfast import spec
-from holdfast._session.assignment import NumaBinding
+from holdfast._base.job_file.choices import NumaBinding
 from holdfast._session.reports import RankBinding
 from holdfast.v1 import job_pb2
 from holdfast_controller.core.step import commands as st

@@ -7,18 +7,19 @@ from dataclasses import replace
 import pytest
 from tests.scenarios.world import World, gang, launch_of
 
+from holdfast._base.job_file.choices import RestartScope, SuccessPolicy
 from holdfast._session.assignment import Assignment
-from holdfast_controller.core.model.gang import Gang, Retries, Scope, Success
+from holdfast_controller.core.model.gang import Gang, Retries
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import Recover
-from holdfast_controller.core.scheduling.pending_reason import wait_reason
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import wait_reason
 from holdfast_controller.core.step.assignment import desired
 
 
 def alone(workers: int = 3, **rules: object) -> Gang:
-    retries = Retries(scope=Scope.WORKER, job_retries=rules.pop("retries", 0), **rules)  # type: ignore[arg-type]
-    return replace(gang(workers), retries=retries, success=Success.PRIMARY, end_grace_s=60.0)
+    retries = Retries(scope=RestartScope.WORKER, job_retries=rules.pop("retries", 0), **rules)  # type: ignore[arg-type]
+    return replace(gang(workers), retries=retries, success=SuccessPolicy.PRIMARY, end_grace_s=60.0)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.model.gang import Success
+from holdfast._base.job_file.choices import SuccessPolicy
 from holdfast_controller.core.model.job_state import JobState
 
 
@@ -169,7 +169,7 @@ def test_timeout_that_passed_meanwhile_is_acted_on_at_once() -> None:
 
 def test_end_grace_goes_on_from_where_it_was() -> None:
     world = World(hosts=2)
-    world.submit("a", gang(success=Success.PRIMARY, end_grace_s=60.0))
+    world.submit("a", gang(success=SuccessPolicy.PRIMARY, end_grace_s=60.0))
     world.run("a")
     world.exit("a", 0)
     world.restart_controller(down_s=20)

@@ -8,11 +8,12 @@ import pytest
 from tests.scenarios.checked_core import GAP
 from tests.scenarios.world import World, gang
 
+from holdfast._base.job_file.choices import RestartScope
 from holdfast._session.reports import Exit, ExitReason, ExitReport, ReportedState, WorkerId, WorkerReport
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Retries, Scope, Strategy
+from holdfast_controller.core.model.gang import Retries, Strategy
 from holdfast_controller.core.model.job import Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step import actions as act
@@ -310,7 +311,7 @@ def test_jobs_that_were_ending_end_and_terminal_ones_stay_so() -> None:
 
 def test_workers_relaunched_alone_are_found_at_their_own_generations() -> None:
     world = World(hosts=2)
-    world.submit("a", dataclasses.replace(gang(2), retries=Retries(scope=Scope.WORKER, job_retries=0)))
+    world.submit("a", dataclasses.replace(gang(2), retries=Retries(scope=RestartScope.WORKER, job_retries=0)))
     world.run("a")
     world.restore(world.back_up())
     world.join("host-0", places=seen(world, "a", 0, generation=1))

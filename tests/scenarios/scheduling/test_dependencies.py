@@ -8,9 +8,10 @@ import pytest
 from tests.scenarios.queue_stories import finish, job_of, policies, states, why
 from tests.scenarios.world import World, gang
 
+from holdfast._base.job_file.choices import DependencyEnd
 from holdfast.errors import HoldfastError, TooMany
 from holdfast_controller.core.model.clock import Mono, Now, Wall
-from holdfast_controller.core.model.dependencies import Dependency, DependencyEnd
+from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.scheduling import submit
 from holdfast_controller.core.scheduling.projections.dry_run import dry_run

@@ -14,8 +14,8 @@ from holdfast.errors import AccountDenied, HoldfastError, NeverFits, TooMany
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, Strategy
+from holdfast_controller.core.scheduling.fair_share.turns import ahead_of
 from holdfast_controller.core.scheduling.projections.dry_run import DryRun, dry_run
-from holdfast_controller.core.scheduling.turns import ahead_of
 from holdfast_controller.core.step.commands import JobSubmission
 
 

@@ -8,12 +8,12 @@ from tests.scenarios.lifecycle.words.situations import summary
 from tests.scenarios.queue_stories import cpu, policies
 from tests.scenarios.world import World, gang, inventory
 
-from holdfast._base.label_match import read_match
+from holdfast._base.job_file.label_match import read_match
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, HostSelector
-from holdfast_controller.core.scheduling.holders import held_by
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.holders import held_by
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 
 
 def view(world: World) -> QueueView:

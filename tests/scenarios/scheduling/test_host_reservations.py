@@ -9,7 +9,7 @@ import pytest
 from tests.scenarios.queue_stories import finish, why
 from tests.scenarios.world import World, gang
 
-from holdfast._base.label_match import read_match
+from holdfast._base.job_file.label_match import read_match
 from holdfast.errors import InvalidInput, NotFound
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Mono, Now, Wall

@@ -15,7 +15,7 @@ from holdfast_controller.core.model.hosts.locality import Locality
 from holdfast_controller.core.model.hosts.spares import SpareRule
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill, RunTimes
-from holdfast_controller.core.scheduling.guarantees import warning
+from holdfast_controller.core.scheduling.fair_share.guarantees import warning
 from holdfast_controller.core.step.share_commands import GuaranteeAsked
 from holdfast_controller.core.step.step import Policies
 

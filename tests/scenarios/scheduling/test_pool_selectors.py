@@ -10,13 +10,13 @@ from tests.scenarios.scheduling.loans.test_spot_loans import QUIET
 from tests.scenarios.scheduling.test_own_spares import lose, spares_of, stop
 from tests.scenarios.world import World, gang
 
-from holdfast._base.label_match import read_match
+from holdfast._base.job_file.label_match import read_match
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, HostSelector, Strategy
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.step.actions import Refuse
 from holdfast_controller.core.step.reservation_commands import ReservationAsked
 from holdfast_controller.core.step.step import Policies

@@ -20,8 +20,8 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall, time_of_day
 from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill, RunTimes
-from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.projections import projected_starts
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.core.views.job_summary import summary_of

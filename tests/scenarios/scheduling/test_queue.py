@@ -6,7 +6,8 @@ import pytest
 from tests.scenarios.queue_stories import cpu, finish, job_of, placed, policies, states, why
 from tests.scenarios.world import World, gang, inventory
 
-from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strategy, Success, Task, WarningSignal
+from holdfast._base.job_file.choices import SuccessPolicy
+from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strategy, Task, WarningSignal
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason, Recover
 
@@ -84,7 +85,7 @@ def test_job_without_gpus_starts_beside_what_the_waiting_one_needs() -> None:
     world = World(hosts=1)
     pool = Pool(4, Task(("x",)), gpus=1, cpus=3)
     world.submit("a", gang(1, gpus=1))
-    world.submit("b", Gang((pool,), success=Success.ALL))
+    world.submit("b", Gang((pool,), success=SuccessPolicy.ALL))
     assert placed(world.submit("c", cpu(cpus=4))) == ["c placed g1 on host-0"]
     assert not placed(world.submit("d", cpu(cpus=1)))
     assert placed(finish(world, "a")) == ["b placed g1 on host-0 host-0 host-0 host-0"]

@@ -14,9 +14,9 @@ from tests.scenarios.world import World, gang
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.projections import projection
 from holdfast_controller.core.scheduling.projections.projection import MOST_FORECAST
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.shell.calls import committed_views
 
@@ -58,7 +58,7 @@ def projections(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         times.append(args[3].mono)  # type: ignore[attr-defined]
         return real(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("holdfast_controller.core.scheduling.pending_reason.forecast", noted)
+    monkeypatch.setattr("holdfast_controller.core.scheduling.wait_reasons.pending_reason.forecast", noted)
     return times
 
 

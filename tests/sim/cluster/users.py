@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tests.sim.cluster.clock import WALL
 from tests.sim.moves import PROJECTS, RESERVATIONS
 
+from holdfast._base.job_file.choices import HangAction
 from holdfast.errors import HoldfastError
-from holdfast.hang.thresholds import Action
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.dependencies import Dependency
@@ -100,7 +100,7 @@ class Users:
         if runs_s:
             world.programs.lengths[name] = runs_s
         world.jobs[name] = gang
-        if gang.hang.action is Action.RESTART:
+        if gang.hang.action is HangAction.RESTART:
             world.watched.add(name)
         self.open.add(request)
         calls = 0

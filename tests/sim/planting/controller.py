@@ -15,7 +15,7 @@ from holdfast_controller.core.lifecycle import exits, launch, lost_hosts, stop
 from holdfast_controller.core.model.arrays import Array
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Prepared
-from holdfast_controller.core.scheduling import placement, queue_pass
+from holdfast_controller.core.scheduling import pass_state, placement
 from holdfast_controller.core.step import assignment, idempotency
 from holdfast_controller.core.step import step as steps
 from holdfast_controller.core.step.actions import AckExit
@@ -165,4 +165,4 @@ def hello_outranks_exits() -> AbstractContextManager[Any]:
 
 
 def takes_what_is_closed() -> AbstractContextManager[Any]:
-    return patch.object(queue_pass, "schedulable_hosts", _connected)
+    return patch.object(pass_state, "schedulable_hosts", _connected)

@@ -28,10 +28,10 @@ from tests.sim.several.postgres import Server, Session
 from tests.sim.several.process import Process
 from tests.sim.several.virtual import Machine, PausedClock, Time
 
+from holdfast._base.job_file.choices import RestartScope
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Scope
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.shell import driver as driver_module
 from holdfast_controller.shell.store import codec
@@ -67,7 +67,7 @@ class SiteOracles(Oracles):
         check(rank not in self.spawned, "2 one launch", f"{rank} is launched a second time")
         self.spawned.add(rank)
         gang = self.world.jobs.get(process.key.job)
-        alone = gang is not None and gang.retries.scope is Scope.WORKER
+        alone = gang is not None and gang.retries.scope is RestartScope.WORKER
         for other in self._of_job(process.key.job):
             if other.generation >= process.generation or (alone and other.key != process.key):
                 continue

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast._base.expand import MAX_BYTES, MAX_TOTAL_BYTES, TooLong, expand, expand_args, expand_env
+from holdfast._base.job_file.expand import MAX_BYTES, MAX_TOTAL_BYTES, TooLong, expand, expand_args, expand_env
 
 ENV = {"A": "1", "B": "$(A)", "EMPTY": "", "A_B": "two"}
 

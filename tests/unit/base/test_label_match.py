@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast._base.label_match import CONDITIONS_MOST, Condition, contradiction, read_match
+from holdfast._base.job_file.label_match import CONDITIONS_MOST, Condition, contradiction, read_match
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from holdfast._base.launcher import is_launcher, script_of, script_starts_launcher, starts_programs
+from holdfast._base.job_file.launcher import is_launcher, script_of, script_starts_launcher, starts_programs
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast._base.job_file.choices import NumaBinding
 from holdfast._session import codec
 from holdfast._session.assignment import (
     Assignment,
     Launch,
-    NumaBinding,
     PackagedCode,
     Phase,
     Rendezvous,

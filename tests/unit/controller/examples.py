@@ -6,7 +6,8 @@ from tests.unit.controller.job_examples import GANG, GIB, INVENTORY, JOB_EVENTS
 
 from holdfast._base.health import Health
 from holdfast._base.identity import Kind
-from holdfast._base.label_match import Condition
+from holdfast._base.job_file.choices import UnderuseAction
+from holdfast._base.job_file.label_match import Condition
 from holdfast._base.xids import Repair
 from holdfast._session.reports import Exit, ExitReason, RankBinding
 from holdfast_controller.core import events as ev
@@ -32,7 +33,6 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Started
 from holdfast_controller.core.model.schedules import JobPlan, Overlap
 from holdfast_controller.core.model.slowness import Sign, Suspect
-from holdfast_controller.core.model.underuse import UnderuseAction
 
 XID_79 = GpuFault("Xid 79 (fallen off the bus)", Repair.REBOOT, Wall(0.4))
 HOST_EVENTS: list[ev.HostEvent] = [

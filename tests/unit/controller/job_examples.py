@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast._base.label_match import read_match
+from holdfast._base.job_file.choices import NotificationEvent
+from holdfast._base.job_file.label_match import read_match
 from holdfast._session.reports import Exit, ExitReason
 from holdfast.hang.judge.finding import Rule
 from holdfast_controller.core import events as ev
@@ -25,7 +26,6 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.recovery import Budget, EndReason, RankName, Recover, of_rank
 from holdfast_controller.core.model.runtime import Started
-from holdfast_controller.core.model.subscription import Notice
 
 GIB = 1 << 30
 TASK = Task(("python", "train.py"), ("--lr", "3"), (("A", "1"), ("B", "$(A)")), "/data")
@@ -263,7 +263,11 @@ JOB_EVENTS: list[ev.JobEvent] = [
     ),
     ev.JobEnded(job_id="a", at=Wall(13.0), state=JobState.CANCELLED, error=JobError(3, "rank 1")),
     ev.NotificationGivenUp(
-        job_id="a", at=Wall(14.0), notice=Notice.CANCELLED, to="ops", reason="it answered with HTTP status 500"
+        job_id="a",
+        at=Wall(14.0),
+        notice=NotificationEvent.CANCELLED,
+        to="ops",
+        reason="it answered with HTTP status 500",
     ),
     ev.JobDeleted(job_id="a", at=Wall(15.0), by="ann", with_output=True),
     ev.OutputDeleted(job_id="a", at=Wall(16.0), host="h1"),

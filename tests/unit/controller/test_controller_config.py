@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import spec
 from holdfast._base import config, extras
-from holdfast._base.label_match import Condition
+from holdfast._base.job_file.label_match import Condition
 from holdfast.errors import AddressUnavailable, ConfigError, InvalidSpec
 from holdfast_controller.core.model.accounts.users import GroupGrant, Role, SignInPolicy
 from holdfast_controller.core.model.hosts.locality import Locality, Segments
@@ -223,7 +223,7 @@ def test_jobs_that_leave_gpus_unused_are_told_unless_the_project_or_the_job_says
         scheduling = {"underuse": own} if own else {}
         parsed = spec.parse({"jobSpec": {"workerPoolSpecs": [pool], "scheduling": scheduling}})
         found = gang_of(parsed.job_spec, defaults, project=project).underuse
-        return None if found is None else (found.action.value, found.below_pct, found.duration_s, found.of.value)
+        return None if found is None else (found.action.name, found.below_pct, found.duration_s, found.of.name)
 
     assert policy("llm") == ("NOTIFY", 5, 3600.0, "ANY")
     assert policy("notes") == ("PAUSE", 10, 7200.0, "ALL")

@@ -23,7 +23,7 @@ from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.runtime import Started
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.core.views import overview as overview_module
 from holdfast_controller.core.views.alerts import MOST_OF_A_KIND, Alert, ControllerStatus, Kind, alerts

@@ -238,7 +238,9 @@ def test_complaints_about_a_message_fit_into_a_status() -> None:
     assert len(str(caught.value)) < 3000
 
 
-@pytest.mark.parametrize("module", ["holdfast", "holdfast.cli", "holdfast._base.launcher", "holdfast._base.expand"])
+@pytest.mark.parametrize(
+    "module", ["holdfast", "holdfast.cli", "holdfast._base.job_file.launcher", "holdfast._base.job_file.expand"]
+)
 def test_light_modules_do_not_load_pydantic(module: str) -> None:
     code = (
         "import importlib.util, sys\n"

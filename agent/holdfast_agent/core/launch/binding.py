@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from holdfast._session.assignment import Launch, NumaBinding
+from holdfast._base.job_file.choices import NumaBinding
+from holdfast._session.assignment import Launch
 from holdfast._session.reports import RankBinding
 from holdfast_agent.core.model.topology import UNKNOWN, Core, Device, Topology, as_list, cpus_in
 

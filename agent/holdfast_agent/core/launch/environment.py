@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast._base.expand import expand_args, expand_env
-from holdfast._base.launcher import is_launcher
+from holdfast._base.job_file.expand import expand_args, expand_env
+from holdfast._base.job_file.launcher import is_launcher
 from holdfast._session.assignment import Assignment, Launch, Rendezvous
 from holdfast._session.reports import RankBinding, WorkerId
 from holdfast_agent.core.launch.binding import sized, variables

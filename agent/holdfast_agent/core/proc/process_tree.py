@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast._base.launcher import is_launcher
+from holdfast._base.job_file.launcher import is_launcher
 
 
 class Role(enum.Enum):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast._base.launcher import is_launcher, stays_on_its_host
+from holdfast._base.job_file.launcher import is_launcher, stays_on_its_host
 from holdfast.hang.pipeline.samples import ProcessSample, State, TreeSample
 from holdfast_agent.core.proc import process_tree
 from holdfast_agent.core.proc.proc_text import Stat, World

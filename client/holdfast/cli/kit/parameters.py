@@ -82,7 +82,7 @@ def key_value(value: str) -> tuple[str, str]:
 
 def conditions(value: str) -> str:
     """``gpu in (h100,h200),!old,rack!=r7``."""
-    from holdfast._base.label_match import MATCH_FIX, read_match
+    from holdfast._base.job_file.label_match import MATCH_FIX, read_match
 
     try:
         found = read_match(value)

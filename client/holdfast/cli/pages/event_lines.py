@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._base.launcher import is_login_shell
+from holdfast._base.job_file.launcher import is_login_shell
 from holdfast._base.proto_values import seconds, short_name
 from holdfast.cli.kit.durations import span
 from holdfast.v1 import job_pb2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast._base.job_file.secret_names import hide_secrets
 from holdfast._base.printable import one_line
 from holdfast._base.proto_values import seconds, short_name
-from holdfast._base.secret_names import hide_secrets
 from holdfast.cli.kit.console import OUT, Console, coloured, say, styled
 from holdfast.cli.kit.durations import age, local, span
 from holdfast.cli.kit.table import Cell, Column, Row, write

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from holdfast._base.launcher import is_launcher, script_of, script_starts_launcher
+from holdfast._base.job_file.launcher import is_launcher, script_of, script_starts_launcher
+from holdfast._base.job_file.rank_variables import purpose_of
 from holdfast._base.printable import one_line
-from holdfast._base.rank_variables import purpose_of
 from holdfast.cli.kit.parameters import is_utf8
 from holdfast.cli.kit.shell_words import shell_line
 from holdfast.cli.submission.job_options import set_seconds

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from holdfast._base.launcher import is_launcher
+from holdfast._base.job_file.launcher import is_launcher
 from holdfast.cli.kit.parameters import is_utf8
 from holdfast.cli.submission.job_options import set_seconds
 from holdfast.cli.submission.run_spec import RunRequest, job_of

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast._base.rank_variables import purpose_of
+from holdfast._base.job_file.rank_variables import purpose_of
 from holdfast.cli.kit.parameters import is_utf8
 from holdfast.errors import Violation
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast._base.launcher import is_launcher
-from holdfast._base.secret_names import looks_secret
+from holdfast._base.job_file.launcher import is_launcher
+from holdfast._base.job_file.secret_names import looks_secret
 from holdfast._sdk import json_view
 from holdfast.cli.submission.run_spec import (
     MachineOptions,

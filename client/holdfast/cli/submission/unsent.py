@@ -10,7 +10,7 @@ import termios
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from holdfast._base.launcher import is_login_shell
+from holdfast._base.job_file.launcher import is_login_shell
 from holdfast.cli.kit.shell_words import shell_line
 from holdfast.cli.submission.programs import program_of
 

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge.finding import Finding, Grade, Rule
 from holdfast.hang.judge.limits import silence_limit_s
@@ -42,7 +43,7 @@ from holdfast.hang.judge.state import (
 from holdfast.hang.judge.waiting import Gang
 from holdfast.hang.pipeline.features import Motion, WorkerFeatures
 from holdfast.hang.pipeline.samples import Family
-from holdfast.hang.thresholds import Action, HangSettings, Tuning, tuned
+from holdfast.hang.thresholds import HangSettings, Tuning, tuned
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ def step(
     It is asked only where the job would be acted on.
     """
     limits = tuned(settings, tuning)
-    if settings.action is Action.OFF:
+    if settings.action is HangAction.OFF:
         return Step(replace(watch, seen_s=now_s), Verdict(watch.rung, "hang detection is off"))
     if watch.rung in (Rung.ACTED, Rung.STUCK) and watch.suspicion is not None:
         acted = watch.suspicion
@@ -266,7 +267,7 @@ def _what_follows(finding: Finding, view: View, settings: HangSettings) -> str:
         return ""
     left_s = max(0.0, finding.act_at_s - view.now_s)
     when = f"in {left_s:.0f} s" if left_s < 120 else f"in {left_s / 60:.0f} min"
-    if settings.action is Action.NOTIFY:
+    if settings.action is HangAction.NOTIFY:
         return f"; if it still hangs {when}, that is recorded and nothing else is done (action NOTIFY)"
     return f"; it is acted on {when} unless it moves"
 
@@ -333,7 +334,7 @@ def _act_or_suppress(
         watch = learned(replace(watch, rung=climb(watch.rung, Rung.ACTED)), finding, view)
         verdict = Verdict(watch.rung, _words(finding, suspicion), finding)
         return Step(watch, verdict, (*orders, Act(finding, suspicion.diagnosis, repeats)))
-    if settings.action is Action.NOTIFY and not suspicion.told_would_act:
+    if settings.action is HangAction.NOTIFY and not suspicion.told_would_act:
         orders = (*orders, WouldAct(finding, suspicion.diagnosis))
         watch = replace(watch, suspicion=replace(suspicion, told_would_act=True))
     watch = replace(watch, rung=climb(watch.rung, Rung.SUPPRESSED))
@@ -349,7 +350,7 @@ def _why_suppressed(watch: JobWatch, view: View, settings: HangSettings, brake: 
     grew_s = view.last_checkpoint_s
     if view.writing and grew_s is not None and view.now_s - grew_s < view.tuning.checkpoint_grace_s:
         return "a checkpoint is being written"
-    return "the job asks to be notified only" if settings.action is Action.NOTIFY else ""
+    return "the job asks to be notified only" if settings.action is HangAction.NOTIFY else ""
 
 
 def _words(finding: Finding, suspicion: Suspicion) -> str:

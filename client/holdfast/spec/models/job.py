@@ -6,14 +6,14 @@ An instance is always valid, however it was made; ``holdfast.spec.parse`` also r
 
 from __future__ import annotations
 
-import enum
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, model_validator
 
 from holdfast._base import projects
-from holdfast._base.accounts import NAME_PATTERN, NAME_RULE
-from holdfast._base.expand import MAX_BYTES
+from holdfast._base.job_file.accounts import NAME_PATTERN, NAME_RULE
+from holdfast._base.job_file.choices import SuccessPolicy
+from holdfast._base.job_file.expand import MAX_BYTES
 from holdfast.spec.models.base import RULES_FOLLOW, Model, both_spellings
 from holdfast.spec.models.ignored import (
     DiskSpec,
@@ -186,13 +186,6 @@ class WorkerPoolSpec(Model):
             if name in ("", *both_spellings(["replica_count"])) and str(plain(count)) == "0":
                 return cls.model_construct({"replica_count"} if data else set(), replica_count=0)
         return handler(data)  # type: ignore[no-any-return]
-
-
-class SuccessPolicy(enum.Enum):
-    """When a job counts as done. Values are the names in the contract."""
-
-    PRIMARY = "SUCCESS_POLICY_PRIMARY"
-    ALL = "SUCCESS_POLICY_ALL"
 
 
 EXAMPLE_POOLS = [{"replicaCount": 1, "processSpec": {"command": ["python", "train.py"]}}]

@@ -10,7 +10,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from holdfast._base.label_match import MATCH_CHARS
+from holdfast._base.job_file.choices import (
+    DependencyEnd,
+    HangAction,
+    NumaBinding,
+    RestartScope,
+    UnderuseAction,
+    UnderuseShare,
+)
+from holdfast._base.job_file.label_match import MATCH_CHARS
 from holdfast.spec.models.base import Label, LabelKey, Model
 from holdfast.spec.models.scalars import Choice, Flag, Many, Seconds, Text, Whole
 from holdfast.spec.rules.arrays import ARRAY_CHARS
@@ -69,14 +77,6 @@ class HostSelector(Model):
     """Conditions on labels, as Kubernetes writes them, such as gpu in (h100,h200),!old,rack!=r7."""
 
 
-class DependencyEnd(enum.Enum):
-    """The end of a job that another one waits for. Values are the names in the contract."""
-
-    OK = "DEPENDENCY_END_OK"
-    ANY = "DEPENDENCY_END_ANY"
-    FAILED = "DEPENDENCY_END_FAILED"
-
-
 class Dependency(Model):
     """A job whose end this one waits for."""
 
@@ -84,22 +84,6 @@ class Dependency(Model):
     """Its id. Such as prep-x7k2mq."""
     end: Annotated[DependencyEnd, Choice(DependencyEnd, "DEPENDENCY_END_", DependencyEnd.OK)] = DependencyEnd.OK
     """OK: it succeeds. ANY: it ends, however it does. FAILED: it ends otherwise than by success."""
-
-
-class UnderuseShare(enum.Enum):
-    """Which of a job's GPUs have to be unused. Values are the names in the contract."""
-
-    ANY = "UNDERUSE_SHARE_ANY"
-    ALL = "UNDERUSE_SHARE_ALL"
-
-
-class UnderuseAction(enum.Enum):
-    """The answer to GPUs that stay unused. Values are the names in the contract."""
-
-    NOTIFY = "UNDERUSE_ACTION_NOTIFY"
-    PAUSE = "UNDERUSE_ACTION_PAUSE"
-    STOP = "UNDERUSE_ACTION_STOP"
-    OFF = "UNDERUSE_ACTION_OFF"
 
 
 class Underuse(Model):
@@ -143,14 +127,6 @@ class Placement(Model):
     """PREFERRED: where no domain has room the job starts on hosts further apart. REQUIRED: it waits until one has."""
     segment: Segment | None = None
     """Workers that are nearer to each other than the whole job."""
-
-
-class NumaBinding(enum.Enum):
-    """Which of its host's cores and memory each rank is kept to. Values are the names in the contract."""
-
-    NONE = "NUMA_BINDING_NONE"
-    NODE = "NUMA_BINDING_NODE"
-    EXCLUSIVE = "NUMA_BINDING_EXCLUSIVE"
 
 
 class Scheduling(Model):
@@ -200,14 +176,6 @@ class Scheduling(Model):
     cores there that no other rank is bound to. NONE: anywhere on its host."""
 
 
-class HangAction(enum.Enum):
-    """The answer to a confirmed hang. Values are the names in the contract."""
-
-    NOTIFY = "HANG_ACTION_NOTIFY"
-    RESTART = "HANG_ACTION_RESTART"
-    OFF = "HANG_ACTION_OFF"
-
-
 Learned = Annotated[float | None, Seconds(30 * DAY_S, zero=False, optional=True)]
 """A time that is learned from the job's progress unless it is set."""
 
@@ -232,13 +200,6 @@ class HangDetection(Model):
     """Regular expression whose first group is the step in a line of output, and whose second one, if any, the total."""
     external_timeout: Learned = None
     """How long all ranks may wait for something outside the job: a service, a file, a child's download."""
-
-
-class RestartScope(enum.Enum):
-    """The part of the job that a restart in place relaunches. Values are the names in the contract."""
-
-    GANG = "RESTART_SCOPE_GANG"
-    WORKER = "RESTART_SCOPE_WORKER"
 
 
 class DisconnectPolicy(enum.Enum):

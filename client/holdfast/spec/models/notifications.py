@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 from typing import Annotated
 
 from pydantic import Field
 
+from holdfast._base.job_file.choices import NotificationEvent
 from holdfast.spec.models.base import Model
 from holdfast.spec.models.scalars import Choice, Many, Text
-
-
-class NotificationEvent(enum.Enum):
-    """Events of a job that receivers can be notified of. Values are the names in the contract."""
-
-    STARTED = "NOTIFICATION_EVENT_STARTED"
-    COMPLETED = "NOTIFICATION_EVENT_COMPLETED"
-    FAILED = "NOTIFICATION_EVENT_FAILED"
-    CANCELLED = "NOTIFICATION_EVENT_CANCELLED"
-    EXPIRED = "NOTIFICATION_EVENT_EXPIRED"
-    RESTARTED = "NOTIFICATION_EVENT_RESTARTED"
-    RECOVERED = "NOTIFICATION_EVENT_RECOVERED"
-    HANGED = "NOTIFICATION_EVENT_HANGED"
-    PREEMPTED = "NOTIFICATION_EVENT_PREEMPTED"
-    DRAINED = "NOTIFICATION_EVENT_DRAINED"
-    MAINTENANCE = "NOTIFICATION_EVENT_MAINTENANCE"
-    UNSURE = "NOTIFICATION_EVENT_UNSURE"
-    UNDERUSED = "NOTIFICATION_EVENT_UNDERUSED"
-    STRAGGLER = "NOTIFICATION_EVENT_STRAGGLER"
 
 
 class Notification(Model):

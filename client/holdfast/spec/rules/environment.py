@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast._base.rank_variables import OUTPUT, purpose_of
+from holdfast._base.job_file.rank_variables import OUTPUT, purpose_of
+from holdfast._base.job_file.secret_names import looks_secret
 from holdfast._base.secret import HIDDEN
-from holdfast._base.secret_names import looks_secret
 from holdfast.spec.wording import Broken, Fields
 
 _GPU_ORDER = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast._base.label_match import MATCH_FIX, Condition, contradiction, read_match
+from holdfast._base.job_file.label_match import MATCH_FIX, Condition, contradiction, read_match
 from holdfast.spec.wording import Broken, Fields, Place
 
 _JOBS: Place = ("scheduling", "host_selector")

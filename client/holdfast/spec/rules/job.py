@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast._base.expand import TooLong, expand_args, expand_env
-from holdfast._base.launcher import is_launcher, mpi_launcher_in, stays_on_its_host
-from holdfast._base.rank_variables import WORLD_POOLS
+from holdfast._base.job_file.expand import TooLong, expand_args, expand_env
+from holdfast._base.job_file.launcher import is_launcher, mpi_launcher_in, stays_on_its_host
+from holdfast._base.job_file.rank_variables import WORLD_POOLS
 from holdfast.hang.pipeline.step_pattern import BadPattern, compiled
 from holdfast.spec.rules import environment, hosts, lifecycle, notifications, placement, secret_env
 from holdfast.spec.wording import Broken, Fields, shown

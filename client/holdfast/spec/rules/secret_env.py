@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast._base.expand import references
+from holdfast._base.job_file.expand import references
 from holdfast.spec.wording import Broken, Fields
 
 

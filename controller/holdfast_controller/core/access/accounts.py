@@ -8,7 +8,7 @@ alone makes no process root.
 
 from __future__ import annotations
 
-from holdfast._base.accounts import NAME_RULE, is_account
+from holdfast._base.job_file.accounts import NAME_RULE, is_account
 from holdfast.errors import AccountDenied, HoldfastError, InvalidInput, NotFound, Violation
 from holdfast_controller.core.events import access as ev
 from holdfast_controller.core.model.accounts.users import People, RunAs

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast._base.job_file.choices import NotificationEvent
 from holdfast._session.reports import ExitReason
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.subscription import Notice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class NotificationGivenUp:
 
     job_id: str
     at: Wall
-    notice: Notice
+    notice: NotificationEvent
     to: str
     reason: str
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast._base.job_file.choices import UnderuseAction
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.underuse import UnderuseAction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
+from holdfast._base.job_file.choices import RestartScope
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.allocation import hold, let_go
 from holdfast_controller.core.fold.hang import close_hang
@@ -12,7 +13,6 @@ from holdfast_controller.core.fold.underuse import close_underuse
 from holdfast_controller.core.model.budgets import Recovery, Spent
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Scope
 from holdfast_controller.core.model.hosts.host import Allocation, Place, place_key
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState, checked
@@ -125,7 +125,7 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
 
 def _may_be_warm(job: Job) -> bool:
     """Whether a rank of what has failed was started warm, or may have been: it was cut short before it was seen."""
-    alone = job.gang.retries.scope is Scope.WORKER
+    alone = job.gang.retries.scope is RestartScope.WORKER
     recent = [each for each in job.recoveries if each.attempt == job.attempt] if alone else job.recoveries[-1:]
     return job.gang.warm is not None and any(each.warm is None or each.warm_ranks for each in recent)
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge import verdict
 from holdfast.hang.judge.common_cause import CommonCause
 from holdfast.hang.judge.finding import Finding, Rule
 from holdfast.hang.judge.state import JobWatch, begin, give_up, pause_reason
 from holdfast.hang.pipeline.features import WorkerFeatures
-from holdfast.hang.thresholds import Action
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.hangs.common_cause import (
     forget_passed,
@@ -126,7 +126,7 @@ def _is_current(job: Job, index: int, host: str, generation: int) -> bool:
 def _is_judged(job: Job) -> bool:
     """A gang whose primary is done may stand still: it ends by itself, or is ended when its grace is over."""
     runs = job.launched and not job.stopping and job.launch.primary_done_at is None and job.unreconciled is None
-    return runs and job.gang.hang.action is not Action.OFF
+    return runs and job.gang.hang.action is not HangAction.OFF
 
 
 # --- The look -----------------------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def _note_change(
     if hang is not None:
         _tell_diagnosis(step, job, runtime, finding)
         if finding is not None and why:
-            notify_only = job.gang.hang.action is Action.NOTIFY and not kept
+            notify_only = job.gang.hang.action is HangAction.NOTIFY and not kept
             outcome = HangOutcome.WOULD_RESTART if notify_only else HangOutcome.SUPPRESSED
             if hang.outcome is None or (notify_only and hang.outcome is HangOutcome.SUPPRESSED):
                 note = "" if notify_only else why

@@ -14,14 +14,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast._base.health import FIGURES
-from holdfast.hang.thresholds import Action, HangSettings
+from holdfast._base.job_file.choices import HangAction, SuccessPolicy
+from holdfast.hang.thresholds import HangSettings
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.host import SELF
 from holdfast_controller.core.lifecycle.stop import CANCELLED, end
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.exits import JobError
-from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Retries, Strategy, Success, Task
+from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Retries, Strategy, Task
 from holdfast_controller.core.model.hosts.host import Host, Place, job_of
 from holdfast_controller.core.model.hosts.measurements import HostChecks, Kind, Measurement, Outcome, Why
 from holdfast_controller.core.model.job import Job
@@ -86,8 +87,8 @@ def gang_of(places: Sequence[Place], kind: Kind, settings: HostChecks) -> Gang:
         expected_s=LONGEST_S,
         grace_s=GRACE_S,
         max_worker_restarts=0,
-        success=Success.ALL,
-        hang=HangSettings(action=Action.OFF),
+        success=SuccessPolicy.ALL,
+        hang=HangSettings(action=HangAction.OFF),
         max_hang_restarts=0,
         retries=Retries(job_retries=0, disabled=True),
         strategy=Strategy.SPOT,

@@ -57,7 +57,7 @@ def outcome_of(cluster: Cluster, name: str) -> JobState | None:
 def note_end(step: Step, job: Job, on: str, state: JobState) -> bool:
     """Note the end of a job or an array that ``job`` waits for. Returns whether it waits for hosts now."""
     awaited = next(each for each in job.unmet if each.job == on)
-    met = awaited.end.met_by(state)
+    met = awaited.end.met_by(state is JobState.SUCCEEDED)
     step.emit(ev.DependencyEnded(job_id=job.id, at=step.now.wall, on=on, state=state, met=met))
     if job.id in step.cluster.queue:
         await_hosts(step, job)
@@ -100,7 +100,7 @@ def _violations(cluster: Cluster, gang: Gang, unseen: frozenset[str]) -> Iterato
         if each.job in unseen or not _is_there(cluster, each.job):
             fix = "name one that has not been deleted, by its whole id: holdfast ps --all"
             yield Violation(f"{_path(index)}.job", f"there is no job {each.job!r}", fix)
-        elif (state := outcome_of(cluster, each.job)) is not None and not each.end.met_by(state):
+        elif (state := outcome_of(cluster, each.job)) and not each.end.met_by(state is JobState.SUCCEEDED):
             ended = f"{each.job} ended as {state.name}"
             problem = f"{ended}, so a job that waits for it to {each.end.in_words} would never run"
             yield Violation(_path(index), problem, "leave it out, or wait for any end of it: ANY")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast._base.launcher import is_login_shell
+from holdfast._base.job_file.launcher import is_login_shell
 from holdfast._session.assignment import Task
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events.recovery import Failure

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from holdfast._base.job_file.choices import RestartScope, SuccessPolicy
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle import failure_policy
@@ -28,7 +29,7 @@ from holdfast_controller.core.lifecycle.time_left import in_time
 from holdfast_controller.core.lifecycle.warning_signal import leaves_by_itself
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.exits import ExitReported
-from holdfast_controller.core.model.gang import Member, Scope, Success
+from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason, Related, of_rank
@@ -55,11 +56,7 @@ def on_exit(step: Step, reported: ExitReported) -> None:
     if (job is None or index is None) and step.cluster.gaps:
         step.emit(
             ev.OrphanExited(
-                host=reported.host,
-                at=step.now.wall,
-                job=report.key.job,
-                worker=report.key.worker,
-                exit=report.exit,
+                host=reported.host, at=step.now.wall, job=report.key.job, worker=report.key.worker, exit=report.exit
             )
         )
         step.do(AckExit(reported.host, reported.session, report.sequence))
@@ -156,7 +153,7 @@ def _check_done(step: Step, job: Job) -> None:
     ended = job.exits_now()
     if len(ended) == job.gang.rank_count:
         end(step, job, JobState.SUCCEEDED)
-    elif job.gang.success is Success.PRIMARY and job.launch.primary_done_at is None:
+    elif job.gang.success is SuccessPolicy.PRIMARY and job.launch.primary_done_at is None:
         primary = job.gang.members[0]
         if all(rank in ended for rank in primary.ranks):
             step.emit(ev.PrimaryCompleted(job_id=job.id, at=step.now.wall))
@@ -188,7 +185,7 @@ def may_settle(job: Job) -> bool:
 
 def _is_alone(job: Job) -> bool:
     """Whether each worker's failure is its own matter."""
-    return job.gang.retries.scope is Scope.WORKER and len(job.gang.members) > 1
+    return job.gang.retries.scope is RestartScope.WORKER and len(job.gang.members) > 1
 
 
 def answer(step: Step, job: Job, *, port_taken: bool = False, unfit: bool = False) -> None:

@@ -8,6 +8,7 @@ minute compares those times with the policy's. Its action is taken once, until e
 
 from __future__ import annotations
 
+from holdfast._base.job_file.choices import UnderuseAction, UnderuseShare
 from holdfast.hang.thresholds import Tuning
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.attempts import ask_pause
@@ -17,7 +18,7 @@ from holdfast_controller.core.model.clock import Mono
 from holdfast_controller.core.model.exits import JobError
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.underuse import BY, Underuse, UnderuseAction, UnderusePolicy, UnderuseShare
+from holdfast_controller.core.model.underuse import BY, Underuse, UnderusePolicy
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
 

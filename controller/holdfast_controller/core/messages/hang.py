@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from holdfast.hang.thresholds import Action
+from holdfast._base.job_file.choices import HangAction
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Wall, time_of_day
 from holdfast_controller.core.model.hang import HangOutcome
@@ -58,7 +58,7 @@ def in_seconds(seconds: float) -> str:
 
 def _what_follows(event: ev.HangNoticed, job: Job) -> str:
     """The action that follows and its time, and the command that takes it now."""
-    if job.gang.hang.action is not Action.RESTART:
+    if job.gang.hang.action is not HangAction.RESTART:
         return f"nothing is done about it without --restart-on-hang; relaunch it with: {_restart(job)}"
     if event.acts_at is None:
         return f"it is left alone; relaunch it with: {_restart(job)}"

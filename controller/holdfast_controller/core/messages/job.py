@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import assert_never
 
+from holdfast._base.job_file.choices import UnderuseAction
 from holdfast._session.reports import Exit
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.access import access_message
@@ -27,7 +28,7 @@ from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
 from holdfast_controller.core.model.recovery import Budget, EndReason, Related, related_in_words
 from holdfast_controller.core.model.slowness import Slowdown
-from holdfast_controller.core.model.underuse import Underuse, UnderuseAction
+from holdfast_controller.core.model.underuse import Underuse
 
 PLANNED = ev.ScheduleEvent | ev.TemplateEvent
 
@@ -220,7 +221,7 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
         case ev.SlowdownOver():
             return "the job is as fast as before again"
         case ev.NotificationGivenUp():
-            return f"notification {event.notice.value} to {event.to} failed: {event.reason}"
+            return f"notification {event.notice.name} to {event.to} failed: {event.reason}"
         case _:
             assert_never(event)
 

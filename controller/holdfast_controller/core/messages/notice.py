@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from holdfast._base.job_file.choices import NotificationEvent
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason
-from holdfast_controller.core.model.subscription import Notice
 
 TELLING: tuple[type[ev.JobEvent], ...] = (
     ev.GangStarted,
@@ -23,47 +23,47 @@ TELLING: tuple[type[ev.JobEvent], ...] = (
 """Types of events that users may be notified of."""
 
 _ENDS = {
-    JobState.SUCCEEDED: Notice.COMPLETED,
-    JobState.FAILED: Notice.FAILED,
-    JobState.CANCELLED: Notice.CANCELLED,
-    JobState.EXPIRED: Notice.EXPIRED,
+    JobState.SUCCEEDED: NotificationEvent.COMPLETED,
+    JobState.FAILED: NotificationEvent.FAILED,
+    JobState.CANCELLED: NotificationEvent.CANCELLED,
+    JobState.EXPIRED: NotificationEvent.EXPIRED,
 }
 
 
-def notice_of(event: ev.Event, job: Job) -> Notice | None:
+def notice_of(event: ev.Event, job: Job) -> NotificationEvent | None:
     """The kind of notification for ``event``; None if it needs none. ``job`` may be in any later state."""
     match event:
         case ev.GangStarted():
             if job.started_at == event.at:
-                return Notice.STARTED
+                return NotificationEvent.STARTED
             recovers = any(recovery.generation == event.generation for recovery in job.recoveries)
             # What starts again after a pause was not broken.
-            return Notice.RECOVERED if recovers else Notice.STARTED
+            return NotificationEvent.RECOVERED if recovers else NotificationEvent.STARTED
         case ev.WorkerStarted():
-            return Notice.RECOVERED
+            return NotificationEvent.RECOVERED
         case ev.RestartDecided():
-            return Notice.RESTARTED
+            return NotificationEvent.RESTARTED
         case ev.AttemptEnded():
             return _of_attempt(event)
         case ev.HangNoticed():
-            return Notice.HANGED
+            return NotificationEvent.HANGED
         case ev.MaintenanceAhead():
-            return Notice.MAINTENANCE
+            return NotificationEvent.MAINTENANCE
         case ev.UnderuseNoticed():
-            return Notice.UNDERUSED if event.action is not None else None
+            return NotificationEvent.UNDERUSED if event.action is not None else None
         case ev.SlowdownNoticed():
-            return Notice.STRAGGLER if event.named else None
+            return NotificationEvent.STRAGGLER if event.named else None
         case ev.JobUnsure():
-            return Notice.UNSURE
+            return NotificationEvent.UNSURE
         case ev.JobEnded():
             return _ENDS.get(event.state)
         case _:
             return None
 
 
-def _of_attempt(event: ev.AttemptEnded) -> Notice | None:
+def _of_attempt(event: ev.AttemptEnded) -> NotificationEvent | None:
     if event.leaving is Leaving.PAUSE:
         return None
-    return {EndReason.PREEMPTED: Notice.PREEMPTED, EndReason.DRAINED: Notice.DRAINED}.get(
-        event.end_reason, Notice.RESTARTED
+    return {EndReason.PREEMPTED: NotificationEvent.PREEMPTED, EndReason.DRAINED: NotificationEvent.DRAINED}.get(
+        event.end_reason, NotificationEvent.RESTARTED
     )

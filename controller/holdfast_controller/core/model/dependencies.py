@@ -6,31 +6,10 @@ an end finds who waits for it without a look at every job. A job can name only j
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from holdfast_controller.core.model.job_state import JobState
-
-
-class DependencyEnd(enum.Enum):
-    """The end of a job that another one waits for."""
-
-    OK = "OK"
-    ANY = "ANY"
-    FAILED = "FAILED"
-
-    def met_by(self, state: JobState) -> bool:
-        """Whether a job that has ended in this state has ended so."""
-        return self is DependencyEnd.ANY or (state is JobState.SUCCEEDED) is (self is DependencyEnd.OK)
-
-    @property
-    def in_words(self) -> str:
-        """The deed of the other job as a verb, such as "succeed"."""
-        return _WORDS[self]
-
-
-_WORDS = {DependencyEnd.OK: "succeed", DependencyEnd.ANY: "end", DependencyEnd.FAILED: "fail"}
+from holdfast._base.job_file.choices import DependencyEnd
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ import enum
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from holdfast._base.label_match import Condition
-from holdfast._base.rank_variables import WORLD_POOLS
-from holdfast._session.assignment import NumaBinding, WarmStart
+from holdfast._base.job_file.choices import NumaBinding, RestartScope, SuccessPolicy
+from holdfast._base.job_file.label_match import Condition
+from holdfast._base.job_file.rank_variables import WORLD_POOLS
 from holdfast._session.assignment import Task as Task
+from holdfast._session.assignment import WarmStart
 from holdfast.hang.thresholds import HangSettings
 from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.dependencies import Dependency
@@ -21,20 +22,6 @@ from holdfast_controller.core.model.hosts.locality import Locality
 from holdfast_controller.core.model.hosts.machine_types import MachineType
 from holdfast_controller.core.model.subscription import Subscription
 from holdfast_controller.core.model.underuse import UnderusePolicy
-
-
-class Success(enum.Enum):
-    """When a job counts as done."""
-
-    PRIMARY = "PRIMARY"
-    ALL = "ALL"
-
-
-class Scope(enum.Enum):
-    """The part of a gang that is relaunched when a worker fails: all of it, or that worker alone."""
-
-    GANG = "GANG"
-    WORKER = "WORKER"
 
 
 class Strategy(enum.Enum):
@@ -49,7 +36,7 @@ class Strategy(enum.Enum):
 class Retries:
     """How failures are answered, and how often, beside restarts in place. Exit codes; times in seconds."""
 
-    scope: Scope = Scope.GANG
+    scope: RestartScope = RestartScope.GANG
     job_retries: int = 3
     """Of the whole job, on other hosts where there are any."""
     permanent_codes: frozenset[int] = frozenset()
@@ -186,7 +173,7 @@ class Gang:
     end_grace_s: float = 0.0
     max_worker_restarts: int = 5
     """In place, for each worker."""
-    success: Success = Success.PRIMARY
+    success: SuccessPolicy = SuccessPolicy.PRIMARY
     hang: HangSettings = field(default_factory=HangSettings)
     max_hang_restarts: int = 3
     retries: Retries = field(default_factory=Retries)

@@ -5,7 +5,7 @@ take microseconds with ten thousand jobs waiting. Most of these want the same as
 pass that finds nothing for one of them need not look at those behind it.
 
 Beside that order the queue knows the jobs of each class by their project: with fair share they are served by what the
-projects had so far, which changes all the time (see ``scheduling.turns``).
+projects had so far, which changes all the time (see ``scheduling.fair_share.turns``).
 """
 
 from __future__ import annotations

@@ -5,24 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-
-class Notice(enum.Enum):
-    """A kind of news; the names are those of the contract."""
-
-    STARTED = "STARTED"
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
-    EXPIRED = "EXPIRED"
-    RESTARTED = "RESTARTED"
-    RECOVERED = "RECOVERED"
-    HANGED = "HANGED"
-    PREEMPTED = "PREEMPTED"
-    DRAINED = "DRAINED"
-    MAINTENANCE = "MAINTENANCE"
-    UNSURE = "UNSURE"
-    UNDERUSED = "UNDERUSED"
-    STRAGGLER = "STRAGGLER"
+from holdfast._base.job_file.choices import NotificationEvent
 
 
 class ClusterNotice(enum.Enum):
@@ -52,9 +35,9 @@ class Subscription:
 
     channel: str = ""
     url: str = field(default="", repr=False)
-    events: tuple[Notice, ...] = ()
+    events: tuple[NotificationEvent, ...] = ()
     """All when empty."""
 
-    def wants(self, notice: Notice) -> bool:
+    def wants(self, notice: NotificationEvent) -> bool:
         """Whether the receiver wants this kind of notification."""
         return not self.events or notice in self.events

@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
+from holdfast._base.job_file.choices import UnderuseAction, UnderuseShare
 from holdfast_controller.core.model.clock import NEVER, Wall
-
-
-class UnderuseAction(enum.Enum):
-    """The answer to GPUs that stay unused. OFF: they are not looked for."""
-
-    NOTIFY = "NOTIFY"
-    PAUSE = "PAUSE"
-    STOP = "STOP"
-    OFF = "OFF"
-
-    @property
-    def usual_share(self) -> UnderuseShare:
-        """Which GPUs have to be unused where no one says: any is reported, but one alone ends no work."""
-        return UnderuseShare.ALL if self in (UnderuseAction.PAUSE, UnderuseAction.STOP) else UnderuseShare.ANY
-
-
-class UnderuseShare(enum.Enum):
-    """Which of a job's GPUs have to be unused."""
-
-    ANY = "ANY"
-    ALL = "ALL"
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast._base.job_file.choices import RestartScope
 from holdfast._session.reports import ReportedState, WorkerReport
-from holdfast_controller.core.model.gang import Scope
 from holdfast_controller.core.model.hosts.host import Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.runtime import Started
@@ -48,7 +48,7 @@ def whole_gang(job: Job, reports: Reports) -> Gang | None:
             return None
         chosen.append(places[-1])
     generations = tuple(report.generation for _, report in chosen)
-    alone = job.gang.retries.scope is Scope.WORKER and len(chosen) > 1
+    alone = job.gang.retries.scope is RestartScope.WORKER and len(chosen) > 1
     over = job.stopping and not job.awaited
     if max(generations) < job.generation + over or (len(set(generations)) > 1 and not alone):
         return None

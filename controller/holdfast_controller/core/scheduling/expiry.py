@@ -12,7 +12,7 @@ from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
-from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
 

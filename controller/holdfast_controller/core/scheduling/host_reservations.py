@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast._base import identity, projects
-from holdfast._base.label_match import Condition, contradiction
+from holdfast._base.job_file.label_match import Condition, contradiction
 from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast_controller.core.events.reservations import ReservationBegan, ReservationEnded, ReservationMade
 from holdfast_controller.core.messages.reservations import what_is_reserved

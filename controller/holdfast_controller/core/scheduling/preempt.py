@@ -24,7 +24,7 @@ from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import EndReason, Related
-from holdfast_controller.core.scheduling.guarantees import guaranteed_loans
+from holdfast_controller.core.scheduling.fair_share.guarantees import guaranteed_loans
 from holdfast_controller.core.scheduling.placement import Plan, Wait, may_have, plan_job
 from holdfast_controller.core.step.step import Step
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from holdfast._base import cron, projects
+from holdfast._base.job_file.choices import DependencyEnd
 from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.access.rules import Registry
@@ -28,7 +29,7 @@ from holdfast_controller.core.lifecycle.stop import cancel
 from holdfast_controller.core.model.accounts.users import Role, role_in
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.dependencies import Dependency, DependencyEnd
+from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.schedules import Overlap, Schedule, key_of

@@ -13,10 +13,10 @@ from holdfast_controller.core.model.accounts.quota import Waiting, lack
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.hosts.spares import lost_a_host, spares_of
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.scheduling.fair_share.reclaim import Booked
 from holdfast_controller.core.scheduling.place import may_be_placed, place
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption
-from holdfast_controller.core.scheduling.reclaim import Booked
 from holdfast_controller.core.step.step import Step
 
 

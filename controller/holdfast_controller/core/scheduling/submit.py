@@ -20,12 +20,12 @@ from holdfast_controller.core.model.hosts.own_spares import never_used
 from holdfast_controller.core.model.hosts.spares import spares_kept, spares_of
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.expiry import note_wait
-from holdfast_controller.core.scheduling.guarantees import claims
-from holdfast_controller.core.scheduling.never_fits import MOST_KINDS, fit_when_empty
+from holdfast_controller.core.scheduling.fair_share.guarantees import claims
+from holdfast_controller.core.scheduling.fair_share.turns import ahead_of
 from holdfast_controller.core.scheduling.open_hosts import ends_at
-from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.queue_pass import place_queue
-from holdfast_controller.core.scheduling.turns import ahead_of
+from holdfast_controller.core.scheduling.wait_reasons.never_fits import MOST_KINDS, fit_when_empty
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.commands import JobSubmission
 from holdfast_controller.core.step.step import Policies, Step

@@ -16,8 +16,8 @@ from holdfast_controller.core.model.clock import Now, Wall, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.health import ill, in_words
 from holdfast_controller.core.model.hosts.host import FailedCheck, Host
-from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
-from holdfast_controller.core.scheduling.turns import in_turn
+from holdfast_controller.core.scheduling.fair_share.turns import in_turn
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.views.job_summary import summary_of, underuse_in_words, what_follows
 from holdfast_controller.core.views.overview import HostState, Overview, host_state
 

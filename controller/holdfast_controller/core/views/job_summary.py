@@ -9,10 +9,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
+from holdfast._base.job_file.choices import HangAction, UnderuseAction, UnderuseShare
 from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.state import waits_for_person
 from holdfast.hang.pipeline.features import Motion
-from holdfast.hang.thresholds import Action
 from holdfast_controller.core.goodput.pace import pace_in_words
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Now, moment
@@ -23,11 +23,11 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.model.runtime import Runtime
 from holdfast_controller.core.model.slowness import Slowdown
-from holdfast_controller.core.model.underuse import Underuse, UnderuseAction, UnderusePolicy, UnderuseShare
-from holdfast_controller.core.scheduling.guarantees import borrows
-from holdfast_controller.core.scheduling.holders import fewer_gpus, held_by, own_to_end
-from holdfast_controller.core.scheduling.host_waits import Pending, silent_hosts
-from holdfast_controller.core.scheduling.pending_reason import QueueView, pending
+from holdfast_controller.core.model.underuse import Underuse, UnderusePolicy
+from holdfast_controller.core.scheduling.fair_share.guarantees import borrows
+from holdfast_controller.core.scheduling.wait_reasons.holders import fewer_gpus, held_by, own_to_end
+from holdfast_controller.core.scheduling.wait_reasons.host_waits import Pending, silent_hosts
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, pending
 from holdfast_controller.core.slowness.pace import recent_ms
 from holdfast_controller.core.slowness.thresholds import TUNING
 from holdfast_controller.core.views.interruptions import what_happened, what_was_done
@@ -335,7 +335,7 @@ def _hanging(job: Job, hang: Hang, now: Now) -> Summary:
         return Summary(
             Condition.NEEDS_YOU, f"Hangs {since}, and is not relaunched{note}", "Relaunch it by", restart
         )
-    if job.gang.hang.action is not Action.RESTART:
+    if job.gang.hang.action is not HangAction.RESTART:
         advice = f"See where it stands (holdfast job stacks {job.id}), and relaunch it by"
         left = "and is left so, as this job's hangs are only reported"
         return Summary(Condition.NEEDS_YOU, f"Hangs {since}, {left}", advice, restart)

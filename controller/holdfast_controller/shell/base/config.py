@@ -8,12 +8,12 @@ from pathlib import Path
 
 from holdfast._base import extras, projects
 from holdfast._base.identity import NAME_RULE, is_name
+from holdfast._base.job_file.choices import HangAction
 from holdfast._daemon import log
 from holdfast._daemon.metrics import listener
 from holdfast._security import server_names
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError, MissingPackages
-from holdfast.hang.thresholds import Action
 from holdfast.spec import DisconnectPolicy
 from holdfast_controller.core.model.accounts.quota import USER, Quota
 from holdfast_controller.core.model.accounts.shares import HALF_LIFE_S
@@ -322,8 +322,8 @@ class ControllerConfig:
         check_spares(self.spares, self.topology)
         check_machine_types(self.machine_types)
         log.check_level(self.log_level)
-        if self.hang_action not in Action.__members__:
-            fix = f"Write {' or '.join(Action.__members__)}."
+        if self.hang_action not in HangAction.__members__:
+            fix = f"Write {' or '.join(HangAction.__members__)}."
             raise ConfigError(f"hang_action is {self.hang_action!r}.", fix=fix)
         if self.backfill not in {choice.value for choice in Backfill}:
             raise ConfigError(f"backfill is {self.backfill!r}.", fix='Write "strict", "projected" or "loan".')

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast._base.job_file.choices import UnderuseAction, UnderuseShare
 from holdfast.errors import ConfigError
-from holdfast_controller.core.model.underuse import UnderuseAction, UnderusePolicy, UnderuseShare
+from holdfast_controller.core.model.underuse import UnderusePolicy
 
 
 @dataclass(frozen=True)

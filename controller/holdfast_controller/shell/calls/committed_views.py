@@ -6,11 +6,11 @@ from collections import OrderedDict
 
 from google.protobuf import json_format
 
-from holdfast._base.secret_names import hide_secrets
+from holdfast._base.job_file.secret_names import hide_secrets
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.step.lookup import is_array, unknown_job
 from holdfast_controller.core.views.exits_alike import exits_alike
 from holdfast_controller.shell.calls.slices import TURNS, apart_if_large

@@ -7,20 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from holdfast import spec
-from holdfast._base.label_match import read_match
-from holdfast._session.assignment import NumaBinding, PackagedCode, SecretVariable, WarmStart
-from holdfast.hang.thresholds import Action, HangSettings
+from holdfast._base.job_file.choices import HangAction, RestartScope
+from holdfast._base.job_file.label_match import read_match
+from holdfast._session.assignment import PackagedCode, SecretVariable, WarmStart
+from holdfast.hang.thresholds import HangSettings
 from holdfast.spec import DisconnectPolicy, EnvVar, HangDetection, JobSpec, SecretEnvVar, WarmMode, WorkerPoolSpec
-from holdfast_controller.core.model.dependencies import Dependency, DependencyEnd
+from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.gang import (
     ANYWHERE,
     Gang,
     HostSelector,
     Pool,
     Retries,
-    Scope,
     Strategy,
-    Success,
     Task,
     WarningSignal,
 )
@@ -62,7 +61,7 @@ def gang_of(
         grace_s=scheduling.grace_period,
         end_grace_s=scheduling.end_grace,
         max_worker_restarts=tolerance.max_worker_restarts,
-        success=Success[spec.success_policy.name],
+        success=spec.success_policy,
         hang=_hang_settings(tolerance.hang_detection, defaults.hang_action),
         max_hang_restarts=tolerance.max_hang_restarts,
         retries=_retries(spec),
@@ -71,7 +70,7 @@ def gang_of(
         project=project,
         max_wait_s=scheduling.max_wait_duration,
         waits=scheduling.wait_for_resources,
-        after=tuple(Dependency(each.job, DependencyEnd[each.end.name]) for each in scheduling.after),
+        after=tuple(Dependency(each.job, each.end) for each in scheduling.after),
         pause_if_unmet=scheduling.pause_if_unmet,
         selector=_selector(scheduling.host_selector),
         replace_when_lost=policy is DisconnectPolicy.STOP_AND_REPLACE,
@@ -81,7 +80,7 @@ def gang_of(
         output_uri=spec.base_output_directory.output_uri_prefix if spec.base_output_directory else "",
         progress_total=spec.progress_total,
         spares=scheduling.spares,
-        numa_binding=NumaBinding[scheduling.numa_binding.name],
+        numa_binding=scheduling.numa_binding,
         underuse=defaults.underuse_policy(scheduling.underuse, project),
         warm=None
         if warm.mode is WarmMode.OFF
@@ -135,9 +134,9 @@ def _variables(env: Iterable[EnvVar]) -> tuple[tuple[str, str], ...]:
     return tuple((variable.name, variable.value) for variable in env)
 
 
-def _hang_settings(detection: HangDetection, default: Action) -> HangSettings:
+def _hang_settings(detection: HangDetection, default: HangAction) -> HangSettings:
     return HangSettings(
-        action=Action[detection.action.name] if detection.action is not None else default,
+        action=detection.action or default,
         timeout_s=detection.timeout,
         floor_s=detection.floor,
         ceiling_s=detection.ceiling,
@@ -152,7 +151,7 @@ def _retries(spec: JobSpec) -> Retries:
     """How failures are answered. ``restartJobOnWorkerRestart`` is the scope GANG by another name."""
     tolerance = spec.fault_tolerance
     return Retries(
-        scope=Scope.GANG if spec.scheduling.restart_job_on_worker_restart else Scope[tolerance.restart_scope.name],
+        scope=RestartScope.GANG if spec.scheduling.restart_job_on_worker_restart else tolerance.restart_scope,
         job_retries=tolerance.max_job_retries,
         permanent_codes=frozenset(tolerance.permanent_exit_codes),
         transient_codes=frozenset(tolerance.transient_exit_codes),

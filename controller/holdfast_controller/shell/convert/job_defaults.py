@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast._base.job_file.choices import HangAction, UnderuseAction
 from holdfast._base.projects import EVERY_PROJECT
 from holdfast.errors import InvalidSpec, Violation
-from holdfast.hang.thresholds import Action
 from holdfast.spec import DisconnectPolicy, Placement, PlacementMode, Underuse
 from holdfast_controller.core.model.hosts.locality import Locality, Segments
 from holdfast_controller.core.model.hosts.machine_types import MachineType
-from holdfast_controller.core.model.underuse import UnderuseAction, UnderusePolicy, UnderuseShare
+from holdfast_controller.core.model.underuse import UnderusePolicy
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.base.machine_types_config import machine_types_of
 
@@ -20,7 +20,7 @@ from holdfast_controller.shell.base.machine_types_config import machine_types_of
 class JobDefaults:
     """Answers to hangs, to hosts that are cut off, and by project to GPUs that stay unused."""
 
-    hang_action: Action = Action.NOTIFY
+    hang_action: HangAction = HangAction.NOTIFY
     disconnect_policy: DisconnectPolicy = DisconnectPolicy.KEEP
     underuse: Mapping[str, UnderusePolicy] = field(default_factory=dict)
     topology: tuple[str, ...] = ()
@@ -33,17 +33,17 @@ class JobDefaults:
         underuse = {project: table.policy for project, table in config.underuse.items()}
         policy = DisconnectPolicy[config.disconnect_policy]
         types = machine_types_of(config.machine_types)
-        return cls(Action[config.hang_action], policy, underuse, tuple(config.topology), types)
+        return cls(HangAction[config.hang_action], policy, underuse, tuple(config.topology), types)
 
     def underuse_policy(self, asked: Underuse, project: str) -> UnderusePolicy | None:
         """A job's own wishes where it has some, else those of its project; None where GPUs are not looked at."""
         usual = self.underuse.get(project) or self.underuse.get(EVERY_PROJECT) or UnderusePolicy()
         action, of = usual.action, usual.of
         if asked.action is not None:
-            action = UnderuseAction[asked.action.name]
+            action = asked.action
             of = usual.of if action is usual.action else action.usual_share
         if asked.of is not None:
-            of = UnderuseShare[asked.of.name]
+            of = asked.of
         if action is UnderuseAction.OFF:
             return None
         return UnderusePolicy(action, asked.below or usual.below_pct, asked.duration or usual.duration_s, of)

@@ -152,7 +152,7 @@ def event_to_proto(event: ev.JobEvent, gang: Gang) -> job_pb2.JobEvent:
             )
             noticed.since.CopyFrom(timestamp(event.since))
             if event.action is not None:
-                noticed.action = spec_pb2.UnderuseAction.Value(f"UNDERUSE_ACTION_{event.action.value}")
+                noticed.action = spec_pb2.UnderuseAction.Value(event.action.value)
             return _Event(underuse_noticed=noticed)
         case ev.UnderuseOver():
             return _Event(underuse_over=_Event.UnderuseOver(generation=event.generation))
@@ -170,7 +170,7 @@ def event_to_proto(event: ev.JobEvent, gang: Gang) -> job_pb2.JobEvent:
         case ev.SlowdownOver():
             return _Event(slowdown_over=_Event.SlowdownOver(generation=event.generation))
         case ev.NotificationGivenUp():
-            given_up = _Event.NotificationGivenUp(notice=event.notice.value, to=event.to, reason=event.reason)
+            given_up = _Event.NotificationGivenUp(notice=event.notice.name, to=event.to, reason=event.reason)
             return _Event(notification_given_up=given_up)
         case ev.JobFound():
             hosts = [place.host for place in event.places]

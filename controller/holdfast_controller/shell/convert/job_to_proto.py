@@ -23,8 +23,8 @@ from holdfast_controller.core.model.hang import Hang
 from holdfast_controller.core.model.job import Job, WorkerState
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import related_in_words
-from holdfast_controller.core.scheduling.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.scheduling.projections.dry_run import DryRun
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.views.exits_alike import Alike
 from holdfast_controller.core.views.expected_end import ExpectedEnd, expected_end
 from holdfast_controller.core.views.job_summary import Summary, summary_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.v1 import cluster_pb2
 from holdfast_controller.core.model.accounts.quota import Quota
-from holdfast_controller.core.scheduling.shares import ProjectShare
+from holdfast_controller.core.scheduling.fair_share.shares import ProjectShare
 
 HOUR_S = 3600.0
 

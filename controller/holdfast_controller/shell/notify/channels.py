@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from holdfast._base.job_file.choices import NotificationEvent
 from holdfast.errors import ConfigError, InvalidSpec, Violation
 from holdfast.spec import JobSpec
 from holdfast.spec.rules.notifications import parts, redacted
 from holdfast.v1 import spec_pb2
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.subscription import ClusterNotice, Notice, Subscription
+from holdfast_controller.core.model.subscription import ClusterNotice, Subscription
 from holdfast_controller.shell.base.config import ChannelConfig, ControllerConfig
 from holdfast_controller.shell.notify.allowed_hosts import SETTING, AllowedHosts, wanted
 
@@ -42,7 +43,7 @@ class Channels:
         """``hosts``: those that a job's URL may name. Raises ``ConfigError``."""
         self._allowed = AllowedHosts(hosts)
         self._targets: dict[str, Target] = {}
-        self._events: dict[str, frozenset[Notice]] = {}
+        self._events: dict[str, frozenset[NotificationEvent]] = {}
         self._cluster_events: dict[str, frozenset[ClusterNotice]] = {}
         for index, channel in enumerate(channels):
             self._add(channel, f"notifications[{index}] {channel.name!r}")
@@ -63,8 +64,8 @@ class Channels:
             raise ConfigError(f"{where}: its url is none.", fix="Such as https://… or mailto://…")
         if service and importlib.util.find_spec("apprise") is None:
             raise ConfigError(f"{where}: this kind of url needs apprise.", fix="pip install 'holdfast[controller]'")
-        if unknown := [name for name in channel.events if name not in Notice.__members__]:
-            fix = f"Known: {', '.join(Notice.__members__)}."
+        if unknown := [name for name in channel.events if name not in NotificationEvent.__members__]:
+            fix = f"Known: {', '.join(NotificationEvent.__members__)}."
             if unknown[0] in ClusterNotice.__members__:
                 fix = "It is one of the cluster's: write it into cluster_events."
             raise ConfigError(f"{where}: no event is called {unknown[0]!r}.", fix=fix)
@@ -73,7 +74,7 @@ class Channels:
             fix = f"Known: {', '.join((ALL, *ClusterNotice.__members__))}."
             raise ConfigError(f"{where}: no event of the cluster is called {unknown[0]!r}.", fix=fix)
         self._targets[channel.name] = Target(channel.url, channel.name, service)
-        self._events[channel.name] = frozenset(Notice[name] for name in channel.events)
+        self._events[channel.name] = frozenset(NotificationEvent[name] for name in channel.events)
         named = (ClusterNotice[name] for name in channel.cluster_events if name != ALL)
         self._cluster_events[channel.name] = of_cluster.union(named)
 
@@ -100,7 +101,7 @@ class Channels:
         """Whether the job has any receiver at all."""
         return bool(job.gang.subscriptions) or any(self._events.values())
 
-    def sinks(self, notice: Notice, job: Job) -> list[str]:
+    def sinks(self, notice: NotificationEvent, job: Job) -> list[str]:
         """Receivers of ``notice``: ``channel:NAME`` or ``job:ID:INDEX``, each once."""
         found = [f"channel:{name}" for name, events in self._events.items() if notice in events]
         for index, one in enumerate(job.gang.subscriptions):
@@ -126,10 +127,7 @@ class Channels:
 
 def subscriptions_of(spec: JobSpec) -> tuple[Subscription, ...]:
     """The subscriptions of a job's spec as the core's type."""
-    return tuple(
-        Subscription(one.channel, one.url, tuple(Notice[event.name] for event in one.events))
-        for one in spec.notifications
-    )
+    return tuple(Subscription(one.channel, one.url, one.events) for one in spec.notifications)
 
 
 def without_secrets(message: spec_pb2.CustomJobSpec) -> spec_pb2.CustomJobSpec:

@@ -21,7 +21,7 @@ from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.messages.cluster import CLUSTER_TELLING, news_of
 from holdfast_controller.core.messages.notice import TELLING, notice_of
 from holdfast_controller.core.outbox import Outbox, OutboxEntry
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.step.commands import NotificationFailed
 from holdfast_controller.core.views.job_summary import summary_of
 from holdfast_controller.shell.driver import Driver, now

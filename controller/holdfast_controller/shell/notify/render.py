@@ -7,11 +7,12 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast._base.job_file.choices import NotificationEvent
 from holdfast._base.printable import json_text, one_line
 from holdfast_controller.core.digest import Batch
 from holdfast_controller.core.messages.cluster import News
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.subscription import ClusterNotice, Notice
+from holdfast_controller.core.model.subscription import ClusterNotice
 from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.core.views.job_summary import Summary
 from holdfast_controller.shell.store.records import Record
@@ -25,14 +26,14 @@ ITEMS_SENT, LINES_SENT = 200, 30
 """Subjects that one message lists, as JSON and in words; the rest are counted."""
 
 _MOOD = {
-    Notice.COMPLETED.name: "success",
-    Notice.RECOVERED.name: "success",
-    Notice.FAILED.name: "failure",
-    Notice.EXPIRED.name: "failure",
-    Notice.HANGED.name: "warning",
-    Notice.RESTARTED.name: "warning",
-    Notice.PREEMPTED.name: "warning",
-    Notice.UNSURE.name: "warning",
+    NotificationEvent.COMPLETED.name: "success",
+    NotificationEvent.RECOVERED.name: "success",
+    NotificationEvent.FAILED.name: "failure",
+    NotificationEvent.EXPIRED.name: "failure",
+    NotificationEvent.HANGED.name: "warning",
+    NotificationEvent.RESTARTED.name: "warning",
+    NotificationEvent.PREEMPTED.name: "warning",
+    NotificationEvent.UNSURE.name: "warning",
     ClusterNotice.HOSTS_SILENT.name: "failure",
     ClusterNotice.HOST_LOST.name: "failure",
     ClusterNotice.GPU_FAULT.name: "failure",
@@ -51,7 +52,7 @@ _MOOD = {
 }
 
 
-def body_of(record: Record, notice: Notice, job: Job, cluster: str, summary: Summary) -> str:
+def body_of(record: Record, notice: NotificationEvent, job: Job, cluster: str, summary: Summary) -> str:
     """The notification as JSON; ``id`` is the same for every receiver and every retry."""
     error = job.error if job.error is not None and job.terminal else None
     body = {

@@ -19,8 +19,8 @@ from holdfast.v1 import cluster_pb2, cluster_pb2_grpc
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.model.accounts.quota import quota_of
 from holdfast_controller.core.model.clock import Mono
-from holdfast_controller.core.scheduling.guarantees import above_quotas, warning
-from holdfast_controller.core.scheduling.shares import project_shares
+from holdfast_controller.core.scheduling.fair_share.guarantees import above_quotas, warning
+from holdfast_controller.core.scheduling.fair_share.shares import project_shares
 from holdfast_controller.core.step.share_commands import GuaranteeAsked, ShareAsked
 from holdfast_controller.core.views.alerts import Alert, ControllerStatus, alerts
 from holdfast_controller.core.views.overview import Overview, counting

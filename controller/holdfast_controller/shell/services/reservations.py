@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._base.label_match import MATCH_FIX, read_match
+from holdfast._base.job_file.label_match import MATCH_FIX, read_match
 from holdfast._base.projects import EVERY_PROJECT
 from holdfast._base.proto_values import seconds
 from holdfast.errors import InvalidInput, Violation

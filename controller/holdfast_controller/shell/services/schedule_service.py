@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.protobuf import json_format
 
-from holdfast._base.secret_names import hide_secrets
+from holdfast._base.job_file.secret_names import hide_secrets
 from holdfast.v1 import job_pb2, schedule_pb2, schedule_pb2_grpc, spec_pb2
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.model.schedules import JobPlan, Overlap, Schedule, Template, TemplateVersion

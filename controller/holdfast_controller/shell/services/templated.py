@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from holdfast import spec
+from holdfast._base.job_file.secret_names import looks_secret
 from holdfast._base.secret import HIDDEN
-from holdfast._base.secret_names import looks_secret
 from holdfast.errors import InvalidInput, InvalidSpec, Violation
 from holdfast.spec.parse import text as spec_text
 from holdfast.spec.rules.notifications import redacted

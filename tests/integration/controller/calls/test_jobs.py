@@ -15,7 +15,7 @@ from tests.integration.controller.cluster import WITHIN_S, Agent, Certificates, 
 from tests.support.stubs import host_stub, job_stub
 
 from holdfast.v1 import hang_pb2, host_pb2, job_pb2, job_pb2_grpc
-from holdfast_controller.core.scheduling import never_fits
+from holdfast_controller.core.scheduling.wait_reasons import never_fits
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.main.server import serve
 

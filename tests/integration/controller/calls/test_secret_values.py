@@ -9,7 +9,7 @@ import pytest
 from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
 from tests.support.stubs import access_stub, job_stub
 
-from holdfast._base.secret_names import looks_secret
+from holdfast._base.job_file.secret_names import looks_secret
 from holdfast.errors import InvalidSpec
 from holdfast.v1 import access_pb2, job_pb2, spec_pb2
 from holdfast_controller.shell.base.config import ControllerConfig

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.scenarios.training import Training, training
 
+from holdfast._base.job_file.choices import HangAction
 from holdfast._session import hang_wire
 from holdfast.hang.pipeline.features import GpuUse, Motion
 from holdfast.hang.pipeline.rank_times import RankTimes
-from holdfast.hang.thresholds import Action
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.slowness import Slowdown, SlowWatch
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.slowness.judge import judge
 from holdfast_controller.core.slowness.pace import Look
 from holdfast_controller.shell.convert.features_from_proto import features
@@ -69,14 +69,14 @@ def shown(program: Training) -> job_pb2.CustomJob:
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(NUMBERS, st.none() | TIMES, ODD), min_size=8, max_size=30))
 def test_any_numbers_are_judged_told_and_shown(said: list[tuple[dict[str, float], Any, float]]) -> None:
-    program = training(action=Action.OFF)
+    program = training(action=HangAction.OFF)
     for numbers, times, ago in said:
         says(program, numbers, times, ago)
         assert len(shown(program).summary.headline) < 400
 
 
 def test_a_step_that_is_huge_first_and_tiny_later() -> None:
-    program = training(action=Action.OFF)
+    program = training(action=HangAction.OFF)
     for number in range(1, 15):
         says(program, {"step": number * 1e300}, None, 0.0)
     assert not shown(program).HasField("step")

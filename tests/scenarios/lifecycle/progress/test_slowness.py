@@ -8,16 +8,15 @@ import pytest
 from tests.scenarios.training import Training, training
 from tests.scenarios.world import World
 
+from holdfast._base.job_file.choices import HangAction, NotificationEvent
 from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.pipeline.rank_times import RankTimes
-from holdfast.hang.thresholds import Action
 from holdfast_controller.core.fold.slowness import slowed_gpu_s
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.messages.notice import notice_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.slowness import Sign, Slowdown
-from holdfast_controller.core.model.subscription import Notice
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.views.job_summary import summary_of
 
 GOOD_S = 420.0
@@ -77,7 +76,7 @@ class Gang:
 
 @pytest.fixture
 def gang() -> Gang:
-    return Gang(training(action=Action.OFF))
+    return Gang(training(action=HangAction.OFF))
 
 
 def words(gang: Gang) -> str:
@@ -101,7 +100,7 @@ def test_a_rank_without_a_core_is_named_within_five_minutes_and_the_job_is_fast_
     assert "20 % slower than at its best since" in words(gang)
     assert "rank 1 on host-1: the others wait for it" in words(gang)
     event = [event for event in gang.world.log if type(event).__name__ == "SlowdownNoticed"][-1]
-    assert notice_of(event, gang.world.cluster.jobs["a"]) is Notice.STRAGGLER
+    assert notice_of(event, gang.world.cluster.jobs["a"]) is NotificationEvent.STRAGGLER
     gang.no_core_s = {}
     assert gang.passes(300) == ["a is fast again"]
     assert found(gang) is None

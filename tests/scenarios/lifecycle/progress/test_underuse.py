@@ -11,17 +11,22 @@ from tests.scenarios.hang_stories import comes_back
 from tests.scenarios.training import Training, training
 from tests.scenarios.world import World
 
+from holdfast._base.job_file.choices import (
+    HangAction,
+    NotificationEvent,
+    SuccessPolicy,
+    UnderuseAction,
+    UnderuseShare,
+)
 from holdfast.hang.pipeline.features import GpuUse
-from holdfast.hang.thresholds import Action
 from holdfast_controller.core.fold.underuse import unused_gpu_s
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.messages.notice import notice_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
-from holdfast_controller.core.model.gang import Success, WarningSignal
+from holdfast_controller.core.model.gang import WarningSignal
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.subscription import Notice
-from holdfast_controller.core.model.underuse import Underuse, UnderuseAction, UnderusePolicy, UnderuseShare
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.model.underuse import Underuse, UnderusePolicy
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.views.alerts import Alert, ControllerStatus, Kind, alerts
 from holdfast_controller.core.views.job_summary import Condition, Summary, summary_of, what_follows
 from holdfast_controller.core.views.overview import overview
@@ -66,7 +71,7 @@ class Cards:
 
 
 def cards(policy: UnderusePolicy | None = NOTIFY, **rules: Any) -> Cards:
-    program = training(underuse=policy, action=Action.OFF, **rules)
+    program = training(underuse=policy, action=HangAction.OFF, **rules)
     return Cards(program)
 
 
@@ -91,7 +96,7 @@ def test_gpus_that_stay_unused_are_told_once_after_the_term_and_not_before(job: 
     assert job.passes(LOOK_S) == ["a leaves 5 of 8 GPUs unused, NOTIFY"]
     assert job.passes(3 * TERM_S) == []
     event = [event for event in job.world.log if event.__class__.__name__ == "UnderuseNoticed"][-1]
-    assert notice_of(event, job.world.cluster.jobs["a"]) is Notice.UNDERUSED
+    assert notice_of(event, job.world.cluster.jobs["a"]) is NotificationEvent.UNDERUSED
 
 
 def test_a_gpu_that_is_used_right_before_the_end_of_the_term_begins_a_new_one(job: Cards) -> None:
@@ -150,7 +155,7 @@ def test_all_gpus_have_to_be_unused_before_work_ends_and_a_part_is_shown_meanwhi
 
 
 def test_a_job_whose_primary_is_done_has_succeeded_and_is_not_stopped_in_its_end_grace() -> None:
-    job = cards(STOP, success=Success.PRIMARY, end_grace_s=3 * TERM_S)
+    job = cards(STOP, success=SuccessPolicy.PRIMARY, end_grace_s=3 * TERM_S)
     job.world.exit("a", 0)
     job.idle(*range(8))
     assert job.passes(2 * TERM_S) == []

@@ -11,13 +11,13 @@ from tests.scenarios.queue_stories import policies
 from tests.scenarios.training import training
 from tests.scenarios.world import World, gang
 
+from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
-from holdfast.hang.thresholds import Action
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Retries, Strategy
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.views.job_summary import Summary, summary_of
 
 
@@ -137,7 +137,7 @@ def suspected() -> World:
 
 
 def hang_only_reported() -> World:
-    program = training(action=Action.NOTIFY)
+    program = training(action=HangAction.NOTIFY)
     program.stands_still(40)
     return program.world
 

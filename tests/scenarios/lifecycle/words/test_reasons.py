@@ -9,7 +9,7 @@ from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.model.gang import Gang, Retries
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.scheduling.pending_reason import wait_reason
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import wait_reason
 
 BACKS_OFF = replace(gang(), retries=Retries(backoff_s=10.0))
 

@@ -18,7 +18,7 @@ from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling import preempt
-from holdfast_controller.core.scheduling.pending_reason import wait_reason
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import wait_reason
 
 LENT = dataclasses.replace(QUIET, backfill=Backfill.LOAN)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.scenarios.queue_stories import why
 from tests.scenarios.world import World, gang, inventory
 
-from holdfast._base.label_match import read_match
+from holdfast._base.job_file.label_match import read_match
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.gang import Strategy, WarningSignal
 from holdfast_controller.core.model.hosts.spares import SpareRule

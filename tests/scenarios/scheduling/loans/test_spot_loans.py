@@ -10,14 +10,15 @@ from tests.scenarios.queue_stories import cpu, finish, job_of, placed, why
 from tests.scenarios.scheduling.test_dry_runs import tried
 from tests.scenarios.world import World, gang, inventory
 
+from holdfast._base.job_file.choices import SuccessPolicy
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
-from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strategy, Success, Task
+from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strategy, Task
 from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling import preempt
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.core.views.job_summary import summary_of
 
@@ -300,7 +301,7 @@ def churn(seed: int, hours: int = 40, policies: Policies = QUIET) -> list[list[s
         strategy = dice.choice([SPOT, SPOT, Strategy.STANDARD])
         wanted = Gang(
             (pool,),
-            success=Success.ALL,
+            success=SuccessPolicy.ALL,
             strategy=strategy,
             priority=dice.randint(1, 3),
             max_wait_s=0.0,

@@ -12,7 +12,7 @@ from tests.scenarios.world import World
 
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.scheduling import reclaim
+from holdfast_controller.core.scheduling.fair_share import reclaim
 
 
 def settle(world: World, told: list[str]) -> list[str]:

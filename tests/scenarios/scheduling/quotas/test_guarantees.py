@@ -11,17 +11,18 @@ from tests.scenarios.invariants import durable
 from tests.scenarios.queue_stories import finish, job_of, placed, why
 from tests.scenarios.world import World, gang
 
+from holdfast._base.job_file.choices import SuccessPolicy
 from holdfast.errors import InvalidInput
 from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
-from holdfast_controller.core.model.gang import Gang, Pool, Retries, Strategy, Success, Task, WarningSignal
+from holdfast_controller.core.model.gang import Gang, Pool, Retries, Strategy, Task, WarningSignal
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.scheduling.guarantees import above_quotas, borrowers, claims
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.fair_share.guarantees import above_quotas, borrowers, claims
+from holdfast_controller.core.scheduling.fair_share.shares import MOST_GPUS, ProjectShare, project_shares
 from holdfast_controller.core.scheduling.projections.dry_run import dry_run
-from holdfast_controller.core.scheduling.shares import MOST_GPUS, ProjectShare, project_shares
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.share_commands import GuaranteeAsked, QuotaAsked
@@ -270,11 +271,13 @@ def test_what_does_not_fit_in_the_guarantee_has_no_claim() -> None:
 def test_jobs_without_gpus_neither_claim_nor_give_way() -> None:
     world = World(hosts=1, policies=POLICIES)
     guarantee(world, "vision", 4)
-    cores = Gang((Pool(1, Task(("x",)), cpus=16),), success=Success.ALL, project="speech", **FOREVER)
+    cores = Gang((Pool(1, Task(("x",)), cpus=16),), success=SuccessPolicy.ALL, project="speech", **FOREVER)
     world.submit("cores", cores)
     world.run("cores")
     world.wait(2 * HOUR_S)
-    claimant = Gang((Pool(1, Task(("x",)), cpus=1, gpus=4),), success=Success.ALL, project="vision", **FOREVER)
+    claimant = Gang(
+        (Pool(1, Task(("x",)), cpus=1, gpus=4),), success=SuccessPolicy.ALL, project="vision", **FOREVER
+    )
     assert not stopped(world.submit("v", claimant))
     world.submit("w", dataclasses.replace(cores, project="vision"))
     assert [job.id for job in claims(world.cluster, {}, Wall(world.wall))] == ["v"]

@@ -11,8 +11,8 @@ from tests.scenarios.world import World, gang
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.accounts import quota
 from holdfast_controller.core.model.accounts.quota import Quota, Waiting
-from holdfast_controller.core.scheduling import pending_reason
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons import pending_reason
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 
 LIMITS = {"vision": Quota(gpus=6), "audio": Quota(running_jobs=1), "user/ann": Quota(gpus=9)}
 

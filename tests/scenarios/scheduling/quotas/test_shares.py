@@ -21,9 +21,9 @@ from holdfast_controller.core.model.accounts.shares import FORGOTTEN_GPU_S, HALF
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Strategy
-from holdfast_controller.core.scheduling.pending_reason import QueueView
-from holdfast_controller.core.scheduling.shares import LEAST, MOST, ProjectShare, project_shares
-from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
+from holdfast_controller.core.scheduling.fair_share.shares import LEAST, MOST, ProjectShare, project_shares
+from holdfast_controller.core.scheduling.fair_share.turns import ahead_of, in_turn
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.share_commands import ShareAsked

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.support.fake_nvml import sysfs
 from tests.unit.agent.desired import LAUNCH
 
-from holdfast._session.assignment import Launch, NumaBinding
+from holdfast._base.job_file.choices import NumaBinding
+from holdfast._session.assignment import Launch
 from holdfast._session.reports import RankBinding
 from holdfast_agent.core.launch.binding import bind
 from holdfast_agent.core.model.topology import Core, Device, Topology, as_list, cpus_in

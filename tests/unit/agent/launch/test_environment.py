@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.unit.agent.desired import FACTS, RENDEZVOUS, desired
 
-from holdfast._base.rank_variables import OUTPUT, purpose_of
+from holdfast._base.job_file.rank_variables import OUTPUT, purpose_of
 from holdfast._session.assignment import Launch, Phase, Rendezvous, Task
 from holdfast_agent.core.launch.environment import VALUE_MAX_BYTES, plan_ranks
 

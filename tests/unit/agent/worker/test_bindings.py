@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from tests.unit.agent.desired import FACTS, KEY, LAUNCH, RENDEZVOUS, desired
 
-from holdfast._session.assignment import Assignment, NumaBinding, Phase
+from holdfast._base.job_file.choices import NumaBinding
+from holdfast._session.assignment import Assignment, Phase
 from holdfast._session.reports import RankBinding, WorkerId, WorkerReport
 from holdfast_agent.core.model.gpus import GpuUsage
 from holdfast_agent.core.model.topology import Core, Device, Topology

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.controller.examples import EVENTS
 
 from holdfast import spec
+from holdfast._base.job_file.choices import NotificationEvent
 from holdfast.errors import ConfigError, InvalidSpec
 from holdfast.spec.rules.notifications import redacted
 from holdfast_controller.core import events as ev
@@ -19,7 +20,6 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.job import Leaving
 from holdfast_controller.core.model.recovery import EndReason
-from holdfast_controller.core.model.subscription import Notice
 from holdfast_controller.shell.base.config import ChannelConfig
 from holdfast_controller.shell.notify.allowed_hosts import AllowedHosts
 from holdfast_controller.shell.notify.channels import Channels, without_secrets
@@ -198,9 +198,9 @@ def test_an_attempt_that_ends_is_told_by_its_reason() -> None:
         fold(cluster, event)
     job = cluster.jobs["a"]
     for reason, leaving, notice in (
-        (EndReason.PREEMPTED, Leaving.RETRY, Notice.PREEMPTED),
-        (EndReason.DRAINED, Leaving.RETRY, Notice.DRAINED),
-        (EndReason.NONZERO_EXIT, Leaving.RETRY, Notice.RESTARTED),
+        (EndReason.PREEMPTED, Leaving.RETRY, NotificationEvent.PREEMPTED),
+        (EndReason.DRAINED, Leaving.RETRY, NotificationEvent.DRAINED),
+        (EndReason.NONZERO_EXIT, Leaving.RETRY, NotificationEvent.RESTARTED),
         (EndReason.PAUSED, Leaving.PAUSE, None),
     ):
         assert (
@@ -215,8 +215,4 @@ def test_every_key_of_the_settings_is_on_a_page() -> None:
     keys += ["http_port", "notification_hosts", "notification_retry_for"]
     assert [key for key in keys if f"| `{key}` |" not in page] == []
     events = (docs / "notifications.md").read_text().partition("## In the cluster")[0]
-    assert [notice.name for notice in Notice if f"`{notice.name}`" not in events] == []
-
-
-def test_the_words_of_the_contract_are_the_core_s() -> None:
-    assert [event.name for event in spec.NotificationEvent] == [notice.name for notice in Notice]
+    assert [notice.name for notice in NotificationEvent if f"`{notice.name}`" not in events] == []

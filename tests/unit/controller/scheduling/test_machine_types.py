@@ -14,14 +14,14 @@ from tests.unit.controller.scheduling.test_placement import TASK, hosts_of
 from tests.unit.controller.scheduling.test_placement import why as why_not
 
 from holdfast import spec
-from holdfast._base.label_match import read_match
+from holdfast._base.job_file.label_match import read_match
 from holdfast.errors import ConfigError, InvalidSpec
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.capacity import types_of
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.hosts.machine_types import MachineType
-from holdfast_controller.core.scheduling.never_fits import never_fits
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan
+from holdfast_controller.core.scheduling.wait_reasons.never_fits import never_fits
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.base.machine_types_config import (

@@ -14,8 +14,8 @@ from holdfast_controller.core.model.hosts.capacity import capacity_of, gpu_match
 from holdfast_controller.core.model.hosts.host import Allocation, Gpu, Host, partition_of
 from holdfast_controller.core.model.hosts.locality import Locality
 from holdfast_controller.core.scheduling.backfill import Reservations
-from holdfast_controller.core.scheduling.never_fits import never_fits
 from holdfast_controller.core.scheduling.placement import Plan, plan
+from holdfast_controller.core.scheduling.wait_reasons.never_fits import never_fits
 
 H100 = "NVIDIA H100 80GB HBM3"
 PROFILES = ("1g.10gb", "1g.10gb+me", "3g.40gb")

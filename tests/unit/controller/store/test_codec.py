@@ -9,16 +9,18 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 from tests.unit.controller.examples import EVENTS
 from tests.unit.controller.job_examples import GANG
 
+from holdfast._base.job_file.choices import Choice, SuccessPolicy
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Gang, Pool, Success, Task
+from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.jobs import Jobs
 from holdfast_controller.shell.store import codec
 
@@ -51,6 +53,16 @@ def test_whole_history_stored_and_folded_again_gives_the_same_state() -> None:
             again.queue,
             again.requests,
         )
+
+
+@pytest.mark.parametrize("kind", Choice.__subclasses__())
+def test_what_a_job_file_chooses_is_stored_by_its_name(kind: type[Choice]) -> None:
+    adapter = TypeAdapter(kind)
+    for member in kind:
+        assert adapter.dump_json(member) == json.dumps(member.name).encode()
+        assert adapter.validate_json(json.dumps(member.name)) is member
+    with pytest.raises(ValidationError):
+        adapter.validate_json('"NONSENSE"')
 
 
 @pytest.mark.parametrize("name", ["RankExited", "LateExitFound", "StrangerEnded"])
@@ -157,7 +169,7 @@ gangs = st.builds(
     Gang,
     st.lists(st.builds(Pool, st.integers(1, 3), tasks, st.integers(1, 3)), min_size=1, max_size=3).map(tuple),
     timeout_s=numbers,
-    success=st.sampled_from(Success),
+    success=st.sampled_from(SuccessPolicy),
 )
 exits = st.builds(
     Exit,

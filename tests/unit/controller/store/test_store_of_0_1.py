@@ -22,7 +22,7 @@ from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.scheduling.pending_reason import QueueView
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.shell.convert.job_to_proto import job_to_proto, workers_to_proto
 from holdfast_controller.shell.services.job_service import _entry
 from holdfast_controller.shell.store import codec

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge.finding import Rule
 from holdfast.hang.judge.snapshot import Counts
@@ -23,9 +24,9 @@ from holdfast.hang.pipeline.features import (
 from holdfast.hang.pipeline.phase import Phase
 from holdfast.hang.pipeline.samples import Family, State
 from holdfast.hang.pipeline.waits import FUTEX, Wait, WaitKind
-from holdfast.hang.thresholds import Action, HangSettings
+from holdfast.hang.thresholds import HangSettings
 
-RESTART = HangSettings(action=Action.RESTART)
+RESTART = HangSettings(action=HangAction.RESTART)
 
 
 @dataclass
@@ -125,7 +126,7 @@ def test_to_notify_does_everything_but_the_kill_and_records_it_once() -> None:
 
 
 def test_off_looks_at_nothing() -> None:
-    job = Job(settings=HangSettings(action=Action.OFF))
+    job = Job(settings=HangSettings(action=HangAction.OFF))
     job.trains(300)
     job.stands_still(4000)
     assert job.orders == []

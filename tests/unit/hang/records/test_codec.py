@@ -13,12 +13,13 @@ from bench.hangs.world import World
 
 import holdfast.hang
 from holdfast._base.codec import from_plain, to_plain
+from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.judge.state import JobWatch, begin
 from holdfast.hang.judge.verdict import step
 from holdfast.hang.pipeline.features import RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.rank_baseline import Baseline
 from holdfast.hang.pipeline.samples import RankSample, TreeSample
-from holdfast.hang.thresholds import Action, HangSettings
+from holdfast.hang.thresholds import HangSettings
 
 PACKAGE = Path(holdfast.hang.__file__).parent
 PURE = {
@@ -41,6 +42,7 @@ OURS = {
     "holdfast.errors",
     "holdfast._base.backoff",
     "holdfast._base.codec",
+    "holdfast._base.job_file.choices",
     "holdfast._base.xids",
     "holdfast.training.known_step",
 }
@@ -67,9 +69,9 @@ def test_samples_baselines_and_vectors_come_back(world: World) -> None:
 def test_a_watch_comes_back_on_every_rung(world: World) -> None:
     workers = [WorkerFeatures("workerpool0-0", "h", 740.0, tuple(world.features.values()))]
     watch = begin(720.0)
-    watch = step(watch, workers, HangSettings(action=Action.RESTART), 732.0).watch
+    watch = step(watch, workers, HangSettings(action=HangAction.RESTART), 732.0).watch
     assert again(JobWatch, watch) == watch
-    watch = step(watch, workers, HangSettings(action=Action.RESTART), 740.0).watch
+    watch = step(watch, workers, HangSettings(action=HangAction.RESTART), 740.0).watch
     assert watch.suspicion is not None
     assert again(JobWatch, watch) == watch
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, State, TreeSample
 from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.hang.records import reader
@@ -20,7 +21,7 @@ from holdfast.hang.records.recording import (
     decode,
     encode,
 )
-from holdfast.hang.thresholds import Action, HangSettings
+from holdfast.hang.thresholds import HangSettings
 
 FULL = WorkerSample(
     job="job-1",
@@ -45,7 +46,7 @@ FULL = WorkerSample(
     skipped_bytes=99,
     files=SavedFiles(True, 1.0, 2.0, 3.0, "/x.pt", 5),
     progress=(RankProgress(0, 4, 17, 11.5, "waits"),),
-    settings=HangSettings(Action.RESTART, 60.0, step_pattern=r"step=(\d+)"),
+    settings=HangSettings(HangAction.RESTART, 60.0, step_pattern=r"step=(\d+)"),
 )
 
 

@@ -43,7 +43,7 @@ class Shares:
 
     weights: dict[str, float] = field(default_factory=dict)
     guarantees: dict[str, int] = field(default_factory=dict)
-    """GPUs of each project that has a guarantee; see ``scheduling.guarantees``."""
+    """GPUs of each project that has a guarantee; see ``scheduling.fair_share.guarantees``."""
     quotas: dict[str, Quota] = field(default_factory=dict)
     """Limits that were set by command, by holder as in ``Quotas``; None in them: as the settings have it."""
     half_life_s: float = HALF_LIFE_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast._base.label_match import Condition
+from holdfast._base.job_file.label_match import Condition
 
 
 @dataclass(frozen=True)

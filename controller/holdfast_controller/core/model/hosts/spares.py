@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast._base.label_match import Condition
+from holdfast._base.job_file.label_match import Condition
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.hosts.capacity import model_matches
 from holdfast_controller.core.model.hosts.caution import caution

@@ -21,16 +21,16 @@ from holdfast_controller.core.model.hosts.host import Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.phase import Queued
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.scheduling.guarantees import has_claim
-from holdfast_controller.core.scheduling.never_fits import waits_for_others
+from holdfast_controller.core.scheduling.fair_share.guarantees import has_claim
+from holdfast_controller.core.scheduling.fair_share.reclaim import room_for, waits_of
+from holdfast_controller.core.scheduling.fair_share.turns import ahead_of, in_turn
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.place import may_be_placed
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption
 from holdfast_controller.core.scheduling.queue_pass import PLANS_IN_VAIN
-from holdfast_controller.core.scheduling.reclaim import room_for, waits_of
 from holdfast_controller.core.scheduling.submit import refusal
-from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
+from holdfast_controller.core.scheduling.wait_reasons.never_fits import waits_for_others
 from holdfast_controller.core.step.commands import JobSubmission
 from holdfast_controller.core.step.step import Policies
 

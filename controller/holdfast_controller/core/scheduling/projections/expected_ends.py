@@ -20,7 +20,7 @@ from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
 from holdfast_controller.core.model.hosts.host import Allocation, Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Basis, Estimate, ran_so_far
-from holdfast_controller.core.scheduling.guarantees import guaranteed_loans
+from holdfast_controller.core.scheduling.fair_share.guarantees import guaranteed_loans
 from holdfast_controller.core.scheduling.preempt import at_once, goes_before, loan_is_due, overdue_at
 
 

@@ -10,10 +10,10 @@ from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.scheduling.guarantees import borrowers, warning
+from holdfast_controller.core.scheduling.fair_share.guarantees import borrowers, warning
 
 if TYPE_CHECKING:
-    from holdfast_controller.core.scheduling.pending_reason import QueueView
+    from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 
 
 def when_lent(job: Job, queue_view: QueueView) -> str:

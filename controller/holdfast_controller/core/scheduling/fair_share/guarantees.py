@@ -20,8 +20,8 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.scheduling.never_fits import waits_for_others
 from holdfast_controller.core.scheduling.place import may_be_placed
+from holdfast_controller.core.scheduling.wait_reasons.never_fits import waits_for_others
 
 
 def claims(cluster: Cluster, quotas: Quotas, now_wall: Wall) -> list[Job]:

@@ -19,7 +19,7 @@ from holdfast_controller.core.model.hosts.capacity import HostCapacity
 from holdfast_controller.core.model.hosts.host import Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.expiry import note_wait
-from holdfast_controller.core.scheduling.guarantees import borrowers, claims
+from holdfast_controller.core.scheduling.fair_share.guarantees import borrowers, claims
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.place import place
 from holdfast_controller.core.scheduling.placement import Plan, plan_job

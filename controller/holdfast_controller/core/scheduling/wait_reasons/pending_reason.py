@@ -18,9 +18,9 @@ from holdfast_controller.core.model.job import Job, Leaving
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import Recover
 from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.scheduling.guarantees import claims
-from holdfast_controller.core.scheduling.host_waits import Pending, lost_before, out_of_sight, silence, unreconciled
-from holdfast_controller.core.scheduling.never_fits import outgrown, waits_for_others
+from holdfast_controller.core.scheduling.fair_share.guarantees import claims
+from holdfast_controller.core.scheduling.fair_share.shares import project_shares
+from holdfast_controller.core.scheduling.fair_share.turns import ahead_of, in_turn
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
 from holdfast_controller.core.scheduling.projections.projection import Start, forecast, most_forecast
@@ -29,9 +29,20 @@ from holdfast_controller.core.scheduling.projections.start_words import (
     is_given_up_before,
     shorter_run,
 )
-from holdfast_controller.core.scheduling.shares import project_shares
-from holdfast_controller.core.scheduling.turn_words import what_it_claims, when_it_claims, when_lent, why_later
-from holdfast_controller.core.scheduling.turns import ahead_of, in_turn
+from holdfast_controller.core.scheduling.wait_reasons.host_waits import (
+    Pending,
+    lost_before,
+    out_of_sight,
+    silence,
+    unreconciled,
+)
+from holdfast_controller.core.scheduling.wait_reasons.never_fits import outgrown, waits_for_others
+from holdfast_controller.core.scheduling.wait_reasons.turn_words import (
+    what_it_claims,
+    when_it_claims,
+    when_lent,
+    why_later,
+)
 
 
 class QueueView:

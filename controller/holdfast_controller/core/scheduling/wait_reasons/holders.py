@@ -15,7 +15,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_job
 
 if TYPE_CHECKING:
-    from holdfast_controller.core.scheduling.pending_reason import QueueView
+    from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 
 MOST_NAMED = 3
 MOST_SHAPES = 50

@@ -13,7 +13,7 @@ from holdfast_controller.core.model.accounts.quota import USER, Quotas, quota_of
 from holdfast_controller.core.model.accounts.shares import ShareState
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.scheduling.guarantees import borrowers
+from holdfast_controller.core.scheduling.fair_share.guarantees import borrowers
 from holdfast_controller.core.step.actions import Refuse, Reply
 from holdfast_controller.core.step.share_commands import GuaranteeAsked, ShareAsked
 from holdfast_controller.core.step.step import Step
