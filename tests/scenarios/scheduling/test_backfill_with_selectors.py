@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from typing import Any
 
 import pytest
 from tests.scenarios.queue_stories import cpu, placed
@@ -20,7 +21,7 @@ from holdfast_controller.core.scheduling.queue_pass import place_queue
 from holdfast_controller.core.step.step import Step
 
 
-def asks(*, gpus: int, cpus: int, **rules: HostSelector) -> Gang:
+def asks(*, gpus: int, cpus: int, **rules: Any) -> Gang:
     return dataclasses.replace(gang(1), pools=(Pool(1, Task(("x",)), gpus=gpus, cpus=cpus),), **rules)
 
 
