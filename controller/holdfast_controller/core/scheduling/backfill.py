@@ -74,6 +74,8 @@ class Reserved:
 
 
 _NOTHING = Reserved()
+Admitted = dict[object, tuple[list[Host] | None, dict[str, Host]]]
+"""By what a gang asks of its hosts' names and labels: all hosts, and those of them that it may have."""
 
 
 def _whole_of(host: Host) -> HostCapacity:
@@ -94,10 +96,10 @@ class Reservations:
     apart: Mapping[str, str] = field(default_factory=dict)
     whole_of: Callable[[Host], HostCapacity] = _whole_of
     """A host's room when it is empty. A pass asks for it once for each host that each job with a selector may have."""
+    admitted: Admitted = field(default_factory=dict)
+    """All of a pass share it."""
     _kinds: dict[str, Host] = field(default_factory=dict)
     """A host of each kind."""
-    _admitted: dict[str, dict[str, Host]] = field(default_factory=dict)
-    """By shape: the hosts that such a gang may have."""
 
     def reserve(self, gang: Gang, hosts: list[Host], closed: Collection[str] = ()) -> bool:
         """Reserve whatever a waiting gang, and any number of others like it, could use of ``hosts``.
@@ -128,21 +130,29 @@ class Reservations:
             self._kinds.update(alike)
         places = self._kinds if anywhere else self._hosts_of(gang, hosts)
         known = self.by_kind if anywhere else self.by_host
+        then: dict[tuple[int, str], Reserved] = {}
+        """By what was kept before, and the kind of the host: what is kept then, as one object."""
         for place, host in places.items():
             if host.name in closed:
                 continue
-            whole = self.whole_of(host)
-            before = after = known.get(place, _NOTHING)
-            for pool in gang.pools:
-                if whole.fits(pool):
-                    after = _widen(after, pool, whole)
+            before = known.get(place, _NOTHING)
+            key = id(before), host.name if gang.is_choosy else host.inventory.kind
+            if (after := then.get(key)) is None:
+                whole, after = self.whole_of(host), before
+                for pool in gang.pools:
+                    if whole.fits(pool):
+                        after = _widen(after, pool, whole)
+                then[key] = after
             if after is not before:
                 yield known, place, after
 
     def _hosts_of(self, gang: Gang, hosts: list[Host]) -> dict[str, Host]:
-        found = self._admitted.get(gang.shape)
-        if found is None:
-            found = self._admitted[gang.shape] = {host.name: host for host in may_have(gang, hosts)}
+        labelled = gang.near.levels[: gang.near.strict_depth] if gang.near is not None else ()
+        asked = gang.selector, tuple(pool.selector for pool in gang.pools if pool.replicas), labelled
+        of, found = self.admitted.get(asked, (None, {}))
+        if of is not hosts:
+            found = {host.name: host for host in may_have(gang, hosts)}
+            self.admitted[asked] = hosts, found
         return found
 
     @property

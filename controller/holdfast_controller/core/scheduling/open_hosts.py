@@ -19,7 +19,7 @@ from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.hosts.reservations import Reservation, Whose
 from holdfast_controller.core.model.hosts.spares import closed_to, spares_kept
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.scheduling.backfill import Reservations
+from holdfast_controller.core.scheduling.backfill import Admitted, Reservations
 from holdfast_controller.core.scheduling.host_reservations import chosen_hosts
 from holdfast_controller.core.scheduling.placement import Plan
 
@@ -51,6 +51,7 @@ class OpenHosts:
         """By these names: the hosts of those that have begun."""
         self._open: dict[tuple[bool, frozenset[str]], list[Host]] = {}
         """All hosts, or those that are no spares, without some: jobs to which the same are closed share it."""
+        self._admitted: Admitted = {}
         self._known: dict[tuple[str, str], str] = {}
         """Equal words are one object."""
         self.reserved: dict[str, list[Reservation]] = {}
@@ -206,7 +207,7 @@ class OpenHosts:
     def reservations(self) -> Reservations:
         """Nothing kept for waiting jobs yet; of hosts that are reserved only what those could have is kept for them."""
         apart = {name: ",".join(each.name for each in first) for name, first in self.reserved.items()}
-        return Reservations(apart=apart, whole_of=self.cluster.free_capacity.whole_of)
+        return Reservations(apart=apart, whole_of=self.cluster.free_capacity.whole_of, admitted=self._admitted)
 
     def why_closed(self, job: Job) -> str:
         """Which hosts a job may not have, after a semicolon; empty where all are open to it."""

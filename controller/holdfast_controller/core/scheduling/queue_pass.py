@@ -57,7 +57,7 @@ def place_queue(step: Step) -> None:
         look.make_up()
         step.cluster.unplaceable, step.cluster.unlendable, step.cluster.too_long = set(), set(), {}
         return
-    booked = serve_replacements(step, look.hosts, look.preemption)
+    booked = serve_replacements(step, look.open_hosts, look.preemption)
     if step.cluster.shares.guarantees:
         serve_claims(step, look.open_hosts, look.preemption, booked)
     if booked.jobs:

@@ -2,7 +2,8 @@
 
 As soon as its attempt has ended a spare is booked for it, while its other workers are stopped: SPOT jobs there give
 way, and nothing else starts there. When they are gone it is placed. A job for which the spares are not enough waits
-in its turn, for them and for all other hosts.
+in its turn, for them and for all other hosts. Spares that are reserved for others, or about to be drained, are none
+for it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.hosts.spares import lost_a_host, spares_of
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.fair_share.reclaim import Booked
+from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.place import may_be_placed, place
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption
@@ -29,7 +31,7 @@ def choose_spares(
         step.cluster.spares = spares_of(step.policies.spares, hosts, taken)
 
 
-def serve_replacements(step: Step, hosts: list[Host], preemption: Preemption) -> Booked:
+def serve_replacements(step: Step, hosts: OpenHosts, preemption: Preemption) -> Booked:
     """Place jobs that had to leave a host on spares, or book these for them; the result is kept from all others."""
     booked = Booked()
     if not step.cluster.spares:
@@ -53,17 +55,18 @@ def _waiting(step: Step) -> Iterator[Job]:
                 yield job
 
 
-def _serve(step: Step, job: Job, hosts: list[Host], preemption: Preemption, booked: Booked) -> None:
+def _serve(step: Step, job: Job, hosts: OpenHosts, preemption: Preemption, booked: Booked) -> None:
     cluster, own = step.cluster, {job.places[index].host for index in job.reserved}
     own |= {spare.host for spare in job.spares}
-    suitable = [host for host in hosts if host.name in cluster.spares or host.name in own]
+    kept, closed = {*cluster.spares, *own}, hosts.closed_to(job)
+    suitable = [host for host in hosts.hosts if host.name in kept and host.name not in closed]
     free = cluster.free_capacity
     found = plan_job(job, suitable, lambda host, shares: booked.limit(free.without(host, shares), host))
     if isinstance(found, Plan) and may_be_placed(cluster, job, step.now.wall):
         places = (*job.places, *found.places)
         place(step, job, found, why="with a spare in place of a host that it had to leave")
         preemption.placed(frozenset(each.host for each in places))
-        choose_spares(step, hosts, booked)
+        choose_spares(step, hosts.hosts, booked, reserved=hosts.reserved)
         return
     if not isinstance(found, Plan):
         room = preemption.find_room(job, suitable, booked.limit)
@@ -75,4 +78,4 @@ def _serve(step: Step, job: Job, hosts: list[Host], preemption: Preemption, book
             return
         found = coming
     booked.add(job, found)
-    choose_spares(step, hosts, booked)
+    choose_spares(step, hosts.hosts, booked, reserved=hosts.reserved)
