@@ -24,7 +24,7 @@ class _Silent:
 
 
 class Host:
-    """One agent with one running worker, of which a controller has told nothing yet."""
+    """One agent with one running worker, of which no controller has said anything yet."""
 
     def __init__(self, folder: Path) -> None:
         self.worker = Worker(KEY, Running(1))
@@ -37,7 +37,7 @@ class Host:
         self.sent.append(message)
         return True
 
-    def told(self) -> None:
+    def is_assigned(self) -> None:
         """The controller says what it wants of the worker."""
         launch = replace(LAUNCH, step_pattern=r"done=(\d+)")
         self.worker.desired = replace(desired(Phase.RUN), launch=launch)
@@ -49,16 +49,16 @@ class Host:
         return self.sent[-1].features.last_progress_s
 
 
-def test_a_step_pattern_that_the_controller_tells_after_the_first_samples_counts_from_then_on(
+def test_a_step_pattern_that_comes_after_the_first_samples_counts_from_then_on(
     tmp_path: Path,
 ) -> None:
     first = Host(tmp_path)
-    first.told()
+    first.is_assigned()
     assert first.prints(100.0, "done=7") == 100.0
     assert first.prints(120.0, "lap 1") == 100.0
     later = Host(tmp_path)
     later.prints(200.0, "lap 2")
-    later.told()
+    later.is_assigned()
     known = later.prints(220.0, "lap 3")
     assert known < 220.0
     assert later.prints(230.0, "lap 4") == known
@@ -67,9 +67,9 @@ def test_a_step_pattern_that_the_controller_tells_after_the_first_samples_counts
 
 def test_a_step_that_is_printed_again_after_a_restart_of_the_agent_is_no_progress(tmp_path: Path) -> None:
     first = Host(tmp_path)
-    first.told()
+    first.is_assigned()
     assert first.prints(100.0, "done=7") == 100.0
     later = Host(tmp_path)
-    later.told()
+    later.is_assigned()
     assert later.prints(200.0, "done=7") == 100.0
     assert later.prints(210.0, "done=8") == 210.0

@@ -127,7 +127,7 @@ def _with_motion(
 
 def _beside_helpers(base: Baseline, sample: RankSample, tuning: Tuning) -> RankSample:
     """The sample, with a wait for a process of its own tree as one for work, while helpers are seen at it."""
-    # A loader that prepares a batch for minutes can't be told from one that runs in a circle.
+    # A loader that prepares a batch for minutes looks like one that runs in a circle.
     wait, ran_s = sample.wait, base.helpers_ran_s
     if wait is None or wait.kind is not WaitKind.CHILD or ran_s is None:
         return sample

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 
-from holdfast._session.reports import Exit
+from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
 from holdfast_controller.core.lifecycle.exit_tally import tally
@@ -77,12 +77,14 @@ def name_cause(step: Step, job: Job) -> None:
     related = of_rank(member.name, exit_.rank)
     if related != recovery.related:
         cause = classify(job.gang, exit_, port_taken=False)
+        # One that we stopped had raised by itself as the order came: no deadline of its shim's was over.
+        reason = EndReason.STOPPED if exit_.reason is ExitReason.STOPPED else end_reason_of(cause, exit_)
         step.emit(
             ev.CauseFound(
                 job_id=job.id,
                 at=step.now.wall,
                 generation=recovery.generation,
-                end_reason=end_reason_of(cause, exit_),
+                end_reason=reason,
                 related=related,
                 failed_at=Wall(exit_.end_time or step.now.wall),
                 charged=member.index if recovery.charged is not None else None,
