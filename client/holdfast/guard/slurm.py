@@ -1,4 +1,4 @@
-"""What the Slurm that has started this task, or the Flux around it, says when it is asked."""
+"""Answers of the Slurm that has started this task, and of the Flux around it."""
 
 from __future__ import annotations
 

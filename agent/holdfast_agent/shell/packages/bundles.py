@@ -49,7 +49,7 @@ class BundleCache:
 
     @contextlib.asynccontextmanager
     async def held(self, digest: str, on_fetch: Callable[[], None]) -> AsyncGenerator[Path]:
-        """As ``get``; the file stays until the end of the block, however many others are fetched meanwhile."""
+        """The bundle's file, as ``get`` has it; it stays until the end of the block, whatever else is fetched."""
         self._held[digest] += 1
         try:
             yield await self.get(digest, on_fetch)

@@ -274,7 +274,7 @@ class Environments:
 
 
 def _told(ready: Path) -> dict[str, Any]:
-    """What was noted of an environment; nothing where a full disk or a loss of power has left half of it."""
+    """The note beside an environment; empty where a full disk or a loss of power has left half of it."""
     try:
         found = json.loads(ready.read_text())
     except ValueError:

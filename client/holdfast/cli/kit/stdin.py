@@ -6,12 +6,12 @@ import sys
 
 
 def is_terminal() -> bool:
-    """Whether somebody can be asked there."""
+    """Whether a user can be asked there."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 def read(most: int) -> bytes:
-    """What stands there, at most so many bytes."""
+    """The bytes that stand there, at most so many."""
     return b"" if sys.stdin is None else sys.stdin.buffer.read(most)
 
 

@@ -1,4 +1,4 @@
-"""Sends a job, and says what is not known of it when somebody doesn't wait for the answer."""
+"""Sends a job, and says what is not known of it when its user doesn't wait for the answer."""
 
 from __future__ import annotations
 

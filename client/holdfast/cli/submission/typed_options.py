@@ -60,7 +60,6 @@ _PARAMETERS = {
 }
 """Fields of the job file, those of every kind of task as of ``task``, and the parameter of a command that sets each."""
 _LABELS = frozenset({"labels", "host_labels"})
-_OF_LABELS = re.compile(r"(?:^|\.)labels(.*)", re.DOTALL)
 _ADDED = frozenset({"labels", "host_labels", "secrets", "env"})
 """Beside those of a file, which may be the wrong ones."""
 
@@ -101,8 +100,7 @@ def _named(violation: Violation, word_for: Callable[[str], str | None]) -> Viola
 
 def _label_key(path: str) -> str:
     """The key of a label: ``team`` of ``labels.team``, ``"a b"`` of ``labels["a b"]``."""
-    found = _OF_LABELS.search(path)
-    rest = found[1] if found else ""
+    rest = path.partition("labels")[2]
     return rest.removeprefix(".") if rest[:1] != "[" else rest[1:].removesuffix("]")
 
 
