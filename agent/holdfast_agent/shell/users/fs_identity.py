@@ -1,4 +1,4 @@
-"""Looking at files as the account of a worker does, so that nobody learns from root's answers of what is hidden."""
+"""Looking at files as the account of a worker does: what root says of them tells users of what is hidden."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def files_as(user: WorkerUser) -> Iterator[None]:
 
 
 def _set_groups(groups: tuple[int, ...] | list[int]) -> None:
-    """Of this thread. On another processor root's stay: what the account sees by its groups then counts as hidden."""
+    """Set them for this thread. On another processor root's stay; then what the account sees by its groups is hidden."""
     number = _SETGROUPS.get(platform.machine())
     if number is None:
         return

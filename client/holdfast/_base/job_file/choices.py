@@ -15,13 +15,13 @@ class Choice(enum.Enum):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         """How the controller's log reads and writes it: by its name."""
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_after_validator_function(
-            cls.__getitem__,
-            core_schema.literal_schema(list(cls.__members__)),
-            serialization=core_schema.plain_serializer_function_ser_schema(lambda member: member.name),
-        )
+        # Written out, since agents import this and carry no pydantic.
+        return {
+            "type": "function-after",
+            "function": {"type": "no-info", "function": cls.__getitem__},
+            "schema": {"type": "literal", "expected": list(cls.__members__)},
+            "serialization": {"type": "function-plain", "function": lambda member: member.name},
+        }
 
 
 class SuccessPolicy(Choice):

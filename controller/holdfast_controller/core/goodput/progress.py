@@ -193,7 +193,7 @@ def _note_fall(watch: ProgressWatch, index: int, output: OutputFeatures) -> None
 
 
 def _is_unbelieved(watch: ProgressWatch) -> bool:
-    """Whether the steps of all workers that told any have fallen."""
+    """Whether the steps of all workers that reported any have fallen."""
     return bool(watch.believed) and not any(watch.believed.values())
 
 
