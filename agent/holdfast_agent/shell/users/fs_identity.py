@@ -38,7 +38,7 @@ def files_as(user: WorkerUser) -> Iterator[None]:
 
 
 def _set_groups(groups: tuple[int, ...] | list[int]) -> None:
-    """Set them for this thread. On another processor root's stay; then what the account sees by its groups is hidden."""
+    """Set them for this thread. On other processors root's stay; then what the account sees by its groups is hidden."""
     number = _SETGROUPS.get(platform.machine())
     if number is None:
         return

@@ -170,7 +170,7 @@ class ProgressWatch:
     counts_again: bool = False
     """What was counted before the first step was something else, or counted within each epoch."""
     believed: dict[int, bool] = field(default_factory=dict)
-    """By worker that has reported steps: they have not fallen without a word of a resumption, and are still told."""
+    """By worker that has reported steps: they have not fallen without a word of a resumption, and still report them."""
     doing: dict[int, Category] = field(default_factory=dict)
     """By worker: what it does instead of training."""
     doing_since: int = 0
