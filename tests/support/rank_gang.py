@@ -28,7 +28,7 @@ def free_port() -> int:
 
 
 def run_gang(
-    program: Path, *arguments: str, world_size: int, env: dict[str, str] | None = None, timeout_s: float = 120.0
+    program: Path, *arguments: str, world_size: int, env: dict[str, str] | None = None, timeout_s: float = 600.0
 ) -> list[Ended]:
     """Runs `world_size` ranks of `program` on this machine until all have ended; none outlives this call."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}

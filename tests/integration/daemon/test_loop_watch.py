@@ -60,6 +60,7 @@ async def stalls_of(hold: Callable[[], None]) -> tuple[LoopWatch, list[Stall]]:
     return watch, found
 
 
+@pytest.mark.races(reason="a stall is the code's where most of it is the processor's time, which others may take")
 @pytest.mark.parametrize("hold", [compute, match_for_ever])
 async def test_code_that_holds_the_loop_is_named(hold: Callable[[], None]) -> None:
     watch, found = await stalls_of(hold)
