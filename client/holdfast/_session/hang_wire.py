@@ -92,6 +92,7 @@ def _rank_to_proto(rank: RankFeatures) -> agent_pb2.RankFeatures:
                 since_s=wait.since_s,
                 place=wait.place,
                 until_s=wait.until_s,
+                at_work=wait.at_work,
             )
         )
     if rank.times is not None:
@@ -170,7 +171,7 @@ def _gpu_from_proto(message: agent_pb2.GpuFeatures) -> GpuFeatures:
 def _wait_from_proto(message: agent_pb2.Wait) -> Wait:
     since_s, until_s = _present(message, "since_s"), _present(message, "until_s")
     kind = _KINDS.get(message.kind, WaitKind.UNKNOWN)
-    return Wait(kind, _words(message.what), since_s, _words(message.place), until_s)
+    return Wait(kind, _words(message.what), since_s, _words(message.place), until_s, at_work=message.at_work)
 
 
 def _times_from_proto(message: agent_pb2.RankTimes) -> RankTimes:

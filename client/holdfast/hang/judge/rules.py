@@ -197,11 +197,11 @@ def nothing_moves(view: View, gang: Gang) -> Finding | None:
             act_s = max(act_s, notice_s + view.tuning.persist_s)
         if gang.allowed is Patience.OPEN:
             notice_s, act_s = max(notice_s, view.tuning.lone_notice_s), max(act_s, view.tuning.ceiling_s)
-            if gang.first.wait.for_work and not view.started:
+            if gang.first.wait.at_work and not view.started:
                 # Forked processes that prepare a data set take as long as any start.
                 notice_s = max(notice_s, limits.startup_s(view))
                 act_s = max(act_s, notice_s + view.tuning.persist_s)
-        if gang.seen_waits and rule is Rule.GPUS_IDLE and not gang.first.wait.for_work:
+        if gang.seen_waits and rule is Rule.GPUS_IDLE and not gang.first.wait.at_work:
             rule = Rule.EXTERNAL_WAIT
     still_s = view.now_s - since_s
     if len(families) < 2 or still_s < limits.notice_after_s(view, notice_s):

@@ -235,7 +235,7 @@ class Gang:
             return Patience.SHORT
         if wait.kind is WaitKind.SLEEP and wait.until_s is not None and not self.wakes(seen):
             return Patience.SHORT
-        found = Patience.OPEN if wait.for_work else _PATIENCE[wait.kind]
+        found = Patience.OPEN if wait.at_work else _PATIENCE[wait.kind]
         # A GPU whose load is unclear may compute what a thread of the rank waits for.
         return Patience.LONG if found is Patience.SHORT and hidden and wait.kind is not WaitKind.PEER else found
 

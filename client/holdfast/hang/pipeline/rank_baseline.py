@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from holdfast._base.xids import XidAction, action_of
 from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, State
-from holdfast.hang.pipeline.waits import AT_WORK, WaitKind
+from holdfast.hang.pipeline.waits import WaitKind
 from holdfast.hang.thresholds import Tuning
 
 # A tracked median moves by so much of itself per sample: it follows a doubling in 15 samples and shrugs off
@@ -133,7 +133,8 @@ def _beside_helpers(base: Baseline, sample: RankSample, tuning: Tuning) -> RankS
         return sample
     if sample.at_s - ran_s >= tuning.work_window_s:
         return sample
-    return replace(sample, wait=replace(wait, what=f"{wait.what}, {AT_WORK}" if wait.what else AT_WORK))
+    what = f"{wait.what}, at work" if wait.what else "at work"
+    return replace(sample, wait=replace(wait, what=what, at_work=True))
 
 
 def _rate(now: float, before: float, elapsed_s: float) -> float:

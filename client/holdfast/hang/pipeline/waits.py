@@ -41,10 +41,6 @@ FUTEX = "a lock or a thread"
 """``what`` of an UNKNOWN wait in a futex: of a lock, a queue or a thread, which only the frames tell apart."""
 
 
-AT_WORK = "at work"
-"""The end of ``what`` of a CHILD wait while helpers of the rank use the CPU: what they do for it may take its time."""
-
-
 @dataclass(frozen=True, slots=True)
 class Wait:
     """One wait of a rank's main thread. ``since_s`` is when this same wait was first seen, not when it began."""
@@ -60,8 +56,5 @@ class Wait:
     until_s: float | None = None
     # It wakes now and then to ask for a lock that another process of the job holds: no wake-up of these is a movement.
     polled: bool = False
-
-    @property
-    def for_work(self) -> bool:
-        """Whether a process of its own tree works on what it waits for."""
-        return self.kind is WaitKind.CHILD and self.what.endswith(AT_WORK)
+    # CHILD alone: its helpers use the CPU, and what they do for it may take its time.
+    at_work: bool = False

@@ -10,7 +10,7 @@ from holdfast.hang.judge.snapshot import Seen
 from holdfast.hang.judge.verdict import Act, Notify
 from holdfast.hang.judge.waiting import Blocker, Patience, blocker_words
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
-from holdfast.hang.pipeline.waits import AT_WORK, Wait, WaitKind
+from holdfast.hang.pipeline.waits import Wait, WaitKind
 
 LEFT = {"motion": Motion.EXITED, "exit_code": 0, "wait": None}
 MEETS = Wait(WaitKind.MEETING, "0.0.0.0:29500", place="net.py:7 `meet`")
@@ -57,7 +57,7 @@ def test_a_rank_that_left_long_ago_is_missed_from_when_its_peers_stand_still() -
 
 def test_a_rank_whose_loader_works_is_left_alone_while_it_prints_and_for_long_while_it_does_not() -> None:
     """A pool of processes that takes ten seconds for each result: its main thread hardly wakes for one."""
-    job = started(wait=Wait(WaitKind.CHILD, AT_WORK, place="train.py:9 `pool.next`"))
+    job = started(wait=Wait(WaitKind.CHILD, place="train.py:9 `pool.next`", at_work=True))
     for _ in range(60):
         job.output = OutputFeatures(last_progress_s=job.at_s)
         job.stands_still(10)
@@ -71,7 +71,7 @@ def test_a_rank_whose_loader_works_is_left_alone_while_it_prints_and_for_long_wh
 
 
 def test_processes_that_prepare_data_at_the_start_have_the_time_of_a_start() -> None:
-    job = Job(wait=Wait(WaitKind.CHILD, AT_WORK, place="prepare.py:9 `pool.next`"))
+    job = Job(wait=Wait(WaitKind.CHILD, place="prepare.py:9 `pool.next`", at_work=True))
     job.stands_still(1700)
     assert job.orders == []
     job.stands_still(150)

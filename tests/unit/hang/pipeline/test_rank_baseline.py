@@ -155,10 +155,10 @@ def test_a_wait_for_helpers_that_compute_is_one_for_work_as_long_as_they_do() ->
     rank.lives(60, **TRAINS)
     seen = rank.lives(120, helper_cpu=0.2, wait=wait)
     assert seen.wait is not None
-    assert (seen.wait.for_work, seen.wait.what) == (True, "pid 7 `python`, at work")
+    assert (seen.wait.at_work, seen.wait.what) == (True, "pid 7 `python`, at work")
     seen = rank.lives(20, helper_cpu=0.05, wait=wait)
     assert seen.wait is not None
-    assert seen.wait.for_work, "it may read its next file for a moment"
+    assert seen.wait.at_work, "it may read its next file for a moment"
     assert rank.lives(20, helper_cpu=0.05, wait=wait).wait == wait
     other = Wait(WaitKind.PEER, "all_reduce")
     assert rank.lives(60, helper_cpu=1.0, wait=other).wait == other

@@ -118,6 +118,13 @@ def test_a_kind_of_wait_that_this_version_does_not_know_is_unknown() -> None:
     assert hang_wire.from_proto("host-1", sent).ranks[0].wait == Wait(WaitKind.UNKNOWN, "x")
 
 
+def test_a_wait_for_a_process_at_work_travels() -> None:
+    wait = Wait(WaitKind.CHILD, "pid 7 `python`, at work", 4.0, "train.py:9 `pool.next`", at_work=True)
+    rank = RankFeatures(0, Motion.BLOCKED, 4.0, wait=wait)
+    features = WorkerFeatures("workerpool0-0", "host-1", 5.0, (rank,))
+    assert travelled(features).ranks[0].wait == wait
+
+
 def test_the_report_says_whose_it_is_and_when_it_was_sent() -> None:
     report = hang_wire.to_proto("job-1", 3, WorkerFeatures("workerpool0-0", "host-1", 4.0, ()), 5.0)
     assert (report.job_id, report.generation, report.worker) == ("job-1", 3, "workerpool0-0")
