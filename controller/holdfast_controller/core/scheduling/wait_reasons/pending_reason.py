@@ -175,7 +175,7 @@ class QueueView:
         words = outgrown(job.gang, self.cluster.hosts.values())
         if words:
             return f"; no host could hold it even when empty: {words}"
-        return "; no hosts that have joined could hold it, so it keeps none from others"
+        return "; the hosts that have joined could not hold it, so it keeps none from others"
 
     @cached_property
     def _limited(self) -> Iterator[tuple[str, str]]:
