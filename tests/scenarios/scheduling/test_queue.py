@@ -97,10 +97,7 @@ def test_job_that_waits_for_hosts_of_its_choice_holds_up_only_those() -> None:
     world.submit("b", gang(1, selector=HostSelector(hosts=frozenset({"host-0"}))))
     assert placed(world.submit("c", gang(1))) == ["c placed g1 on host-1"]
     nowhere = gang(1, selector=HostSelector(hosts=frozenset({"gone"})))
-    assert world.submit("d", nowhere)[1] == (
-        "d queued: no host that it may have takes work at present (gone); "
-        "the hosts that have joined could not hold it, so it keeps none from others"
-    )
+    assert world.submit("d", nowhere)[1] == "d queued: no host that it may have takes work at present (gone)"
 
 
 def test_job_that_backs_off_holds_up_nobody() -> None:

@@ -169,8 +169,8 @@ class QueueView:
         return self.lack_of_room(self.head) if self.head is not None else ""
 
     def outgrown(self, job: Job) -> str:
-        """Why the hosts that have joined could not hold a job even when empty, after a semicolon; else empty."""
-        if not waits_for_others(self.cluster, job.gang):
+        """Why the hosts that it may have could not hold a job even when empty, after a semicolon; else empty."""
+        if not waits_for_others(self.cluster, job.gang) or not may_have(job.gang, self.cluster.hosts.values()):
             return ""
         words = outgrown(job.gang, self.cluster.hosts.values())
         if words:
