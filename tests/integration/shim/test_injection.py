@@ -245,7 +245,13 @@ def until_past(shim: Shim, name: str, count: int) -> None:
     wait_until(lambda: counts(shim, name) > count)
 
 
-@pytest.mark.parametrize("waits_in", ["time.sleep(0.01)", "__import__('select').select([], [], [], 0.01)"])
+COMPUTES = "sum(range(200_000)); time.sleep(0.002)"
+"""Most of the time, and holds Python's lock then."""
+
+
+@pytest.mark.parametrize(
+    "waits_in", ["time.sleep(0.01)", "__import__('select').select([], [], [], 0.01)", COMPUTES]
+)
 def test_a_hanging_rank_waits_in_a_call_and_goes_on_where_it_was(shim: Shim, inject: Any, waits_in: str) -> None:
     shim.launch(1, shim.python(PYTHON_AND_C.replace("MODE", waits_in)))
     pid = shim.until("started")[-1]["pid"]

@@ -18,6 +18,8 @@ import time
 from holdfast_agent.shim.processes import now_s, read_small
 
 STOPS_S = 2.0
+WAITS_S = 1.0
+"""So long one that waits is looked for: where it computes, it may hold what all others need, as Python's lock."""
 _CONT, _GETREGS, _SETREGS, _DETACH = 7, 12, 13, 17
 _SEIZE, _INTERRUPT, _GETSIGMASK, _SETSIGMASK = 0x4206, 0x4207, 0x420A, 0x420B
 _EVENT_STOP, _WALL = 128, 0x40000000
@@ -27,6 +29,8 @@ _PAUSE, _NO_CALL = 34, (1 << 64) - 1
 _AT_SYSINFO_EHDR = 33
 _PAGE_BYTES = 4096
 _SYSCALL = b"\x0f\x05"
+_INTERRUPTED = frozenset((1 << 64) - number for number in (512, 513, 514, 516))
+"""What a call in which a thread waited is about to return, for the kernel to make it again."""
 _ALL = (1 << 64) - 1
 _ALL_BUT_KILL_AND_STOP = _ALL & ~(1 << signal.SIGKILL - 1) & ~(1 << signal.SIGSTOP - 1)
 
@@ -37,9 +41,8 @@ class Held:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         at = _system_call(pid)
-        _stop(pid)
+        self._registers = _stopped_where_it_waits(pid)
         try:
-            self._registers = _REGISTERS.unpack(_ask(_GETREGS, pid, 0, _REGISTERS.size))
             self._mask = _ask(_GETSIGMASK, pid, 8, 8)
             changed = list(self._registers)
             changed[_RAX], changed[_ORIG_RAX], changed[_RIP] = _PAUSE, _NO_CALL, at
@@ -89,6 +92,22 @@ def _system_call(pid: int) -> int:
     if found < 0:
         raise OSError(errno.ENOSYS, "the kernel's page in it makes no system call")
     return start + found
+
+
+def _stopped_where_it_waits(pid: int) -> tuple[int, ...]:
+    """Stop its main thread in a call that waits, if it makes one, else wherever it is; returns its registers."""
+    until = now_s() + WAITS_S
+    while True:
+        _stop(pid)
+        try:
+            registers = _REGISTERS.unpack(_ask(_GETREGS, pid, 0, _REGISTERS.size))
+        except OSError:
+            _call(_DETACH, pid)
+            raise
+        if registers[_RAX] in _INTERRUPTED or now_s() >= until:
+            return registers
+        _call(_DETACH, pid)
+        time.sleep(0.003)
 
 
 def _stop(pid: int) -> None:
