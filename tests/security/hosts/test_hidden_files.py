@@ -14,6 +14,7 @@ from tests.unit.agent.desired import FACTS, desired
 from holdfast._session.assignment import Phase
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.shell.prepare import checks
+from holdfast_agent.shell.users import fs_identity
 
 pytestmark = pytest.mark.require("root")
 
@@ -62,6 +63,22 @@ def test_what_the_account_and_its_groups_may_see_is_refused_by_name(folder: Path
     assert said("/bin/sh", f"{own}/missing") == f"the working directory {own}/missing does not exist."
     assert said(f"{own}/missing") == f"the command {own}/missing does not exist."
     assert said(f"{own}/notes") == f"the command {own}/notes is not an executable file."
+
+
+def test_nothing_is_said_where_the_accounts_rights_cannot_be_taken(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing:
+        """As for an agent without CAP_SETUID, which is not told so."""
+
+        @staticmethod
+        def setfsuid(*_: int) -> int:
+            return 0
+
+        syscall = setfsgid = setfsuid
+
+    monkeypatch.setattr(fs_identity, "_libc", Refusing)
+    assert said(f"{folder}/missing") == ""
 
 
 def test_the_agent_has_roots_rights_again_afterwards(folder: Path) -> None:

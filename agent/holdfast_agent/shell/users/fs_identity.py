@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import platform
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from holdfast_agent.core.launch.environment import WorkerUser
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_LARGEST = (1 << 32) - 1
 _SETGROUPS = {"x86_64": 116, "aarch64": 159}
 """The kernel's call changes one thread; that of the C library changes them all."""
 
@@ -30,6 +32,8 @@ def files_as(user: WorkerUser) -> Iterator[None]:
         # In this order: with the user's goes the right to see everything, and comes back with root's.
         _libc.setfsgid(os.getegid() if user.gid is None else user.gid)
         _libc.setfsuid(user.uid)
+        if _libc.setfsuid(-1) & _LARGEST != user.uid:  # it says nothing of a refusal, and for -1 changes nothing
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
         yield
     finally:
         _libc.setfsuid(0)
