@@ -75,6 +75,17 @@ async def test_a_dry_run_says_where_a_job_would_run_and_stores_nothing(controlle
         assert error.reason == "NEVER_FITS"
 
 
+async def test_when_a_job_is_expected_to_start_is_said_by_the_job_and_not_by_its_submission(
+    controller: Controller, jobs: Any
+) -> None:
+    async with controller.agent(gpus=2) as agent:
+        busy = (await create(jobs, job(gpus=2))).id
+        await agent.until(lambda a: runs(busy, 1, a))
+        waits = await create(jobs, job(gpus=2))
+        assert waits.wait_reason.startswith("needs 2 ") and "expected" not in waits.wait_reason
+        assert "; expected to start by " in (await get(jobs, waits.id)).wait_reason
+
+
 async def test_job_goes_the_whole_way(controller: Controller, jobs: Any) -> None:
     async with controller.agent() as agent:
         made = await create(jobs, job("My train.py", labels={"team": "x"}))
