@@ -74,6 +74,9 @@ def job(text: str, what: str, environ: Mapping[str, str], cwd: str) -> tuple[job
         script.refuse(
             "", "this folder's name is not UTF-8, as all texts of a job are", "submit it from another one"
         )
+    rest = job_pb2.CustomJob()
+    _schedule(script, rest)
+    _depend(script, rest)
     if script.problems:
         raise InvalidSpec(script.problems, what=what)
     request = RunRequest(
@@ -90,10 +93,7 @@ def job(text: str, what: str, environ: Mapping[str, str], cwd: str) -> tuple[job
     )
     made = job_of(request, environ, cwd)
     made.job_spec.fault_tolerance.ClearField("max_job_retries")
-    _schedule(script, made)
-    _depend(script, made)
-    if script.problems:
-        raise InvalidSpec(script.problems, what=what)
+    made.MergeFrom(rest)
     return made, sorted(name for name in script.options if name not in NEEDLESS)
 
 

@@ -202,6 +202,13 @@ def test_what_is_not_clear_is_refused_with_what_to_do(text: str, said: str) -> N
     assert said in refused(text)
 
 
+def test_all_that_is_not_clear_is_named_at_once() -> None:
+    options = "-N2 --export=RANK=3 --time=soon --nodelist=/etc/hosts --mem=much --dependency=later:1"
+    said = refused(script("srun python train.py", options=options))
+    assert said.startswith("job.sh has 5 problems")
+    assert all(f"--{name}" in said for name in ("export", "time", "nodelist", "mem", "dependency")), said
+
+
 def test_an_array_of_slurm_is_one_here_and_its_variables_are_set() -> None:
     made, _ = job(script("python train.py $SLURM_ARRAY_TASK_ID", options="--array=0-9:3%2"))
     assert made.job_spec.scheduling.array == "0-9:3%2"
