@@ -33,7 +33,7 @@ def test_a_process_is_seen_by_what_it_has_of_the_run(how: str, tmp_path: Path) -
         )
     try:
         found = leftovers.processes(str(folder) if how == "folder" else base)
-        assert any(f"process {process.pid}:" in line for line in found)
+        assert any(line.startswith(f"process {process.pid}: ") and f", of {folder}" in line for line in found)
     finally:
         subprocess.run(["kill", "-9", "--", f"-{process.pid}"], check=True)
         process.wait()

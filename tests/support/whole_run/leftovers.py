@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,29 +21,36 @@ WITHIN_S = 20.0
 
 
 def processes(base: str) -> list[str]:
-    """Processes that have a directory of the run in their arguments, environment, working directory or open files."""
-    needle, found = base.encode(), []
+    """Processes that have a directory of the run in their arguments, environment, working directory or open files.
+
+    Each with the first such path: its test's name is in it.
+    """
+    found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) in _spared():
             continue
         with contextlib.suppress(OSError):
             state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-            if state in "ZX":
-                continue
-            command = (entry / "cmdline").read_bytes()
-            links = [entry / "cwd", *(entry / "fd").iterdir()]
-            if needle in command + (entry / "environ").read_bytes() or any(_leads_to(link, base) for link in links):
-                found.append(
-                    f"process {entry.name}: {command.replace(bytes(1), b' ').decode(errors='replace')[:200]}"
-                )
+            if state not in "ZX" and (path := _path_in(entry, base)):
+                command = (entry / "cmdline").read_bytes().replace(bytes(1), b" ").decode(errors="replace")
+                found.append(f"process {entry.name}: {command[:200].rstrip()}, of {path}")
     return found
 
 
-def _leads_to(link: Path, base: str) -> bool:
+def _path_in(process: Path, base: str) -> str | None:
+    """The first path below ``base`` that a process has. Raises OSError once it is gone."""
+    words = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+    if (at := words.find(base.encode())) >= 0:
+        return re.split(rb"[\0:\s]", words[at:], maxsplit=1)[0].decode(errors="replace")
+    return next(filter(None, (_leads_to(link, base) for link in [process / "cwd", *(process / "fd").iterdir()])), None)
+
+
+def _leads_to(link: Path, base: str) -> str | None:
     try:
-        return os.readlink(link).startswith(base)
+        path = os.readlink(link)
     except OSError:
-        return False
+        return None
+    return path if path.startswith(base) else None
 
 
 def _spared() -> set[int]:
