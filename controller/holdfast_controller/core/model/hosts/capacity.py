@@ -20,9 +20,12 @@ _MIB = 1 << 20
 NOTHING = Inventory(0, 0)
 
 
-@dataclass
+@dataclass(slots=True)
 class HostCapacity:
-    """A host's free capacity. ``take`` reduces it; what several plans share is copied before that."""
+    """A host's free capacity. ``take`` reduces it; what several plans share is copied before that.
+
+    In slots: a plan goes through those of ten thousand hosts, and takes as long as their memory is large.
+    """
 
     host: str
     cpus: int
@@ -47,15 +50,22 @@ class HostCapacity:
     inventory: Inventory = NOTHING
     """All that the host has."""
 
-    @functools.cached_property
+    _fullness: tuple[int, int, int, str] | None = field(default=None, init=False, repr=False, compare=False)
+    _emptiness: tuple[int, int, int, int, str] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
     def fullness(self) -> tuple[int, int, int, str]:
         """Sort key by which a worker with GPUs takes the host first that has least left without revocable jobs."""
-        return self.caution, len(self.gpus) + self.revocable_gpus, self.excess, self.host
+        if self._fullness is None:
+            self._fullness = self.caution, len(self.gpus) + self.revocable_gpus, self.excess, self.host
+        return self._fullness
 
-    @functools.cached_property
+    @property
     def emptiness(self) -> tuple[int, int, int, int, str]:
         """Sort key by which a worker without GPUs takes the emptiest host first."""
-        return self.caution, -self.slots, -self.cpus, self.excess, self.host
+        if self._emptiness is None:
+            self._emptiness = self.caution, -self.slots, -self.cpus, self.excess, self.host
+        return self._emptiness
 
     def fits(self, pool: Pool) -> bool:
         """Whether one worker of ``pool`` has room here."""
@@ -159,13 +169,15 @@ class HostCapacity:
 
     def take(self, pool: Pool) -> Place:
         """Reserve one worker's share."""
-        chosen = [g for g in self.gpus if gpu_matches(pool.gpu_type, pool.gpu_partition, g[1])][: pool.gpus]
-        self.gpus = [g for g in self.gpus if g not in chosen]
+        if pool.gpu_type or pool.gpu_partition or self.is_partitioned:
+            chosen = [g for g in self.gpus if gpu_matches(pool.gpu_type, pool.gpu_partition, g[1])][: pool.gpus]
+            self.gpus = [g for g in self.gpus if g not in chosen]
+        else:
+            chosen, self.gpus = self.gpus[: pool.gpus], self.gpus[pool.gpus :]
         self.cpus -= pool.cpus
         self.memory_mb -= pool.memory_mb
         self.slots -= 1
-        for known in ("fullness", "emptiness"):
-            self.__dict__.pop(known, None)
+        self._fullness = self._emptiness = None
         return Place(self.host, tuple(uuid for uuid, _ in chosen))
 
 
