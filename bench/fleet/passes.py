@@ -4,6 +4,7 @@
 
 The real reactor in virtual time: jobs of 12 sizes, 200 users and 20 projects, half of which declare a run time.
 Each job that has ended is replaced by a new one at the end of the queue, so that the queue stays as long as it was.
+Python looks for cycles as seldom as in the daemon.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from bench.fleet.traces import Request
 from bench.support.report import framed, progress
 
 from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
+from holdfast_controller.__main__ import look_for_cycles
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import reactor
 from holdfast_controller.core.model.accounts.quota import Quota
@@ -125,7 +127,7 @@ def measure(backfill: Backfill, hosts: int, jobs: int, ends: int, spot: float, q
     """One row of the table."""
     queue = Queue(backfill, hosts, jobs, spot, quotas, shares)
     gc.collect()
-    gc.freeze()
+    look_for_cycles()
     with queue.timed():
         for _ in range(ends):
             queue.end_one()

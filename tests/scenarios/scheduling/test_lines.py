@@ -6,6 +6,7 @@ event. Most jobs are alike, as in real queues; the others are each of their own 
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from collections import Counter
@@ -24,10 +25,13 @@ from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.reactor import Reactor
-from holdfast_controller.core.scheduling.queue_pass import _Look
+from holdfast_controller.core.scheduling.backfill import Reservations
+from holdfast_controller.core.scheduling.left_capacity import LeftCapacity
+from holdfast_controller.core.scheduling.preempt import Preemption, Trial
+from holdfast_controller.core.scheduling.queue_pass import _Look, place_queue
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.reservation_commands import ReservationAsked, ReservationDeletionAsked
-from holdfast_controller.core.step.step import Policies
+from holdfast_controller.core.step.step import Policies, Step
 
 QUEUES = int(os.environ.get("HOLDFAST_QUEUES", "12"))
 """Thousands after a change of the pass."""
@@ -147,6 +151,35 @@ def test_lines_change_no_decision(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(_Look, "_settle", lambda look, job: None)
     monkeypatch.setattr(_Look, "passes_over", lambda look, job, line: False)
     assert Play(seed).log == log
+
+
+@pytest.mark.parametrize("seed", range(QUEUES))
+def test_what_a_pass_does_not_look_at_changes_no_decision(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Play(seed).log
+    monkeypatch.setattr(LeftCapacity, "fitting", lambda left, gang, hosts: list(hosts))
+    monkeypatch.setattr(Reservations, "keeps_enough_everywhere", lambda *_: False)
+    monkeypatch.setattr(Preemption, "may_find_any_on", lambda *_: True)
+    monkeypatch.setattr(Trial, "narrow", lambda *_: None)
+    assert Play(seed).log == log
+
+
+@pytest.mark.parametrize("mode", list(Backfill))
+def test_a_pass_leaves_nothing_that_refers_to_itself(mode: Backfill) -> None:
+    """It would stay until Python looks for cycles, and that takes a large controller tenths of a second."""
+    for seed in range(3):
+        play = Play(seed)
+        play.reactor.settings = play.reactor.policies = replace(play.policies, backfill=mode)
+        step = Step(
+            play.reactor.cluster, play.reactor.policies, play.reactor.timers, Now(Mono(play.at), Wall(play.at))
+        )
+        gc.collect()
+        gc.disable()
+        try:
+            place_queue(step)
+            del step
+            assert gc.collect() == 0
+        finally:
+            gc.enable()
 
 
 def test_the_queues_hold_much_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:

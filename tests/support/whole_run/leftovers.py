@@ -42,7 +42,8 @@ def _path_in(process: Path, base: str) -> str | None:
     words = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
     if (at := words.find(base.encode())) >= 0:
         return re.split(rb"[\0:\s]", words[at:], maxsplit=1)[0].decode(errors="replace")
-    return next(filter(None, (_leads_to(link, base) for link in [process / "cwd", *(process / "fd").iterdir()])), None)
+    links = [process / "cwd", *(process / "fd").iterdir()]
+    return next(filter(None, (_leads_to(link, base) for link in links)), None)
 
 
 def _leads_to(link: Path, base: str) -> str | None:

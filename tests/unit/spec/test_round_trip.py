@@ -25,6 +25,7 @@ RELAXED = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
 printable = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Zl", "Zp")), max_size=12)
 solid = printable.filter(lambda value: value.strip())
+image = st.text(st.characters(codec="ascii", categories=("Ll", "Nd")), min_size=1, max_size=12)
 integers = st.one_of(st.integers(1, 20), st.integers(1, 20).map(str))
 durations = st.one_of(
     st.floats(1e-9, 3600, allow_nan=False),
@@ -56,7 +57,7 @@ process = st.fixed_dictionaries(
     },
 )
 container = st.fixed_dictionaries(
-    {"imageUri": solid}, optional={"command": command, "args": st.lists(text), "env": env}
+    {"imageUri": image}, optional={"command": command, "args": st.lists(text), "env": env}
 )
 package = st.fixed_dictionaries(
     {"executorImageUri": solid, "packageUris": st.lists(solid, min_size=1, max_size=3), "pythonModule": solid},

@@ -144,6 +144,13 @@ class Pool:
         return " ".join(filter(None, (str(number), self.gpu_type, kind + ("" if number == 1 else "s"))))
 
 
+def _choice(pool: Pool) -> str:
+    """A text of all that a pool's workers ask of a host besides its size."""
+    task, machines = pool.task, [each.key for each in pool.machines]
+    needs = bool(task.image), bool(task.account), bool(task.secrets)
+    return repr((pool.gpu_type, pool.gpu_partition, pool.selector and pool.selector.key, machines, needs))
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """One worker of the gang, wherever it is placed."""
@@ -307,6 +314,22 @@ class Gang:
     def kind(self) -> str:
         """Equal for jobs that are treated alike while they wait for hosts, but for their turn and run time."""
         return self.shape + (" SPOT" if self.strategy is Strategy.SPOT else "") + ("" if self.waits else " now")
+
+    @cached_property
+    def choices(self) -> tuple[tuple[str, Pool], ...]:
+        """Its pools, each with a text: equal where workers may have the same hosts and GPUs, if these are large enough.
+
+        Gangs of which each worker needs GPUs have other texts, since they may not have what others may.
+        """
+        pools = [pool for pool in self.pools if pool.replicas]
+        selectors = [each.key for each in (self.selector, *self.pool_selectors) if each != ANYWHERE]
+        asked = " ".join([*selectors, self.near.key if self.near is not None else "", "GPUs" * self.needs_gpus])
+        return tuple((asked if pool.asks_for_sizes_alone else f"{asked} {_choice(pool)}", pool) for pool in pools)
+
+    @cached_property
+    def needs_gpus(self) -> bool:
+        """Whether each of its workers needs GPUs."""
+        return all(pool.gpus for pool in self.pools if pool.replicas)
 
     @cached_property
     def anywhere(self) -> bool:

@@ -17,7 +17,7 @@ and the choice among hosts isn't changed either: it looks at the GPUs of hosts f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast_controller.core.model.gang import Gang, Pool
@@ -82,6 +82,17 @@ def _whole_of(host: Host) -> HostCapacity:
     return capacity_of(host, empty=True)
 
 
+def admitted_hosts(gang: Gang, hosts: list[Host], known: Admitted) -> dict[str, Host]:
+    """The part of ``hosts`` that a gang with a selector may have, by name; found once for each selector."""
+    labelled = gang.near.levels[: gang.near.strict_depth] if gang.near is not None else ()
+    asked = gang.selector, tuple(pool.selector for pool in gang.pools if pool.replicas), labelled
+    of, found = known.get(asked, (None, {}))
+    if of is not hosts:
+        found = {host.name: host for host in may_have(gang, hosts)}
+        known[asked] = hosts, found
+    return found
+
+
 @dataclass
 class Reservations:
     """Reservations of all hosts for the waiting jobs that one pass over the queue has met so far.
@@ -100,6 +111,8 @@ class Reservations:
     """All of a pass share it."""
     _kinds: dict[str, Host] = field(default_factory=dict)
     """A host of each kind."""
+    _whole_hosts: set[str] = field(default_factory=set)
+    """The hosts in ``by_host`` of which all GPUs are reserved."""
 
     def reserve(self, gang: Gang, hosts: list[Host], closed: Collection[str] = ()) -> bool:
         """Reserve whatever a waiting gang, and any number of others like it, could use of ``hosts``.
@@ -111,6 +124,8 @@ class Reservations:
         for known, place, wider in self._wider(gang, hosts, closed):
             known[place] = wider
             changed = True
+            if known is self.by_host and wider.has_all_gpus:
+                self._whole_hosts.add(place)
         return changed
 
     def would_change(self, gang: Gang, hosts: list[Host], closed: Collection[str] = ()) -> bool:
@@ -128,7 +143,7 @@ class Reservations:
                 {of(host): host for host in hosts} if self.apart else {host.inventory.kind: host for host in hosts}
             )
             self._kinds.update(alike)
-        places = self._kinds if anywhere else self._hosts_of(gang, hosts)
+        places = self._kinds if anywhere else admitted_hosts(gang, hosts, self.admitted)
         known = self.by_kind if anywhere else self.by_host
         then: dict[tuple[int, str], Reserved] = {}
         """By what was kept before, and the kind of the host: what is kept then, as one object."""
@@ -146,14 +161,20 @@ class Reservations:
             if after is not before:
                 yield known, place, after
 
-    def _hosts_of(self, gang: Gang, hosts: list[Host]) -> dict[str, Host]:
-        labelled = gang.near.levels[: gang.near.strict_depth] if gang.near is not None else ()
-        asked = gang.selector, tuple(pool.selector for pool in gang.pools if pool.replicas), labelled
-        of, found = self.admitted.get(asked, (None, {}))
-        if of is not hosts:
-            found = {host.name: host for host in may_have(gang, hosts)}
-            self.admitted[asked] = hosts, found
-        return found
+    def keeps_enough_everywhere(self, gang: Gang) -> bool:
+        """Whether a gang needs no more of any host than is kept of all alike: for it nothing more has to be kept."""
+        if not self.by_kind or gang.is_choosy:
+            return False
+        kept = [(self.by_kind.get(kind, _NOTHING), self.whole_of(host)) for kind, host in self._kinds.items()]
+        return all(_widen(of, pool, whole) is of for of, whole in kept for pool in gang.pools if whole.fits(pool))
+
+    def with_gpus(self, hosts: Iterable[Host]) -> list[Host]:
+        """The ``hosts`` of which not all GPUs are reserved."""
+        by_kind = {kind for kind, of in self.by_kind.items() if of.has_all_gpus}
+        names = self._whole_hosts
+        if self.apart:
+            return [host for host in hosts if host.name not in names and self._kind(host) not in by_kind]
+        return [host for host in hosts if host.name not in names and host.inventory.kind not in by_kind]
 
     @property
     def leaves_gpus(self) -> bool:

@@ -14,12 +14,12 @@ from functools import cached_property
 from holdfast_controller.core.lifecycle.other_hosts import takes_work
 from holdfast_controller.core.model.clock import NEVER, Now, Wall, moment, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Strategy
+from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.hosts.reservations import Reservation, Whose
 from holdfast_controller.core.model.hosts.spares import closed_to, spares_kept
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.scheduling.backfill import Admitted, Reservations
+from holdfast_controller.core.scheduling.backfill import Admitted, Reservations, admitted_hosts
 from holdfast_controller.core.scheduling.host_reservations import chosen_hosts
 from holdfast_controller.core.scheduling.placement import Plan
 
@@ -71,6 +71,10 @@ class OpenHosts:
     def open_to_all(self) -> list[Host]:
         """The hosts that are no spares, and about to be neither drained nor reserved."""
         return [host for host in self.no_spares if host.name not in self.drains and host.name not in self.reserved]
+
+    def admitted(self, gang: Gang) -> Collection[Host]:
+        """The hosts that a gang's selector admits, open to it or not."""
+        return self.hosts if gang.anywhere else admitted_hosts(gang, self.hosts, self._admitted).values()
 
     def of(self, job: Job, hosts: list[Host] | None = None) -> list[Host]:
         """The part of ``hosts``, or of all, that is open to a job."""

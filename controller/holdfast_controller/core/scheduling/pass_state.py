@@ -5,19 +5,22 @@ Nothing is decided here: which jobs start, wait or give way is said in ``queue_p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.accounts import quota
 from holdfast_controller.core.model.accounts.quota import Waiting
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.hosts.capacity import HostCapacity, LeftCapacity
+from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.hosts.capacity import HostCapacity
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.queue import Turn
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.fair_share.reclaim import Booked
+from holdfast_controller.core.scheduling.left_capacity import LeftCapacity
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.place import is_alone
 from holdfast_controller.core.scheduling.placement import Plan, Wait, plan_job
@@ -26,6 +29,10 @@ from holdfast_controller.core.scheduling.projections.projected_starts import Pro
 from holdfast_controller.core.scheduling.wait_reasons.never_fits import waits_for_others
 from holdfast_controller.core.step.step import Step
 
+PLANS_IN_VAIN = 100
+"""Failed plans in one pass, after which jobs of other shapes wait for the next pass."""
+LOOKS_A_PLAN = 20
+"""A plan takes so many times as long as a look at what the same hosts have left."""
 _NO_CAPACITY = Wait("no host has room")
 
 
@@ -38,22 +45,22 @@ class PassState:
         self.unplaceable, self.reserved = set[str](), set[str]()
         """Shapes of jobs that fit nowhere, and of those for which something is kept."""
         self.waiting = Waiting()
-        self.left: LeftCapacity | None = None
-        self.narrower = False
-        """Less is free by now than ``left`` says."""
         self.first = ""
         """The first job that waits for hosts."""
         self.closed, self.unlendable = set[str](), set[str]()
         """Hosts on which room is being made for a waiting job; kinds of jobs for which not even loans are enough."""
         self.no_room: dict[str, Turn] = {}
         """By shape of SPOT jobs for which no loans can be taken back: from which turn on: one behind may be older."""
-        self.lendable: LeftCapacity | None = None
         self.with_gpus: list[Host] | None = None
         """Hosts with free GPUs, or with jobs that are being stopped."""
         self.open: list[Host] | None = None
         """Hosts of which nothing is reserved."""
+        self.left, self.lendable = LeftCapacity(), LeftCapacity()
+        """What is left to the job being served; what was free at the beginning, of which less may be by now."""
         self.preemption = Preemption(step.cluster, step.now)
-        self.in_vain = self.trials_in_vain = self.loans_in_vain = self.backfills_in_vain = 0
+        self.in_vain = self.loans_in_vain = 0.0
+        """Plans that found no room; one that looked at a part of the hosts counts as such a part."""
+        self.trials_in_vain = self.backfills_in_vain = 0
         self.too_long: dict[str, Wall] = {}
         self.passed: set[str] = set()
         """Lines of which no job further back has to be looked at, but for those that a quota limits."""
@@ -112,25 +119,35 @@ class PassState:
         waits = self.reservations.by_kind or self.reservations.by_host or self.booked.places
         own = self.open_hosts.own(job)
         if own and not job.places and isinstance(found := plan_job(job, own, self._capacity_of), Plan):
-            self.in_vain += 1
             return found
         if not waits and is_alone(job) and (alone := self.open_hosts.first_free(job, set())) is not None:
-            self.in_vain += 1
             return alone
         if job.id in self.step.cluster.holdings.gpus_by_job:
             self.in_vain += 1
             return plan_job(job, self.open_hosts.of(job), self._capacity_of)
-        if not self.reservations.leaves_gpus and all(pool.gpus for pool in job.gang.pools if pool.replicas):
+        if not self.reservations.leaves_gpus and job.gang.needs_gpus:
             return _NO_CAPACITY
-        if self.left is None or (self.narrower and self.left.may_hold(job.gang)):
-            self.left = LeftCapacity([self._capacity_of(host) for host in self.hosts])
-            self.narrower = False
-        if not self.left.may_hold(job.gang):
+        if not self.left.may_hold(job.gang, self._not_kept, self._capacity_of):
             return _NO_CAPACITY
-        self.in_vain += 1
-        capacities, pools = self.left.capacities, job.gang.pools
-        fitting = [host for host in self.open_hosts.of(job) if any(map(capacities[host.name].fits, pools))]
+        admitted = None if job.gang.anywhere else list(self.open_hosts.admitted(job.gang))
+        fitting = self.left.fitting(job.gang, self.open_hosts.of(job, admitted))
+        self.in_vain += self._part(fitting)
         return plan_job(job, fitting, self._capacity_of)
+
+    def _not_kept(self, gang: Gang) -> Iterable[Host]:
+        """The hosts that a gang may have, but for those whose GPUs are all kept if each of its workers needs some."""
+        admitted = self.open_hosts.admitted(gang)
+        return self.reservations.with_gpus(admitted) if gang.needs_gpus else admitted
+
+    @property
+    def plans_spent(self) -> bool:
+        """Whether no more plans are made in this pass, since too many hosts have been looked at in vain."""
+        looks = self.left.looked / (LOOKS_A_PLAN * max(len(self.hosts), 1))
+        return self.in_vain + looks >= PLANS_IN_VAIN
+
+    def _part(self, hosts: list[Host]) -> float:
+        """The part of all hosts that these are."""
+        return len(hosts) / max(len(self.hosts), 1)
 
     def _capacity_of(self, host: Host, without: frozenset[str] = frozenset()) -> HostCapacity:
         """The free capacity of a host for the job being served."""
@@ -138,9 +155,7 @@ class PassState:
 
     def _plan_backfill(self, job: Job, *, beside: bool) -> Plan | None:
         """The placement of a job on free hosts; with ``beside`` on none that a projected start needs."""
-        if self.lendable is None:
-            self.lendable = LeftCapacity([self.free.capacity_of(host) for host in self.hosts])
-        if job.id not in self.step.cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
+        if not self._may_borrow(job):
             return None
         self.kept.project()
         closed = self.closed | self.kept.claimed | (self.kept.hosts if beside else set())
@@ -148,9 +163,14 @@ class PassState:
         found = plan_job(job, hosts, lambda host, own: self.kept.whole.limit(self.free.without(host, own), host))
         return found if isinstance(found, Plan) else None
 
+    def _may_borrow(self, job: Job) -> bool:
+        if job.id in self.step.cluster.holdings.gpus_by_job:
+            return True
+        return self.lendable.may_hold(job.gang, self.open_hosts.admitted, self.free.capacity_of)
+
     def _backfillable(self, job: Job) -> list[Host]:
         """The hosts on which a job may have something now or soon; in a busy cluster few have GPUs for it."""
-        if job.reserved or job.spares or not all(pool.gpus for pool in job.gang.pools if pool.replicas):
+        if job.reserved or job.spares or not job.gang.needs_gpus:
             return self.hosts
         if self.with_gpus is None:
             stopping = (self.step.cluster.jobs[name] for name in self.preemption.leaving)
@@ -168,14 +188,11 @@ class PassState:
             alone = self.open_hosts.first_free(job, closed)
             self.loans_in_vain += alone is None
             return alone or _NO_CAPACITY
-        if self.lendable is None:
-            # Less may be free by now: then it holds too much, and a plan is made in vain.
-            self.lendable = LeftCapacity([self.free.capacity_of(host) for host in self.hosts])
-        if job.id not in self.step.cluster.holdings.gpus_by_job and not self.lendable.may_hold(job.gang):
+        if not self._may_borrow(job):
             return _NO_CAPACITY
         hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in closed]
         planned = plan_job(job, hosts, self.free.without)
-        self.loans_in_vain += isinstance(planned, Wait)
+        self.loans_in_vain += self._part(hosts) if isinstance(planned, Wait) else 0
         return planned
 
     def _left_to(self, job: Job) -> list[Host]:

@@ -10,7 +10,7 @@ give way, so none can chase each other off a host.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from holdfast_controller.core.lifecycle.attempts import give_way, unsaved_s
 from holdfast_controller.core.lifecycle.warning_signal import gives_notice
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Strategy
+from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
 from holdfast_controller.core.model.hosts.free_capacity import FreeCapacity
 from holdfast_controller.core.model.hosts.host import Host
@@ -62,6 +62,7 @@ class Preemption:
         victims = [victim for victim in self.candidates(job) if trial.is_there(victim.id)]
         if not victims or not trial.fits([victim.id for victim in victims]):
             return None
+        trial.narrow([victim.id for victim in victims])
         chosen = tuple(victim.id for victim in fewest(trial, victims))
         found = trial.plan(chosen)
         assert isinstance(found, Plan)
@@ -71,6 +72,18 @@ class Preemption:
         """The placement of a job once all that are stopping are gone; None where it doesn't fit or none is stopping."""
         found = self.trial(job, hosts, limit).plan(()) if self.leaving else None
         return found if isinstance(found, Plan) else None
+
+    def may_find_any_on(self, gang: Gang, hosts: Iterable[Host]) -> bool:
+        """Whether room might be found for a gang on ``hosts``: on one that it could use are jobs that may go."""
+        loose = may_have(gang, (host for host in hosts if host.name in self._loose))
+        whole_of = self.cluster.free_capacity.whole_of
+        return any(whole_of(host).fits(pool) for host in loose for _, pool in gang.choices)
+
+    @cached_property
+    def _loose(self) -> frozenset[str]:
+        """The hosts of jobs that are being stopped, or could be when the pass began."""
+        jobs = (*self.by_cost, *map(self.cluster.jobs.whole.__getitem__, self.leaving))
+        return frozenset(place.host for job in jobs for place in job.places)
 
     def trial(self, job: Job, hosts: list[Host], limit: Limit) -> Trial:
         """Finds whether a job would fit if others were gone, beside those that are stopping."""
@@ -214,6 +227,15 @@ class Trial:
     def fits(self, without: Collection[str]) -> bool:
         """Whether the job fits without those jobs."""
         return isinstance(self.plan(without), Plan)
+
+    def narrow(self, without: Collection[str]) -> None:
+        """Leave out the hosts on which no new worker would fit without those jobs, nor without fewer of them."""
+        if self.job.places:
+            return  # what it holds itself counts where it stays
+        absent, gang = self.gone.union(without), self.job.gang
+        pools = [*(pool for _, pool in gang.choices), *([gang.spare_pool] if gang.spares else [])]
+        left = ((host, self._capacity(host, absent, frozenset())) for host in self.hosts)
+        self.hosts = [host for host, capacity in left if any(map(capacity.fits, pools))]
 
     def plan(self, without: Collection[str]) -> Plan | Wait:
         """Its placement without those jobs."""

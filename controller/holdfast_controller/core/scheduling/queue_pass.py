@@ -29,7 +29,7 @@ from holdfast_controller.core.scheduling.fair_share.reclaim import serve_claims
 from holdfast_controller.core.scheduling.fair_share.turns import in_turn
 from holdfast_controller.core.scheduling.open_hosts import ends_at
 from holdfast_controller.core.scheduling.own_spares import make_up, serve_own_spares
-from holdfast_controller.core.scheduling.pass_state import PassState
+from holdfast_controller.core.scheduling.pass_state import PLANS_IN_VAIN, PassState
 from holdfast_controller.core.scheduling.place import may_be_placed, place
 from holdfast_controller.core.scheduling.placement import Plan, Wait
 from holdfast_controller.core.scheduling.preempt import may_claim
@@ -41,8 +41,6 @@ TRIALS_IN_VAIN = 20
 """SPOT jobs for which no room could be made in one pass, after which those of other shapes wait for the next."""
 BACKFILLS_IN_VAIN = 32
 """Jobs that fit but would delay a projected start, in one pass, after which others wait for the next."""
-PLANS_IN_VAIN = 100
-"""Failed plans in one pass, after which jobs of other shapes wait for the next pass."""
 
 
 def place_queue(step: Step) -> None:
@@ -140,7 +138,7 @@ class _Look(PassState):
         All that is asked here stays as it is until the end of the pass.
         """
         shape, kind = self.open_hosts.shape(job), self.open_hosts.kind(job)
-        no_plans = self.in_vain >= PLANS_IN_VAIN
+        no_plans = self.plans_spent
         if not (no_plans or (shape in self.unplaceable and shape in self.reserved)):
             return
         if self.step.policies.lends_to(job.gang) and not self._finds_no_loan(kind):
@@ -159,15 +157,15 @@ class _Look(PassState):
             self.settled_if_long.add(kind)
 
     def _place_if_it_fits(self, job: Job) -> bool:
-        if self.open_hosts.shape(job) in self.unplaceable or self.in_vain >= PLANS_IN_VAIN:
+        if self.open_hosts.shape(job) in self.unplaceable or self.plans_spent:
             return False
-        found = self._plan(job)
+        before, found = self.in_vain, self._plan(job)
         if isinstance(found, Wait):
             # A job that has been placed before may be placed otherwise than others of its shape: see plan_job.
             if not job.places:
                 self.unplaceable.add(self.open_hosts.shape(job))
             return False
-        self.in_vain -= 1
+        self.in_vain = before
         self._placed(job, found)
         return True
 
@@ -178,7 +176,7 @@ class _Look(PassState):
             self.with_gpus = None
         place(self.step, job, found, loan_of=loan_of, ahead_of=ahead_of, why=self.open_hosts.why_there(job, hosts))
         self.preemption.placed(frozenset(hosts))
-        self.narrower = True
+        self.left.shrunk()
         self.over.clear()
 
     def _reserve(self, job: Job) -> None:
@@ -188,10 +186,13 @@ class _Look(PassState):
         self.first = self.first or job.id
         if self.by_time:
             self.kept.waits(job)
-        if self.open_hosts.shape(job) not in self.reserved and self.in_vain < PLANS_IN_VAIN:
+        if self.open_hosts.shape(job) not in self.reserved and not self.plans_spent:
             self.reserved.add(self.open_hosts.shape(job))
+            if self.reservations.keeps_enough_everywhere(job.gang):
+                return
             if self.reservations.reserve(job.gang, self.hosts, self.open_hosts.reserved_before(job)):
-                self.narrower, self.open = True, None
+                self.left.shrunk()
+                self.open = None
 
     def _leave_all(self, job: Job) -> None:
         """Keep nothing for a job that waits for hosts which have not joined, nor for those of its shape behind it."""
@@ -203,7 +204,7 @@ class _Look(PassState):
         """Start a job ahead of its turn where that delays no projected start."""
         if not self.first or not self.by_time or job.gang.strategy is Strategy.SPOT:
             return False
-        if self.in_vain >= PLANS_IN_VAIN or self.backfills_in_vain >= BACKFILLS_IN_VAIN or self.kept.spent:
+        if self.plans_spent or self.backfills_in_vain >= BACKFILLS_IN_VAIN or self.kept.spent:
             return False
         shape = self.open_hosts.shape(job)
         longest = self.too_long.get(shape, math.inf)
@@ -270,11 +271,13 @@ class _Look(PassState):
         if spot:
             not_lent = self._not_lent
             hosts = [host for host in self.hosts if host.name not in not_lent]
-            room = self.preemption.find_room(job, hosts)
+            hosts = hosts if self.preemption.may_find_any_on(job.gang, hosts) else []
+            room = self.preemption.find_room(job, hosts) if hosts else None
         else:
             # What those of its shape ahead of it could use is closed to it.
             own = [] if self.open_hosts.shape(job) in self.reserved else self.open_hosts.of(job, self._left_to(job))
             hosts = [host for host in own if host.name not in self.booked.places]
+            hosts = hosts if self.preemption.may_find_any_on(job.gang, hosts) else []
             room = self.preemption.find_room(job, hosts, self.reservations.limit) if hosts else None
         if room is None:
             self.trials_in_vain += bool(hosts)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast_controller.core.model.gang import Gang, Pool
+from holdfast_controller.core.model.gang import Pool
 from holdfast_controller.core.model.hosts.caution import caution
 from holdfast_controller.core.model.hosts.host import Host, Inventory, Place, partition_of, whole_model
 from holdfast_controller.core.model.hosts.machine_types import MachineType
@@ -75,10 +75,18 @@ class HostCapacity:
             and self.slots >= 1
             and self.cpus >= pool.cpus
             and self.memory_mb >= pool.memory_mb
-            and not (self.no_containers and pool.task.image)
+            and (not pool.gpus or self.matching(pool) >= pool.gpus)
+            and self.suits(pool)
+        )
+
+    def suits(self, pool: Pool) -> bool:
+        """Whether workers of ``pool`` may have this host if it has room for them, whatever GPUs it has."""
+        if pool.asks_for_sizes_alone:
+            return True
+        return (
+            not (self.no_containers and pool.task.image)
             and not (self.no_accounts and pool.task.account)
             and (self.gives_secrets or not pool.task.secrets)
-            and (not pool.gpus or self.matching(pool) >= pool.gpus)
             and (not pool.is_choosy or self.is_admitted(pool))
         )
 
@@ -193,24 +201,6 @@ def fitting(pool: Pool, capacities: Iterable[HostCapacity]) -> list[HostCapacity
     if pool.asks_for_sizes_alone:
         return [left for left in large_enough if not left.is_partitioned or left.fits(pool)]
     return [left for left in large_enough if left.fits(pool)]
-
-
-class LeftCapacity:
-    """Free capacity of hosts for jobs further back, and the most of each resource on any one host."""
-
-    def __init__(self, capacities: list[HostCapacity]) -> None:
-        self.capacities = {left.host: left for left in capacities}
-        open_ = [left for left in capacities if left.slots > 0]
-        self.gpus = max((len(left.gpus) for left in open_), default=-1)
-        self.cpus = max((left.cpus for left in open_), default=-1)
-        self.memory_mb = max((left.memory_mb for left in open_), default=-1)
-
-    def may_hold(self, gang: Gang) -> bool:
-        """Whether each pool's workers might fit on some host; False is certain, True is not."""
-        return all(
-            pool.gpus <= self.gpus and pool.cpus <= self.cpus and pool.memory_mb <= self.memory_mb
-            for pool in gang.pools
-        )
 
 
 @functools.lru_cache(maxsize=4096)

@@ -25,10 +25,10 @@ from holdfast_controller.core.scheduling.fair_share.guarantees import has_claim
 from holdfast_controller.core.scheduling.fair_share.reclaim import room_for, waits_of
 from holdfast_controller.core.scheduling.fair_share.turns import ahead_of, in_turn
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
+from holdfast_controller.core.scheduling.pass_state import LOOKS_A_PLAN, PLANS_IN_VAIN
 from holdfast_controller.core.scheduling.place import may_be_placed
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption
-from holdfast_controller.core.scheduling.queue_pass import PLANS_IN_VAIN
 from holdfast_controller.core.scheduling.submit import refusal
 from holdfast_controller.core.scheduling.wait_reasons.never_fits import waits_for_others
 from holdfast_controller.core.step.commands import JobSubmission
@@ -64,7 +64,7 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
     hosts = open_hosts.of(job)
     before = [cluster.jobs.whole[name] for name in islice(in_turn(cluster), ahead_of(cluster, job))]
     reservations, waiting, quotas = open_hosts.reservations(), Waiting(), policies.quotas
-    reserved: set[str] = set()
+    reserved, looks = set[str](), PLANS_IN_VAIN * LOOKS_A_PLAN * len(hosts)
     for other in before:
         if not may_be_placed(cluster, other, now.wall):
             continue
@@ -72,8 +72,9 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
         if waits_for_others(cluster, other.gang):
             continue
         waiting.charge(other.owner, other.gang, cluster.holdings.gpus_by_job.get(other.id))
-        if not over and open_hosts.shape(other) not in reserved and len(reserved) < PLANS_IN_VAIN:
+        if not over and open_hosts.shape(other) not in reserved and looks >= 0:
             reserved.add(open_hosts.shape(other))
+            looks -= 0 if other.gang.anywhere else len(open_hosts.admitted(other.gang))
             reservations.reserve(other.gang, hosts, open_hosts.reserved_before(other))
     made = DryRun(account, ahead=len(before))
     claims = has_claim(cluster, job, quotas, now.wall)
