@@ -1,4 +1,4 @@
-"""What hosts have left in a pass, and whether a gang can be placed in it at all: asked for each shape that waits.
+"""The capacity that a pass has left, and whether a gang can be placed in it at all: asked for each shape that waits.
 
 A plan goes through all hosts, so a pass makes few in vain. One isn't made where no host that a pool may have has as
 many GPUs, cores or as much memory left as one worker needs. Hence jobs that wait for a host, a GPU model or a part of
