@@ -87,7 +87,7 @@ class GpuFaults:
         """Take errors that the driver reported. Returns whether any makes a GPU faulty, or did so ``again``."""
         changed = False
         for xid in xids:
-            if (repair := repair_of(xid.number)) is not None:
+            if (repair := repair_of(xid.number, fatal=xid.fatal)) is not None:
                 changed |= self._add(xid.uuid, in_words(xid.number), repair, now, again=again)
         return changed
 

@@ -61,6 +61,8 @@ class Xid:
 
     uuid: str
     number: int
+    fatal: bool = False
+    """The kernel's log calls it so; NVML tells the number alone."""
 
 
 @dataclass(frozen=True, slots=True)

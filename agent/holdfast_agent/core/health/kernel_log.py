@@ -17,6 +17,7 @@ _LOADED = b"NVRM: loading NVIDIA"
 _XID = re.compile(
     rb"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.\d)?"
     rb"(?: GPU-I:\d{1,3}(?: GPU-CI:\d{1,3})?)?\): (\d{1,4})\b"  # of a MIG instance: its GPU's all the same
+    rb"(?:, \w{1,64} (Fatal)\b)?"
 )
 _SXID = re.compile(rb"nvidia-nvswitch\d+: SXid \(PCI:([0-9a-fA-F:.]{7,16})\): (\d{1,6}), Fatal\b")
 
@@ -27,6 +28,8 @@ class GpuError:
 
     bus: str
     xid: int
+    fatal: bool = False
+    """The driver calls it fatal, as it does of those of NVLink since Blackwell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ def parse(record: bytes) -> Said | None:
     if text.startswith(_LOADED):
         return DriverLoaded()
     if found := _XID.match(text):
-        return GpuError(place(found[1].decode()), int(found[2]))
+        return GpuError(place(found[1].decode()), int(found[2]), fatal=found[3] is not None)
     if found := _SXID.match(text):
         return SwitchError(found[1].decode().lower(), int(found[2]))
     return None

@@ -8,6 +8,7 @@ from holdfast_agent.core.health.kernel_log import DriverLoaded, GpuError, Switch
 
 LOADED = b"4,1,1,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.86.15"
 OFF_BUS = b"3,412,99,-;NVRM: Xid (PCI:0000:17:00): 79, pid=4711, name=python, GPU has fallen off the bus."
+NVLINK = b"3,1,1,-;NVRM: Xid (PCI:0018:01:00): %b, %b i0 Link 03 (0x00086226 0x00000001 0x00000000)"
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,9 @@ OFF_BUS = b"3,412,99,-;NVRM: Xid (PCI:0000:17:00): 79, pid=4711, name=python, GP
             SwitchError("0000:c1:00.0", 28006),
         ),
         (b"3,1,1,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Non-fatal, Link 46 LTSSM Fault", None),
+        (NVLINK % (b"149", b"NETIR_LINK_DOWN Fatal XC0"), GpuError("0018:01:00", 149, fatal=True)),
+        (NVLINK % (b"145", b"RLW_REMAP Nonfatal XC0"), GpuError("0018:01:00", 145)),
+        (NVLINK % (b"149", b"NETIR_BER_EVENT Fatally XC0"), GpuError("0018:01:00", 149)),
         (LOADED, DriverLoaded()),
         (b"6,1,1,-;eth0: link is up", None),
         (b"3,1,1,-;my program says NVRM: Xid (PCI:0000:17:00): 79", None),
