@@ -12,7 +12,8 @@ import pytest
 TESTS = Path(__file__).parents[2]
 LEAST_S = 15
 """A shared machine that is busy may give a test nothing for some seconds."""
-CLOCKS = ("monotonic", "perf_counter", "time")
+CLOCKS = ("monotonic", "perf_counter", "time", "process_time", "thread_time")
+"""The last two run on their own, too: beside others that are busy the same work takes up to three times as long."""
 _CALLED = re.compile(rf"\.\s*({'|'.join(CLOCKS)})\s*\(")
 
 
@@ -51,7 +52,7 @@ def test_no_time_that_has_passed_is_held_to_less_than_a_busy_machine_takes() -> 
         for path in sorted(TESTS.rglob("*.py"))
         for line in near_bounds(path.read_text())
     ]
-    assert not found, f"allow {LEAST_S} s or more, or use tests.support.promptness.assert_prompt"
+    assert not found, f"allow {LEAST_S} s or more, or use tests.support.promptness or tests.support.work"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_no_time_that_has_passed_is_held_to_less_than_a_busy_machine_takes() -> 
         ("assert (code, time.perf_counter() - began < 1) == (0, True)", True),
         ("assert 3 < time.monotonic() - began", False),
         ("assert time.monotonic() - began < 30", False),
-        ("assert time.process_time() - began < 1", False),
+        ("assert time.process_time() - began < 1", True),
         ("assert time.monotonic() - began < 4 * TERM_S", False),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -229,13 +228,12 @@ def test_half_of_a_surrogate_pair_in_a_name_is_refused_by_its_place(text: str, p
     assert all(problem in message for problem in problems)
 
 
-def test_a_billion_laughs_are_refused_at_once() -> None:
+def test_a_billion_laughs_are_refused() -> None:
+    """And not written out first: no memory would be enough."""
     lines = ["a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]
-    began = time.process_time()
     message = refusal("\n".join(lines))
     assert "its aliases make it larger than 4,194,304 characters" in message
-    assert time.process_time() - began < 5
 
 
 def test_aliases_of_one_long_text_are_counted_in_full() -> None:

@@ -120,7 +120,9 @@ class HealthWatch:
         for gpu in self._gpus.known:
             at.setdefault(place(gpu.bus_id), []).append(gpu.uuid)
         if at and self._unplaced:
-            found = [Xid(uuid, each.xid, fatal=each.fatal) for each in self._unplaced for uuid in at.get(each.bus, ())]
+            found = [
+                Xid(uuid, each.xid, fatal=each.fatal) for each in self._unplaced for uuid in at.get(each.bus, ())
+            ]
             self._unplaced.clear()
             self._gpus.hear(found, again=False)
         del self._unplaced[:-MOST_TOLD]

@@ -13,13 +13,12 @@ import pytest
 from tests.support.fake_nvml.library import FakeNvml
 
 from holdfast.v1 import host_pb2
-from holdfast_agent.core.gpu.signals import Xid
 from holdfast_agent.core.health.kernel_log import GpuError
 from holdfast_agent.core.health.rules import RULES
 from holdfast_agent.gpu import reader
 from holdfast_agent.shell.gpus.fault_file import FaultFile
 from holdfast_agent.shell.gpus.inventory import GpuWatch
-from holdfast_agent.shell.health import kmsg, sysfs, watch
+from holdfast_agent.shell.health import sysfs, watch
 from holdfast_agent.shell.health.kmsg import KernelLog
 from holdfast_agent.shell.health.watch import HealthWatch
 from holdfast_agent.shell.shims import shim_files
@@ -28,7 +27,6 @@ LIMITS = reader.ReadLimits(answer_s=20, start_s=20, backoff_s=0)
 NIC = "devices/pci0000:00/0000:5e:00.0"
 XID_79 = b"3,%d,1,-;NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus."
 XID_95 = b"3,%d,1,-;NVRM: Xid (PCI:0000:17:00): 95, uncontained"
-NVLINK = b"3,%d,1,-;NVRM: Xid (PCI:0000:17:00): 149, NETIR_LINK_DOWN {} XC0 i0 Link 08 (0x004505c6 0x00000000)"
 LOADED = b"4,%d,1,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.86.15"
 NOISE = b"6,%d,1,-;eth0: link is up"
 SXID = b"3,%d,1,-;nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 28006, Fatal, Link 46"
@@ -289,53 +287,6 @@ async def driven(fake_nvml: FakeNvml, tmp_path: Path, log: Log) -> AsyncIterator
     yield made
     made[0].close()
     await source.aclose()
-
-
-def faults(gpus: GpuWatch) -> list[list[tuple[str, int]]]:
-    return [[(fault.cause, fault.count) for fault in gpu.faults] for gpu in gpus.inventory().gpus]
-
-
-@pytest.mark.require("cc")
-async def test_xids_in_the_log_make_a_gpu_faulty_and_those_from_before_only_if_a_reboot_is_needed(
-    driven: tuple[HealthWatch, GpuWatch], clock: Clock, log: Log
-) -> None:
-    health, gpus = driven
-    log.say(XID_95, XID_79)
-    await looks(health, clock)
-    assert faults(gpus) == [[("Xid 79 (fallen off the bus)", 1)], []]
-    log.say(XID_95, XID_79)
-    await looks(health, clock)
-    assert faults(gpus) == [[("Xid 79 (fallen off the bus)", 1), ("Xid 95 (uncontained memory error)", 1)], []]
-
-
-@pytest.mark.require("cc")
-async def test_an_error_of_nvlink_keeps_work_off_a_gpu_where_the_log_calls_it_fatal(
-    driven: tuple[HealthWatch, GpuWatch], clock: Clock, log: Log
-) -> None:
-    """NVML tells the number alone, and the same one is a link's passing trouble or its end."""
-    health, gpus = driven
-    await looks(health, clock)
-    log.say(NVLINK.replace(b"{}", b"Nonfatal"))
-    gpus.hear([Xid(gpus.known[0].uuid, 149)])
-    await looks(health, clock)
-    assert faults(gpus) == [[], []]
-    log.say(NVLINK.replace(b"{}", b"Fatal"))
-    await looks(health, clock)
-    assert faults(gpus) == [[("Xid 149 (NVLink error)", 1)], []]
-
-
-@pytest.mark.require("cc")
-async def test_a_driver_that_was_loaded_later_in_a_long_log_has_found_its_gpus_again(
-    driven: tuple[HealthWatch, GpuWatch], clock: Clock, log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    health, gpus = driven
-    monkeypatch.setattr(kmsg, "MOST_RECORDS", 70)
-    log.say(*[XID_79] * 69, LOADED, *[NOISE] * 70, XID_79, *[NOISE] * 69, LOADED)
-    await looks(health, clock, 4)
-    assert faults(gpus) == [[], []]
-    log.say(XID_79)
-    await looks(health, clock)
-    assert faults(gpus) == [[("Xid 79 (fallen off the bus)", 1)], []]
 
 
 async def test_what_the_log_says_while_a_device_does_not_answer_is_not_lost(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import tomllib
 
 import pytest
@@ -92,9 +91,8 @@ def test_secrets_are_blanked_out_as_written_and_as_meant() -> None:
 
 @pytest.mark.parametrize("part", ["http://", "http://a", "?", "https://a?", "://", "@"])
 def test_secrets_are_looked_for_in_time_proportional_to_the_text(part: str) -> None:
-    began = time.process_time()
-    sources().hide(part * (200_000 // len(part)))
-    assert time.process_time() - began < 1
+    """A text so long that anything else would outlast the time that a test has."""
+    sources().hide(part * (4_000_000 // len(part)))
 
 
 def test_a_key_has_indexes_without_their_passwords() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.work import calls_of
 from tests.unit.controller.examples import host
 
 from holdfast_controller.core.model.gang import Gang, Pool, Task
@@ -203,12 +203,11 @@ def test_same_question_same_answer(asked: list[Pool], shapes: list[tuple[int, st
     assert plan(gang, _hosts(shapes)) == plan_in(gang, [capacity_of(at) for at in _hosts(shapes)])
 
 
-def test_a_thousand_hosts_are_planned_in_well_under_a_heartbeat() -> None:
+def test_a_thousand_hosts_are_planned_in_a_few_looks_at_each() -> None:
     hosts = [host(f"h{i:04}", gpus=8) for i in range(1000)]
     gang = Gang((Pool(1, TASK, gpus=8), Pool(255, TASK, gpus=8, gpu_type="H100")))
-    began = time.process_time()
     assert isinstance(plan(gang, hosts), Plan)
-    assert time.process_time() - began < 4
+    assert calls_of(lambda: plan(gang, hosts)) < 150 * len(hosts)
 
 
 def test_containers_go_where_containers_run() -> None:
