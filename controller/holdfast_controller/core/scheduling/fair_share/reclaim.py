@@ -14,7 +14,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from holdfast_controller.core.model.gang import Pool, Strategy
+from holdfast_controller.core.model.gang import Gang, Pool, Strategy
 from holdfast_controller.core.model.hosts.capacity import HostCapacity
 from holdfast_controller.core.model.hosts.host import Host, Place
 from holdfast_controller.core.model.job import Job
@@ -28,7 +28,10 @@ from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
 
 CLAIMS_IN_VAIN = 100
-"""Claims for which no room was found in one pass, after which others wait for the next."""
+"""Claims for which no room was found in one pass, after which others wait for the next. One that could use a part of
+the hosts counts as such a part: many that wait for hosts of their own keep none from being served."""
+LEAST_IN_VAIN = 0.05
+"""What the search for a claim takes that could use a single host, as a part of one that could use all."""
 NO_VICTIMS, SPOT_ALONE = -2.0, -1.0
 """Before all times: when no job has to give way, and when only SPOT jobs have to."""
 
@@ -79,7 +82,7 @@ class _Look:
     booked: Booked
     unplaceable: set[str] = field(default_factory=set)
     """Shapes of jobs that would fit nowhere even if all gave way that may."""
-    in_vain: int = 0
+    in_vain: float = 0.0
 
     @cached_property
     def waits(self) -> dict[str, float]:
@@ -102,7 +105,7 @@ class _Look:
         found = room_for(job, self.preemption, hosts, self.waits, self.booked.limit)
         if found is None:
             self.unplaceable.add(self.hosts.shape(job))
-            self.in_vain += 1
+            self.in_vain += max(self._part(job.gang), LEAST_IN_VAIN)
             return
         if job.over_quota:
             note_wait(self.step, job, "", "its quota suffices now; waits for hosts")
@@ -112,6 +115,12 @@ class _Look:
         elif found.victims:
             room = Room(frozenset(each.host for each in found.plan.places), found.victims)
             self.preemption.stop(self.step, job, room)
+
+    def _part(self, gang: Gang) -> float:
+        """The part of all hosts that a gang could use."""
+        whole_of, pools = self.step.cluster.free_capacity.whole_of, [pool for _, pool in gang.choices]
+        able = sum(any(map(whole_of(host).fits, pools)) for host in self.hosts.admitted(gang))
+        return able / max(len(self.hosts.hosts), 1)
 
     def _look_again(self, job: Job, in_s: float) -> None:
         key, due = (JobTimer.CLAIM, job.id), self.step.now.mono_in(in_s)
