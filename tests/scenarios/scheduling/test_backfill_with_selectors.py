@@ -79,6 +79,19 @@ FULL: dict[str, Callable[[int], Gang]] = {
 """What jobs wait for that is all taken, by number: each has a shape of its own."""
 
 
+def test_jobs_that_start_take_nothing_of_what_a_pass_may_do_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass that starts thousands of gangs looks at the hosts for each, and goes on to the last of them."""
+    monkeypatch.setattr(pass_state, "PLANS_IN_VAIN", 2)
+    monkeypatch.setattr(pass_state, "LOOKS_A_PLAN", 1)
+    world = World(policies=QUIET)
+    world.join("host-0", inventory(12, name="host-0"))
+    world.cordon("host-0")
+    pair = dataclasses.replace(gang(1), pools=(Pool(2, Task(("x",)), gpus=1),))
+    for number in range(6):
+        assert not placed(world.submit(f"pair-{number}", pair))
+    assert len(placed(world.uncordon("host-0"))) == 6
+
+
 def full_part(policies: Policies, what: str) -> World:
     """Six hosts that are full, of a rack, a GPU model or profile of their own, and two that are free."""
     model = "NVIDIA A100 MIG 1g.10gb" if what == "a MIG profile" else "NVIDIA A100"

@@ -137,6 +137,7 @@ def test_no_stream_gets_anything_else_through(chunks: list[bytes]) -> None:
     assert passed.isdisjoint(left)
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "piece", ["\x9d", "\x1b]", "\x1b[", "\x1b", "\x9b0;", "\x1b    ", "\x1bP\x1b", "\u202e", "\x1b]x\x9d"]
 )

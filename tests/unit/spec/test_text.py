@@ -228,6 +228,7 @@ def test_half_of_a_surrogate_pair_in_a_name_is_refused_by_its_place(text: str, p
     assert all(problem in message for problem in problems)
 
 
+@pytest.mark.timeout(60)
 def test_a_billion_laughs_are_refused() -> None:
     """And not written out first: no memory would be enough."""
     lines = ["a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]"]

@@ -317,13 +317,10 @@ class Gang:
 
     @cached_property
     def choices(self) -> tuple[tuple[str, Pool], ...]:
-        """Its pools, each with a text: equal where workers may have the same hosts and GPUs, if these are large enough.
-
-        Gangs of which each worker needs GPUs have other texts, since they may not have what others may.
-        """
+        """Its pools, each with a text: equal where workers may have the same hosts and GPUs, if they are large enough."""
         pools = [pool for pool in self.pools if pool.replicas]
-        selectors = [each.key for each in (self.selector, *self.pool_selectors) if each != ANYWHERE]
-        asked = " ".join([*selectors, self.near.key if self.near is not None else "", "GPUs" * self.needs_gpus])
+        own = [pool.selector and pool.selector.key for pool in pools if not self.anywhere]
+        asked = repr((self.selector.key if own else "", own, self.near and self.near.key, self.needs_gpus))
         return tuple((asked if pool.asks_for_sizes_alone else f"{asked} {_choice(pool)}", pool) for pool in pools)
 
     @cached_property

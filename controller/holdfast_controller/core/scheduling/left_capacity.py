@@ -2,7 +2,7 @@
 
 A plan goes through all hosts, so a pass makes few in vain. One isn't made where no host that a pool may have has as
 many GPUs, cores or as much memory left as one worker needs. Hence jobs that wait for a host, a GPU model or a part of
-the hosts that is full keep no pass from looking at those behind them, however many they are.
+the hosts that is full keep no pass from looking at those behind them.
 """
 
 from __future__ import annotations

@@ -159,13 +159,14 @@ class _Look(PassState):
     def _place_if_it_fits(self, job: Job) -> bool:
         if self.open_hosts.shape(job) in self.unplaceable or self.plans_spent:
             return False
-        before, found = self.in_vain, self._plan(job)
+        before = self.in_vain, self.left.looked
+        found = self._plan(job)
         if isinstance(found, Wait):
             # A job that has been placed before may be placed otherwise than others of its shape: see plan_job.
             if not job.places:
                 self.unplaceable.add(self.open_hosts.shape(job))
             return False
-        self.in_vain = before
+        self.in_vain, self.left.looked = before
         self._placed(job, found)
         return True
 

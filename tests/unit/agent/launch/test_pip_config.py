@@ -89,6 +89,7 @@ def test_secrets_are_blanked_out_as_written_and_as_meant() -> None:
     assert "token" not in repr(found) + found.in_words() and "ss" not in repr(found)
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("part", ["http://", "http://a", "?", "https://a?", "://", "@"])
 def test_secrets_are_looked_for_in_time_proportional_to_the_text(part: str) -> None:
     """A text so long that anything else would outlast the time that a test has."""

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from functools import partial
 
 import pytest
 from tests.unit.controller.scheduling.test_free_capacity import made
 
+from holdfast._base.job_file.label_match import read_match
 from holdfast_controller.core.model.gang import ANYWHERE, Gang, HostSelector, Pool, Task
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
-from holdfast_controller.core.model.hosts.host import Allocation, Host
+from holdfast_controller.core.model.hosts.host import Allocation, Gpu, Host, Inventory
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.left_capacity import LeftCapacity
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan_on
+
+MATCH = read_match("rack in (a,b)")
 
 
 def selector(dice: random.Random) -> HostSelector:
@@ -21,6 +26,8 @@ def selector(dice: random.Random) -> HostSelector:
         avoid=frozenset(dice.choice([(), (), ("h2",), ("h3", "h4", "h5")])),
         labels=dice.choice([(), (), (("rack", "a"),)]),
         avoid_labels=dice.choice([(), (), (("rack", "b"),)]),
+        match=dice.choice([(), (), MATCH]),
+        also=dice.choice([(), (), (HostSelector(avoid=frozenset({"h6"}), match=MATCH),)]),
     )
 
 
@@ -79,6 +86,19 @@ def test_a_gang_that_is_said_to_fit_nowhere_has_no_plan_while_ever_more_is_kept(
             assert isinstance(same, Plan) is isinstance(found, Plan)
         if dice.random() < 0.4 and kept.reserve(gang, hosts):
             left.shrunk()
+
+
+def test_a_job_that_may_have_one_full_host_says_nothing_of_one_of_which_a_pool_may_have_any() -> None:
+    gpus = tuple(Gpu(f"g{number}", number, "NVIDIA H100", 1 << 36) for number in range(8))
+    hosts = [
+        Host("full", "a", "b", "1", Inventory(8, 1 << 36, gpus[:1])),
+        Host("free", "a", "b", "1", Inventory(8, 1 << 36, gpus)),
+    ]
+    only, pool, left = HostSelector(hosts=frozenset({"full"})), Pool(1, Task(("x",)), gpus=4), LeftCapacity()
+    assert not left.may_hold(Gang((pool,), selector=only), partial(may_have, hosts=hosts), capacity_of)
+    both = Gang((replace(pool, gpus=1, selector=only), pool))
+    assert left.may_hold(both, partial(may_have, hosts=hosts), capacity_of)
+    assert isinstance(plan_on(both, hosts, capacity_of), Plan)
 
 
 @pytest.mark.parametrize("seed", range(30))

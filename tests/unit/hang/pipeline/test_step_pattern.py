@@ -48,6 +48,7 @@ def test_the_first_group_is_found_behind_characters_of_several_bytes() -> None:
     assert found.group(1) == "41"
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("pattern", USUAL + WORST)
 def test_every_pattern_is_matched_in_a_moment_whatever_the_line(pattern: str) -> None:
     """One that goes back over a line would outlast the time that a test has."""
