@@ -317,7 +317,7 @@ class Gang:
 
     @cached_property
     def choices(self) -> tuple[tuple[str, Pool], ...]:
-        """Its pools, each with a text: equal where workers may have the same hosts and GPUs if they are large enough."""
+        """Its pools, each with a text: equal where workers may have the same hosts and GPUs, if large enough."""
         pools = [pool for pool in self.pools if pool.replicas]
         own = [pool.selector and pool.selector.key for pool in pools if not self.anywhere]
         asked = repr((self.selector.key if own else "", own, self.near and self.near.key, self.needs_gpus))
