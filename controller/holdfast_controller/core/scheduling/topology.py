@@ -13,12 +13,13 @@ that follow each other are on hosts that are near each other, since rings and tr
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 from holdfast_controller.core.model.gang import Gang, Member, Pool
-from holdfast_controller.core.model.hosts.capacity import HostCapacity
+from holdfast_controller.core.model.hosts.capacity import HostCapacity, fitting
 from holdfast_controller.core.model.hosts.host import Host, Place
 from holdfast_controller.core.model.hosts.locality import Domain, Locality
 
@@ -100,50 +101,40 @@ def _leaves(
     capacity_of: Callable[[Host], HostCapacity],
     missing: Sequence[Member],
 ) -> list[_Leaf]:
-    """The innermost domains. With ten thousand hosts this loop is most of what a plan takes."""
+    """The innermost domains. With ten thousand hosts this is most of what a plan takes, hence no call for each host."""
     pools = [gang.pools[number] for number in sorted({member.pool for member in missing})]
     by_gpus, depth, values_of = bool(gang.gpus), len(near.levels), itemgetter(*near.levels)
-    room_of, fewest = _room(pools, by_gpus=by_gpus), min(pool.gpus for pool in pools)
-    found: dict[object, _Leaf] = {}
-    for host, capacity in zip(hosts, map(capacity_of, hosts), strict=True):
-        gpus = len(capacity.gpus)
-        if gpus < fewest or not (room := room_of(capacity)):
-            continue
+    together: defaultdict[object, list[HostCapacity]] = defaultdict(list)
+    for left in _large_enough(pools, map(capacity_of, hosts)):
+        labels = left.labels
         try:
-            leaf = found[values_of(host.labels)]
+            together[values_of(labels)].append(left)
         except KeyError:
-            domain = near.domain_of(host.labels, depth)
-            values = (domain[0] if depth == 1 else domain) if len(domain) == depth else (domain,)
-            leaf = found.setdefault(values, _Leaf(domain))
+            together[near.domain_of(labels, depth), ""].append(left)
+    rooms_of, found = _rooms(pools, by_gpus=by_gpus), dict[Domain, _Leaf]()
+    for capacities in together.values():
+        domain = near.domain_of(capacities[0].labels, depth)
+        leaf = found.setdefault(domain, _Leaf(domain))
+        rooms = rooms_of(capacities)
+        if 0 in rooms:
+            capacities = [left for left, room in zip(capacities, rooms, strict=True) if room]
+        room = sum(rooms)
         leaf.room += room
-        leaf.left += gpus + capacity.revocable_gpus if by_gpus else room
-        leaf.capacities.append(capacity)
+        leaf.left += sum([len(left.gpus) + left.revocable_gpus for left in capacities]) if by_gpus else room
+        leaf.capacities += capacities
     return list(found.values())
 
 
-def _room(pools: Sequence[Pool], *, by_gpus: bool) -> Callable[[HostCapacity], int]:
-    """The most GPUs that workers could hold on a host, or more; the most workers, for a gang without GPUs."""
-    if len({(p.gpus, p.cpus, p.memory_mb) for p in pools}) == 1 and all(
-        pool.asks_for_sizes_alone for pool in pools
-    ):
-        gpus, cpus, memory_mb = pools[0].gpus, pools[0].cpus or 1, pools[0].memory_mb or 1
-        if by_gpus and gpus:
-            least_cpus, least_mb = pools[0].cpus, pools[0].memory_mb
+def _large_enough(pools: Sequence[Pool], capacities: Iterable[HostCapacity]) -> list[HostCapacity]:
+    """The hosts on which workers of some of the pools may fit."""
+    if len(set(map(asks, pools))) == 1:
+        return fitting(pools[0], capacities)
+    fewest = min(pool.gpus for pool in pools)
+    return [left for left in capacities if len(left.gpus) >= fewest]
 
-            def gpus_for(left: HostCapacity) -> int:
-                free = len(left.gpus) if not left.is_partitioned else left.matching(pools[0])
-                if free < gpus or left.slots < 1 or left.cpus < least_cpus or left.memory_mb < least_mb:
-                    return 0
-                workers = free // gpus
-                if workers == 1:
-                    return gpus
-                if least_cpus:
-                    workers = min(workers, left.cpus // cpus)
-                if least_mb:
-                    workers = min(workers, left.memory_mb // memory_mb)
-                return min(workers, left.slots) * gpus
 
-            return gpus_for
+def _rooms(pools: Sequence[Pool], *, by_gpus: bool) -> Callable[[Sequence[HostCapacity]], list[int]]:
+    """The most GPUs, or more, that workers could hold on each of some hosts; the most workers, for a gang without."""
     # Pools that ask for different things, such as MIG instances of two profiles, may stand beside each other.
     unlike = list({asks(pool): pool for pool in pools}.values())
 
@@ -151,7 +142,10 @@ def _room(pools: Sequence[Pool], *, by_gpus: bool) -> Callable[[HostCapacity], i
         room = sum(most_workers(pool, left) * (pool.gpus if by_gpus else 1) for pool in unlike)
         return min(room, len(left.gpus) if by_gpus else left.slots)
 
-    return most_on
+    if len(unlike) == 1 and by_gpus and (gpus := unlike[0].gpus):
+        # A worker fits on each of these, and on most no other one beside it.
+        return lambda lefts: [gpus if len(left.gpus) < 2 * gpus else most_on(left) for left in lefts]
+    return lambda lefts: list(map(most_on, lefts))
 
 
 def asks(pool: Pool) -> tuple[object, ...]:

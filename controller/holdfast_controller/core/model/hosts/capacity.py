@@ -192,15 +192,17 @@ class HostCapacity:
 def fitting(pool: Pool, capacities: Iterable[HostCapacity]) -> list[HostCapacity]:
     """The capacities that one worker of ``pool`` has room in; see ``HostCapacity.fits``."""
     gpus, cpus, memory_mb = pool.gpus, pool.cpus, pool.memory_mb
+    alone = pool.asks_for_sizes_alone
     # Without a call for each: a plan asks this of every host.
-    large_enough = [
+    return [
         left
         for left in capacities
-        if len(left.gpus) >= gpus and left.slots >= 1 and left.cpus >= cpus and left.memory_mb >= memory_mb
+        if len(left.gpus) >= gpus
+        and left.slots >= 1
+        and left.cpus >= cpus
+        and left.memory_mb >= memory_mb
+        and ((alone and not left.is_partitioned) or left.fits(pool))
     ]
-    if pool.asks_for_sizes_alone:
-        return [left for left in large_enough if not left.is_partitioned or left.fits(pool)]
-    return [left for left in large_enough if left.fits(pool)]
 
 
 @functools.lru_cache(maxsize=4096)
