@@ -18,7 +18,7 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.job import Job, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.jobs import JobHead, Jobs, head_of
+from holdfast_controller.core.model.jobs import JobHead, Jobs, head_of, words_of
 from holdfast_controller.core.model.run_times import run_time_of
 from holdfast_controller.shell.calls.job_filter import parse_filter, searched
 from holdfast_controller.shell.store import codec
@@ -75,10 +75,13 @@ def jobs(shelf: Shelf) -> Jobs:
 def test_a_head_says_of_a_job_what_the_job_says() -> None:
     whole = of_the_examples()
     head = head_of(whole)
+    made = {
+        "ran_s": run_time_of(whole),
+        "output_on": tuple(sorted(whole.output_on)),
+        "words": words_of(whole),
+    }
     for each in fields(JobHead):
-        of_job = run_time_of(whole) if each.name == "ran_s" else getattr(whole, each.name)
-        if each.name == "output_on":
-            of_job = tuple(sorted(whole.output_on))
+        of_job = made[each.name] if each.name in made else getattr(whole, each.name)
         assert getattr(head, each.name) == of_job, each.name
     for name in ("terminal", "waits_for_turn", "has_turn"):
         assert getattr(head, name) is getattr(whole, name)
@@ -111,7 +114,7 @@ def test_a_search_finds_the_head_by_the_host_that_the_job_ran_on() -> None:
     assert whole.hosts
     assert searched(whole.hosts[0])([head_of(whole)]) and not searched("nothing of this name")([head_of(whole)])
     assert not searched(f"{whole.id}\0{whole.display_name}")([whole]), "two texts are not one"
-    others = [replace(head_of(whole), id=f"other-{number}") for number in range(3)]
+    others = [head_of(replace(whole, id=f"other-{number}")) for number in range(3)]
     assert searched("OTHER-1")([whole, *others]) == [others[1]] and searched(" ")(others) == others
 
 

@@ -32,6 +32,9 @@ KEPT_WHOLE = 200
 LET_GO_AT_ONCE = 200
 """A head is made in some microseconds."""
 
+BETWEEN_WORDS = "\0"
+"""Stands in no text that is looked for."""
+
 ReadJobs = Callable[[Sequence[str]], list[Job]]
 """Reads jobs whole, by id; one that is missing is left out."""
 
@@ -59,6 +62,8 @@ class JobHead:
     state: JobState
     deleted: bool
     output_on: tuple[str, ...]
+    words: str
+    """As ``words_of`` has them."""
 
     @property
     def terminal(self) -> bool:
@@ -85,6 +90,12 @@ def _one(text: str) -> str:
     return text
 
 
+def words_of(job: Job) -> str:
+    """The texts of a job that are searched, in lower case, with ``BETWEEN_WORDS`` between them."""
+    words = (job.id, job.display_name, job.owner, job.project, *job.labels.values(), *job.hosts)
+    return BETWEEN_WORDS.join(words).casefold()
+
+
 def head_of(job: Job) -> JobHead:
     """The head of a job that has ended."""
     element = job.element
@@ -107,6 +118,7 @@ def head_of(job: Job) -> JobHead:
         state=job.state,
         deleted=job.deleted,
         output_on=tuple(map(_one, sorted(job.output_on))),
+        words=words_of(job),
     )
 
 

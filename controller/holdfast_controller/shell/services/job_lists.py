@@ -32,12 +32,13 @@ async def matching(
     listed = _listed(jobs, request, goes_on=goes_on)
     for first in range(0, len(listed), _FILTERED_AT_ONCE):
         await slices.rest()
+        # The search first, which costs least.
         some = [
             each
-            for each in listed[first : first + _FILTERED_AT_ONCE]
+            for each in found_in(listed[first : first + _FILTERED_AT_ONCE])
             if not each.deleted and sees(each.project) and matches(each)
         ]
-        for known in found_in(some):
+        for known in some:
             if request.one_per_array and known.element is not None:
                 if known.element.array in arrays:
                     continue
