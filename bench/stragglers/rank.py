@@ -20,8 +20,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 PROGRAM, GUILTY = sys.argv[1], int(sys.argv[2])
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-BATCH, WIDTH = 64, 512
-DEVICE_S = 0.13
+BATCH, WIDTH = int(os.environ.get("BATCH", "64")), 512
+DEVICE_S = float(os.environ.get("DEVICE_S", "0.13"))
+EXTRA_S = float(os.environ.get("EXTRA_S", "0.08"))
+"""What the guilty rank's loader, or its device, takes longer."""
 EVALUATE_EVERY_S, EVALUATION_S = 40.0, 14.0
 SAVE_EVERY_S, SAVED_BYTES = 20.0, 24 << 20
 DATA_BYTES = 1 << 20
@@ -66,7 +68,7 @@ def main() -> None:
     for step in range(1_000_000):
         began, now_s = Path("began").exists(), time.monotonic()
         if PROGRAM == "one rank's loader" and began and RANK == GUILTY:
-            time.sleep(0.08)
+            time.sleep(EXTRA_S)
         if PROGRAM == "storage of all" and began:
             sync(f"data{RANK}", DATA_BYTES)
         if PROGRAM == "storage of one" and began and RANK == GUILTY:
@@ -74,6 +76,8 @@ def main() -> None:
         optimizer.zero_grad()
         loss = model(torch.rand(batch_of(step, began, now_s - start_s), WIDTH)).square().mean()
         wait_for_device(DEVICE_S * (1.5 if PROGRAM == "slow network" and began else 1.0))
+        if PROGRAM == "more on its device" and began and RANK == GUILTY:
+            wait_for_device(EXTRA_S * random.uniform(0.5, 1.5))
         loss.backward()
         optimizer.step()
         if RANK == 0:

@@ -25,6 +25,8 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
+import psutil
+
 from holdfast._session.reports import WorkerId
 from holdfast.hang import worker_watch
 from holdfast.hang.pipeline.features import WorkerFeatures
@@ -65,6 +67,9 @@ class Case:
     named: frozenset[int] = frozenset()
     well_s: float = WELL_S
     watched_s: float = WATCHED_S
+    guilty: int = GUILTY
+    shape: tuple[tuple[str, str], ...] = ()
+    """Settings of ``rank.py`` by name, as its environment."""
 
 
 STRAGGLERS = (
@@ -92,6 +97,8 @@ class Outcome:
     waited_for: set[int] = field(default_factory=set)
     slower: float | None = None
     looks: int = 0
+    took_longer: float | None = None
+    """The same from the steps before and after, of every case."""
 
 
 class Gang:
@@ -106,6 +113,7 @@ class Gang:
         self.folds = [WorkerWatch(facts.name, 1) for facts in self.facts]
         self.newest: dict[int, WorkerFeatures] = {}
         self.ranks: dict[int, subprocess.Popen[bytes]] = {}
+        self._well = (0.0, 0.0)
 
     def start(self) -> None:
         """All ranks, as shims would start them; each host has a core of its own."""
@@ -122,8 +130,8 @@ class Gang:
             out, err = log_paths(self.facts[host], self.keys[host], 1, number)
             with open(out, "ab") as stdout, open(err, "ab") as stderr:
                 self.ranks[number] = subprocess.Popen(
-                    [sys.executable, str(PROGRAM), self.case.name, str(GUILTY)],
-                    env=env | {"RANK": str(number)},
+                    [sys.executable, str(PROGRAM), self.case.name, str(self.case.guilty)],
+                    env=env | {"RANK": str(number)} | dict(self.case.shape),
                     cwd=self.folder / "work",
                     stdout=stdout,
                     stderr=stderr,
@@ -194,22 +202,40 @@ class Gang:
                 finally:
                     stopping.cancel()
                     await asyncio.gather(stopping, return_exceptions=True)
-            case "quota":
+            case "quota" | "slowed":
                 group = CGROUP / f"straggler{os.getpid()}-{id(self)}"
                 group.mkdir()
                 try:
-                    (group / "cpu.cfs_period_us").write_text("100000")
-                    (group / "cpu.cfs_quota_us").write_text(str(round(self.case.amount * 100_000)))
-                    (group / "cgroup.procs").write_text(str(self.ranks[GUILTY].pid))
+                    period_us, share = self._quota()
+                    (group / "cpu.cfs_period_us").write_text(str(period_us))
+                    (group / "cpu.cfs_quota_us").write_text(str(round(share * period_us)))
+                    (group / "cgroup.procs").write_text(str(self.ranks[self.case.guilty].pid))
                     yield
                 finally:
-                    (CGROUP / "cgroup.procs").write_text(str(self.ranks[GUILTY].pid))
+                    (CGROUP / "cgroup.procs").write_text(str(self.ranks[self.case.guilty].pid))
                     group.rmdir()
             case _:
                 yield
 
+    def _quota(self) -> tuple[int, float]:
+        """A period, and the part of it that the guilty rank may have a core."""
+        if self.case.outside == "quota":
+            return 100_000, self.case.amount
+        # Enough for its step to take so much longer; the period is shorter than what it computes at a stretch.
+        cpu_s, at_s = (now - before for now, before in zip(self._spent(), self._well, strict=True))
+        return 10_000, max(cpu_s / (cpu_s + self.case.amount * at_s), 0.1)
+
+    def _spent(self) -> tuple[float, float]:
+        """The processor's time of the guilty rank so far, and when."""
+        times = psutil.Process(self.ranks[self.case.guilty].pid).cpu_times()
+        return times.user + times.system, time.monotonic()
+
+    def mark(self) -> None:
+        """Note that it trains from now on."""
+        self._well = self._spent()
+
     async def _stop_and_go(self) -> None:
-        pid, rng = self.ranks[GUILTY].pid, random.Random(1)
+        pid, rng = self.ranks[self.case.guilty].pid, random.Random(1)
         try:
             while True:
                 period_s = rng.uniform(0.3, 0.9)
@@ -240,6 +266,7 @@ async def play(case: Case, folder: Path, record: Path | None) -> Outcome:
             await _tick(samplers)
             gang.check()
         start_s = time.monotonic()
+        gang.mark()
         async with contextlib.AsyncExitStack() as harmed:
             began_s: float | None = None
             looked_s = 0.0
@@ -256,7 +283,7 @@ async def play(case: Case, folder: Path, record: Path | None) -> Outcome:
                 assert look is not None
                 looks.append((began_s is not None, look))
                 _note(outcome, watch, look, began_s)
-        outcome.looks = len(looks)
+        outcome.looks, outcome.took_longer = len(looks), _took_longer(looks)
     finally:
         for sampler in samplers:
             sampler.close()
@@ -264,6 +291,19 @@ async def play(case: Case, folder: Path, record: Path | None) -> Outcome:
     if record is not None:
         write(file_of(record, case), looks)
     return outcome
+
+
+def _took_longer(looks: Sequence[tuple[bool, Look]]) -> float | None:
+    """By how much a step took longer once the fault had begun."""
+    paces = []
+    for began in (False, True):
+        steps = [(look.at_s, look.step) for is_after, look in looks if is_after is began and look.step is not None]
+        # From the second quarter on: torch compiles, and a fault takes its time to be felt.
+        steps = steps[len(steps) // 4 :]
+        if len(steps) < 2 or steps[-1][1] <= steps[0][1]:
+            return None
+        paces.append((steps[-1][0] - steps[0][0]) / (steps[-1][1] - steps[0][1]))
+    return paces[1] / paces[0] - 1
 
 
 async def _tick(samplers: Sequence[Sampler]) -> None:
@@ -328,6 +368,15 @@ HEAD = (
 )
 
 
+def compress_time() -> None:
+    """Have the agent's clockwork run as much faster as the slots are shorter; and end like Ctrl-C on SIGTERM."""
+    worker_watch.REPEAT_S *= SCALE
+    sampled_worker.FILES_EVERY_S = 10.0 * SCALE
+    sampled_waits.RECHECK_S = 10.0 * SCALE
+    sampled_waits.CHILD_RECHECK_S = 4.0 * SCALE
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
 def main(words: Sequence[str]) -> None:
     """Play the cases whose names have one of the words in them, one after the other."""
     record = None
@@ -337,11 +386,7 @@ def main(words: Sequence[str]) -> None:
         record = Path(words[at + 1])
         record.mkdir(parents=True, exist_ok=True)
         del words[at : at + 2]
-    worker_watch.REPEAT_S *= SCALE
-    sampled_worker.FILES_EVERY_S = 10.0 * SCALE
-    sampled_waits.RECHECK_S = 10.0 * SCALE
-    sampled_waits.CHILD_RECHECK_S = 4.0 * SCALE
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    compress_time()
     print(HEAD, flush=True)
     for case in CASES:
         if case.outside == "quota" and not os.access(CGROUP / "cgroup.procs", os.W_OK):
