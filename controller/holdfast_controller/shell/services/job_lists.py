@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import AsyncGenerator, Callable, Sequence
+from operator import attrgetter
 
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import job_pb2
@@ -20,6 +21,10 @@ _FILTERED_AT_ONCE = 64
 """Jobs that are held against a filter of the most terms in a millisecond or two."""
 _READ_AT_ONCE = 50
 """Ended jobs that are read from the store together, before it is known whether the page has room for all."""
+
+
+_number = attrgetter("number")
+"""Not a function of ours: ten thousand calls of one hold the loop for 5 ms."""
 
 
 async def matching(
@@ -72,10 +77,6 @@ def _listed(jobs: Jobs, request: job_pb2.ListJobsRequest, *, goes_on: bool) -> l
     before = _start(request.page_token.removeprefix(BEFORE))
     end = bisect.bisect_left(known, before, key=_number) if before else len(known)
     return known[end - 1 :: -1] if end else []
-
-
-def _number(job: Known) -> int:
-    return job.number
 
 
 def _start(page_token: str) -> int:
