@@ -34,6 +34,7 @@ from holdfast_controller.shell.store.records import Record
 
 _BATCH = 500
 _RECEIVERS_MOST = 100
+NO_ROOM = "too many notifications wait"
 _CURSOR_EVERY = 1_000
 """Events without a notification after which the position is stored."""
 _CLUSTER_TYPES = frozenset(codec.stored_name(kind) for kind in CLUSTER_TELLING)
@@ -169,18 +170,22 @@ class Dispatcher:
             if entry.sink.startswith(f"{CLUSTER_SINK}:"):
                 item = json.loads(entry.body)
                 needless += self._digest.put(entry, item["message"], now, answers=item["answers"])
-            elif not self._outbox.put(entry, now):
-                refused.append(entry)
+            else:
+                refused += self._outbox.put(entry, now, self._party(entry))
         if needless:
             await self._call(self._stored.drop, needless)
-        await self._give_up(refused, "too many notifications wait")
+        await self._give_up(refused, NO_ROOM)
+
+    def _party(self, entry: OutboxEntry) -> str:
+        """The user whose job it is about; empty where it is about no job."""
+        job = self._driver.cluster.jobs.head(entry.subject)
+        return job.owner if job is not None else ""
 
     async def _post_digests(self, now: float) -> None:
         for batch in self._digest.take(now):
             self._batches[batch.sink] = batch
             entry = digest_of(batch, self._name)
-            if not self._outbox.put(entry, now):
-                await self._give_up([entry], "too many notifications wait")
+            await self._give_up(self._outbox.put(entry, now), NO_ROOM)
 
     async def _deliver(self, entry: OutboxEntry) -> None:
         await self._driver.bring((entry.subject,))

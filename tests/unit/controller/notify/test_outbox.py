@@ -19,7 +19,7 @@ def numbers(entries: list[OutboxEntry]) -> list[int]:
 def test_one_receiver_gets_its_letters_one_after_another() -> None:
     boxes = Outbox(60)
     for number in (1, 2):
-        assert boxes.put(entry(number), 0)
+        assert boxes.put(entry(number), 0) == []
     assert numbers(boxes.take(0)) == [1]
     assert boxes.take(0) == []
     boxes.delivered(entry(1))
@@ -97,11 +97,51 @@ def test_what_there_is_no_room_for_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(outbox, "MAX_WAITING", 2)
     monkeypatch.setattr(outbox, "MAX_ENTRIES", 3)
     boxes = Outbox(60)
-    assert [boxes.put(entry(n), 0) for n in range(3)] == [True, True, False]
-    assert [boxes.put(entry(n, "b"), 0) for n in range(2)] == [True, False]
+    assert [numbers(boxes.put(entry(n), 0)) for n in range(3)] == [[], [], [2]]
+    assert [numbers(boxes.put(entry(n, "b"), 0)) for n in range(2)] == [[], [1]]
     boxes.take(0)
     boxes.delivered(entry(0))
-    assert boxes.put(entry(9, "b"), 0)
+    assert boxes.put(entry(9, "b"), 0) == []
+
+
+def test_a_user_who_fills_all_the_room_gives_way_to_others_with_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "MAX_ENTRIES", 6)
+    boxes = Outbox(60)
+    for number in range(6):
+        assert boxes.put(entry(number, f"dead-{number}"), 0, "mallory") == []
+    assert numbers(boxes.put(entry(6, "dead-6"), 0, "mallory")) == [6]
+    assert numbers(boxes.put(entry(7, "ann"), 0, "ann")) == [5]
+    assert numbers(boxes.put(entry(8), 0)) == [4], "what the cluster tells has a share of its own"
+    assert numbers(boxes.put(entry(9, "ann"), 0, "ann")) == [3]
+    assert numbers(boxes.put(entry(10, "ann"), 0, "ann")) == [10], "three and two: neither has far more"
+    assert len(boxes) == 6
+    assert numbers(boxes.take(0)) == [0, 1, 2, 7, 8]
+
+
+def test_a_receiver_of_several_users_is_shared_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "MAX_WAITING", 3)
+    boxes = Outbox(60)
+    for number in range(3):
+        boxes.put(entry(number), 0, "mallory")
+    assert numbers(boxes.take(0)) == [0]
+    assert numbers(boxes.put(entry(3), 0, "ann")) == [2]
+    boxes.delivered(entry(0))
+    for number in (1, 3):
+        assert numbers(boxes.take(0)) == [number]
+        boxes.delivered(entry(number))
+    assert len(boxes) == 0 and boxes.next_due(0) is None
+
+
+def test_what_is_being_delivered_gives_way_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "MAX_ENTRIES", 2)
+    boxes = Outbox(60)
+    for number in range(2):
+        boxes.put(entry(number, f"dead-{number}"), 0, "mallory")
+    assert numbers(boxes.take(0)) == [0, 1]
+    assert numbers(boxes.put(entry(2, "ann"), 0, "ann")) == [2]
+    for number in range(2):
+        assert boxes.failed(entry(number, f"dead-{number}"), 0) == []
+    assert numbers(boxes.put(entry(3, "ann"), 0, "ann")) == [1]
 
 
 def test_nothing_is_shown_of_what_a_letter_says() -> None:

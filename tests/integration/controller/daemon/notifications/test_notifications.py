@@ -19,6 +19,7 @@ from tests.support.stubs import access_stub, cluster_stub, host_stub, job_stub
 from tests.unit.controller.examples import EVENTS
 
 from holdfast.v1 import access_pb2, cluster_pb2, host_pb2, job_pb2, job_pb2_grpc, spec_pb2
+from holdfast_controller.core import outbox
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.outbox import OutboxEntry
@@ -252,6 +253,36 @@ async def test_endpoints_that_are_dead_silent_or_broken_hold_nobody_up(
             assert one.got[0] == one.got[1]
         broken.status = 200
         await broken.until(lambda h: h.events()[-1] == "COMPLETED")
+
+
+async def test_a_user_whose_notifications_fill_the_outbox_keeps_out_no_one_else_s(
+    config: ControllerConfig, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MAX_ENTRIES", 6)
+    async with (
+        endpoint(silent=True) as first,
+        endpoint(silent=True) as second,
+        endpoint(silent=True) as third,
+        endpoint() as well,
+        serving(telling(config, admins=("ann",)), certificates) as controller,
+        controller.agent(gpus=2) as agent,
+    ):
+        jobs = jobs_of(controller)
+        people = access_stub(controller.channel("user/ann"))
+        grant = access_pb2.Grant(project="default", role=access_pb2.ROLE_USER)
+        await people.AddUser(access_pb2.AddUserRequest(name="bob", grant=grant), timeout=WITHIN_S)
+        made = await create(jobs, telling_job("train", first, second, third))
+        await agent.until(partial(was_run, made.id))
+        await agent.exit(made.id, 0)
+        await ended(jobs, made.id)
+        async with asyncio.timeout(WITHIN_S):
+            while (await deliveries(controller, "user/ann")).waiting < 6:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        fine = await create(job_stub(controller.channel("user/bob")), telling_job("fine", well))
+        await agent.until(partial(was_run, fine.id))
+        await well.until(lambda h: h.events() == ["STARTED"])
+        history = [event.message for event in await ended(jobs, made.id)]
+    assert any("too many notifications wait" in message for message in history)
 
 
 async def test_who_cannot_be_reached_for_long_is_given_up_and_the_job_s_history_says_so(
