@@ -30,10 +30,12 @@ from holdfast_controller.core import reactor
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.gang import HostSelector
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.queue_pass import place_queue
 from holdfast_controller.core.step import commands as st
+from holdfast_controller.core.step.reservation_commands import ReservationAsked
 from holdfast_controller.core.step.share_commands import ShareAsked
 from holdfast_controller.core.step.step import Policies, Step
 
@@ -47,21 +49,28 @@ EACH = 8
 class Queue:
     """A busy cluster, and jobs that wait for it."""
 
-    def __init__(self, backfill: Backfill, hosts: int, jobs: int, spot: float, quotas: bool, shares: bool) -> None:
-        self.dice, self.spot, self.at, self.count = random.Random(1), spot, 1000.0, itertools.count()
+    def __init__(self, backfill: Backfill, asked: argparse.Namespace) -> None:
+        self.dice, self.spot, self.at, self.count = random.Random(1), asked.spot, 1000.0, itertools.count()
         self.running: list[str] = []
         self.passes_ms: list[float] = []
-        limits = {f"p{n}": Quota(gpus=hosts * EACH // 20, running_jobs=1000) for n in range(10)} if quotas else {}
+        limited = range(10 if asked.quotas else 0)
+        limits = {f"p{n}": Quota(gpus=asked.hosts * EACH // 20, running_jobs=1000) for n in limited}
         self.reactor = reactor.Reactor(
             Cluster(epoch=1),
             Policies(QUIET, b"k", 1 << 30, 1 << 30, 1 << 30, quotas=limits, backfill=backfill),
         )
-        for number in range(hosts):
+        for number in range(asked.hosts):
             gpus = tuple(Gpu(f"{number}-{i}", i, "NVIDIA H100", 80 * GIB) for i in range(EACH))
             self.feed(st.HostConnected(f"h{number:04}", 1, "10.0.0.1", "b", "1", Inventory(64, 512 * GIB, gpus)))
-        for number in range(10 if shares else 0):
+        for number in range(10 if asked.shares else 0):
             self.feed(ShareAsked(0, "root", f"p{number}", 1.0 + number))
-        while len(self.cluster.queue) < jobs:
+        for number in range(3 if asked.reserved else 0):
+            whose, until = f"p{number}", Wall(self.at + 1e9 + 1e7)
+            selector = HostSelector(
+                hosts=frozenset(f"h{number * asked.reserved + n:04}" for n in range(asked.reserved))
+            )
+            self.feed(ReservationAsked(0, "root", f"for-{whose}", whose, None, until, selector))
+        while len(self.cluster.queue) < asked.jobs:
             self.submit()
 
     @property
@@ -123,13 +132,13 @@ class Queue:
             yield
 
 
-def measure(backfill: Backfill, hosts: int, jobs: int, ends: int, spot: float, quotas: bool, shares: bool) -> str:
+def measure(backfill: Backfill, asked: argparse.Namespace) -> str:
     """One row of the table."""
-    queue = Queue(backfill, hosts, jobs, spot, quotas, shares)
+    queue = Queue(backfill, asked)
     gc.collect()
     look_for_cycles()
     with queue.timed():
-        for _ in range(ends):
+        for _ in range(asked.ends):
             queue.end_one()
     gc.unfreeze()
     found = queue.passes_ms
@@ -137,11 +146,12 @@ def measure(backfill: Backfill, hosts: int, jobs: int, ends: int, spot: float, q
     figures = " | ".join(f"{value:.1f} ms" for value in (cuts[49], cuts[89], cuts[98], max(found)))
     kind = (
         f"`{backfill.value}`"
-        + (f", {spot:.0%} SPOT" if spot else "")
-        + (", quotas" if quotas else "")
-        + (", shares" if shares else "")
+        + (f", {asked.spot:.0%} SPOT" if asked.spot else "")
+        + (", quotas" if asked.quotas else "")
+        + (", shares" if asked.shares else "")
+        + (f", 3 × {asked.reserved} hosts reserved" if asked.reserved else "")
     )
-    return f"| {kind} | {jobs:,} | {len(found)} | {figures} |"
+    return f"| {kind} | {asked.jobs:,} | {len(found)} | {figures} |"
 
 
 def main() -> None:
@@ -153,14 +163,16 @@ def main() -> None:
     parser.add_argument("--spot", type=float, default=0.0, help="share of jobs that are SPOT, from 0 to 1")
     parser.add_argument("--quotas", action="store_true", help="half of the projects have one")
     parser.add_argument("--shares", action="store_true", help="half of the projects have a weight")
+    parser.add_argument(
+        "--reserved", type=int, default=0, help="hosts that are reserved for each of three projects"
+    )
     asked = parser.parse_args()
     with framed():
         print("\n| `backfill` | waiting | passes | p50 | p90 | p99 | largest |")
         print("| --- " * 7 + "|")
         for backfill in Backfill:
             progress(f"{asked.jobs:,} jobs wait for {asked.hosts:,} hosts, {backfill.value}")
-            given = asked.hosts, asked.jobs, asked.ends, asked.spot, asked.quotas, asked.shares
-            print(measure(backfill, *given), flush=True)
+            print(measure(backfill, asked), flush=True)
 
 
 if __name__ == "__main__":

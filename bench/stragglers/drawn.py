@@ -69,5 +69,5 @@ def main(gangs: int, first: int) -> None:
         in_time += any(each <= IN_TIME_S for each in at_s)
         wrong += any(ranks != case.named for ranks in outcome.named)
     print(
-        f"\nof {stragglers} stragglers {right} named, {in_time} within 5 min; of {gangs} gangs {wrong} with another named"
+        f"\nof {stragglers} stragglers {right} named, {in_time} within 5 min; {wrong} of {gangs} gangs named another"
     )

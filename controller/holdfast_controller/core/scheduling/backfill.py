@@ -171,26 +171,35 @@ class Reservations:
     def with_gpus(self, hosts: Iterable[Host]) -> list[Host]:
         """The ``hosts`` of which not all GPUs are reserved."""
         by_kind = {kind for kind, of in self.by_kind.items() if of.has_all_gpus}
-        names = self._whole_hosts
-        if self.apart:
-            return [host for host in hosts if host.name not in names and self._kind(host) not in by_kind]
-        return [host for host in hosts if host.name not in names and host.inventory.kind not in by_kind]
+        names, apart = self._whole_hosts, self.apart
+        return [
+            host
+            for host in hosts
+            if host.name not in names
+            and (self._kind(host) if host.name in apart else host.inventory.kind) not in by_kind
+        ]
 
     @property
     def leaves_gpus(self) -> bool:
         """Whether any host may have GPUs that are not reserved."""
-        return not self._kinds or not all(self.by_kind.get(kind, _NOTHING).has_all_gpus for kind in self._kinds)
+        return not self._kinds or self.leaves_gpus_on(self._kinds)
 
     def without_held(self, hosts: list[Host]) -> list[Host]:
         """The hosts of which nothing is reserved: of others the GPUs are."""
-        kinds, names = self.by_kind, self.by_host
-        if self.apart:
-            return [host for host in hosts if self._kind(host) not in kinds and host.name not in names]
-        return [host for host in hosts if host.inventory.kind not in kinds and host.name not in names]
+        kinds, names, apart = self.by_kind, self.by_host, self.apart
+        return [
+            host
+            for host in hosts
+            if (self._kind(host) if host.name in apart else host.inventory.kind) not in kinds
+            and host.name not in names
+        ]
+
+    def leaves_gpus_on(self, kinds: Iterable[str]) -> bool:
+        """Whether any host of these kinds may have GPUs that are not reserved."""
+        return not all(self.by_kind.get(kind, _NOTHING).has_all_gpus for kind in kinds)
 
     def _kind(self, host: Host) -> str:
-        kind = host.inventory.kind
-        return f"{kind} {apart}" if self.apart and (apart := self.apart.get(host.name)) else kind
+        return kind_apart(host, self.apart)
 
     def limit(self, left: HostCapacity, host: Host) -> HostCapacity:
         """The part of a host's free capacity ``left`` that a job further back may have."""
@@ -201,6 +210,12 @@ class Reservations:
             return of_kind.beside(of_host).limit(left)
         reserved = of_host if of_kind is None else of_kind
         return left if reserved is None else reserved.limit(left)
+
+
+def kind_apart(host: Host, apart: Mapping[str, str]) -> str:
+    """The kind of a host, with the names of the reservations that it is in (``apart``, by host)."""
+    kind = host.inventory.kind
+    return f"{kind} {names}" if apart and (names := apart.get(host.name)) else kind
 
 
 def _widen(reserved: Reserved, pool: Pool, whole: HostCapacity) -> Reserved:

@@ -40,8 +40,8 @@ class LeftCapacity:
         self._taken = 0
         self.looked = 0
         """How many hosts have been looked at."""
-        self._most: dict[str, _Most] = {}
-        """By choice of hosts; see ``Gang.choices``."""
+        self._most: dict[tuple[str, frozenset[str]], _Most] = {}
+        """By choice of hosts (see ``Gang.choices``), and those closed to it."""
         self._capacities: dict[str, HostCapacity] = {}
         """By host: what it had left when it was last asked for."""
 
@@ -49,31 +49,37 @@ class LeftCapacity:
         """Note that less is left of some hosts."""
         self._taken += 1
 
-    def may_hold(self, gang: Gang, hosts_of: Callable[[Gang], Iterable[Host]], capacity_of: CapacityOf) -> bool:
-        """Whether each pool's workers might fit on some host. False is certain, True is not.
+    def may_hold(
+        self,
+        gang: Gang,
+        hosts_of: Callable[[Gang], Iterable[Host]],
+        capacity_of: CapacityOf,
+        closed: frozenset[str] = frozenset(),
+    ) -> bool:
+        """Whether each pool's workers might fit on some host that isn't ``closed``. False is certain, True is not.
 
         ``hosts_of`` is the hosts that it may have, or those of them that may have something left.
         """
         for choice, pool in gang.choices:
-            known = self._most.get(choice)
+            known = self._most.get((choice, closed))
             if known is None or (known.since != self._taken and known.holds(pool)):
-                known = self._look_at(choice, pool, hosts_of(gang), capacity_of)
+                hosts = (host for host in hosts_of(gang) if host.name not in closed)
+                known = self._most[choice, closed] = self._look_at(pool, hosts, capacity_of)
             if not known.holds(pool):
                 return False
         return True
 
-    def _look_at(self, choice: str, pool: Pool, hosts: Iterable[Host], capacity_of: CapacityOf) -> _Most:
+    def _look_at(self, pool: Pool, hosts: Iterable[Host], capacity_of: CapacityOf) -> _Most:
         left = {host.name: capacity_of(host) for host in hosts}
         self.looked += len(left)
         self._capacities |= left
         able = [each for each in left.values() if each.slots > 0 and each.suits(pool)]
-        found = self._most[choice] = _Most(
+        return _Most(
             self._taken,
             max((each.matching(pool) for each in able), default=-1),
             max((each.cpus for each in able), default=-1),
             max((each.memory_mb for each in able), default=-1),
         )
-        return found
 
     def fitting(self, gang: Gang, hosts: Iterable[Host]) -> list[Host]:
         """The ``hosts``, of those that the gang may have, on which a worker of it fits. Asked after ``may_hold``."""

@@ -9,6 +9,7 @@ the jobs of all others alike, however far ahead that is: they count on them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 from holdfast_controller.core.lifecycle.other_hosts import takes_work
@@ -19,7 +20,7 @@ from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.hosts.reservations import Reservation, Whose
 from holdfast_controller.core.model.hosts.spares import closed_to, spares_kept
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.scheduling.backfill import Admitted, Reservations, admitted_hosts
+from holdfast_controller.core.scheduling.backfill import Admitted, Reservations, admitted_hosts, kind_apart
 from holdfast_controller.core.scheduling.host_reservations import chosen_hosts
 from holdfast_controller.core.scheduling.placement import Plan
 
@@ -30,6 +31,14 @@ AHEAD_S = 86_400.0
 def ends_at(cluster: Cluster, job: Job, now: Now) -> Wall:
     """The expected end of a waiting job that starts now."""
     return now.wall_in(max(cluster.run_times.estimate(job, job.ran_s).seconds - job.ran_s, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The hosts of reservations that have begun, and their kinds (see ``kind_apart``)."""
+
+    hosts: list[Host]
+    kinds: frozenset[str]
 
 
 class OpenHosts:
@@ -47,7 +56,7 @@ class OpenHosts:
         self.any_reserved = bool(cluster.reservations.by_name)
         self._own: dict[Whose, str] = {}
         """By project and owner: the names of their reservations, as far as they were asked for."""
-        self._begun: dict[str, set[str]] = {}
+        self._begun: dict[str, Begun] = {}
         """By these names: the hosts of those that have begun."""
         self._open: dict[tuple[bool, frozenset[str]], list[Host]] = {}
         """All hosts, or those that are no spares, without some: jobs to which the same are closed share it."""
@@ -71,6 +80,11 @@ class OpenHosts:
     def open_to_all(self) -> list[Host]:
         """The hosts that are no spares, and about to be neither drained nor reserved."""
         return [host for host in self.no_spares if host.name not in self.drains and host.name not in self.reserved]
+
+    @cached_property
+    def apart(self) -> dict[str, str]:
+        """By host that is reserved: the names of its reservations."""
+        return {name: ",".join(each.name for each in first) for name, first in self.reserved.items()}
 
     def admitted(self, gang: Gang) -> Collection[Host]:
         """The hosts that a gang's selector admits, open to it or not."""
@@ -131,11 +145,18 @@ class OpenHosts:
 
     def own(self, job: Job) -> list[Host]:
         """The hosts that are reserved for such jobs now, and open to it: another may begin too soon."""
-        if self.now is None or not self.may_have_more(job):
-            return []
-        if (names := self._begun.get(own := self._own_of(job))) is None:
-            names = self._begun[own] = {name for name in self.reserved if self._is_its_own(name, job)}
-        return self.of(job, [host for host in self.hosts if host.name in names]) if names else []
+        begun = self.begun_for(job)
+        return self.of(job, begun.hosts) if begun.hosts else []
+
+    def begun_for(self, job: Job) -> Begun:
+        """The hosts that are reserved for such jobs now."""
+        if self.now is None or not (own := self._own_of(job)):
+            return _NONE_BEGUN
+        if (found := self._begun.get(own)) is None:
+            hosts = [host for host in self.hosts if host.name in self.reserved and self._is_its_own(host.name, job)]
+            found = Begun(hosts, frozenset(kind_apart(host, self.apart) for host in hosts))
+            self._begun[own] = found
+        return found
 
     def why_there(self, job: Job, hosts: Collection[str]) -> str:
         """The reservations that gave a job some of these hosts, in words; empty for none."""
@@ -210,8 +231,7 @@ class OpenHosts:
 
     def reservations(self) -> Reservations:
         """Nothing kept for waiting jobs yet; of hosts that are reserved only what those could have is kept for them."""
-        apart = {name: ",".join(each.name for each in first) for name, first in self.reserved.items()}
-        return Reservations(apart=apart, whole_of=self.cluster.free_capacity.whole_of, admitted=self._admitted)
+        return Reservations(apart=self.apart, whole_of=self.cluster.free_capacity.whole_of, admitted=self._admitted)
 
     def why_closed(self, job: Job) -> str:
         """Which hosts a job may not have, after a semicolon; empty where all are open to it."""
@@ -234,6 +254,9 @@ class OpenHosts:
             return f"{first}{more} is reserved until {moment(each.end, self.now)} (reservation {each.name})"
         at = f"{moment(each.start, self.now)} on (reservation {each.name})"
         return f"{first}{more} is reserved from {at}, before the job is expected to end"
+
+
+_NONE_BEGUN = Begun([], frozenset())
 
 
 def own_words(words: str, own: str) -> str:

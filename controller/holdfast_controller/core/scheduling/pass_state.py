@@ -118,8 +118,7 @@ class PassState:
 
     def _plan(self, job: Job) -> Plan | Wait:
         waits = self.reservations.by_kind or self.reservations.by_host or self.booked.places
-        own = self.open_hosts.own(job)
-        if own and not job.places and isinstance(found := plan_job(job, own, self._capacity_of), Plan):
+        if (own := self._own(job)) and isinstance(found := plan_job(job, own, self._capacity_of), Plan):
             return found
         if not waits and is_alone(job) and (alone := self.open_hosts.first_free(job, set())) is not None:
             return alone
@@ -128,12 +127,22 @@ class PassState:
             return plan_job(job, self.open_hosts.of(job), self._capacity_of)
         if not self.reservations.leaves_gpus and job.gang.needs_gpus:
             return _NO_CAPACITY
-        if not self.left.may_hold(job.gang, self._not_kept, self._capacity_of):
+        closed = frozenset(self.open_hosts.closed_to(job))
+        if not self.left.may_hold(job.gang, self._not_kept, self._capacity_of, closed):
             return _NO_CAPACITY
         admitted = None if job.gang.anywhere else list(self.open_hosts.admitted(job.gang))
         fitting = self.left.fitting(job.gang, self.open_hosts.of(job, admitted))
         self.in_vain += self._part(fitting)
         return plan_job(job, fitting, self._capacity_of)
+
+    def _own(self, job: Job) -> list[Host]:
+        """The hosts that are reserved for such jobs, unless all that they have is kept for those ahead of this one."""
+        begun = self.open_hosts.begun_for(job)
+        if job.places or not begun.hosts:
+            return []
+        if job.gang.needs_gpus and not self.reservations.leaves_gpus_on(begun.kinds):
+            return []
+        return self.open_hosts.own(job)
 
     def _not_kept(self, gang: Gang) -> Iterable[Host]:
         """The hosts that a gang may have, but for those whose GPUs are all kept if each of its workers needs some."""

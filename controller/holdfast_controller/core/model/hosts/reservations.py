@@ -129,7 +129,9 @@ def choose(
             if other.name in found and other.overlaps(reservation)
             for host in found[other.name]
         }
-        suitable = [host for host in known if host.name not in taken and reservation.suits(host)]
+        named = reservation.selector.hosts
+        some = [host for host in known if host.name in named] if named else known
+        suitable = [host for host in some if host.name not in taken and reservation.suits(host)]
         found[reservation.name] = _first(reservation, suitable, busy) if reservation.chooses else suitable
     return found
 
