@@ -1,8 +1,8 @@
 """Gangs of real processes whose shape and fault are drawn: ``python -m bench.stragglers drawn GANGS FIRST``.
 
-Each gang has a seed: its batch, how long its device takes, which rank is at fault, what is done to it and how much a
-step takes longer by that, 18 to 30 %. No constant is set by them; half of them have no straggler. Otherwise as
-``real``.
+Each gang has a seed: its batch, how long its device takes, which rank is at fault, what is done to it and how much
+longer a step is meant to take by that, 18 to 30 %; the table says what came of it. No constant is set by them; half of
+them have no straggler. Otherwise as ``real``.
 """
 
 from __future__ import annotations

@@ -15,17 +15,14 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, HostSelector, Strategy
 from holdfast_controller.core.model.hosts.spares import SpareRule
-from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.host_reservations import chosen_hosts
-from holdfast_controller.core.scheduling.placement import Plan, Wait, plan_job
 from holdfast_controller.core.scheduling.projections.dry_run import dry_run
-from holdfast_controller.core.scheduling.queue_pass import place_queue
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.reservation_commands import ReservationAsked, ReservationDeletionAsked
-from holdfast_controller.core.step.step import Policies, Step
+from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.store import codec
 
 HOUR = 120.0
@@ -121,33 +118,6 @@ def test_a_job_of_its_own_takes_the_reserved_hosts_before_those_of_all() -> None
     world.submit("own", runs(1, project="vision"))
     world.submit("own-2", runs(1, project="vision"))
     assert hosts_of(world, "own") == ["host-3"] and hosts_of(world, "own-2") == ["host-0"]
-
-
-def test_a_pass_makes_no_plan_for_each_size_of_job_where_all_that_is_reserved_is_in_use(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = cluster(8, backfill=Backfill.STRICT)
-    reserve(world, None, 24, selector=named("host-0", "host-1", "host-2"))
-    for number, project in enumerate(["vision"] * 2 + ["others"] * 5):
-        world.submit(f"full-{number}", runs(1, project=project))
-    assert {tuple(hosts_of(world, f"full-{number}")) for number in range(2)} < {(f"host-{n}",) for n in range(3)}
-    sizes = [(workers, gpus) for workers in range(2, 8) for gpus in (1, 2, 4)]
-    for number, (workers, gpus) in enumerate(reversed(sizes)):
-        for project in ("others", "vision"):
-            world.submit(f"{project}-{number}", runs(1, workers, project, gpus=gpus))
-    waiting = len(world.cluster.queue)
-    assert waiting > 30
-    plans: list[str] = []
-
-    def counted(job: Job, *more: Any) -> Plan | Wait:
-        plans.append(job.id)
-        return plan_job(job, *more)
-
-    monkeypatch.setattr("holdfast_controller.core.scheduling.pass_state.plan_job", counted)
-    now = Now(Mono(world.mono), Wall(world.wall))
-    place_queue(Step(world.cluster, world.reactor.policies, world.reactor.timers, now))
-    assert len(world.cluster.queue) == waiting
-    assert len(plans) <= 2, plans
 
 
 def test_a_spot_job_of_others_has_the_host_and_gives_way_to_one_of_its_own() -> None:
