@@ -194,30 +194,42 @@ def _commands(lines: list[str]) -> list[tuple[int, int, str]]:
     """(First line, last line, text) of each command that is one as a shell reads lines, as far as srun needs it."""
     found, index = [], 0
     while index < len(lines):
-        first, text = index, lines[index]
+        first, line, before = index, lines[index], list[str]()
         index += 1
-        if not text.strip() or text.lstrip().startswith("#"):
+        if not line.strip() or line.lstrip().startswith("#"):
             continue
-        srun = _SRUN.match(text.lstrip())
+        srun = _SRUN.match(line.lstrip())
+        quote, goes_on = _end_of(line)
         while index < len(lines):
-            if text.endswith("\\"):
-                text = text[:-1] + lines[index]
-            elif srun and _is_open(text):
-                text += "\n" + lines[index]
+            if goes_on:
+                before.append(line[:-1])
+            elif srun and quote:
+                before.append(f"{line}\n")
             else:
                 break
+            line = lines[index]
+            quote, goes_on = _end_of(line, quote)
             index += 1
-        found.append((first, index - 1, text))
+        found.append((first, index - 1, "".join((*before, line))))
     return found
 
 
-def _is_open(text: str) -> bool:
-    """Whether a quote goes on in the next line."""
-    try:
-        shlex.split(text)
-    except ValueError:
-        return True
-    return False
+def _end_of(line: str, quote: str = "") -> tuple[str, bool]:
+    """The quote that is open behind a line, or none, and whether its last backslash joins the next one to it.
+
+    ``quote`` is open before it.
+    """
+    is_escaped = False
+    for char in line:
+        if is_escaped:
+            is_escaped = False
+        elif char == "\\" and quote != "'":
+            is_escaped = True
+        elif char == quote:
+            quote = ""
+        elif not quote and char in "\"'":
+            quote = char
+    return quote, is_escaped
 
 
 def program(script: Script, step: Step, tasks: int, values: Mapping[str, str]) -> str:

@@ -274,6 +274,18 @@ def test_a_step_runs_as_it_is_written(line: str, runs: str) -> None:
     assert program(script(line)) == runs.splitlines()
 
 
+def test_a_backslash_that_is_escaped_or_in_quotes_joins_no_line() -> None:
+    for end in ("a\\\\", "'a\\'"):
+        assert program(script(f"srun python {end}", options="-n 2")) == [f"python {end}"]
+        assert "the one last command" in refused(script(f"srun python {end}", "echo done", options="-n 2"))
+
+
+@pytest.mark.timeout(60)
+def test_a_script_of_many_lines_that_go_on_is_read_once() -> None:
+    many = ["srun python 'first", *["second \\"] * 20_000, *["third"] * 60_000]
+    assert "the one last command" in refused(script(*many, "'", "srun python a.py", options="-n 2"))
+
+
 def test_a_file_that_a_script_writes_has_all_its_lines() -> None:
     lines = ["cat > cfg <<'EOF'", "# a comment", "a: b \\", "  c", "EOF", "# train", "python train.py"]
     assert program(script(*lines)) == lines
