@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.cli_cluster import DevCluster, gone, started
+from tests.support.whole_run import reruns
 
 from holdfast.client import Client
 from holdfast.v1 import host_pb2
@@ -55,6 +56,8 @@ _shared = Shared()
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
     yield
+    if reruns.runs_again(item):
+        return
     if nextitem is None or not nextitem.path.is_relative_to(Path(__file__).parent):
         _shared.end()
 

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -322,6 +323,30 @@ def test_twenty_tabs_are_all_served_and_hear_of_changes(
     row = tabs[19].locator(".joblist .row", has=tabs[19].locator(f"a[href='/jobs/{new}']"))
     row.locator(".state", has_text="cancelled").wait_for()
     visitor.context.close()
+
+
+def test_what_is_shown_to_an_admin_stays_where_it_can_not_be_read_again_and_goes_with_the_right(
+    browser: Any, site: DevCluster
+) -> None:
+    site.holdfast("run", "--", "true")
+    visitor = Visitor(browser, site, "desktop", "light")
+    visitor.visit("/admin", "table")
+    shares = visitor.page.get_by_role("group", name="Shares and quotas of projects").locator("td")
+    shares.first.wait_for()
+    for status, is_shown in ((500, True), (403, False)):
+        refuse = partial(refused_with, status)
+        visitor.page.route("**/v1/shares", refuse)
+        with visitor.page.expect_response("**/v1/shares"):
+            site.holdfast("run", "--", "true")
+        shares.first.wait_for(state="visible" if is_shown else "detached")
+        visitor.page.unroute("**/v1/shares", refuse)
+    visitor.context.close()
+
+
+def refused_with(status: int, route: Any) -> None:
+    """Answer a call with that status in the controller's place."""
+    body = {"error": {"code": status, "message": "Not today.", "status": "ABORTED"}}
+    route.fulfill(status=status, content_type="application/json", body=json.dumps(body))
 
 
 def test_an_open_page_says_that_the_controller_died_and_goes_on_once_it_is_back(

@@ -67,6 +67,27 @@ def test_a_marked_test_runs_again_and_is_listed_with_its_reason_and_first_failur
     )
 
 
+def test_the_teardown_of_a_test_knows_whether_it_is_run_again(pytester: pytest.Pytester) -> None:
+    seen = pytester.path / "seen"
+    pytester.makepyfile(
+        told=f"""
+        import pathlib
+        import pytest
+        from tests.support.whole_run import reruns
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_teardown(item):
+            yield
+            with pathlib.Path({str(seen)!r}).open("a") as file:
+                print(item.name, reruns.runs_again(item), file=file)
+        """
+    )
+    pytester.syspathinsert()
+    run(pytester, "-p", "told", count=2)
+    told = [f"test_late[{number}] {again}" for number in (0, 1) for again in (True, False)]
+    assert seen.read_text().splitlines() == told
+
+
 def test_more_than_the_bound_fail_the_run(pytester: pytest.Pytester) -> None:
     result = run(pytester, count=reruns.BOUND + 1)
     assert result.parseoutcomes()["passed"] == reruns.BOUND + 1

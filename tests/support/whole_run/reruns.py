@@ -32,6 +32,11 @@ def allow(items: Iterable[pytest.Item]) -> None:
         item.user_properties.append(("races", reason))
 
 
+def runs_again(item: pytest.Item) -> bool:
+    """Whether a test whose teardown is over is run again: what it shares with others is kept until then."""
+    return bool(getattr(item, "_finalizers_suspended", False))  # of pytest-rerunfailures
+
+
 class Reruns:
     """A plugin: counts what passed only on a rerun. Under xdist it counts for all workers."""
 

@@ -116,7 +116,7 @@ function Sessions({ query }: { query: URLSearchParams }): JSX.Element {
     <section class="panel">
       <h2>Sessions</h2>
       <label class="check"><input type="checkbox" checked={all} onChange={(event) => setQuery({ sessions: event.currentTarget.checked ? "all" : "" })} />everyone's</label>
-      {error ? <Refused error={error} /> : !data ? <Loading /> : (
+      {!data ? <Missing error={error} /> : (
         <Table
           caption="Sessions" rows={data.sessions} id={(session) => session.id}
           columns={[
@@ -151,7 +151,7 @@ function Controller({ certificateEnd }: { certificateEnd: string | null }): JSX.
   return (
     <section class="panel">
       <h2>Certificates and notifications</h2>
-      {error ? <Refused error={error} /> : !data ? <Loading /> : (
+      {!data ? <Missing error={error} /> : (
         <>
           <Table
             caption="Certificates" rows={rows} id={(row) => row.of}
@@ -187,7 +187,7 @@ function Shares(): JSX.Element {
   return (
     <section class="panel">
       <h2>Projects: shares and quotas</h2>
-      {error ? <Refused error={error} /> : !data ? <Loading /> : !rows.length ? <Empty>No project has used anything.</Empty> : (
+      {!data ? <Missing error={error} /> : !rows.length ? <Empty>No project has used anything.</Empty> : (
         <>
           <Table
             caption="Shares and quotas of projects" rows={rows} id={(row) => row.project}
@@ -217,7 +217,7 @@ function Disk(): JSX.Element {
   return (
     <section class="panel">
       <h2>Disk of the controller</h2>
-      {error ? <Refused error={error} /> : !data ? <Loading /> : !rows.length ? <Empty>No job has left anything.</Empty> : (
+      {!data ? <Missing error={error} /> : !rows.length ? <Empty>No job has left anything.</Empty> : (
         <Table
           caption="What jobs take of the controller's disk" rows={rows} id={(row) => row.subject}
           columns={[
@@ -235,9 +235,9 @@ function Disk(): JSX.Element {
 
 const mib = (bytes: number, digits = 1): string => (bytes / 2 ** 20).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
-/** Not for this user: said, not hidden. */
-function Refused({ error }: { error: ApiError }): JSX.Element {
-  return <p class="soft"><Text of={error.message} /></p>;
+/** What is not there yet, or not for this user: said, not hidden. What is there stays while the controller is away. */
+function Missing({ error }: { error: ApiError | null }): JSX.Element {
+  return error ? <p class="soft"><Text of={error.message} /></p> : <Loading />;
 }
 
 function Users(): JSX.Element {
@@ -245,7 +245,7 @@ function Users(): JSX.Element {
   return (
     <section class="panel">
       <h2>Users</h2>
-      {error ? <Refused error={error} /> : !data ? <Loading /> : !data.users.length ? <Empty command="holdfast user add NAME">No users yet.</Empty> : (
+      {!data ? <Missing error={error} /> : !data.users.length ? <Empty command="holdfast user add NAME">No users yet.</Empty> : (
         <Table
           caption="Users" rows={data.users} id={(user) => user.name}
           columns={[
@@ -267,7 +267,7 @@ function Audit({ query }: { query: URLSearchParams }): JSX.Element {
   return (
     <section class="panel">
       <h2>Audit trail</h2>
-      {error ? <Refused error={error} /> : !data ? <Loading /> : (
+      {!data ? <Missing error={error} /> : (
         <>
           <label class="check"><input type="checkbox" checked={refused} onChange={(event) => setQuery({ refused: event.currentTarget.checked ? "yes" : "" })} />only refused calls</label>
           {!entries.length ? <Empty>No entries.</Empty> : (

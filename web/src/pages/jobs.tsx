@@ -91,7 +91,7 @@ function useList(query: URLSearchParams): Held & { more: () => void; again: () =
         } catch (problem) {
           if (ended.signal.aborted) return;
           const error = failure(problem);
-          setHeld((now) => ({ ...now, jobs: now.key === key ? now.jobs : null, error }));
+          setHeld((now) => ({ ...now, jobs: now.key === key && error.status !== 403 ? now.jobs : null, error }));
           if (error.status === 401) return;
           due = fails(error);
         }

@@ -60,7 +60,8 @@ export function useData<T>(path: string | null, touched: (changes: Changes) => b
         } catch (problem) {
           if (ended.signal.aborted) return;
           const error = failure(problem);
-          setHeld((now) => ({ path, data: now.path === path ? now.data : null, error }));
+          // What one may no longer see goes, everything else stays.
+          setHeld((now) => ({ path, data: now.path === path && error.status !== 403 ? now.data : null, error }));
           if (error.status === 401) return;
           if (fails(error)) {
             due = true;
