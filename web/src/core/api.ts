@@ -34,6 +34,9 @@ export function onAnswer(listener: Listener): () => void {
   return () => listeners.delete(listener);
 }
 
+/** Whether it says that what was seen before is not for this user any more. */
+export const withdraws = (error: ApiError): boolean => error.status === 403;
+
 /** Whether the same may be answered in a while. */
 export const fails = ({ status }: ApiError): boolean => status === 0 || status === 429 || status >= 500;
 

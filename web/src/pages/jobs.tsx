@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { failure, fails, get } from "../core/api.ts";
+import { failure, fails, get, withdraws } from "../core/api.ts";
 import type { ApiError } from "../core/api.ts";
 import { foldedList, lastWord, ran, steps } from "../core/gang.ts";
 import { onChange } from "../core/live.ts";
@@ -91,7 +91,7 @@ function useList(query: URLSearchParams): Held & { more: () => void; again: () =
         } catch (problem) {
           if (ended.signal.aborted) return;
           const error = failure(problem);
-          setHeld((now) => ({ ...now, jobs: now.key === key && error.status !== 403 ? now.jobs : null, error }));
+          setHeld((now) => ({ ...now, jobs: now.key === key && !withdraws(error) ? now.jobs : null, error }));
           if (error.status === 401) return;
           due = fails(error);
         }

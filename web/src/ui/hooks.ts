@@ -1,5 +1,5 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { failure, fails, get } from "../core/api.ts";
+import { failure, fails, get, withdraws } from "../core/api.ts";
 import type { ApiError } from "../core/api.ts";
 import { onChange } from "../core/live.ts";
 import { pause } from "../core/pause.ts";
@@ -60,8 +60,7 @@ export function useData<T>(path: string | null, touched: (changes: Changes) => b
         } catch (problem) {
           if (ended.signal.aborted) return;
           const error = failure(problem);
-          // What one may no longer see goes, everything else stays.
-          setHeld((now) => ({ path, data: now.path === path && error.status !== 403 ? now.data : null, error }));
+          setHeld((now) => ({ path, data: now.path === path && !withdraws(error) ? now.data : null, error }));
           if (error.status === 401) return;
           if (fails(error)) {
             due = true;
