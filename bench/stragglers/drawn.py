@@ -1,4 +1,4 @@
-"""Gangs of real processes whose shape and fault are drawn: ``python -m bench.stragglers drawn GANGS FIRST``.
+"""Gangs of real processes whose shape and fault are drawn: ``python -m bench.stragglers drawn [GANGS [FIRST]]``.
 
 Each gang has a seed: its batch, how long its device takes, which rank is at fault, what is done to it and how much
 longer a step is meant to take by that, 18 to 30 %; the table says what came of it. No constant is set by them; half of
@@ -51,7 +51,7 @@ def row(seed: int, case: Case, outcome: Outcome) -> str:
     return f"| {seed} | {shape['DEVICE_S']} | {shape['BATCH']} | {fault} | {longer} | {slow} | {who} | {load} |"
 
 
-def main(gangs: int, first: int) -> None:
+def main(gangs: int = 12, first: int = 0) -> None:
     """Play them one after the other, and say how many were named, rightly and wrongly."""
     compress_time()
     print(HEAD, flush=True)

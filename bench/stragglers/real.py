@@ -221,7 +221,8 @@ class Gang:
         """A period, and the part of it that the guilty rank may have a core."""
         if self.case.outside == "quota":
             return 100_000, self.case.amount
-        # Enough for its step to take so much longer; the period is shorter than what it computes at a stretch.
+        # What it computes takes so much of a step longer; a step less, since a rank that is late waits less for
+        # others. The period is shorter than what it computes at a stretch.
         cpu_s, at_s = (now - before for now, before in zip(self._spent(), self._well, strict=True))
         return 10_000, max(cpu_s / (cpu_s + self.case.amount * at_s), 0.1)
 
