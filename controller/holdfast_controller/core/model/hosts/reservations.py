@@ -129,6 +129,7 @@ def choose(
             if other.name in found and other.overlaps(reservation)
             for host in found[other.name]
         }
+        # Its selector asks each host for its name, too; thousands would be asked in vain in every pass.
         named = reservation.selector.hosts
         some = [host for host in known if host.name in named] if named else known
         suitable = [host for host in some if host.name not in taken and reservation.suits(host)]
