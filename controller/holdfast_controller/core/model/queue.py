@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 Turn = tuple[bool, int, bool, int]
@@ -22,6 +22,9 @@ Class = tuple[bool, int, bool]
 InLine = list[tuple[int, str]]
 """Jobs by their submission."""
 
+_Head = tuple[Turn, str, str, int, list[tuple[Turn, str]], Collection[str]]
+"""A job, its line, its place in that, all jobs of it, and those that stand apart."""
+_NONE: Mapping[str, str] = {}
 PLACEMENT_TRIES = 3
 """Tries to place a job that doesn't wait."""
 
@@ -99,19 +102,28 @@ class Queue:
         """The jobs of each class by project, the first class first; not to be changed."""
         return sorted(self._classes.items(), key=lambda each: each[0])
 
-    def in_turn(self, passed: Collection[str]) -> Iterator[str]:
-        """From the head on, as they wait now, without those whose line is ``passed`` by the time of their turn."""
-        waiting = {line: jobs.copy() for line, jobs in self._by_line.items()}
-        heads = [(*jobs[0], line, 0) for line, jobs in waiting.items()]
+    def in_turn(self, passed: Collection[str], apart: Mapping[str, str] = _NONE) -> Iterator[str]:
+        """From the head on, as they wait now, without those whose line is ``passed`` by the time of their turn.
+
+        Some jobs may stand ``apart``, in another line than is noted.
+        """
+        there: dict[str, list[tuple[Turn, str]]] = {}
+        for name, line in apart.items():
+            there.setdefault(line, []).append((self._turns[name], name))
+        lines = [
+            *((line, jobs.copy(), apart) for line, jobs in self._by_line.items()),
+            *((line, sorted(jobs), _NONE) for line, jobs in there.items()),
+        ]
+        heads = [head for each in lines if (head := _head(*each)) is not None]
         heapq.heapify(heads)
         while heads:
-            _, job_id, line, at = heads[0]
+            _, job_id, line, at, jobs, others = heads[0]
             if line in passed:
                 heapq.heappop(heads)
                 continue
             yield job_id
-            if at + 1 < len(waiting[line]):
-                heapq.heapreplace(heads, (*waiting[line][at + 1], line, at + 1))
+            if (following := _head(line, jobs, others, at + 1)) is not None:
+                heapq.heapreplace(heads, following)
             else:
                 heapq.heappop(heads)
 
@@ -124,3 +136,13 @@ class Queue:
 
     def __contains__(self, job_id: object) -> bool:
         return job_id in self._turns
+
+
+def _head(line: str, jobs: list[tuple[Turn, str]], apart: Collection[str], at: int = 0) -> _Head | None:
+    """The first job of a line from there on that doesn't stand apart."""
+    while at < len(jobs):
+        turn, name = jobs[at]
+        if name not in apart:
+            return turn, name, line, at, jobs, apart
+        at += 1
+    return None

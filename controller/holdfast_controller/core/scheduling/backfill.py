@@ -105,12 +105,15 @@ class Reservations:
     by_host: dict[str, Reserved] = field(default_factory=dict)
 
     apart: Mapping[str, str] = field(default_factory=dict)
+    """By host that is not for all jobs: its kind among such."""
     whole_of: Callable[[Host], HostCapacity] = _whole_of
     """A host's room when it is empty. A pass asks for it once for each host that each job with a selector may have."""
     admitted: Admitted = field(default_factory=dict)
     """All of a pass share it."""
     _kinds: dict[str, Host] = field(default_factory=dict)
     """A host of each kind."""
+    _listed: tuple[Collection[Host], list[str]] | None = None
+    """The hosts that were asked for last, and their kinds."""
     _whole_hosts: set[str] = field(default_factory=set)
     """The hosts in ``by_host`` of which all GPUs are reserved."""
 
@@ -138,11 +141,7 @@ class Reservations:
         """The reservations that have to be wider for a gang: where each is kept, of what, and what it has to be."""
         anywhere = gang.anywhere
         if anywhere and not self._kinds:
-            of = self._kind
-            alike = (
-                {of(host): host for host in hosts} if self.apart else {host.inventory.kind: host for host in hosts}
-            )
-            self._kinds.update(alike)
+            self._kinds.update({self._kind(host): host for host in hosts})
         places = self._kinds if anywhere else admitted_hosts(gang, hosts, self.admitted)
         known = self.by_kind if anywhere else self.by_host
         then: dict[tuple[int, str], Reserved] = {}
@@ -168,16 +167,16 @@ class Reservations:
         kept = [(self.by_kind.get(kind, _NOTHING), self.whole_of(host)) for kind, host in self._kinds.items()]
         return all(_widen(of, pool, whole) is of for of, whole in kept for pool in gang.pools if whole.fits(pool))
 
-    def with_gpus(self, hosts: Iterable[Host]) -> list[Host]:
+    def with_gpus(self, hosts: Collection[Host]) -> list[Host]:
         """The ``hosts`` of which not all GPUs are reserved."""
         by_kind = {kind for kind, of in self.by_kind.items() if of.has_all_gpus}
-        names, apart = self._whole_hosts, self.apart
-        return [
-            host
-            for host in hosts
-            if host.name not in names
-            and (self._kind(host) if host.name in apart else host.inventory.kind) not in by_kind
-        ]
+        return self._not_of(by_kind, self._whole_hosts, hosts)
+
+    def _not_of(self, kinds: Collection[str], names: Collection[str], hosts: Collection[Host]) -> list[Host]:
+        if self._listed is None or self._listed[0] is not hosts:
+            self._listed = hosts, list(map(self._kind, hosts))
+        pairs = zip(hosts, self._listed[1], strict=True)
+        return [host for host, kind in pairs if kind not in kinds and host.name not in names]
 
     @property
     def leaves_gpus(self) -> bool:
@@ -186,20 +185,14 @@ class Reservations:
 
     def without_held(self, hosts: list[Host]) -> list[Host]:
         """The hosts of which nothing is reserved: of others the GPUs are."""
-        kinds, names, apart = self.by_kind, self.by_host, self.apart
-        return [
-            host
-            for host in hosts
-            if (self._kind(host) if host.name in apart else host.inventory.kind) not in kinds
-            and host.name not in names
-        ]
+        return self._not_of(self.by_kind, self.by_host, hosts)
 
     def leaves_gpus_on(self, kinds: Iterable[str]) -> bool:
         """Whether any host of these kinds may have GPUs that are not reserved."""
         return not all(self.by_kind.get(kind, _NOTHING).has_all_gpus for kind in kinds)
 
     def _kind(self, host: Host) -> str:
-        return kind_apart(host, self.apart)
+        return self.apart.get(host.name, host.inventory.kind)
 
     def limit(self, left: HostCapacity, host: Host) -> HostCapacity:
         """The part of a host's free capacity ``left`` that a job further back may have."""
@@ -210,12 +203,6 @@ class Reservations:
             return of_kind.beside(of_host).limit(left)
         reserved = of_host if of_kind is None else of_kind
         return left if reserved is None else reserved.limit(left)
-
-
-def kind_apart(host: Host, apart: Mapping[str, str]) -> str:
-    """The kind of a host, with the names of the reservations that it is in (``apart``, by host)."""
-    kind = host.inventory.kind
-    return f"{kind} {names}" if apart and (names := apart.get(host.name)) else kind
 
 
 def _widen(reserved: Reserved, pool: Pool, whole: HostCapacity) -> Reserved:

@@ -8,9 +8,11 @@ the jobs of all others alike, however far ahead that is: they count on them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter, itemgetter
 
 from holdfast_controller.core.lifecycle.other_hosts import takes_work
 from holdfast_controller.core.model.clock import NEVER, Now, Wall, moment, time_of_day
@@ -20,7 +22,7 @@ from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.hosts.reservations import Reservation, Whose
 from holdfast_controller.core.model.hosts.spares import closed_to, spares_kept
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.scheduling.backfill import Admitted, Reservations, admitted_hosts, kind_apart
+from holdfast_controller.core.scheduling.backfill import Admitted, Reservations, admitted_hosts
 from holdfast_controller.core.scheduling.host_reservations import chosen_hosts
 from holdfast_controller.core.scheduling.placement import Plan
 
@@ -35,7 +37,7 @@ def ends_at(cluster: Cluster, job: Job, now: Now) -> Wall:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The hosts of reservations that have begun, and their kinds (see ``kind_apart``)."""
+    """The hosts of reservations that have begun, and their kinds (see ``OpenHosts.apart``)."""
 
     hosts: list[Host]
     kinds: frozenset[str]
@@ -58,6 +60,10 @@ class OpenHosts:
         """By project and owner: the names of their reservations, as far as they were asked for."""
         self._begun: dict[str, Begun] = {}
         """By these names: the hosts of those that have begun."""
+        self._others: dict[str, list[tuple[Wall, Reservation, list[str]]]] = {}
+        """By these names: the first reservation for others of hosts that are in the same ones, the earliest first."""
+        self._closed: dict[tuple[str, int], dict[str, Reservation]] = {}
+        """By these names, and the number of those others: their hosts."""
         self._open: dict[tuple[bool, frozenset[str]], list[Host]] = {}
         """All hosts, or those that are no spares, without some: jobs to which the same are closed share it."""
         self._admitted: Admitted = {}
@@ -83,8 +89,13 @@ class OpenHosts:
 
     @cached_property
     def apart(self) -> dict[str, str]:
-        """By host that is reserved: the names of its reservations."""
-        return {name: ",".join(each.name for each in first) for name, first in self.reserved.items()}
+        """By host that is reserved: its kind, with the names of its reservations."""
+        reserved = self.reserved
+        return {
+            host.name: f"{host.inventory.kind} {','.join(each.name for each in reserved[host.name])}"
+            for host in (self.hosts if reserved else ())
+            if host.name in reserved
+        }
 
     def admitted(self, gang: Gang) -> Collection[Host]:
         """The hosts that a gang's selector admits, open to it or not."""
@@ -109,7 +120,8 @@ class OpenHosts:
         if not self.drains and not self.reserved:
             return spares
         spares = [name for name in spares if name not in self.reserved or not self._is_its_own(name, job)]
-        return {*self.drained_before(job), *self.reserved_before(job), *spares}
+        drained, reserved = self.drained_before(job), self.reserved_before(job)
+        return {*drained, *reserved, *spares} if drained or spares else reserved
 
     def drained_before(self, job: Job) -> dict[str, Wall]:
         """By host: when a drain begins before a job that starts now is expected to end."""
@@ -122,14 +134,23 @@ class OpenHosts:
         """By host: the reservation for another project that begins before a job that starts now is expected to end."""
         if not self.reserved or self.now is None or job.gang.strategy is Strategy.SPOT:
             return {}
-        until, own = ends_at(self.cluster, job, self.now), {job.places[index].host for index in job.reserved}
-        found: dict[str, Reservation] = {}
-        for reservations, names in self._reserved_alike:
-            first = next((each for each in reservations if not each.is_for(job.whose)), None)
-            if first is not None and first.start < until:
-                found |= dict.fromkeys(names, first)
-        for name in own:
-            found.pop(name, None)
+        found = self._closed_until(self._own_of(job), job.whose, ends_at(self.cluster, job, self.now))
+        if own := {job.places[index].host for index in job.reserved}:
+            return {name: first for name, first in found.items() if name not in own}
+        return found
+
+    def _closed_until(self, own: str, whose: Whose, until: Wall) -> dict[str, Reservation]:
+        """By host: the reservation for others that begins before then; not to be changed, many jobs share it."""
+        if (others := self._others.get(own)) is None:
+            firsts = [
+                (first.start, first, names)
+                for reservations, names in self._reserved_alike
+                if (first := next((each for each in reservations if not each.is_for(whose)), None)) is not None
+            ]
+            others = self._others[own] = sorted(firsts, key=itemgetter(0))
+        key = own, bisect_left(others, until, key=itemgetter(0))
+        if (found := self._closed.get(key)) is None:
+            found = self._closed[key] = {name: first for _, first, names in others[: key[1]] for name in names}
         return found
 
     @cached_property
@@ -153,8 +174,14 @@ class OpenHosts:
         if self.now is None or not (own := self._own_of(job)):
             return _NONE_BEGUN
         if (found := self._begun.get(own)) is None:
-            hosts = [host for host in self.hosts if host.name in self.reserved and self._is_its_own(host.name, job)]
-            found = Begun(hosts, frozenset(kind_apart(host, self.apart) for host in hosts))
+            names = {
+                name
+                for reservations, names in self._reserved_alike
+                if any(self._has_begun_for(job, each) for each in reservations)
+                for name in names
+            }
+            hosts = [host for host in self.hosts if host.name in names]
+            found = Begun(hosts, frozenset(self.apart[host.name] for host in hosts))
             self._begun[own] = found
         return found
 
@@ -182,7 +209,7 @@ class OpenHosts:
 
     def last_end(self, job: Job) -> Wall:
         """The last time before which a job would have to end to have one more of the hosts; ``NEVER`` for none."""
-        ahead = [*self.drained_before(job).values(), *(each.start for each in self.reserved_before(job).values())]
+        ahead = {*self.drained_before(job).values(), *map(attrgetter("start"), self.reserved_before(job).values())}
         return max((at for at in ahead if self.now is not None and at > self.now.wall), default=NEVER)
 
     def shape(self, job: Job) -> str:
@@ -210,19 +237,26 @@ class OpenHosts:
             found = self._known[words, own] = own_words(words, own)
         return found
 
-    def lines(self) -> Mapping[str, str]:
-        """By job that waits: its line, in which all may have the same hosts; empty for one that waits by itself."""
-        queue, jobs = self.cluster.queue, self.cluster.jobs.whole
+    def lines_apart(self) -> dict[str, str]:
+        """By job that waits and may have reserved hosts: its line there, in which all may have the same hosts."""
+        queue, jobs, found = self.cluster.queue, self.cluster.jobs.whole, dict[str, str]()
         if not self.any_reserved:
-            return queue.lines
-        found, projects = queue.lines.copy(), {each.project for each in self.cluster.reservations.by_name.values()}
-        names: Iterable[str] = queue.lines
-        if "" not in projects:
-            classes = (by_project.get(each, ()) for _, by_project in queue.classes() for each in projects)
-            names = [name for waiting in classes for _, name in waiting]
-        for name in names:
-            if line := found[name]:
-                found[name] = self._with_own(line, jobs[name])
+            return found
+        by_project: dict[str, bool] = {}
+        for each in self.cluster.reservations.by_name.values():
+            by_project[each.project] = by_project.get(each.project, False) or bool(each.user)
+        if "" in by_project:
+            by_project = dict.fromkeys((project for _, waiting in queue.classes() for project in waiting), True)
+        for _, waiting in queue.classes():
+            for project, for_users in by_project.items():
+                there: dict[str, str] = {}
+                for _, name in waiting.get(project, ()):
+                    if not (line := queue.lines[name]):
+                        continue
+                    if for_users or line not in there:
+                        there[line] = self._with_own(line, jobs[name])
+                    if there[line] is not line:
+                        found[name] = there[line]
         return found
 
     def kind(self, job: Job) -> str:

@@ -60,10 +60,10 @@ def place_queue(step: Step) -> None:
         serve_claims(step, look.open_hosts, look.preemption, booked)
     if booked.jobs:
         look.leave_to(booked)
-    jobs, lines, passed = step.cluster.jobs.whole, look.open_hosts.lines(), look.passed
-    whole_lines = not look.has_limits and lines is step.cluster.queue.lines
-    for name in in_turn(step.cluster, passed if whole_lines else None):
-        line = lines.get(name, "")
+    jobs, lines, passed = step.cluster.jobs.whole, step.cluster.queue.lines, look.passed
+    apart = look.open_hosts.lines_apart()
+    for name in in_turn(step.cluster, None if look.has_limits else passed, apart):
+        line = apart.get(name) or lines.get(name, "")
         if (line in passed and not look.is_limited(jobs[name])) or name in look.booked.jobs:
             continue
         job = jobs[name]

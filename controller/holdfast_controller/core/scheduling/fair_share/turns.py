@@ -17,14 +17,18 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.queue import InLine
 
+_NONE: Mapping[str, str] = {}
 
-def in_turn(cluster: Cluster, passed: Collection[str] | None = None) -> Iterator[str]:
+
+def in_turn(
+    cluster: Cluster, passed: Collection[str] | None = None, apart: Mapping[str, str] = _NONE
+) -> Iterator[str]:
     """Jobs that wait, from the first to be served on; those that come meanwhile are left out.
 
-    Without fair share those too whose line in the queue is ``passed`` by the time of their turn.
+    Without fair share those too whose line, in the queue or ``apart``, is ``passed`` by the time of their turn.
     """
     if not cluster.shares.weights:
-        yield from cluster.queue if passed is None else cluster.queue.in_turn(passed)
+        yield from cluster.queue if passed is None else cluster.queue.in_turn(passed, apart)
         return
     waiting = [{project: list(jobs) for project, jobs in each.items()} for _, each in cluster.queue.classes()]
     for each in waiting:

@@ -152,6 +152,10 @@ class Held:
         """By host: what is free there at the beginning."""
         self.shares: dict[str, list[tuple[float, str, Allocation]]] = {}
         """By host: when each share comes free, the earliest first."""
+        self._free_at: dict[str, list[float]] = {}
+        """By host: when its shares come free, without those that never do."""
+        self._looked_at: dict[int, list[Host]] = {}
+        """The lists of hosts that were noted, which are kept."""
         self._known: dict[tuple[str, int], HostCapacity] = {}
         """By host, and by the number of shares that are gone."""
         self._times: dict[int, tuple[list[Host], list[float]]] = {}
@@ -162,19 +166,22 @@ class Held:
 
     def look_at(self, hosts: list[Host]) -> None:
         """Note what is held on these hosts now; those that are known stay as they were."""
+        if id(hosts) in self._looked_at:
+            return
+        self._looked_at[id(hosts)] = hosts
         until = self._until.get
-        for host in hosts:
-            if host.name not in self.free:
-                self.free[host.name] = self._free.capacity_of(host)
-                held = [(until(job, math.inf), key, share) for job, key, share in self._free.shares(host)]
-                if len(held) > 1:
-                    held.sort(key=_first)
-                self.shares[host.name] = held
+        for host in [host for host in hosts if host.name not in self.free]:
+            self.free[host.name] = self._free.capacity_of(host)
+            held = [(until(job, math.inf), key, share) for job, key, share in self._free.shares(host)]
+            if len(held) > 1:
+                held.sort(key=_first)
+            self.shares[host.name] = held
+            self._free_at[host.name] = [at for at, *_ in held if at < math.inf]
 
     def times(self, hosts: list[Host]) -> list[float]:
         """The times at which something comes free on one of these hosts, the earliest first."""
         if id(hosts) not in self._times:
-            found = sorted({at for host in hosts for at, *_ in self.shares[host.name] if at < math.inf})
+            found = sorted(set().union(*(self._free_at[host.name] for host in hosts)))
             self._times[id(hosts)] = hosts, found
         return self._times[id(hosts)][1]
 
@@ -190,9 +197,8 @@ class Held:
     def capacity_times(self, pool: Pool, hosts: list[Host]) -> dict[str, CapacityTimes]:
         """The same by host."""
         known = self._known_times.setdefault((pool.gpus, pool.cpus, pool.memory_mb), {})
-        for host in hosts:
-            if host.name not in known:
-                known[host.name] = capacity_times_of(pool, self.free[host.name], self.shares[host.name])
+        for host in [host for host in hosts if host.name not in known]:
+            known[host.name] = capacity_times_of(pool, self.free[host.name], self.shares[host.name])
         return {host.name: known[host.name] for host in hosts}
 
     def capacity(self, host: Host, own: frozenset[str], at: float) -> HostCapacity:
