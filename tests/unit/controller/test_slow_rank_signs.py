@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast_controller.core.model.slowness import RankSlot, Sign
+from holdfast_controller.core.model.slowness import RankSlot, Sign, Slot, SlowWatch
+from holdfast_controller.core.slowness import judge as judging
 from holdfast_controller.core.slowness import signs
 from holdfast_controller.core.slowness.others import Sorted
-from holdfast_controller.core.slowness.pace import NORMAL
+from holdfast_controller.core.slowness.pace import NORMAL, Look
 from holdfast_controller.core.slowness.signs import Change, Ranks, signs_of
 from holdfast_controller.core.slowness.thresholds import TUNING, Tuning
 
@@ -110,7 +111,7 @@ def _waits_alone(rank: int, ranks: Ranks, usual: Ranks, need: float, kept: float
         if (slot.host != host if several else other != rank) and (value := change(usual[other], slot)) is not None
     ]
     own = change(usual[rank], ranks[rank])
-    return bool(others) and own is not None and median(others) >= need and own < need / 2
+    return bool(others) and own is not None and median(others) >= need > own
 
 
 def _all_as_busy(suspects: set[int], ranks: Ranks, tuning: Tuning) -> set[int]:
@@ -148,3 +149,40 @@ def test_more_work_on_a_busy_host_is_no_lack_of_cores() -> None:
     assert signs_of(now, usual, 1 - 253 / 330, frozenset(), TUNING) == {2: {Sign.WAITED_FOR}}
     now[2] = replace(usual[2], waits=0.6, no_core=0.37)
     assert Sign.NO_CORE in signs_of(now, usual, 1 - 253 / 330, frozenset(), TUNING)[2]
+
+
+def test_a_rank_that_is_stopped_waits_a_little_more_itself() -> None:
+    """Means of two minutes of a gang of which rank 0 is stopped for a part of its time, as 60 looks have them."""
+    usual = {n: RankSlot(f"h{n}", waits=0.13, no_core=0.0, stopped=0.0) for n in range(3)}
+    now = {n: replace(slot, waits=0.36) for n, slot in usual.items()}
+    now[0] = replace(usual[0], waits=0.176, stopped=0.15)
+    assert signs_of(now, usual, 0.23, frozenset(), TUNING) == {0: {Sign.STOPPED, Sign.WAITED_FOR}}
+
+
+GUILTY, ALIKE, QUIET = "guilty", "alike", "quiet"
+
+
+@pytest.mark.parametrize(
+    ("looks", "named_at"),
+    [
+        ([GUILTY] * 3, 3),
+        ([GUILTY, QUIET, GUILTY, QUIET, GUILTY], 5),
+        ([GUILTY, GUILTY, QUIET, QUIET, QUIET, GUILTY], None),
+        ([GUILTY, QUIET, QUIET, GUILTY, GUILTY, QUIET, GUILTY], 5),
+        ([GUILTY, GUILTY, ALIKE, QUIET, GUILTY], 5),
+        ([GUILTY, GUILTY, ALIKE], None),
+    ],
+)
+def test_a_sign_counts_that_was_seen_at_three_of_five_looks(looks: list[str], named_at: int | None) -> None:
+    usual = {n: RankSlot(f"h{n}", waits=0.1, no_core=0.0, stopped=0.0) for n in range(3)}
+    watch = SlowWatch(best_ms=100.0, usual=usual, slow_since_s=0.0)
+    slow = {n: replace(slot, waits=0.4) for n, slot in usual.items()}
+    guilty = slow | {0: replace(usual[0], stopped=0.3)}
+    kinds = {GUILTY: guilty, ALIKE: guilty | {1: replace(usual[1], stopped=0.3)}, QUIET: slow}
+    named = []
+    for number, kind in enumerate(looks):
+        watch.slots = [Slot(30.0 * number, 30.0 * number + 30, 140.0, kinds[kind])] * TUNING.window
+        found = judging._who(watch, Look(30.0 * number, 1.0, False, {}), 140.0, TUNING)
+        named.append([each.rank for each in found.named])
+    first = next((number for number, ranks in enumerate(named, 1) if ranks), None)
+    assert (first, named[-1]) == (named_at, [0] if named_at else [])

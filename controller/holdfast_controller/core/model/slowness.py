@@ -169,7 +169,7 @@ class SlowWatch:
     usual: dict[int, RankSlot] = field(default_factory=dict)
     """By rank: what its time went to while the job was at its best."""
     slow_since_s: float | None = None
-    streaks: dict[int, tuple[int, tuple[Sign, ...]]] = field(default_factory=dict)
-    """By rank: at how many looks in a row it had signs that agree, and which all those looks had."""
+    seen: list[dict[int, frozenset[Sign]]] = field(default_factory=list)
+    """At the last looks, in order: the signs of each rank that had some."""
     lonely: tuple[int, int] | None = None
     """A rank that is waited for without another sign, and at how many looks in a row."""

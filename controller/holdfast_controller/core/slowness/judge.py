@@ -7,6 +7,7 @@ name, so whatever is missing is no sign.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from statistics import median
 
@@ -44,7 +45,7 @@ def judge(watch: SlowWatch, look: Look, generation: int, tuning: Tuning = TUNING
         return Judged(news=False)
     if not is_slow(watch, now_ms, tuning):
         watch.slow_since_s, watch.lonely = None, None
-        watch.streaks.clear()
+        watch.seen.clear()
         learn_best(watch, tuning)
         return Judged(news=True)
     if watch.slow_since_s is None:
@@ -70,14 +71,14 @@ def _who(watch: SlowWatch, look: Look, now_ms: float, tuning: Tuning) -> Slow:
     slow = lost > 0 and all(slot.step_ms > watch.best_ms for slot in window)
     now = averages(window) if slow else {}
     found = signs_of(now, watch.usual, lost, look.findings, tuning) if slow else {}
-    _note_streaks(watch, found)
+    _note_seen(watch, found, tuning)
     _note_lonely(watch, found)
     named = [
         Suspect(rank, now[rank].host, tuple(sorted(signs, key=list(Sign).index)))
-        for rank, (looks, signs) in sorted(watch.streaks.items())
-        if looks >= tuning.looks
+        for rank, signs in _confirmed(watch, tuning).items()
+        if rank in watch.seen[-1]
     ]
-    several = len({now[rank].host for rank in watch.streaks}) > 1
+    several = len({now[rank].host for rank in watch.seen[-1]}) > 1
     lonely = watch.lonely[0] if watch.lonely is not None and watch.lonely[1] >= tuning.looks else None
     return Slow(
         since_s=watch.slow_since_s,
@@ -88,16 +89,19 @@ def _who(watch: SlowWatch, look: Look, now_ms: float, tuning: Tuning) -> Slow:
     )
 
 
-def _note_streaks(watch: SlowWatch, found: dict[int, set[Sign]]) -> None:
-    streaks: dict[int, tuple[int, tuple[Sign, ...]]] = {}
-    for rank, signs in found.items():
-        looks, before = watch.streaks.get(rank, (0, tuple(signs)))
-        both = frozenset(before) & signs
-        if agree(both):
-            streaks[rank] = looks + 1, tuple(both)
-        elif agree(frozenset(signs)):
-            streaks[rank] = 1, tuple(signs)
-    watch.streaks = streaks
+def _note_seen(watch: SlowWatch, found: dict[int, set[Sign]], tuning: Tuning) -> None:
+    agreeing = {rank: frozenset(signs) for rank, signs in found.items() if agree(frozenset(signs))}
+    watch.seen = [*watch.seen, agreeing][-tuning.of_looks :]
+
+
+def _confirmed(watch: SlowWatch, tuning: Tuning) -> dict[int, frozenset[Sign]]:
+    """By rank: signs that agree, each seen often enough."""
+    counts = Counter((rank, sign) for look in watch.seen for rank, signs in look.items() for sign in signs)
+    often: dict[int, set[Sign]] = {}
+    for (rank, sign), looks in counts.items():
+        if looks >= tuning.looks:
+            often.setdefault(rank, set()).add(sign)
+    return {rank: frozenset(signs) for rank, signs in sorted(often.items()) if agree(frozenset(signs))}
 
 
 def _note_lonely(watch: SlowWatch, found: dict[int, set[Sign]]) -> None:

@@ -44,7 +44,7 @@ def note_look(watch: SlowWatch, look: Look, generation: int, tuning: Tuning) -> 
         # What is usual outlives a generation: the same ranks of the same program, maybe on another host.
         watch.generation, watch.mark, watch.apart = generation, None, False
         watch.slots.clear()
-        watch.streaks.clear()
+        watch.seen.clear()
         watch.slow_since_s = watch.lonely = None
     if look.step is None:
         return None
@@ -52,7 +52,7 @@ def note_look(watch: SlowWatch, look: Look, generation: int, tuning: Tuning) -> 
     if mark is not None and LESS * look.step < mark.step:
         # Something else is counted from now on, such as epochs: a new pace is to be learned.
         watch.best_ms, watch.spread, watch.usual, watch.slots = 0.0, 0.0, {}, []
-        watch.streaks.clear()
+        watch.seen.clear()
         watch.slow_since_s = watch.lonely = None
     if mark is None or look.step < mark.step or look.at_s < mark.at_s:
         watch.mark, watch.apart = Mark(look.at_s, look.step, look.times), look.apart

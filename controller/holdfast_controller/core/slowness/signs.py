@@ -163,7 +163,7 @@ def _others_wait_more(suspects: Collection[int], ranks: Ranks, usual: Ranks, nee
         if (rest := others[groups[rank]]).count
         and (own := waits.get(rank)) is not None
         and rest.median >= need
-        and own < need / 2
+        and own < need
     }
 
 

@@ -31,8 +31,11 @@ class Tuning:
     # -- Who ---------------------------------------------------------------------------------------------------------
     # Slots at the end, all of them slow, over which a rank's time is judged.
     window: int = 4
-    # A sign has to hold at so many looks in a row, a slot apart. Published design: the same host in three windows.
+    # A sign counts that was seen at so many of the last looks, a slot apart. Published design: the same host in three
+    # windows. Near its threshold a sign comes and goes: of a rank that made steps a fifth longer three in a row took
+    # three minutes more.
     looks: int = 3
+    of_looks: int = 5
     # Robust deviations from the others' median. Published design: |z| >= 4.
     deviations: float = 4.0
     # What two ranks without any difference may differ by, beside the spread of the others: shares of time come from
