@@ -105,13 +105,13 @@ def _all_others_wait_more(suspects: set[int], ranks: Ranks, usual: Ranks, need: 
 def _waits_alone(rank: int, ranks: Ranks, usual: Ranks, need: float, kept: float) -> bool:
     host, several = ranks[rank].host, len({slot.host for slot in ranks.values()}) > 1
     change = signs._grown("waits", kept)
-    others = [
-        value
-        for other, slot in ranks.items()
-        if (slot.host != host if several else other != rank) and (value := change(usual[other], slot)) is not None
-    ]
-    own = change(usual[rank], ranks[rank])
-    return bool(others) and own is not None and median(others) >= need > own
+    beside = [each for each in ranks if (ranks[each].host != host if several else each != rank)]
+    grown = [value for each in beside if (value := change(usual[each], ranks[each])) is not None]
+    waits = [now for each in beside if (now := ranks[each].waits) is not None]
+    own, now = change(usual[rank], ranks[rank]), ranks[rank].waits
+    if not grown or own is None or now is None:
+        return False
+    return median(grown) >= need > own and median(waits) - now >= need
 
 
 def _all_as_busy(suspects: set[int], ranks: Ranks, tuning: Tuning) -> set[int]:
@@ -186,3 +186,13 @@ def test_a_sign_counts_that_was_seen_at_three_of_five_looks(looks: list[str], na
         named.append([each.rank for each in found.named])
     first = next((number for number, ranks in enumerate(named, 1) if ranks), None)
     assert (first, named[-1]) == (named_at, [0] if named_at else [])
+
+
+def test_two_others_that_always_waited_unlike_each_other_are_alike_in_that_they_wait_more() -> None:
+    """Of a gang of three with ranks that have unlike work: rank 2 is stopped, and a step takes a quarter longer."""
+    usual = {
+        n: RankSlot(f"h{n // 2}", waits=waits, no_core=0.0, stopped=0.0) for n, waits in enumerate((0.2, 0.1, 0.05))
+    }
+    now = {0: replace(usual[0], waits=0.34), 1: replace(usual[1], waits=0.245)}
+    now[2] = replace(usual[2], waits=0.04, stopped=0.26)
+    assert signs_of(now, usual, 0.195, frozenset(), TUNING) == {2: {Sign.STOPPED, Sign.WAITED_FOR}}

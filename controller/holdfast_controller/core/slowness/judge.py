@@ -1,6 +1,6 @@
 """One look at a job: first whether it is slow against its own best, then who it comes from.
 
-A rank is named when signs of two kinds agree on it at three looks in a row, one of them of its place, and when no rank
+A rank is named when signs of two kinds agree on it at three of five looks, one of them of its place, and when no rank
 of another host is in the same case: a cause that several hosts have is none of a rank. Silence is better than a false
 name, so whatever is missing is no sign.
 """

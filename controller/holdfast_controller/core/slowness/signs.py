@@ -40,7 +40,7 @@ def signs_of(
         (Sign.CLOCK, _slower_clock, max(need, tuning.clock_least), tuning.ratio_floor),
     ]
     if together:
-        tests.append((Sign.WAITED_FOR, _waits_less, need, tuning.share_floor))
+        tests.append((Sign.WAITED_FOR, _waits_no_more(kept), need, tuning.share_floor))
     for sign, change, least, floor in tests:
         for rank in _outstanding(ranks, usual, change, least, floor, tuning):
             found.setdefault(rank, set()).add(sign)
@@ -90,8 +90,15 @@ def _on_core(slot: RankSlot) -> float:
     return max(0.0, 1.0 - waits - no_core - stopped - slot.aside - slot.storage)
 
 
-def _waits_less(_before: RankSlot, now: RankSlot) -> float | None:
-    return -now.waits if now.waits is not None else None
+def _waits_no_more(kept: float) -> Change:
+    """By how much less its wait has grown: ranks that always waited more or less than each other are alike in that."""
+    grown = _grown("waits", kept)
+
+    def change(before: RankSlot, now: RankSlot) -> float | None:
+        more = grown(before, now)
+        return -more if more is not None else None
+
+    return change
 
 
 def _slower_clock(before: RankSlot, now: RankSlot) -> float | None:
@@ -147,24 +154,30 @@ def _groups(values: Collection[int], ranks: Ranks) -> dict[int, object]:
     return {rank: ranks[rank].host if several else rank for rank in values}
 
 
-def _others_wait_more(suspects: Collection[int], ranks: Ranks, usual: Ranks, need: float, kept: float) -> set[int]:
-    """The suspects that don't wait more than is usual, while the others do."""
+def _others_wait_more(suspects: set[int], ranks: Ranks, usual: Ranks, need: float, kept: float) -> set[int]:
+    """The suspects that don't wait more than is usual, while the others do, and now wait less than these."""
     change = _grown("waits", kept)
-    waits = {rank: value for rank, slot in ranks.items() if (value := change(usual[rank], slot)) is not None}
-    groups = _groups(ranks.keys(), ranks)
-    of_group: dict[object, list[float]] = {}
-    for rank, value in waits.items():
-        of_group.setdefault(groups[rank], []).append(value)
-    whole = Sorted(list(waits.values()))
-    others = {group: whole.without(of_group.get(group, [])) for group in {groups[rank] for rank in suspects}}
+    grown = {rank: value for rank, slot in ranks.items() if (value := change(usual[rank], slot)) is not None}
+    now = {rank: slot.waits for rank, slot in ranks.items() if slot.waits is not None}
+    of_grown, of_now = _rest(suspects, grown, ranks), _rest(suspects, now, ranks)
     return {
         rank
-        for rank in suspects
-        if (rest := others[groups[rank]]).count
-        and (own := waits.get(rank)) is not None
-        and rest.median >= need
-        and own < need
+        for rank in suspects & grown.keys()
+        if of_grown[rank].count
+        and of_grown[rank].median >= need > grown[rank]
+        and of_now[rank].median - now[rank] >= need
     }
+
+
+def _rest(suspects: Collection[int], values: Mapping[int, float], ranks: Ranks) -> dict[int, Rest]:
+    """By suspect: the values of those that it is compared with."""
+    groups = _groups(ranks.keys(), ranks)
+    of_group: dict[object, list[float]] = {}
+    for rank, value in values.items():
+        of_group.setdefault(groups[rank], []).append(value)
+    whole = Sorted(list(values.values()))
+    others = {group: whole.without(of_group.get(group, [])) for group in {groups[rank] for rank in suspects}}
+    return {rank: others[groups[rank]] for rank in suspects}
 
 
 def _as_busy(suspects: Collection[int], ranks: Ranks, tuning: Tuning) -> set[int]:
