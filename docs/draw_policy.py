@@ -147,7 +147,8 @@ for it, and the clock of its GPU is lower
 
 - **Slow** is a job whose steps take at least 10 % longer, for about three minutes, than in the best five minutes of
   its attempts so far; more where its steps vary more. Evaluations and saves don't count.
-- **A rank is named** when two signs of different kinds agree on it for a minute and a half: the others wait for it,
+- **A rank is named** when two signs of different kinds agree on it at three of five looks, half a minute apart: the
+  others wait for it,
   its own steps take longer (of ranks that don't keep in step), or its GPU's power changed; and its place takes its
   time: it is ready to run and has no core, it is stopped, its GPU's clock is lower, its host has a finding about
   its hardware. Each is compared with what is usual for this rank and with the ranks on other hosts.
