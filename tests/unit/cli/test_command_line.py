@@ -155,6 +155,21 @@ def test_a_command_given_to_submit_is_answered_with_run(words: list[str], line: 
     assert result.exit_code == 2 and line in result.output
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["reservation", "create", "conf", "--end", "22:00"], "--until TIME, or --for DURATION"),
+        (["reservation", "create", "conf", "--start_time", "22:00"], "--from TIME"),
+        (["host", "drain", "gpu-1", "--from", "22:00"], "--at TIME"),
+        (["host", "cordon", "gpu-1", "--duration", "2h"], "--until TIME, or --for DURATION"),
+        (["host", "drain", "gpu-1", "--timeout=300s"], "--deadline DURATION"),
+    ],
+)
+def test_a_time_that_is_called_otherwise_elsewhere_is_answered_with_ours(words: list[str], hint: str) -> None:
+    result = CliRunner().invoke(root, words)
+    assert result.exit_code == 2 and hint in " ".join(result.output.split()), result.output
+
+
 def test_a_command_like_no_other_is_not_guessed() -> None:
     assert "Did you mean" not in CliRunner().invoke(root, ["xyzzy"]).output
 

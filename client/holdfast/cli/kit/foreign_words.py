@@ -265,6 +265,23 @@ _RUN_ALIKE = {
 }
 """Options of ``run`` that ``submit`` has not."""
 
+_ENDS = dict.fromkeys(
+    ("end", "end-time", "to", "till", "duration", "time", "length"),
+    "It ends --until TIME, or --for DURATION after its beginning.",
+)
+_RESERVATION = _ENDS | {
+    **dict.fromkeys(("start", "start-time", "begin", "at", "since"), "It begins --from TIME."),
+    **dict.fromkeys(("nodes", "node", "host", "nodelist", "w"), "Hosts are --hosts host-[0-3]."),
+    **dict.fromkeys(("node-count", "nodecnt", "num-nodes", "n", "N"), "So many hosts are --count N."),
+    **dict.fromkeys(("users", "owner", "u"), "One user's jobs are --user NAME."),
+    **dict.fromkeys(("account", "accounts", "A", "partition", "p"), "A project's jobs are --project NAME."),
+    **dict.fromkeys(("selector", "labels", "l"), "One label is --label KEY=VALUE, conditions are --host-selector."),
+}
+_MAINTENANCE = _ENDS | dict.fromkeys(("start", "start-time", "begin", "from", "since"), "It begins --at TIME.")
+_DRAIN = _MAINTENANCE | dict.fromkeys(
+    ("timeout", "grace-period", "grace"), "Work has --deadline DURATION to end or to save."
+)
+
 
 def _with_others(hints: dict[str, str], alike: dict[str, str]) -> dict[str, str]:
     return hints | {name: hints[like] for name, like in alike.items() if like in hints}
@@ -288,6 +305,9 @@ OPTIONS = {
     "job logs": _LOGS,
     "cancel": _CANCEL,
     "job cancel": _CANCEL,
+    "reservation create": _RESERVATION,
+    "host cordon": _MAINTENANCE,
+    "host drain": _DRAIN,
 }
 """By command: names of options, without their dashes, and a sentence that says what they are called here."""
 
