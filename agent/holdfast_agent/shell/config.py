@@ -8,6 +8,7 @@ import pwd
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 from holdfast._base import config
 from holdfast._base.identity import Kind
@@ -63,6 +64,8 @@ class Guard:
 @dataclass(frozen=True)
 class Config:
     """Keys of agent.toml. Relative paths count from the file's folder."""
+
+    made_by: ClassVar[str] = "holdfast-agent join CONTROLLER --token TOKEN"
 
     controller: str
     """host:port to dial; several with commas between where there are several controllers: whichever leads is found."""

@@ -37,15 +37,18 @@ def duration_s(value: object) -> float:
 
 
 def load(cls: type[T], path: Path) -> T:
-    """Read ``path`` (TOML) into the dataclass ``cls``. Relative paths count from the file's folder.
+    """Read ``path`` (TOML) into the dataclass ``cls``, whose ``made_by`` is the command that writes such a file.
 
-    Raises ``ConfigError`` that names the file, the key and what is expected.
+    Relative paths count from the file's folder. Raises ``ConfigError`` that names the file, the
+    key and what is expected.
     """
     try:
         text = path.read_bytes().decode()
         table = tomllib.loads(text)
     except OSError as error:
-        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
+        made_by = getattr(cls, "made_by", "") if isinstance(error, FileNotFoundError) else ""
+        fix = f"Name another with --config FILE, or make it: {made_by}" if made_by else ""
+        raise ConfigError(f"Cannot read {path}: {error.strerror}.", fix=fix) from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
     try:

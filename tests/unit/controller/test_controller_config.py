@@ -34,6 +34,14 @@ def test_defaults_are_good() -> None:
     assert (made().lease, made().lost_after) == (60.0, 66.0)
 
 
+def test_a_file_that_is_not_there_is_answered_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        config.load(ControllerConfig, tmp_path / "none.toml")
+    assert str(refused.value).endswith("or make it: holdfast-controller init --advertise NAME")
+    with pytest.raises(ConfigError, match=r"Is a directory\.$"):
+        config.load(ControllerConfig, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("times", "problem"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from holdfast._base import extras, projects
 from holdfast._base.identity import NAME_RULE, is_name
@@ -171,6 +172,7 @@ LOST_TO_LEASE = 1.1
 class ControllerConfig:
     """Keys of ``controller.toml``. Durations in seconds, or as "90s", "15m"."""
 
+    made_by: ClassVar[str] = "holdfast-controller init --advertise NAME"
     listen: str
     """HOST:PORT; port 0 takes any free one."""
     state_dir: Path

@@ -32,7 +32,10 @@ def test_version_and_help_need_no_configuration() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("", "No such file or directory"),
+        (
+            "",
+            "agent.toml: No such file or directory. Name another with --config FILE, or make it: holdfast-agent join",
+        ),
         ("colour = 'red'", "unknown key 'colour'"),
         ("name = 'a/b'", "letters, digits, dot, dash"),
         ("port_range = 'many'", "FIRST-LAST"),
