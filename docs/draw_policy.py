@@ -146,7 +146,8 @@ for it, and the clock of its GPU is lower
 ```
 
 - **Slow** is a job whose steps take at least 10 % longer, for about three minutes, than in the best five minutes of
-  its attempts so far; more where its steps vary more. Evaluations and saves don't count.
+  its attempts so far, or 3 % where a rank is named for it; more where its steps vary more. Evaluations and saves
+  don't count.
 - **A rank is named** when two signs of different kinds agree on it at three of five looks, half a minute apart: the
   others wait for it,
   its own steps take longer (of ranks that don't keep in step), or its GPU's power changed; and its place takes its

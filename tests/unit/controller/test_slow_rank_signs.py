@@ -182,7 +182,7 @@ def test_a_sign_counts_that_was_seen_at_three_of_five_looks(looks: list[str], na
     named = []
     for number, kind in enumerate(looks):
         watch.slots = [Slot(30.0 * number, 30.0 * number + 30, 140.0, kinds[kind])] * TUNING.window
-        found = judging._who(watch, Look(30.0 * number, 1.0, False, {}), 140.0, TUNING)
+        found = judging._who(watch, Look(30.0 * number, 1.0, False, {}), 140.0, 0.0, TUNING)
         named.append([each.rank for each in found.named])
     first = next((number for number, ranks in enumerate(named, 1) if ranks), None)
     assert (first, named[-1]) == (named_at, [0] if named_at else [])
@@ -196,3 +196,39 @@ def test_two_others_that_always_waited_unlike_each_other_are_alike_in_that_they_
     now = {0: replace(usual[0], waits=0.34), 1: replace(usual[1], waits=0.245)}
     now[2] = replace(usual[2], waits=0.04, stopped=0.26)
     assert signs_of(now, usual, 0.195, frozenset(), TUNING) == {2: {Sign.STOPPED, Sign.WAITED_FOR}}
+
+
+def _judged(
+    watch: SlowWatch, guilty: bool, step_ms: float, slots: int, step: float = 0.0
+) -> list[judging.Slow | None]:
+    """Slots of a gang of three, with rank 0 stopped for a tenth of its time or none at fault."""
+    usual = {n: RankSlot(f"h{n}", waits=0.1, no_core=0.0, stopped=0.0) for n in range(3)}
+    now = {n: replace(slot, waits=0.18) for n, slot in usual.items()}
+    if guilty:
+        now[0] = replace(usual[0], waits=0.1, stopped=0.1)
+    found = []
+    for number in range(slots):
+        slot = Slot(30.0 * number, 30.0 * number + 30, step_ms, now)
+        watch.slots = [*watch.slots, slot][-TUNING.recent :]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(judging, "note_look", lambda *_: watch.slots[-1])
+            found.append(judging.judge(watch, Look(30.0 * number, 1.0, False, {}), 1).slow)
+    return found
+
+
+def test_a_job_that_is_a_little_slower_is_called_slow_only_if_a_rank_is_named() -> None:
+    usual = {n: RankSlot(f"h{n}", waits=0.1, no_core=0.0, stopped=0.0) for n in range(3)}
+    assert not any(_judged(SlowWatch(best_ms=100.0, usual=usual), guilty=False, step_ms=107.0, slots=12))
+    watch = SlowWatch(best_ms=100.0, usual=usual)
+    said = _judged(watch, guilty=True, step_ms=107.0, slots=10)
+    named = [[each.rank for each in slow.named] if slow is not None else None for slow in said]
+    assert named == [None] * 7 + [[0]] * 3, "six slots for a pace, and three looks"
+    after = _judged(watch, guilty=False, step_ms=101.0, slots=6)
+    assert after[-1] is None and watch.slow_since_s is None
+
+
+def test_what_is_within_the_spread_of_a_job_is_not_looked_at() -> None:
+    usual = {n: RankSlot(f"h{n}", waits=0.1, no_core=0.0, stopped=0.0) for n in range(3)}
+    assert not any(
+        _judged(SlowWatch(best_ms=100.0, spread=0.04, usual=usual), guilty=True, step_ms=107.0, slots=12)
+    )

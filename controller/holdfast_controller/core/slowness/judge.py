@@ -2,7 +2,7 @@
 
 A rank is named when signs of two kinds agree on it at three of five looks, one of them of its place, and when no rank
 of another host is in the same case: a cause that several hosts have is none of a rank. Silence is better than a false
-name, so whatever is missing is no sign.
+name, so whatever is missing is no sign. A job that is a little slower only is called slow if a rank is named for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from statistics import median
 
 from holdfast_controller.core.model.slowness import Sign, SlowWatch, Suspect, agree
-from holdfast_controller.core.slowness.pace import Look, averages, is_slow, learn_best, note_look, recent_ms
+from holdfast_controller.core.slowness.pace import (
+    Look,
+    averages,
+    is_noticed,
+    is_slow,
+    learn_best,
+    note_look,
+    recent_ms,
+)
 from holdfast_controller.core.slowness.signs import signs_of
 from holdfast_controller.core.slowness.thresholds import TUNING, Tuning
 
@@ -43,14 +51,20 @@ def judge(watch: SlowWatch, look: Look, generation: int, tuning: Tuning = TUNING
     now_ms = recent_ms(watch, tuning)
     if now_ms is None:
         return Judged(news=False)
-    if not is_slow(watch, now_ms, tuning):
+    slow = is_slow(watch, now_ms, tuning)
+    if not slow and not is_noticed(watch, now_ms, tuning):
         watch.slow_since_s, watch.lonely = None, None
         watch.seen.clear()
         learn_best(watch, tuning)
         return Judged(news=True)
-    if watch.slow_since_s is None:
-        watch.slow_since_s = _since(watch, tuning)
-    return Judged(news=True, slow=_who(watch, look, now_ms, tuning))
+    since_s = watch.slow_since_s if watch.slow_since_s is not None else _since(watch, tuning)
+    found = _who(watch, look, now_ms, since_s, tuning)
+    if not slow and not found.named:
+        # Not slow enough to be said of a job, unless it is known who it comes from.
+        watch.slow_since_s = None
+        return Judged(news=True)
+    watch.slow_since_s = since_s
+    return Judged(news=True, slow=found)
 
 
 def _since(watch: SlowWatch, tuning: Tuning) -> float:
@@ -63,8 +77,7 @@ def _since(watch: SlowWatch, tuning: Tuning) -> float:
     return since_s
 
 
-def _who(watch: SlowWatch, look: Look, now_ms: float, tuning: Tuning) -> Slow:
-    assert watch.slow_since_s is not None
+def _who(watch: SlowWatch, look: Look, now_ms: float, since_s: float, tuning: Tuning) -> Slow:
     window = watch.slots[-tuning.window :]
     pace = median(slot.step_ms for slot in window)
     lost = 1 - watch.best_ms / pace if pace > watch.best_ms else 0.0
@@ -81,7 +94,7 @@ def _who(watch: SlowWatch, look: Look, now_ms: float, tuning: Tuning) -> Slow:
     several = len({now[rank].host for rank in watch.seen[-1]}) > 1
     lonely = watch.lonely[0] if watch.lonely is not None and watch.lonely[1] >= tuning.looks else None
     return Slow(
-        since_s=watch.slow_since_s,
+        since_s=since_s,
         best_ms=watch.best_ms,
         recent_ms=now_ms,
         named=() if several else tuple(named),

@@ -120,6 +120,13 @@ def is_slow(watch: SlowWatch, now_ms: float, tuning: Tuning) -> bool:
     return now_ms >= watch.best_ms * (1 + (bound / 2 if watch.slow_since_s is not None else bound))
 
 
+def is_noticed(watch: SlowWatch, now_ms: float, tuning: Tuning) -> bool:
+    """Whether a pace is below the job's best by enough that a rank may be to blame for it."""
+    return bool(watch.best_ms) and now_ms >= watch.best_ms * (
+        1 + max(tuning.noticed, tuning.spreads * watch.spread)
+    )
+
+
 def averages(slots: list[Slot]) -> dict[int, RankSlot]:
     """Means of each rank that is in all of the slots on one host."""
     found: dict[int, RankSlot] = {}
