@@ -198,9 +198,7 @@ def test_two_others_that_always_waited_unlike_each_other_are_alike_in_that_they_
     assert signs_of(now, usual, 0.195, frozenset(), TUNING) == {2: {Sign.STOPPED, Sign.WAITED_FOR}}
 
 
-def _judged(
-    watch: SlowWatch, guilty: bool, step_ms: float, slots: int, step: float = 0.0
-) -> list[judging.Slow | None]:
+def _judged(watch: SlowWatch, guilty: bool, step_ms: float, slots: int) -> list[judging.Slow | None]:
     """Slots of a gang of three, with rank 0 stopped for a tenth of its time or none at fault."""
     usual = {n: RankSlot(f"h{n}", waits=0.1, no_core=0.0, stopped=0.0) for n in range(3)}
     now = {n: replace(slot, waits=0.18) for n, slot in usual.items()}
@@ -225,6 +223,15 @@ def test_a_job_that_is_a_little_slower_is_called_slow_only_if_a_rank_is_named() 
     assert named == [None] * 7 + [[0]] * 3, "six slots for a pace, and three looks"
     after = _judged(watch, guilty=False, step_ms=101.0, slots=6)
     assert after[-1] is None and watch.slow_since_s is None
+
+
+@pytest.mark.parametrize("step_ms", [103.5, 104.0, 107.0, 120.0])
+def test_a_job_stays_slow_though_the_signs_of_its_rank_come_and_go(step_ms: float) -> None:
+    usual = {n: RankSlot(f"h{n}", waits=0.1, no_core=0.0, stopped=0.0) for n in range(3)}
+    watch = SlowWatch(best_ms=100.0, usual=usual)
+    assert _judged(watch, guilty=True, step_ms=step_ms, slots=10)[-1]
+    assert all(slow for _ in range(5) for guilty in (False, True) for slow in _judged(watch, guilty, step_ms, 4))
+    assert _judged(watch, guilty=False, step_ms=101.0, slots=6)[-1] is None
 
 
 def test_what_is_within_the_spread_of_a_job_is_not_looked_at() -> None:

@@ -169,7 +169,10 @@ class SlowWatch:
     usual: dict[int, RankSlot] = field(default_factory=dict)
     """By rank: what its time went to while the job was at its best."""
     slow_since_s: float | None = None
+    """Start of the slow slots, while the job is called slow."""
+    slow_from: float = 0.0
+    """By how much it had to be slower to be called so, relative to its best: it is until half of that is gone."""
     seen: list[dict[int, frozenset[Sign]]] = field(default_factory=list)
-    """At the last looks, in order: the signs of each rank that had some."""
+    """At the last looks, in order: the signs of each rank that had signs that agree."""
     lonely: tuple[int, int] | None = None
     """A rank that is waited for without another sign, and at how many looks in a row."""

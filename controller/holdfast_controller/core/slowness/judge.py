@@ -15,11 +15,11 @@ from holdfast_controller.core.model.slowness import Sign, SlowWatch, Suspect, ag
 from holdfast_controller.core.slowness.pace import (
     Look,
     averages,
-    is_noticed,
-    is_slow,
+    bound,
     learn_best,
     note_look,
     recent_ms,
+    slower_by,
 )
 from holdfast_controller.core.slowness.signs import signs_of
 from holdfast_controller.core.slowness.thresholds import TUNING, Tuning
@@ -51,27 +51,29 @@ def judge(watch: SlowWatch, look: Look, generation: int, tuning: Tuning = TUNING
     now_ms = recent_ms(watch, tuning)
     if now_ms is None:
         return Judged(news=False)
-    slow = is_slow(watch, now_ms, tuning)
-    if not slow and not is_noticed(watch, now_ms, tuning):
+    slower, called = slower_by(watch, now_ms), watch.slow_since_s is not None
+    noticed, slow = bound(watch, tuning.noticed, tuning), bound(watch, tuning.slower, tuning)
+    slow_from = watch.slow_from if called else slow if slower >= slow else noticed
+    if slower < (slow_from / 2 if called else noticed):
         watch.slow_since_s, watch.lonely = None, None
         watch.seen.clear()
         learn_best(watch, tuning)
         return Judged(news=True)
-    since_s = watch.slow_since_s if watch.slow_since_s is not None else _since(watch, tuning)
+    since_s = watch.slow_since_s if watch.slow_since_s is not None else _since(watch, slow_from)
     found = _who(watch, look, now_ms, since_s, tuning)
-    if not slow and not found.named:
+    if not called and slower < slow and not found.named:
         # Not slow enough to be said of a job, unless it is known who it comes from.
-        watch.slow_since_s = None
+        learn_best(watch, tuning)
         return Judged(news=True)
-    watch.slow_since_s = since_s
+    watch.slow_since_s, watch.slow_from = since_s, slow_from
     return Judged(news=True, slow=found)
 
 
-def _since(watch: SlowWatch, tuning: Tuning) -> float:
+def _since(watch: SlowWatch, slow_from: float) -> float:
     """Start of the slow slots at the end."""
-    bound, since_s = watch.best_ms * (1 + tuning.slower / 2), watch.slots[-1].start_s
+    least_ms, since_s = watch.best_ms * (1 + slow_from / 2), watch.slots[-1].start_s
     for slot in reversed(watch.slots):
-        if slot.step_ms < bound:
+        if slot.step_ms < least_ms:
             break
         since_s = slot.start_s
     return since_s

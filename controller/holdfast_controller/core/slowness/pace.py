@@ -112,19 +112,14 @@ def learn_best(watch: SlowWatch, tuning: Tuning) -> None:
     watch.usual = averages(slots)
 
 
-def is_slow(watch: SlowWatch, now_ms: float, tuning: Tuning) -> bool:
-    """Whether a pace is slow against the job's best; one that was slow is until half of that is gone."""
-    if not watch.best_ms:
-        return False
-    bound = max(tuning.slower, tuning.spreads * watch.spread)
-    return now_ms >= watch.best_ms * (1 + (bound / 2 if watch.slow_since_s is not None else bound))
+def slower_by(watch: SlowWatch, now_ms: float) -> float:
+    """By how much a step takes longer than at the job's best, relative to that; 0 before there is one."""
+    return now_ms / watch.best_ms - 1 if watch.best_ms else 0.0
 
 
-def is_noticed(watch: SlowWatch, now_ms: float, tuning: Tuning) -> bool:
-    """Whether a pace is below the job's best by enough that a rank may be to blame for it."""
-    return bool(watch.best_ms) and now_ms >= watch.best_ms * (
-        1 + max(tuning.noticed, tuning.spreads * watch.spread)
-    )
+def bound(watch: SlowWatch, least: float, tuning: Tuning) -> float:
+    """By so much a pace is slower than it is now and then anyway, and by ``least``."""
+    return max(least, tuning.spreads * watch.spread)
 
 
 def averages(slots: list[Slot]) -> dict[int, RankSlot]:

@@ -22,12 +22,12 @@ class Tuning:
     reference: int = 10
     # Slower than the best by less is as usual: published studies count a job as straggling from 10 % on.
     slower: float = 0.10
-    # From here on ranks are looked at, and a job is called slow if one of them is named: in a noisy gang a rank that is
-    # a fifth slower makes steps take 3 to 9 % longer.
-    noticed: float = 0.03
     # Or by less than so many of the job's own spreads from slot to slot: three deviations of one slot are one and a
     # half of a median of six; the least of many medians lies about one below their mean.
     spreads: float = 2.5
+    # By so much, and the spreads, ranks are looked at, and the job is called slow if one of them is named: in a noisy
+    # gang a rank that is a fifth slower makes steps take 3 to 9 % longer.
+    noticed: float = 0.03
     # Slots without a step for longer are no pace but a pause: an evaluation, or a hang, which others look for.
     pause_s: float = 300.0
 
