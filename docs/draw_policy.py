@@ -149,10 +149,9 @@ for it, and the clock of its GPU is lower
   its attempts so far, or 3 % where a rank is named for it; more where its steps vary more. Evaluations and saves
   don't count.
 - **A rank is named** when two signs of different kinds agree on it at three of five looks, half a minute apart: the
-  others wait for it,
-  its own steps take longer (of ranks that don't keep in step), or its GPU's power changed; and its place takes its
-  time: it is ready to run and has no core, it is stopped, its GPU's clock is lower, its host has a finding about
-  its hardware. Each is compared with what is usual for this rank and with the ranks on other hosts.
+  others wait for it, its own steps take longer (of ranks that don't keep in step), or its GPU's power changed; and its
+  place takes its time: it is ready to run and has no core, it is stopped, its GPU's clock is lower, its host has a
+  finding about its hardware. Each is compared with what is usual for this rank and with the ranks on other hosts.
 - **More work names no one**: `the others wait for rank 5, and nothing on its host holds it back: it may have more
   work than they` is what an uneven data set looks like. Neither do slow storage, data loaders, or a cause that
   several hosts have: `no rank stands out`.

@@ -24,7 +24,6 @@ InLine = list[tuple[int, str]]
 
 _Head = tuple[Turn, str, str, int, list[tuple[Turn, str]], Collection[str]]
 """A job, its line, its place in that, all jobs of it, and those that stand apart."""
-_NONE: Mapping[str, str] = {}
 PLACEMENT_TRIES = 3
 """Tries to place a job that doesn't wait."""
 
@@ -102,7 +101,7 @@ class Queue:
         """The jobs of each class by project, the first class first; not to be changed."""
         return sorted(self._classes.items(), key=lambda each: each[0])
 
-    def in_turn(self, passed: Collection[str], apart: Mapping[str, str] = _NONE) -> Iterator[str]:
+    def in_turn(self, passed: Collection[str], apart: Mapping[str, str]) -> Iterator[str]:
         """From the head on, as they wait now, without those whose line is ``passed`` by the time of their turn.
 
         Some jobs may stand ``apart``, in another line than is noted.
@@ -112,7 +111,7 @@ class Queue:
             there.setdefault(line, []).append((self._turns[name], name))
         lines = [
             *((line, jobs.copy(), apart) for line, jobs in self._by_line.items()),
-            *((line, sorted(jobs), _NONE) for line, jobs in there.items()),
+            *((line, sorted(jobs), ()) for line, jobs in there.items()),
         ]
         heads = [head for each in lines if (head := _head(*each)) is not None]
         heapq.heapify(heads)
