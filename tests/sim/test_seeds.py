@@ -34,6 +34,8 @@ FOUND = {
     8300413: "what the network brought of a host after it was fenced counted as heard, in the oracle",
     7700043: "a job may take its own spare on a host that was reserved since, in the oracle",
     701664: "a worker whose peer's shim had died, and was back a second before, counted as reached, in the oracle",
+    1378167327: "a worker that was prepared was forgotten without a word, and its share stayed taken",
+    1267434462: "as 1378167327, between two generations",
     1328402498: "a job ended while, on a host that was back, a rank outlived the KILL of its own shim",
 }
 """What these seeds have shown, of the cores or of the simulation itself, as worlds were drawn then."""

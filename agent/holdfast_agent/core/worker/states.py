@@ -49,6 +49,8 @@ class Empty:
 
     generation: int
     message: str = ""
+    unsaid: bool = False
+    """It was prepared and never launched: the controller has not heard that it is empty."""
     kind = StateKind.EMPTY
 
     @property

@@ -233,7 +233,7 @@ def _from_empty(worker: Worker, desired: Assignment, state: Empty, actions: list
         worker.move(Stopping(state.generation))
         return Settled.DONE
     if _ended(desired):
-        unsaid = state.generation < desired.generation
+        unsaid = state.unsaid or state.generation < desired.generation
         if unsaid:
             worker.move(Empty(desired.generation, state.message))
         if desired.phase is Phase.FORGET and not worker.unacked:
@@ -265,7 +265,7 @@ def _from_prepared(
 ) -> Settled:
     if _ended(desired) or desired.generation > state.generation:
         actions.append(FreePorts(worker.key))
-        worker.move(Empty(state.generation))
+        worker.move(Empty(state.generation, unsaid=True))
         return Settled.AGAIN
     if desired.phase is not Phase.RUN:
         return Settled.DONE

@@ -77,6 +77,21 @@ def test_run_launches_once_however_often_it_is_said() -> None:
     assert agent.on(ev.Assigned(run)) == [report("RUNNING", pids=PIDS)]
 
 
+@pytest.mark.parametrize("problem", ["", "no room"])
+def test_what_was_never_launched_is_said_to_be_empty_when_it_is_forgotten_at_once(problem: str) -> None:
+    """The share of a job that has ended meanwhile is free once that was said."""
+    agent = Agent()
+    if problem:
+        agent.on(ev.Assigned(desired(Phase.PREPARE)))
+        agent.on(ev.PreparationFailed(KEY, 1, problem))
+    else:
+        agent.prepared()
+    assert act.Forget(KEY) in agent.on(ev.Assigned(desired(Phase.FORGET)))
+    (said,) = agent.on(ev.WorkerForgotten(KEY))
+    assert isinstance(said, act.SendReport)
+    assert (said.report.state, said.report.generation) == (ReportedState.EMPTY, 1)
+
+
 def test_rank_that_fails_to_start_counts_as_accounted_for() -> None:
     agent = Agent()
     agent.prepared()
