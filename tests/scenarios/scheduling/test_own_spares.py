@@ -293,3 +293,15 @@ def test_a_jobs_own_spare_is_no_host_of_the_clusters_spares() -> None:
     lose(world, second)
     stop(world, "a", 0)
     assert hosts_of(world, "a") == [first, *own], "its own one first"
+
+
+def test_a_spare_in_the_rack_that_its_job_had_to_leave_is_given_back() -> None:
+    world = World(0)
+    for number, rack in enumerate("aaabb"):
+        world.join(f"host-{number}", labels={"rack": rack})
+    world.submit("a", long(2, near=Locality(("rack",), "rack", required=True)))
+    world.run("a")
+    used, (spare,) = hosts_of(world, "a"), spares_of(world, "a")
+    lose(world, *used)
+    assert (hosts_of(world, "a"), spares_of(world, "a")) == (["host-3", "host-4"], []), spare
+    assert not held(world, spare)

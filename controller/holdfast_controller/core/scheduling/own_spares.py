@@ -14,7 +14,7 @@ from holdfast_controller.core.model.accounts.quota import Waiting, lack
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.capacity import HostCapacity
 from holdfast_controller.core.model.hosts.host import Host
-from holdfast_controller.core.model.hosts.own_spares import is_usable
+from holdfast_controller.core.model.hosts.own_spares import is_usable, near_to
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.place import may_be_placed, place
@@ -85,12 +85,8 @@ def make_up(step: Step, hosts: OpenHosts, left: Callable[[Host], HostCapacity]) 
 
 def _near(cluster: Cluster, job: Job, hosts: list[Host]) -> list[Host]:
     """The part of ``hosts`` that is where all its workers have to be."""
-    near = job.gang.near
-    if near is None or not near.required:
-        return hosts
     known = {each.host for each in job.places} & cluster.hosts.keys()
-    domains = {near.domain_of(cluster.hosts[name].labels, near.depth) for name in known}
-    return [host for host in hosts if near.domain_of(host.labels, near.depth) in domains]
+    return list(filter(near_to(job.gang, map(cluster.hosts.__getitem__, known)), hosts))
 
 
 def _sparing(cluster: Cluster) -> Iterator[Job]:

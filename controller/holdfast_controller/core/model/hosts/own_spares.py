@@ -6,7 +6,7 @@ as large as the largest worker, so it does for each of them. Its share has an in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang
@@ -71,6 +71,9 @@ def taken(job: Job, hosts: Mapping[str, Host]) -> tuple[Place, ...]:
     if not may_stay(job, hosts):
         return ()
     spares = [spare for spare in job.spares if is_usable(job.gang, spare, hosts)]
+    staying = [job.places[index].host for index in job.reserved] or [spare.host for spare in spares[:1]]
+    near = near_to(job.gang, (hosts[name] for name in staying))
+    spares = [spare for spare in spares if near(hosts[spare.host])]
     missing = [member for member in job.gang.members if member.index not in job.reserved]
     if not missing or len(missing) > len(spares):
         return ()
@@ -87,4 +90,15 @@ def left(job: Job, places: tuple[Place, ...], hosts: Mapping[str, Host]) -> tupl
     if not job.spares:
         return places
     used = {place.host for place in places}
-    return (*places, *(each for each in job.spares if each.host not in used and is_usable(job.gang, each, hosts)))
+    near = near_to(job.gang, (hosts[name] for name in used if name in hosts))
+    spares = (each for each in job.spares if each.host not in used and is_usable(job.gang, each, hosts))
+    return (*places, *(each for each in spares if near(hosts[each.host])))
+
+
+def near_to(gang: Gang, hosts: Iterable[Host]) -> Callable[[Host], bool]:
+    """Whether a host is where all workers of a gang have to be, of which some are on ``hosts``."""
+    near = gang.near
+    if near is None or not near.required:
+        return lambda _: True
+    domains = {near.domain_of(host.labels, near.depth) for host in hosts}
+    return lambda host: near.domain_of(host.labels, near.depth) in domains
