@@ -11,6 +11,7 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
+from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import FEWEST, run_time_of
 
@@ -112,7 +113,7 @@ class LimitsOracle:
             self._judge_hosts(after, job, new)
         quota = after.shares.quotas.get(project)
         if quota is not None and quota.gpus is not None and job.gang.gpus:
-            held = after.holdings.gpus_of(project)
+            held = after.holdings.gpus_of(project) - _left_behind(after, job)
             # Spares that a job gives back may leave it with more than a quota that was lowered since.
             gave_back = isinstance(event, ev.JobSparesChanged) and held <= self.held
             fits = gave_back or held <= quota.gpus
@@ -146,3 +147,14 @@ def least_expected_s(cluster: Cluster, job: Job) -> float:
     while expected <= job.ran_s:
         expected *= 2.0
     return max(min(expected, job.gang.timeout_s) - job.ran_s, 0.0)
+
+
+def _left_behind(cluster: Cluster, job: Job) -> int:
+    """GPUs that a job keeps taken on lost hosts which its workers had to leave: in its quota it counts once."""
+    now = {place_key(job.id, index): place.host for index, place in enumerate((*job.places, *job.spares))}
+    return sum(
+        len(share.gpus)
+        for host in cluster.hosts.values()
+        for key, share in host.allocations.items()
+        if key.rpartition("/")[0] == job.id and now.get(key) != host.name
+    )

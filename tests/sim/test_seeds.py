@@ -35,7 +35,9 @@ FOUND = {
     7700043: "a job may take its own spare on a host that was reserved since, in the oracle",
     701664: "a worker whose peer's shim had died, and was back a second before, counted as reached, in the oracle",
     1378167327: "a worker that was prepared was forgotten without a word, and its share stayed taken",
+    1155977819: "a spare stayed in the rack that its job had left, and the job came to be in two",
     1267434462: "as 1378167327, between two generations",
+    1426608426: "a job counted twice in its quota while it could still run on a lost host, in the oracle",
     1328402498: "a job ended while, on a host that was back, a rank outlived the KILL of its own shim",
 }
 """What these seeds have shown, of the cores or of the simulation itself, as worlds were drawn then."""
