@@ -50,7 +50,7 @@ class HollowCluster:
         self.empty_pss_mb = 0.0
         """The controller's memory before the first host came."""
         self._controller: subprocess.Popen[bytes] | None = None
-        self._fleets: list[asyncio.subprocess.Process] = []
+        self._fleets: list[_Fleet] = []
         self._log = (directory / "controller.log").open("ab")
 
     @property
@@ -68,7 +68,7 @@ class HollowCluster:
 
     @property
     def fleet_pids(self) -> list[int]:
-        return [fleet.pid for fleet in self._fleets]
+        return [fleet.process.pid for fleet in self._fleets]
 
     def client(self, user: str = "ann") -> Client:
         """For the SDK, as an async context manager; ``ann`` is the admin."""
@@ -146,14 +146,13 @@ class HollowCluster:
             arguments = ["--controller", f"127.0.0.1:{self._port}", "--pki", str(self.pki)]
             arguments += ["--first", str(first), "--count", str(count), "--gpus", str(self._gpus)]
             arguments += ["--bare"] if self.bare else []
-            self._fleets.append(
-                await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "bench.hollow.fleet", *arguments),
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    cwd=Path(__file__).parents[2],
-                )
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "bench.hollow.fleet", *arguments),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                cwd=Path(__file__).parents[2],
             )
+            self._fleets.append(_Fleet(process))
             first += count
         await self.all_connected()
 
@@ -175,7 +174,7 @@ class HollowCluster:
         wanted = [{name: figures[n] for name, figures in (until or {}).items()} for n in range(len(self._fleets))]
         answers = await asyncio.gather(
             *(
-                _ask(fleet, {**order, "until": until, "within_s": within_s})
+                fleet.ask({**order, "until": until, "within_s": within_s})
                 for fleet, until in zip(self._fleets, wanted, strict=True)
             )
         )
@@ -183,7 +182,7 @@ class HollowCluster:
 
     async def end(self, job: str, code: int, acked: list[int], rank: int | None = None) -> dict[str, Any]:
         """Let a job's ranks (or one of them) end; the tally once each fleet has so many more acknowledgements."""
-        before = await asyncio.gather(*(_ask(fleet, {"op": "tally"}) for fleet in self._fleets))
+        before = await asyncio.gather(*(fleet.ask({"op": "tally"}) for fleet in self._fleets))
         until = {"acked": [tally["acked"] + more for tally, more in zip(before, acked, strict=True)]}
         return await self.tell({"op": "end", "job": job, "code": code, "rank": rank}, until)
 
@@ -193,16 +192,17 @@ class HollowCluster:
 
     async def close(self) -> None:
         """End every process."""
-        for fleet in self._fleets:
-            if fleet.stdin is not None:
-                fleet.stdin.close()
-        for fleet in self._fleets:
+        processes = [fleet.process for fleet in self._fleets]
+        for process in processes:
+            if process.stdin is not None:
+                process.stdin.close()
+        for process in processes:
             try:
                 async with asyncio.timeout(20):
-                    await fleet.wait()
+                    await process.wait()
             except TimeoutError:
-                fleet.kill()
-                await fleet.wait()
+                process.kill()
+                await process.wait()
         await self.stop_controller()
         self._log.close()
 
@@ -231,15 +231,27 @@ async def hollow_cluster(
         await cluster.close()
 
 
-async def _ask(fleet: asyncio.subprocess.Process, order: dict[str, Any]) -> dict[str, Any]:
-    assert fleet.stdin is not None
-    assert fleet.stdout is not None
-    fleet.stdin.write(json.dumps(order).encode() + b"\n")
-    line = await fleet.stdout.readline()
-    if not line:
-        raise RuntimeError(f"a fleet of hollow hosts has ended with {await fleet.wait()}")
-    answer: dict[str, Any] = json.loads(line)
-    return answer
+class _Fleet:
+    """A process with some of the hosts: a line with an order goes to it, and a line with a tally comes back."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self._one_at_a_time = asyncio.Lock()
+
+    async def ask(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Its tally once it has carried out ``order``, which is no one else's even if others asked and gave up."""
+        return await asyncio.shield(self._ask(order))
+
+    async def _ask(self, order: dict[str, Any]) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        async with self._one_at_a_time:
+            self.process.stdin.write(json.dumps(order).encode() + b"\n")
+            line = await self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a fleet of hollow hosts has ended with {await self.process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
 
 def _sum(answers: Iterable[dict[str, Any]]) -> dict[str, Any]:

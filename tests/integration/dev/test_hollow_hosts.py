@@ -108,6 +108,16 @@ async def test_bare_hollow_hosts_tell_nothing_of_their_ranks(tmp_path: Path) -> 
     assert ledger.level == "D"
 
 
+async def test_the_answer_to_an_order_that_was_given_up_is_taken_for_no_other(tmp_path: Path) -> None:
+    async with hollow_cluster(tmp_path, 2) as (cluster, client):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await cluster.tell({"op": "tally"}, {"connected": [3]}, within_s=0.3)
+        await asyncio.sleep(0.4)  # its answer is there, from before the gang
+        async with scale_rows.running_gang(Site(cluster, client, Figures())):
+            assert (await cluster.tally())["launched"] == 2 * RANKS_PER_HOST
+
+
 async def _until(reached: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(90):
         while not await reached():  # noqa: ASYNC110
