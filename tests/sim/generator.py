@@ -30,8 +30,9 @@ from tests.sim.plan import Plan
 from holdfast._base.job_file.choices import DependencyEnd, HangAction, RestartScope, SuccessPolicy
 from holdfast.hang.thresholds import HangSettings
 from holdfast_controller.core.model.dependencies import Dependency
-from holdfast_controller.core.model.gang import Gang, Pool, Retries, Strategy, Task, WarningSignal
+from holdfast_controller.core.model.gang import Gang, Pool, Retries, Strategy, Task
 from holdfast_controller.core.model.hosts.locality import Locality
+from holdfast_controller.core.model.warning import WarningSignal
 
 LENGTHS_S = (100.0, 300.0, 600.0)
 DAY_S = 86400.0

@@ -18,8 +18,9 @@ from holdfast.hang.pipeline.features import Motion
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.thresholds import HangSettings
 from holdfast_controller.core.model.accounts.quota import Quota
-from holdfast_controller.core.model.gang import Retries, Strategy, WarningSignal
+from holdfast_controller.core.model.gang import Retries, Strategy
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.warning import WarningSignal
 from holdfast_controller.core.step.assignment import desired, quarantined
 from holdfast_controller.core.step.step import Policies
 

@@ -6,9 +6,9 @@ import pytest
 from tests.scenarios.training import Training
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.model.gang import WarningSignal
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.warning import WarningSignal
 
 ALL = ("host-0", "host-1", "host-2")
 USR1 = WarningSignal(10, 60.0)

@@ -6,8 +6,9 @@ import pytest
 from tests.scenarios.queue_stories import job_of, placed, states, why
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.model.gang import Strategy, WarningSignal
+from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.recovery import EndReason
+from holdfast_controller.core.model.warning import WarningSignal
 from holdfast_controller.core.step import commands as st
 
 USR1 = 10

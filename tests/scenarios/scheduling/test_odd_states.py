@@ -10,11 +10,12 @@ from tests.scenarios.queue_stories import finish, job_of, placed, why
 from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.model import run_times
-from holdfast_controller.core.model.gang import Strategy, WarningSignal
+from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.hosts.locality import Locality
 from holdfast_controller.core.model.hosts.spares import SpareRule
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill, RunTimes
+from holdfast_controller.core.model.warning import WarningSignal
 from holdfast_controller.core.scheduling.fair_share.guarantees import warning
 from holdfast_controller.core.step.share_commands import GuaranteeAsked
 from holdfast_controller.core.step.step import Policies

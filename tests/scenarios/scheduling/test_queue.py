@@ -7,9 +7,10 @@ from tests.scenarios.queue_stories import cpu, finish, job_of, placed, policies,
 from tests.scenarios.world import World, gang, inventory
 
 from holdfast._base.job_file.choices import SuccessPolicy
-from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strategy, Task, WarningSignal
+from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strategy, Task
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason, Recover
+from holdfast_controller.core.model.warning import WarningSignal
 
 SPOT = Strategy.SPOT
 

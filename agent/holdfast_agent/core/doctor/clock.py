@@ -18,7 +18,7 @@ class ClockFacts:
 
 
 def check(facts: ClockFacts) -> Iterator[Finding]:
-    """Whether the clock is synchronised. The comparison with the controller's clock is made elsewhere."""
+    """Whether the clock is synchronised. The controller compares it with its own (``core.hosts.checks``)."""
     if facts.synchronised is None:
         yield unknown("time.ntp", "the kernel does not say")
     elif facts.synchronised:

@@ -1,4 +1,4 @@
-"""A host's sessions with the controller, planned maintenance, shutdown and removal.
+"""A host's sessions, checks and clock, health and faulty GPUs, fencing, maintenance, shutdown and removal.
 
 Moving a host's work elsewhere belongs to ``lifecycle.drain``.
 """

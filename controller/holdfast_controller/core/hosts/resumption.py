@@ -12,8 +12,8 @@ from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
+from holdfast_controller.core.model.warning import NOTICE_MOST_S
 from holdfast_controller.core.scheduling.expiry import TRY_AGAIN_S
-from holdfast_controller.core.step.assignment import NOTICE_MOST_S
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer, Timers, UserTimer
 

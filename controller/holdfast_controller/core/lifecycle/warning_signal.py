@@ -2,12 +2,12 @@
 
 Theory of operation. A job may ask for a signal so long before it is stopped: by its timeout, by the deadline of a
 drain, by a pause, by a preemption or by the shutdown of a host. The last two wait for it no longer than
-``NOTICE_MOST_S``, since others wait for the host. Each generation gets it once, whatever the reasons: ``JobWarned`` is
-in the log, each worker's desired state carries the signal from then on, and its shim sends it once. What a warned rank
-does is its own affair; most save and exit. Where the job is to leave its hosts anyway (all but the timeout), whatever
-its ranks exit with is no failure and no success: once the last of them has ended the job pauses, moves or gives way,
-without waiting for the deadline. A job that ends its work in just that time is launched once more, and finds that it
-is done.
+``NOTICE_MOST_S`` (``model.warning``), since others wait for the host. Each generation gets it once, whatever the
+reasons: ``JobWarned`` is in the log, each worker's desired state carries the signal from then on, and its shim sends
+it once. What a warned rank does is its own affair; most save and exit. Where the job is to leave its hosts anyway (all
+but the timeout), whatever its ranks exit with is no failure and no success: once the last of them has ended the job
+pauses, moves or gives way, without waiting for the deadline. A job that ends its work in just that time is launched
+once more, and finds that it is done.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast_controller.core.model.clock import Mono, Wall
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import EndReason, Related
-from holdfast_controller.core.step.assignment import notice_s, on_host
+from holdfast_controller.core.step.assignment import on_host
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import HostTimer, JobTimer, Timers
 
@@ -54,7 +54,7 @@ def gives_notice(step: Step, job: Job, end_reason: EndReason, related: Related) 
     """Whether the ranks have time before the job leaves its hosts; they are warned now, unless they were before."""
     if job.leave is not None:
         return True
-    left_s = notice_s(job)
+    left_s = job.gang.warning.notice_s if job.gang.warning is not None else 0.0
     if not left_s or not is_running(job) or job.warned >= job.generation:
         return False
     why = f"giving way to {related.job}" if related.job else f"the shutdown of {related.host}"

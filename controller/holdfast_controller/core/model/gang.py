@@ -22,6 +22,7 @@ from holdfast_controller.core.model.hosts.locality import Locality
 from holdfast_controller.core.model.hosts.machine_types import MachineType
 from holdfast_controller.core.model.subscription import Subscription
 from holdfast_controller.core.model.underuse import UnderusePolicy
+from holdfast_controller.core.model.warning import WarningSignal
 
 
 class Strategy(enum.Enum):
@@ -89,14 +90,6 @@ class HostSelector:
 
 
 ANYWHERE = HostSelector()
-
-
-@dataclass(frozen=True)
-class WarningSignal:
-    """A signal that ranks get before they are stopped for time's sake. ``before_s`` is how long before."""
-
-    signal: int
-    before_s: float
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.hosts.own_spares import is_own_spare
 from holdfast_controller.core.model.job import Job
 
-NOTICE_MOST_S = 120.0
-"""The longest notice of a preemption or of a host's shutdown: others wait for the host."""
 HANG_GRACE_S = 5.0
 """Between TERM and KILL of a gang that hangs: it would use no more."""
 
@@ -42,7 +40,7 @@ def desired(cluster: Cluster, job: Job, index: int, fence_s: float) -> Assignmen
         peer_fence_s=fence_s if job.gang.replace_if_isolated else 0.0,
         warn_signal=job.gang.warning.signal if warned and job.gang.warning else 0,
         notice_signal=job.gang.warning.signal if job.gang.warning and phase is Phase.RUN else 0,
-        notice_s=notice_s(job) if phase is Phase.RUN else 0.0,
+        notice_s=job.gang.warning.notice_s if job.gang.warning and phase is Phase.RUN else 0.0,
         hung_ranks=_hung_ranks(job, index),
     )
 
@@ -53,11 +51,6 @@ def _hung_ranks(job: Job, index: int) -> tuple[int, ...]:
     if hang is None or hang.outcome is HangOutcome.OVER or hang.generation != job.generation_of(index) - 1:
         return ()
     return tuple(each.rank for each in hang.suspects if each.worker == job.gang.members[index].name)
-
-
-def notice_s(job: Job) -> float:
-    """How long before a preemption or a host's shutdown the job wants to be warned; 0 where it doesn't."""
-    return min(job.gang.warning.before_s, NOTICE_MOST_S) if job.gang.warning is not None else 0.0
 
 
 def _launch(cluster: Cluster, job: Job, index: int, phase: Phase) -> Launch:

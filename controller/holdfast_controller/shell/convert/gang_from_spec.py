@@ -21,8 +21,8 @@ from holdfast_controller.core.model.gang import (
     Retries,
     Strategy,
     Task,
-    WarningSignal,
 )
+from holdfast_controller.core.model.warning import WarningSignal
 from holdfast_controller.shell.convert.job_defaults import JobDefaults
 from holdfast_controller.shell.notify.channels import subscriptions_of
 

@@ -14,6 +14,7 @@ from holdfast._security.enrolment import tokens
 from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast.v1 import access_pb2, access_pb2_grpc
 from holdfast_controller.core.access.audit import Trail
+from holdfast_controller.core.access.users import TOKEN_LONGEST_S
 from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.step.commands import (
     AccountsAsked,
@@ -117,7 +118,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
             kind, name = Kind.USER, request.user
         drawn = tokens.draw()
         digest = tokens.digest(drawn)
-        ttl_s = seconds(request.ttl) if request.HasField("ttl") else 1800.0
+        ttl_s = seconds(request.ttl) if request.HasField("ttl") else TOKEN_LONGEST_S
         await self._driver.ask(lambda token: TokenAsked(token, by, digest, kind, name, ttl_s))
         made = self._driver.cluster.people.tokens[digest]
         return access_pb2.CreateTokenResponse(

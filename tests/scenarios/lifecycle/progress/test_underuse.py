@@ -23,9 +23,9 @@ from holdfast_controller.core.fold.underuse import unused_gpu_s
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.messages.notice import notice_of
 from holdfast_controller.core.model.clock import Mono, Now, Wall
-from holdfast_controller.core.model.gang import WarningSignal
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.underuse import Underuse, UnderusePolicy
+from holdfast_controller.core.model.warning import WarningSignal
 from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.views.alerts import Alert, ControllerStatus, Kind, alerts
 from holdfast_controller.core.views.job_summary import Condition, Summary, summary_of, what_follows

@@ -11,10 +11,11 @@ from tests.scenarios.world import World, gang, inventory
 
 from holdfast._base.job_file.label_match import read_match
 from holdfast_controller.core.model.accounts.quota import Quota
-from holdfast_controller.core.model.gang import Strategy, WarningSignal
+from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.hosts.spares import SpareRule
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
+from holdfast_controller.core.model.warning import WarningSignal
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.share_commands import GuaranteeAsked
 from holdfast_controller.core.step.step import Policies

@@ -16,9 +16,10 @@ from holdfast.errors import InvalidInput
 from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
-from holdfast_controller.core.model.gang import Gang, Pool, Retries, Strategy, Task, WarningSignal
+from holdfast_controller.core.model.gang import Gang, Pool, Retries, Strategy, Task
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
+from holdfast_controller.core.model.warning import WarningSignal
 from holdfast_controller.core.scheduling.fair_share.guarantees import above_quotas, borrowers, claims
 from holdfast_controller.core.scheduling.fair_share.shares import MOST_GPUS, ProjectShare, project_shares
 from holdfast_controller.core.scheduling.projections.dry_run import dry_run

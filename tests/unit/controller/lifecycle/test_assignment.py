@@ -17,8 +17,9 @@ from holdfast._session.reports import WorkerId
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Gang, Pool, Task, WarningSignal
+from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hosts.host import Place
+from holdfast_controller.core.model.warning import WarningSignal
 from holdfast_controller.core.step.actions import StopOrphan
 from holdfast_controller.core.step.assignment import desired, released
 from holdfast_controller.shell.convert import agent_messages
