@@ -23,7 +23,7 @@ from google.protobuf import json_format
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from holdfast._base.proto_values import full_name
-from holdfast.v1 import access_pb2, cluster_pb2, host_pb2, job_pb2, schedule_pb2, spec_pb2, web_pb2
+from holdfast.v1 import cluster_pb2, host_pb2, job_pb2, schedule_pb2, spec_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -81,11 +81,6 @@ def exit_groups(message: job_pb2.CustomJob) -> Json:
     return {"exitGroups": [_printed(each) for each in message.exit_groups]}
 
 
-def dry_run(message: job_pb2.DryRunJobResponse) -> Json:
-    """The fate of a job that was not submitted."""
-    return _printed(message)
-
-
 def spec(message: spec_pb2.CustomJobSpec) -> Json:
     """A job spec with camelCase keys, as a job file may hold it. What is unset is left out."""
     view: Json = json_format.MessageToDict(message)
@@ -101,11 +96,6 @@ def recovery(message: job_pb2.Recovery) -> Json:
     """One recovery; its phases in seconds."""
     view = {"lostSeconds" if key == "lost" else key: value for key, value in _printed(message).items()}
     return {**view, "phases": _printed(message.phases)}
-
-
-def hang(message: job_pb2.Hang) -> Json:
-    """A hang from its notice to its end; ``outcome`` is empty while it is open."""
-    return _printed(message)
 
 
 def evidence(found: WorkerEvidence) -> Json:
@@ -178,17 +168,12 @@ def host(message: host_pb2.Host) -> Json:
 
 
 def status(message: cluster_pb2.GetStatusResponse) -> Json:
-    """The cluster as a whole, without what is stored: see ``stored``."""
+    """The cluster as a whole, without what is stored for each user and project."""
     return {key: value for key, value in _printed(message).items() if key != "stored"}
 
 
-def shares(message: cluster_pb2.ListSharesResponse) -> Json:
-    """How projects stand in fair share."""
-    return _printed(message)
-
-
 def plain(message: Message) -> Json:
-    """A message of which all is shown: a reservation, a quota, or a list of them."""
+    """A message that is shown as it is: a hang, a quota, a user, or a list of them."""
     return _printed(message)
 
 
@@ -275,41 +260,11 @@ def series(message: job_pb2.GetSeriesResponse) -> Json:
     return found
 
 
-def stored(message: cluster_pb2.StoredBytes) -> Json:
-    """The share of the controller's disk that the jobs of a user or a project take, or one job."""
-    return _printed(message)
-
-
-def changes(message: cluster_pb2.WatchChangesResponse) -> Json:
-    """Jobs and hosts that have changed."""
-    return _printed(message)
-
-
-def caller(message: access_pb2.GetCallerResponse) -> Json:
-    """The caller and its rights."""
-    return _printed(message)
-
-
-def user(message: access_pb2.User) -> Json:
-    """A user with each role."""
-    return _printed(message)
-
-
-def audit_entry(message: access_pb2.AuditEntry) -> Json:
-    """An entry of the audit log."""
-    return _printed(message)
-
-
 def job_row(message: job_pb2.CustomJob) -> Json:
     """A job as a row of a list, without what only its page shows."""
     counts = {name: getattr(message, key) for key, name in _COUNTS.items()}
     kept = job(message, workers=False).items()
     return {key: value for key, value in kept if key not in _NOT_IN_ROWS} | counts
-
-
-def web_session(message: web_pb2.WebSession) -> Json:
-    """A browser that is signed in."""
-    return _printed(message)
 
 
 def state_name(name: str) -> str:

@@ -36,7 +36,7 @@ def shares(output: str) -> None:
     if output != "table":
         from holdfast._sdk import json_view
 
-        dump(json_view.shares(found), output)
+        dump(json_view.plain(found), output)
         return
     columns = [Column("PROJECT", give=True)]
     titles = ("WEIGHT", "SHARE", "USED", "GPUS", "FACTOR", "WAITING", "RUNNING", "GUARANTEE", "BORROWED")

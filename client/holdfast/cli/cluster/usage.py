@@ -35,7 +35,7 @@ def usage(output: str) -> None:
     if output != "table":
         from holdfast._sdk import json_view
 
-        dump([json_view.stored(each) for each in found], output)
+        dump([json_view.plain(each) for each in found], output)
         return
     write_usage(found)
 

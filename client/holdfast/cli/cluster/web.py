@@ -96,7 +96,7 @@ def sessions(user: str, everyone: bool, output: str) -> None:
     show_list(
         found,
         output,
-        view=json_view.web_session,
+        view=json_view.plain,
         name=lambda session: session.id,
         table=lambda some, wide: _write(some, wide=wide),
     )

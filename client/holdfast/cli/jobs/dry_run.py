@@ -38,7 +38,7 @@ def tried(
         if output != "table":
             from holdfast._sdk import json_view
 
-            dump(json_view.dry_run(found), output)
+            dump(json_view.plain(found), output)
             return exit_status.OK
         if found.starts:
             say(f"{job.display_name or 'The job'} would start now:")

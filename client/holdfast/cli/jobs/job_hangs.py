@@ -89,7 +89,7 @@ def _dump_hangs(job: job_pb2.CustomJob, chosen: list[job_pb2.Hang], found: list[
             "state": whole["state"],
             "health": whole["health"],
             "heldUntil": whole["heldUntil"],
-            "hangs": [json_view.hang(each) for each in chosen],
+            "hangs": [json_view.plain(each) for each in chosen],
             "evidence": {
                 "number": chosen[-1].number if chosen else None,
                 "workers": [json_view.evidence(each) for each in found],

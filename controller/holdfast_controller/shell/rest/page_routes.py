@@ -70,7 +70,7 @@ class Pages:
 
     async def me(self, request: Request) -> Response:
         body.parameters(request, ())
-        return Json(json_view.caller(await self._one(request, f"{ACCESS}GetCaller", access_pb2.GetCallerRequest())))
+        return Json(json_view.plain(await self._one(request, f"{ACCESS}GetCaller", access_pb2.GetCallerRequest())))
 
     async def users(self, request: Request) -> Response:
         given = body.parameters(request, ("pageSize", "pageToken"))
@@ -78,13 +78,13 @@ class Pages:
         message = access_pb2.ListUsersRequest(page_size=size, page_token=token)
         found = await self._one(request, f"{ACCESS}ListUsers", message)
         return Json(
-            {"users": [json_view.user(each) for each in found.users], "nextPageToken": found.next_page_token}
+            {"users": [json_view.plain(each) for each in found.users], "nextPageToken": found.next_page_token}
         )
 
     async def usage(self, request: Request) -> Response:
         body.parameters(request, ())
         found = await self._one(request, f"{CLUSTER}GetStatus", cluster_pb2.GetStatusRequest())
-        return Json({"stored": [json_view.stored(each) for each in found.stored]})
+        return Json({"stored": [json_view.plain(each) for each in found.stored]})
 
     async def audit(self, request: Request) -> Response:
         given = body.parameters(request, ("limit", "who", "refused", "trail"))
@@ -95,13 +95,13 @@ class Pages:
             trail=body.single(given, "trail"),
         )
         found = await self._one(request, f"{ACCESS}ReadAudit", message)
-        return Json({"entries": [json_view.audit_entry(each) for each in found.entries]})
+        return Json({"entries": [json_view.plain(each) for each in found.entries]})
 
     async def sessions(self, request: Request) -> Response:
         given = body.parameters(request, ("user", "all"))
         message = web_pb2.ListSessionsRequest(user=body.single(given, "user"), all=body.truth(given, "all"))
         found = await self._one(request, f"{WEB}ListSessions", message)
-        return Json({"sessions": [json_view.web_session(each) for each in found.sessions]})
+        return Json({"sessions": [json_view.plain(each) for each in found.sessions]})
 
     async def end_session(self, request: Request) -> Response:
         given = body.parameters(request, ("user",))

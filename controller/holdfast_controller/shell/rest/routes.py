@@ -104,7 +104,7 @@ class Gate:
         only = body.truth(given, "validateOnly")
         if only:
             asked = job_pb2.DryRunJobRequest(job=job, template=template, patch=patch)
-            return Json(json_view.dry_run(await self._one(request, f"{JOBS}DryRunJob", asked)))
+            return Json(json_view.plain(await self._one(request, f"{JOBS}DryRunJob", asked)))
         message = job_pb2.CreateJobRequest(
             request_id=body.single(given, "requestId"), job=job, template=template, patch=patch
         )
@@ -274,7 +274,7 @@ class Gate:
         return await self._whole(request, "ListReservations", json_view.plain)
 
     async def shares(self, request: Request) -> Response:
-        return await self._whole(request, "ListShares", json_view.shares)
+        return await self._whole(request, "ListShares", json_view.plain)
 
     async def _whole(self, request: Request, call: str, view: Callable[[Any], Any]) -> Response:
         body.parameters(request, ())

@@ -49,10 +49,10 @@ def events_form(request: Request) -> Form:
 def changes_form(request: Request) -> Form:
     """Server-sent events for who asks for them, else JSON lines."""
     if "text/event-stream" not in request.headers.get("accept", ""):
-        return lines_form(json_view.changes)
+        return lines_form(json_view.plain)
 
     def write(entry: cluster_pb2.WatchChangesResponse) -> bytes:
-        return f"id: {entry.cursor}\nevent: change\n".encode() + _data(json_view.changes(entry))
+        return f"id: {entry.cursor}\nevent: change\n".encode() + _data(json_view.plain(entry))
 
     return Form("text/event-stream", write, lambda body: b"event: error\n" + _data(body), b": still here\n\n")
 

@@ -27,7 +27,7 @@ def test_sums_are_shown_beside_their_limits(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_json_has_bytes() -> None:
-    assert json_view.stored(USED[0]) == {
+    assert json_view.plain(USED[0]) == {
         "subject": "user/ann",
         "jobs": 3,
         "bytes": 1500 * MIB,
