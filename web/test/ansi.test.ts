@@ -54,11 +54,25 @@ test("a progress bar shows its last picture", () => {
   assert.equal(shown("\u001b[32m 50%\r\u001b[32m100%"), "100%");
 });
 
+test("a picture that is erased leaves nothing of itself", () => {
+  assert.equal(shown("Downloading a long name\r\u001b[2Kdone"), "done");
+  assert.equal(shown("Downloading a long name\u001b[2K\rdone").trimEnd(), "done");
+  assert.equal(shown("Downloading a long name\r\u001b[0Kdone"), "done");
+  assert.equal(shown("\u001b[32m10%\u001b[2Kx"), "   x");
+  assert.equal(overwritten("the longest\rab\u001b[1K\rc"), "c e longest");
+  assert.deepEqual(runs("abc\u001b[31m\u001b[2K\rfail")[0].map((run) => run.text), ["fail"]);
+});
+
+test("letters and emoji keep their joiners", () => {
+  for (const word of ["\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\u{1f469}\u200d\u{1f4bb}"]) assert.equal(shown(word), word);
+});
+
 test("hostile input costs linear time", () => {
   // Each takes milliseconds, and many seconds where it is quadratic.
   for (const hostile of [
     "\u001b[".repeat(50_000), "\u001b]".repeat(50_000), `${"\u0090".repeat(60_000)}\u001bx`, "a\r".repeat(60_000), `${"\r".repeat(60_000)}x`,
-    `${"x".repeat(60_000)}${"\rx".repeat(60_000)}`, `\u001b[${"0".repeat(60_000)}\u0001`, `\u001b${" ".repeat(60_000)}\u0001`,
+    `${"x".repeat(60_000)}${"\rx".repeat(60_000)}`, "\u001b[2K".repeat(50_000), "x\u001b[1K\r".repeat(20_000),
+    `\u001b[${"0".repeat(60_000)}\u0001`, `\u001b${" ".repeat(60_000)}\u0001`,
   ]) {
     const began = process.cpuUsage().user;
     runs(hostile);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { checkClass, closed, done, keepsAway, over, reliability, repairs } from "../src/core/health.ts";
-import { gpuLook, gpusFree, remark } from "../src/core/hosts.ts";
+import { gpuLook, gpusFree, grouped, remark } from "../src/core/hosts.ts";
 import { silence } from "../src/core/silence.ts";
 import type { HostEvent } from "../src/core/types/host.ts";
 import { check, gpu, host, reliability as known } from "./host.ts";
@@ -83,4 +83,11 @@ test("a lost host tells when it was lost, and a host that was never heard that i
   const never = silence(host({ state: "SUSPECT", lastSeen: null }), [], T0);
   assert.deepEqual(never.map(({ when }) => when), ["was", "now", "comes"]);
   assert.match(never[0]?.words ?? "", /not heard since this controller began/);
+});
+
+test("hosts are grouped by a label of any name, and those without it are together", () => {
+  const hosts = [host({ name: "a" }), host({ name: "b", labels: { rack: "r1" } }), host({ name: "c", labels: { constructor: "x" } })];
+  const names = (label: string): [string, string[]][] => grouped(hosts, label).map(([value, of]) => [value, of.map((each) => each.name)]);
+  assert.deepEqual(names("rack"), [["", ["a", "c"]], ["r1", ["b"]]]);
+  assert.deepEqual(names("constructor"), [["", ["a", "b"]], ["x", ["c"]]]);
 });

@@ -138,6 +138,14 @@ test("ticks are round and few", () => {
   assert.ok(ticks(0, 86_400 * 365, 8).length <= 13);
 });
 
+test("days begin at midnight also behind a change of the clocks", () => {
+  const day = 86_400, change = Date.parse("2026-10-25T01:00:00Z") / 1000, begin = change - 2 * day;
+  const found = (ahead: (moment: number) => number): string[] => ticks(begin, begin + 5 * day, 6, ahead).map((tick) => new Date(1000 * (tick + ahead(tick))).toISOString().slice(8, 16));
+  const days = ["24T00:00", "25T00:00", "26T00:00", "27T00:00", "28T00:00"];
+  assert.deepEqual(found((moment) => (moment < change ? 7200 : 3600)), days);
+  assert.deepEqual(found((moment) => (moment < change ? 0 : 3600)), days);
+});
+
 test("a paused job is drawn running until its ranks had ended, then waiting", () => {
   const paused = job({ state: "JOB_STATE_PAUSED", waitReason: "paused" });
   paused.exitGroups = [alike("0-3", { endTime: at(40), reason: "STOPPED" }, 4, at(60))];

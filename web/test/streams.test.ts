@@ -99,6 +99,18 @@ test("what has no line end yet is shown last, and once it has one in its place",
   assert.equal(found.lines.length, 4);
 });
 
+test("a progress bar of many pictures shows its last one, whether its returns stand before or behind them", () => {
+  const pictures = Array.from({ length: 2001 }, (_, step) => `step ${step}/2000`);
+  for (const bar of [pictures.map((each) => `${each}\r`).join(""), pictures.map((each) => `\r${each}`).join("")]) {
+    const [open, whole] = [new Lines(100), new Lines(100)];
+    open.add(chunk(bar));
+    assert.deepEqual(open.shown.map((line) => line.text), ["step 2000/2000"]);
+    open.add(chunk("\nnext\n", { offset: bar.length }));
+    whole.add(chunk(`${bar}\nnext\n`));
+    for (const { lines } of [open, whole]) assert.deepEqual(lines.map((line) => line.text), ["step 2000/2000", "next"]);
+  }
+});
+
 test("lines are bounded in weight, be it text or pieces", () => {
   const held = (line: string): Lines => {
     const found = new Lines(20_000);

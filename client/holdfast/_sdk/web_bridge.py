@@ -13,6 +13,7 @@ import json
 import secrets
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
+from urllib.parse import unquote
 
 from holdfast._base.cancellation import connection_handler
 from holdfast._base.printable import json_text
@@ -80,7 +81,7 @@ class WebBridge:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        path = target.partition("?")[0]
+        path = unquote(target.partition("?")[0])  # as the controller reads it: /%761/ is /v1/ there
         self._check(path, headers)
         async with asyncio.timeout(HEAD_S):
             body = await reader.readexactly(_length(headers))
@@ -123,7 +124,7 @@ class WebBridge:
         code = ""
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
             code = str(json.loads(body)["code"])
-        if not self._code or not hmac.compare_digest(code.encode(), self._code.encode()):
+        if not self._code or not hmac.compare_digest(code.encode(errors="replace"), self._code.encode()):
             raise Refused(401, "This code was used, or is another one. Run `holdfast web --local` again.")
         self._code = ""
         cookie = f"holdfast-{self.port}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from tests.scenarios.training import Training, hanging_gang
 from tests.scenarios.world import World
 
+from holdfast_controller.core.goodput import view
+from holdfast_controller.core.model.goodput import JobLedger
 from holdfast_controller.core.model.job_state import JobState
 
 TOO_LATE = r"Its time is over in (\d+) s, and it takes (\d+) s to begin its work"
@@ -57,6 +60,54 @@ def test_the_start_of_an_earlier_generation_counts_when_this_one_has_not_begun()
     job = train.world.cluster.jobs["a"]
     assert job.outcome is JobState.FAILED and job.generation == 2
     assert job.error is not None and re.match(TOO_LATE, job.error.why_final)
+
+
+def half_started(train: Training) -> None:
+    """The next generation of which one worker begins its work, while the other is not seen running."""
+    world = train.world
+    world.exit("a", 0, 1)
+    world.exit("a", 1, "STOPPED:15")
+    for worker in (0, 1):
+        world.report("a", worker, "PREPARED")
+    world.report("a", 0, "RUNNING")
+    train.mute = {1}
+    train.trains(60)
+
+
+def test_a_launch_that_fails_before_all_ranks_run_has_not_begun_with_the_one_before() -> None:
+    train = started(2000.0)
+    train.trains(1000)
+    half_started(train)
+
+    train.world.exit("a", 0, 1)
+
+    assert train.world.cluster.jobs["a"].generation == 3
+
+
+def test_the_time_before_such_a_launch_is_not_its_warm_up() -> None:
+    train = started(10_000.0)
+    train.step = None
+    train.trains(300)
+    train.world.wait(200, beating=["host-0", "host-1"])
+    half_started(train)
+    ledger = train.world.cluster.jobs["a"].ledger
+    watch = train.world.cluster.runtime["a"].progress
+    assert ledger is not None and watch is not None and watch.moved is not None
+    before = sums(ledger)
+    assert before["ran"] > 8 * 190_000
+
+    shown = view.as_of_now(train.world.cluster.jobs["a"], watch, ledger.clock)
+    assert shown is not None and sums(shown)["warm_up"] == before["warm_up"]
+    train.world.exit("a", 0, 1)
+    assert sums(ledger)["warm_up"] == before["warm_up"]
+
+
+def sums(ledger: JobLedger) -> Counter[str]:
+    """Time by category, in GPU-ms."""
+    found: Counter[str] = Counter()
+    for key, ms in view.totals(ledger).items():
+        found[key.split("|")[1]] += ms
+    return found
 
 
 def test_without_a_sign_of_progress_nothing_is_known_of_the_start() -> None:

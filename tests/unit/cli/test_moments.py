@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner
 
 from holdfast.cli.hosts.maintenance import point
 from holdfast.cli.jobs.goodput import goodput
@@ -69,6 +70,18 @@ def test_a_day_of_accounting_is_one_of_utc_wherever_it_is_asked_for() -> None:
     assert utc_day("30d") == 30 * 86_400
     day = utc_day("today")
     assert isinstance(day, datetime.datetime) and day.timestamp() % 86_400 == 0
+
+
+def test_spans_of_accounting_that_meet_share_no_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(
+        "holdfast.cli.jobs.goodput._show_all", lambda by, since, until, output: asked.append((since, until))
+    )
+    for words in (("--until", "30d"), ("--since", "30d"), ("--until", "2026-11-30T22:00:00Z")):
+        CliRunner().invoke(goodput, words, catch_exceptions=False)
+    [(_, until), (since, _), (_, given)] = asked
+    assert until == since and until % 86_400 == 0 and 30 <= (time.time() - until) / 86_400 < 31.01
+    assert given == datetime.datetime(2026, 11, 30, tzinfo=datetime.UTC).timestamp()
 
 
 def test_accounting_takes_its_days_as_those_of_utc() -> None:

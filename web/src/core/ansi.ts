@@ -26,7 +26,7 @@ const MOST_RUNS = 200;
 const SEQUENCE =
   /\u001b\[([0-9;:<=>?]*)[ -/]*([@-~]|$)|(?:\u001b[\]PX^_]|[\u0090\u0098\u009d-\u009f])[^\u0007\u001b\u009c]*(?:\u0007|\u001b\\|\u009c|(?=\u001b)|$)|\u009b[0-9;:<=>?]*[ -/]*[@-~]|\u001b[ -/]*[0-~]|\u001b/g;
 const UNSEEN =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufeff\uffa0\ufff9-\ufffb]/g;
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufeff\uffa0\ufff9-\ufffb]/g;
 
 /** The runs of one line, from the pen that the line before left; the second is the pen that this one leaves. */
 export function runs(line: string, pen: Readonly<Pen> = PLAIN): [Run[], Pen] {
@@ -57,16 +57,37 @@ export function overwritten(line: string): string {
   while (line[end - 1] === "\r") end--;
   const parts = line.slice(0, end).split("\r");
   // A progress bar's last picture is the one that counts; pictures of other widths would leave ends of older ones.
-  let drawn = parts.pop() ?? "";
-  if (!parts.length) return drawn;
+  let above = parts.pop() ?? "";
+  let drawn = erased(above);
   let width = bare(drawn).length;
-  for (let above = drawn; parts.length && !above.includes("\u001b[K"); ) {
+  while (parts.length && !ERASES_ON.test(above)) {
     above = parts.pop() ?? "";
-    const seen = bare(above);
+    const seen = bare(erased(above));
     drawn += seen.slice(width);
     width = Math.max(width, seen.length);
   }
   return drawn;
+}
+
+/** The rest of the line, or all of it, is erased; and what is before the cursor. */
+const ERASES_ON = /\u001b\[[02]?K/;
+const ERASES_BEFORE = /\u001b\[[12]K/;
+
+/** A picture with blanks where it has erased what it had drawn; colours stay. */
+function erased(picture: string): string {
+  const parts = picture.split(ERASES_BEFORE);
+  const rest = parts.pop() ?? "";
+  return parts.length ? blank(parts.join("")) + rest : rest;
+}
+
+function blank(text: string): string {
+  let found = "";
+  let at = 0;
+  for (const match of text.matchAll(SEQUENCE)) {
+    found += " ".repeat(match.index - at) + match[0];
+    at = match.index + match[0].length;
+  }
+  return found + " ".repeat(text.length - at);
 }
 
 const bare = (text: string): string => text.replace(SEQUENCE, "");

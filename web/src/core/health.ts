@@ -1,6 +1,6 @@
 /** A host's health in words: what is bad of it, what was done about that, what ends it, and how often it fails. */
 import type { Check, Host, HostEvent, Reliability } from "./types/host.ts";
-import { age, clock, epoch, shellWord } from "./words.ts";
+import { age, clock, epoch, fixed, shellWord, whole } from "./words.ts";
 
 /** An enum's value, which is UNSPECIFIED where there is none. */
 const set = (value: string | null | undefined): string => (value && value !== "UNSPECIFIED" ? value : "");
@@ -87,9 +87,9 @@ export function reliability(found: Reliability | undefined, now: number): string
     lines.push(`MTBF ${mtbf}${found.repairs ? `, MTTR ${interval(found.mttr, found.mttrLow, found.mttrHigh)}` : ""}`);
   }
   if (found.lemon) {
-    lines.push(`a lemon: it fails ${found.ratio.toFixed(1)} times as often as the others, at least ${found.ratioLow.toFixed(1)} times (surprise ${found.surprise.toFixed(0)} bits); after a repair:`);
+    lines.push(`a lemon: it fails ${fixed(found.ratio, 1)} times as often as the others, at least ${fixed(found.ratioLow, 1)} times (surprise ${whole(found.surprise)} bits); after a repair:`);
   } else if (found.ratioLow >= SURELY) {
-    lines.push(`fails ${found.ratio.toFixed(1)} times as often as the others, at least ${found.ratioLow.toFixed(1)} times: of equal hosts the others get new work first`);
+    lines.push(`fails ${fixed(found.ratio, 1)} times as often as the others, at least ${fixed(found.ratioLow, 1)} times: of equal hosts the others get new work first`);
   }
   return lines;
 }

@@ -35,11 +35,14 @@ export function grouped(hosts: readonly Host[], label: string): [string, Host[]]
   const found = new Map<string, Host[]>();
   const ordered = [...hosts].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
   for (const host of ordered) {
-    const key = label ? (host.labels[label] ?? "") : "";
+    const key = label ? labelOf(host, label) : "";
     found.set(key, [...(found.get(key) ?? []), host]);
   }
   return [...found].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }));
 }
+
+/** The value of a host's label, whatever its name; empty where it has none. */
+export const labelOf = ({ labels }: Host, label: string): string => (Object.hasOwn(labels, label) ? (labels[label] ?? "") : "");
 
 /** Labels that some host has. */
 export function labelsOf(hosts: readonly Host[]): string[] {

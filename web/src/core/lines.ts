@@ -1,5 +1,5 @@
 /** Chunks of the log stream as lines: bytes are joined by rank and stream, decoded, and bounded. */
-import { PLAIN, runs } from "./ansi.ts";
+import { overwritten, PLAIN, runs } from "./ansi.ts";
 import type { Pen, Run } from "./ansi.ts";
 import type { LogChunk } from "./types/records.ts";
 
@@ -85,7 +85,7 @@ export class Lines {
       begin = end + 1;
     }
     // A progress bar may never end its line: what it has drawn over is let go.
-    if (bytes.length - begin > LONGEST) begin = Math.max(begin, bytes.lastIndexOf(RETURN) + 1, bytes.length - LONGEST);
+    if (bytes.length - begin > LONGEST) begin = Math.max(begin, pictureAt(bytes), bytes.length - LONGEST);
     open.rest = bytes.slice(begin);
     open.at += begin;
     open.line = null;
@@ -136,7 +136,19 @@ export class Lines {
   }
 }
 
-const drawn = (text: string, pen: Pen): [Run[], Pen] => runs(text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text, pen);
+/** Where the last picture of a progress bar begins; returns behind it have drawn over nothing. */
+function pictureAt(bytes: Uint8Array): number {
+  let end = bytes.length;
+  while (end > 1 && bytes[end - 1] === RETURN) end--;
+  return bytes.lastIndexOf(RETURN, end - 1) + 1;
+}
+
+/** What is too long is cut once what was drawn over is gone: of a progress bar the last picture is what counts. */
+function drawn(text: string, pen: Pen): [Run[], Pen] {
+  const left = text.length > LONGEST ? overwritten(text) : text;
+  return runs(left.length > LONGEST ? `${left.slice(0, LONGEST)}…` : left, pen);
+}
+
 const weight = ({ text, runs: parts }: Line): number => text.length + RUN_WEIGHT * parts.length;
 
 function line({ rank, generation, stream }: From, number: number, offset: number, found: Run[], problem: boolean): Line {

@@ -1,5 +1,5 @@
 /** The levels of the network: which hosts are near each other, and what is free there. */
-import { gpusFree, hostLook } from "./hosts.ts";
+import { gpusFree, hostLook, labelOf } from "./hosts.ts";
 import type { Host } from "./types/host.ts";
 
 /** All hosts with the same labels from the outermost level to some other one. */
@@ -21,7 +21,7 @@ export interface Domain {
 export function domains(hosts: readonly Host[], levels: readonly string[]): Domain[] {
   const found = new Map<string, Domain>();
   for (const host of hosts) {
-    const labels = levels.map((level) => host.labels[level] ?? "");
+    const labels = levels.map((level) => labelOf(host, level));
     levels.forEach((level, depth) => {
       const path = labels.slice(0, depth + 1);
       const key = JSON.stringify(path);

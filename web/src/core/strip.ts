@@ -129,12 +129,19 @@ function failures(job: Job): Mark[] {
 
 const TICKS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
 
-/** Round moments within a range, at most `most` of them. */
-export function ticks(from: number, to: number, most: number, offset = 0): number[] {
+/** Seconds that clocks here are ahead of UTC at a moment. */
+export const ahead = (moment: number): number => -60 * new Date(moment * 1000).getTimezoneOffset();
+
+/** Round moments within a range, at most `most` of them, by clocks that are `offset` ahead of UTC. Days begin at midnight in summer and in winter. */
+export function ticks(from: number, to: number, most: number, offset: (moment: number) => number = () => 0): number[] {
   const step = TICKS.find((each) => (to - from) / each <= most) ?? 2592000;
   const found: number[] = [];
-  for (let at = Math.ceil((from + offset) / step) * step - offset; at <= to; at += step) found.push(at);
-  return found;
+  const first = offset(from);
+  for (let at = Math.ceil((from + first) / step) * step - first; ; at += step) {
+    const tick = step < 86_400 ? at : at + first - offset(at);
+    if (tick > to) return found;
+    if (tick >= from) found.push(tick);
+  }
 }
 
 /** A part of the time that is drawn on a width in pixels. */

@@ -18,7 +18,7 @@ export function age(seconds: number): string {
 /** `0.8s`, `42s`, `3m 12s`, `2h 5m`, `3d 4h`: two units, for sentences. */
 export function span(seconds: number): string {
   const spent = Math.max(0, seconds);
-  if (spent < 10) return `${spent.toFixed(1)}s`;
+  if (spent < 10) return `${fixed(spent, 1)}s`;
   const whole = Math.floor(spent);
   for (const [index, [size, unit]] of STEPS.entries()) {
     if (whole >= size) {
@@ -32,7 +32,7 @@ export function span(seconds: number): string {
 
 /** As `span`, in milliseconds below a second. */
 export function short(seconds: number): string {
-  return seconds < 1 ? `${Math.round(seconds * 1000)}ms` : span(seconds);
+  return seconds < 0.9995 ? `${whole(1000 * Math.max(0, seconds))}ms` : span(seconds);
 }
 
 /** Epoch seconds of an RFC 3339 time; null where there is none. */
@@ -108,12 +108,12 @@ export function ended(state: string): boolean {
 
 /** `64.0 GiB`. */
 export function gib(bytes: number): string {
-  return `${(bytes / 2 ** 30).toFixed(bytes < 10 * 2 ** 30 ? 1 : 0)} GiB`;
+  return `${fixed(bytes / 2 ** 30, bytes < 10 * 2 ** 30 ? 1 : 0)} GiB`;
 }
 
 /** `93.1 %`; a dash where it is unknown. */
 export function percent(share: number | null | undefined): string {
-  return share === null || share === undefined ? "–" : `${(100 * share).toFixed(1)} %`;
+  return share === null || share === undefined ? "–" : `${fixed(100 * share, 1)} %`;
 }
 
 /** A word for the shell: in quotes where it has to be. */
@@ -121,11 +121,20 @@ export function shellWord(word: string): string {
   return /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
 }
 
-const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
+/** Without them the same signs stand side by side: of some languages' letters, and of emoji. */
+const JOINERS = /[\u200c\u200d]/g;
+/** What the command line does not show as it is: all that is invisible, by its category or in every font. */
+const INVISIBLE = /[\p{C}\p{Zl}\p{Zp}\u115f\u1160\u2800\u3164\uffa0]/gu;
 
 /** Text of others on one line: what would not be seen, or would reorder its surroundings, is shown as a box. */
 export function oneLine(text: string): string {
-  return text.replace(/[\t\n\r ]+/g, " ").replace(INVISIBLE, "\u25a1");
+  return text.replace(/\s+/g, " ").replace(JOINERS, "").replace(INVISIBLE, "\u25a1");
+}
+
+/** JSON in lines, in which what `oneLine` would not show is escaped: it reads back as it was. */
+export function jsonText(value: unknown): string {
+  const escaped = (unit: string): string => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return JSON.stringify(value, null, 2).replace(INVISIBLE, (found) => (found === "\n" ? found : found.replace(/[^]/g, escaped)));
 }
 
 /** A sentence of the controller apart from the command that it ends in; the second is empty where there is none. */
@@ -134,8 +143,12 @@ export function commandAtEnd(sentence: string): [string, string] {
   return at < 0 ? [sentence, ""] : [sentence.slice(0, at + 1), sentence.slice(at + 2)];
 }
 
-/** A number without its fraction, a half to the even side, as the command line prints it. */
-export function whole(number: number): string {
-  const half = Math.abs(number % 1) === 0.5;
-  return (half ? 2 * Math.round(number / 2) : number).toFixed(0);
+/** A number with so many digits of its fraction, what lies halfway to the even side, as the command line prints it. */
+export function fixed(number: number, digits: number): string {
+  const halfway = Math.abs(number * 2 ** (digits + 1)) % 2 === 1;
+  const scale = 10 ** digits;
+  return (halfway ? (2 * Math.round((number * scale) / 2)) / scale : number).toFixed(digits);
 }
+
+/** A number without its fraction, as `fixed`. */
+export const whole = (number: number): string => fixed(number, 0);

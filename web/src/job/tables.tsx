@@ -4,7 +4,7 @@ import { answer, bindings, exitRows, goesOn, hangOutcome, PHASES, phasesInWords,
 import { hostPath, jobPath } from "../core/route.ts";
 import type { RankRow } from "../core/gang.ts";
 import type { Hang, Job, Members, Recovery, Worker } from "../core/types/job.ts";
-import { count, ended, epoch, ranges, short, span } from "../core/words.ts";
+import { count, ended, epoch, jsonText, ranges, short, span } from "../core/words.ts";
 import { Command, Empty, Loading, Problem, Table, Text, Time, Windowed } from "../ui/bits.tsx";
 import { useNow } from "../ui/hooks.ts";
 import type { Loaded } from "../ui/hooks.ts";
@@ -210,5 +210,5 @@ function OneHang({ hang, job }: { hang: Hang; job: Job }): JSX.Element {
 /** The job file as it was submitted. */
 export function Spec({ job }: { job: Job }): JSX.Element {
   const file = { displayName: job.displayName, labels: job.labels, annotations: job.annotations, jobSpec: job.jobSpec };
-  return <pre class="panel details spec" tabIndex={0}>{JSON.stringify(file, null, 2)}</pre>;
+  return <pre class="panel details spec" tabIndex={0}>{jsonText(file)}</pre>;
 }

@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { firstSteps } from "../core/series.ts";
-import { apart, RANGES, saveMarks, strip, ticks } from "../core/strip.ts";
+import { ahead, apart, RANGES, saveMarks, strip, ticks } from "../core/strip.ts";
 import type { Mark, Span } from "../core/strip.ts";
 import type { Goodput } from "../core/types/goodput.ts";
 import type { Job } from "../core/types/job.ts";
@@ -50,7 +50,6 @@ export function Timeline({ job, goodput, query }: { job: Job; goodput: Goodput |
   };
   const visible = whole.spans.filter((each) => each.to > range.from && each.from < range.to);
   const marks = whole.marks.filter((each) => each.at >= range.from && each.at <= range.to);
-  const offset = -60 * new Date(range.from * 1000).getTimezoneOffset();
   const days = range.to - range.from > 172_800;
   const set = (from: number, to: number): void => setQuery({ from: iso(from), to: iso(to), last: "", recording: "" });
   return (
@@ -86,7 +85,7 @@ export function Timeline({ job, goodput, query }: { job: Job; goodput: Goodput |
               <rect width="6" height="6" class="k-lost" /><rect width="2" height="6" class="hatch-line" />
             </pattern>
           </defs>
-          {ticks(range.from, range.to, Math.max(2, width / 110), offset).map((tick) => (
+          {ticks(range.from, range.to, Math.max(2, width / 110), ahead).map((tick) => (
             <g key={tick} class="tick">
               <line x1={x(tick)} x2={x(tick)} y1="18" y2="96" />
               <text x={Math.min(Math.max(x(tick), 26), width - 26)} y="112" text-anchor="middle">{days ? moment(tick).slice(5, 10) : moment(tick).slice(11, range.to - range.from > 900 ? 16 : 19)}</text>

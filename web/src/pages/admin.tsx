@@ -2,7 +2,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { ApiError, send } from "../core/api.ts";
 import type { Me, Status } from "../core/types/cluster.ts";
-import { count, epoch, moment, span } from "../core/words.ts";
+import { count, epoch, fixed, moment, span } from "../core/words.ts";
 import { Ago, Command, Empty, Loading, Problem, Table, Text, Used } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
@@ -197,9 +197,9 @@ function Shares(): JSX.Element {
               { title: "Running", right: true, cell: (row) => <Used of={row.running} most={row.runningQuota} /> },
               { title: "Waiting", right: true, cell: (row) => <Used of={row.waiting} most={row.waitingQuota} /> },
               { title: "Weight", right: true, cell: (row) => row.weight ?? "–" },
-              { title: "Share", right: true, cell: (row) => `${(100 * row.share).toFixed(1)}%` },
+              { title: "Share", right: true, cell: (row) => `${fixed(100 * row.share, 1)}%` },
               { title: "Used, GPU hours", right: true, cell: (row) => row.usedGpuHours.toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 }) },
-              { title: "Factor", right: true, cell: (row) => row.factor.toFixed(2) },
+              { title: "Factor", right: true, cell: (row) => fixed(row.factor, 2) },
             ]}
           />
           {!data.ordered && <p class="soft">No project has a weight, so the queue is first come, first served. An admin sets one:</p>}

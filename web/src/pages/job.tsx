@@ -141,7 +141,7 @@ function Health({ of, word }: { of: string; word: string }): JSX.Element {
 function stepWords(job: Job): string {
   const done = steps(job);
   const part = job.step !== null && job.stepTotal ? (100 * job.step) / job.stepTotal : 0;
-  const share = part >= 1 ? ` (${part.toFixed(0)} %)` : "";
+  const share = part >= 1 ? ` (${whole(part)} %)` : "";
   return done && `${done}${share}${job.savedStep === null ? "" : `, saved at ${whole(job.savedStep)}`}`;
 }
 

@@ -3,7 +3,7 @@ import { due, inZone, overlap } from "../core/plans.ts";
 import type { JobFile, Schedule, Template } from "../core/plans.ts";
 import { jobPath } from "../core/route.ts";
 import type { Changes } from "../core/types/cluster.ts";
-import { epoch, moment, shellWord, span } from "../core/words.ts";
+import { epoch, jsonText, moment, shellWord, span } from "../core/words.ts";
 import { Acts } from "../ui/acts.tsx";
 import type { Act } from "../ui/acts.tsx";
 import { Command, Empty, Loading, Problem, Stale, Table, Text } from "../ui/bits.tsx";
@@ -177,5 +177,5 @@ function Nothing(props: { kind: string; name: string; known: boolean; error: Par
 }
 
 function File({ of }: { of: JobFile | null }): JSX.Element | null {
-  return of && <pre class="panel details spec" tabIndex={0} aria-label="The job file">{JSON.stringify(of, null, 2)}</pre>;
+  return of && <pre class="panel details spec" tabIndex={0} aria-label="The job file">{jsonText(of)}</pre>;
 }

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _BY = ("project", "owner", "host", "model", "week")
 _HOUR_MS = 3_600_000
+_DAY_S = 86_400
 _Times = Literal["mtbf", "mtbf_low", "mtbf_high", "mttr", "mttr_low", "mttr_high"]
 
 
@@ -58,13 +59,15 @@ def goodput(words: tuple[str, ...], by: str | None, since: Any, until: Any, outp
     elif names:
         _show_job(names[0], output, verify=verify)
     else:
-        _show_all(by or "project", _time(since), _time(until), output)
+        _show_all(by or "project", _day(since), _day(until), output)
 
 
-def _time(given: float | datetime.datetime | None) -> float | None:
+def _day(given: float | datetime.datetime | None) -> float | None:
+    """The begin of the UTC day that was given, or in which the time lies: of two spans that meet none has it twice."""
     if given is None:
         return None
-    return given.timestamp() if isinstance(given, datetime.datetime) else time.time() - given
+    at = given.timestamp() if isinstance(given, datetime.datetime) else time.time() - given
+    return at - at % _DAY_S
 
 
 def _show_job(word: str, output: str, *, verify: bool) -> None:

@@ -105,9 +105,15 @@ def _launch(ledger: JobLedger, tape: Tape) -> None:
 
 
 def _on_started(_: Cluster, job: Job, ledger: JobLedger, __: ev.GangStarted) -> None:
-    ledger.failed_at, ledger.failure, ledger.started_at = None, "", ledger.clock
+    ledger.failed_at, ledger.failure = None, ""
+    _note_start(ledger)
     if job.outcome is None and job.vacating is None:
         _all(ledger, ledger.live, Category.RAN, causes.WORK)
+
+
+def _note_start(ledger: JobLedger) -> None:
+    ledger.started_at, ledger.starting, ledger.start_interruption = ledger.clock, False, ledger.interruption
+    ledger.start_cause = ledger.cause or causes.FIRST_START
 
 
 def _on_worker_started(_: Cluster, job: Job, ledger: JobLedger, event: ev.WorkerStarted) -> None:
@@ -133,6 +139,7 @@ def _on_restart(cluster: Cluster, job: Job, ledger: JobLedger, event: ev.Restart
     tapes = ledger.live if event.worker is None else [alone] if alone is not None else []
     failed_at = _interrupt(ledger, tapes, event, Category.STOP)
     if event.worker is None:
+        ledger.starting = ledger.started_at is not None
         _settle(cluster, job, ledger, failed_at)
     elif alone is not None and len(alone.spans) > MOST_SPANS:
         _settle_tape(cluster, job, ledger, alone, failed_at)
@@ -142,7 +149,7 @@ def _on_restart(cluster: Cluster, job: Job, ledger: JobLedger, event: ev.Restart
 def _on_attempt_ended(cluster: Cluster, job: Job, ledger: JobLedger, event: ev.AttemptEnded) -> None:
     category = Category.WIND_DOWN if event.leaving is Leaving.PAUSE else Category.STOP
     _settle(cluster, job, ledger, _interrupt(ledger, ledger.live, event, category))
-    ledger.not_before = None
+    ledger.not_before, ledger.starting = None, ledger.started_at is not None
 
 
 def _interrupt(
@@ -174,6 +181,8 @@ def _on_cause_found(_: Cluster, __: Job, ledger: JobLedger, event: ev.CauseFound
         for span in tape.spans:
             if span.interruption == ledger.interruption and span.cause == before:
                 span.cause = ledger.cause
+    if ledger.start_interruption == ledger.interruption and ledger.start_cause == before:
+        ledger.start_cause = ledger.cause
 
 
 def _on_hang_noticed(_: Cluster, __: Job, ledger: JobLedger, event: ev.HangNoticed) -> None:
@@ -266,7 +275,7 @@ def _on_ended(cluster: Cluster, job: Job, ledger: JobLedger, _: ev.JobEnded) -> 
 
 
 def _on_found(_: Cluster, __: Job, ledger: JobLedger, ___: ev.JobFound) -> None:
-    ledger.started_at = ledger.clock
+    _note_start(ledger)
     _all(ledger, ledger.live, Category.RAN, causes.WORK)
 
 

@@ -52,8 +52,8 @@ def as_of_now(
         return None
     ledger = replace(job.ledger, live=[_copy(t) for t in job.ledger.live], gone=[_copy(t) for t in job.ledger.gone])
     ledger.clock = max(ledger.clock, now_ms)
-    if watch is not None and ledger.started_at is not None:
-        progress = recorded(watch, max(ledger.started_at, watch.since), ledger.clock)
+    if watch is not None and ledger.ran_since is not None:
+        progress = recorded(watch, max(ledger.ran_since, watch.since), ledger.clock)
         if progress is not None:
             record(ledger, progress)
     if silent:

@@ -44,9 +44,11 @@ def _resumed_at(before: Unsettled, progress: Progress) -> float | None:
 
 
 def _cut(ledger: JobLedger, tape: Tape, progress: Progress, began: int) -> None:
-    now, number = ledger.clock, ledger.interruption
+    now, number, begun_by = ledger.clock, ledger.start_interruption, ledger.start_cause
+    if not begun_by:
+        number, begun_by = ledger.interruption, ledger.cause or FIRST_START
     start, until = min(progress.since, now), min(progress.until, now)
-    recut(tape, start, min(began, now), Category.WARM_UP, ledger.cause or FIRST_START, number, only=RAN)
+    recut(tape, start, min(began, now), Category.WARM_UP, begun_by, number, only=RAN)
     for apart in progress.apart:
         cause = DECLARED_IDLE if apart.category is Category.PAUSE else WORK
         recut(tape, max(apart.start, start), min(apart.end, until), apart.category, cause, number, only=RAN)

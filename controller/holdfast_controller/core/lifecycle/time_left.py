@@ -38,7 +38,8 @@ def _start_s(step: Step, job: Job) -> float | None:
     if ledger is None:
         return None
     watch = runtime.progress if runtime is not None else None
-    if watch is not None and watch.began is not None and watch.generation == job.generation:
+    of_this = watch is not None and watch.generation == job.generation and not ledger.starting
+    if of_this and watch is not None and watch.began is not None:
         return _between_s(ledger.started_at, watch.began)
     if ledger.unsettled is not None:
         return _between_s(ledger.unsettled.progress.since, ledger.unsettled.progress.began)

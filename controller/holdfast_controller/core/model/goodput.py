@@ -205,7 +205,13 @@ class JobLedger:
     clock: int
     """Time of its newest event."""
     started_at: int | None = None
-    """When all ranks of the newest generation ran."""
+    """When all ranks of the newest generation that was started as a whole ran."""
+    starting: bool = False
+    """That one has ended, and of the next not all ranks are seen running yet."""
+    start_cause: str = ""
+    """Why it was started; empty in a ledger of an older release."""
+    start_interruption: int = 0
+    """Of these the last before it: single workers may be restarted since."""
     complete: bool = True
     """Whether the ledger is as old as the job; False where it began with an upgrade of the controller."""
     live: list[Tape] = field(default_factory=list)
@@ -237,6 +243,11 @@ class JobLedger:
     """Steps of generations that have ended; bounded."""
     saved: list[Reached] = field(default_factory=list)
     """Their completed saves, the oldest first; bounded."""
+
+    @property
+    def ran_since(self) -> int | None:
+        """Since when all ranks of the newest generation run, or now if they don't; None before the first does."""
+        return self.clock if self.starting else self.started_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,11 +131,11 @@ class Step:
         watch = runtime.progress if runtime is not None else None
         ledger = job.ledger
         one_of_many = isinstance(event, RestartDecided) and event.worker is not None
-        if runtime is None or watch is None or ledger is None or ledger.started_at is None or one_of_many:
+        if runtime is None or watch is None or ledger is None or ledger.ran_since is None or one_of_many:
             return
         runtime.progress = None
         until = max(round(event.at * 1000), ledger.clock)
-        progress = recorded(watch, max(ledger.started_at, watch.since), until)
+        progress = recorded(watch, max(ledger.ran_since, watch.since), until)
         if progress is not None:
             generation = watch.generation
             self._append(ProgressRecorded(job_id=job.id, at=event.at, generation=generation, progress=progress))

@@ -50,7 +50,8 @@ class Login:
     async def sign_in(self, request: Request) -> Response:
         """A code for a cookie. Raises ``HoldfastError`` or ``Refusal``."""
         size = request.headers.get("content-length", "")
-        if not size.isdecimal() or len(size) > 5 or int(size) > MAX_LOGIN_BYTES:
+        chunked = "transfer-encoding" in request.headers  # of such a body its length says nothing
+        if chunked or not size.isdecimal() or len(size) > 5 or int(size) > MAX_LOGIN_BYTES:
             raise Refusal(413, InvalidInput([Violation("", f"must have {MAX_LOGIN_BYTES:,} bytes at most")]))
         code = _code(await body.body(request, LOGIN_BODY_S))  # it takes no place while it comes
         address = request.client.host if request.client else ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tests.unit.controller.ledger.goodput_story import EPOCH_S, Story, check
+from tests.unit.controller.ledger.goodput_story import EPOCH_S, Story, _expect, check
 
 from holdfast._session.reports import ExitReason
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.goodput import Category
-from holdfast_controller.core.model.recovery import EndReason
+from holdfast_controller.core.model.recovery import EndReason, Related
+from holdfast_controller.core.model.runtime import Started
 
 
 def restart_in_fractions_of_seconds() -> None:
@@ -123,3 +124,37 @@ def upgrade_begins_the_ledger() -> None:
     assert job.ledger is not None
     check(not job.ledger.complete and job.ledger.since == s.ms(15), "since", str(job.ledger))
     check(job.ledger.live[0].spans[0].category is Category.RAN, "ran", str(job.ledger.live))
+
+
+def one_worker_alone_has_not_begun_the_others() -> None:
+    """The warm-up of a gang is that of its own start, whatever was restarted since."""
+    s = Story()
+    s.run()
+    s.restart(115, EndReason.NONZERO_EXIT, 114, worker=1)
+    s.of_job(116, ev.WorkerLaunched, worker="workerpool0-1", generation=2)
+    s.of_job(117, ev.WorkerStarted, worker="workerpool0-1", generation=2, started=Started(1, (2,)))
+    s.progress(215, 15, first=(45, 1.0), last=(215, 100.0), saved=[(215, 100.0)])
+    s.restart(215, EndReason.SIGNALED)
+    s.launch(216)
+    s.start(217)
+    found = {"end_reason": EndReason.HARDWARE_FAULT, "related": Related(), "failed_at": s.wall(215)}
+    s.of_job(218, ev.CauseFound, generation=3, **found)
+    s.restart(220, EndReason.NONZERO_EXIT, 219, worker=1)
+    s.of_job(221, ev.WorkerLaunched, worker="workerpool0-1", generation=4)
+    s.of_job(222, ev.WorkerStarted, worker="workerpool0-1", generation=4, started=Started(1, (2,)))
+    s.progress(315, 217, first=(219, 101.0), last=(315, 200.0), resumed=100.0)
+    s.end(315)
+    _expect(
+        s,
+        prepare__FIRST_START=8,
+        launch__FIRST_START=2,
+        warm_up__FIRST_START=60,
+        warm_up__HARDWARE_FAULT=4,
+        train__WORK=170 + 167 + 96 + 93,
+        detect__NONZERO_EXIT=2,
+        stop__NONZERO_EXIT=2,
+        relaunch__NONZERO_EXIT=2,
+        stop__HARDWARE_FAULT=2,
+        relaunch__HARDWARE_FAULT=2,
+        wind_down__FINISHED=3,
+    )

@@ -73,6 +73,46 @@ async def test_pages_of_others_and_other_names_get_nothing(
         assert (await ann.get("/v1/jobs")).status_code == 403
 
 
+async def answered(address: str, method: str, target: str, *headers: str, body: bytes = b"") -> bytes:
+    """The first line of the answer to a request whose address is sent as it stands."""
+    port = int(address.partition("/login")[0].rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    lines = [f"{method} {target} HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Content-Length: {len(body)}", *headers]
+    writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+    async with asyncio.timeout(WITHIN_S):
+        line = await reader.readline()
+    writer.close()
+    return line
+
+
+@pytest.mark.parametrize("base", ["/v1", "/%761", "/v%31", "/%76%31", "/%2576%31"])
+async def test_an_address_that_is_written_otherwise_is_open_to_no_one_else(address: str, base: str) -> None:
+    form = ("Content-Type: application/x-www-form-urlencoded", "Origin: https://evil.example")
+    followed = ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
+    json_page = ("Content-Type: application/json", "X-Holdfast: page")
+    refused = (b" 401 ", b" 403 ", b" 405 ")
+    async with browser(address) as ann:
+        assert (await ann.post("/web/login", json={"code": address.partition("#")[2]})).status_code == 200
+        job = (await ann.post("/v1/jobs", json=BODY)).json()["id"]
+        for line in (
+            await answered(address, "POST", f"{base}/jobs/{job}:cancel"),
+            await answered(address, "POST", f"{base}/jobs/{job}:cancel", *form, *followed),
+            await answered(address, "POST", f"{base}/jobs", *json_page, body=json.dumps(BODY).encode()),
+        ):
+            assert any(status in line for status in refused), line
+        found = (await ann.get("/v1/jobs")).json()["jobs"]
+        assert [(each["id"], each["state"]) for each in found] == [(job, "JOB_STATE_QUEUED")]
+    if base != "/%2576%31":  # which no address is: it gets the document, as any other
+        assert b" 403 " in await answered(address, "GET", f"{base}/me")
+        assert b" 401 " in await answered(address, "GET", f"{base}/me", "X-Holdfast: page")
+
+
+async def test_a_code_that_is_no_text_is_refused(address: str) -> None:
+    page = ("Content-Type: application/json", "X-Holdfast: page")
+    for body in (b'{"code": "\\ud800"}', b'{"code": null}', b"[]", b"{"):
+        assert b" 401 " in await answered(address, "POST", "/web/login", *page, body=body)
+
+
 async def test_what_a_browser_reads_ends_when_it_goes_away(
     address: str, controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

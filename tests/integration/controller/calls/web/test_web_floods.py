@@ -66,6 +66,18 @@ async def test_logins_whose_codes_do_not_come_keep_nobody_from_signing_in(
             assert b" 408 " in await unfinished.readers[0].readline()
 
 
+async def test_a_login_in_chunks_is_refused_whatever_length_it_claims(site: Site) -> None:
+    async def chunks() -> AsyncGenerator[bytes]:
+        for _ in range(3):
+            yield b" " * 4_000
+        yield b'{"code": "x"}'
+
+    async with site.browser() as browser:
+        headers = {"Content-Type": "application/json", "Content-Length": "5", "Transfer-Encoding": "chunked"}
+        answer = await browser.post("/web/login", content=chunks(), headers=headers)
+    assert (answer.status_code, "must have 4,096 bytes at most" in answer.text) == (413, True), answer.text
+
+
 async def test_one_users_calls_whose_bodies_do_not_come_hold_up_nobody_else(site: Site) -> None:
     await site.add_bob()
     async with site.signed_in("user/bob") as bob, site.signed_in("user/ann") as ann, Unfinished(site) as unfinished:
