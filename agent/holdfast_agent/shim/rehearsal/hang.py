@@ -18,8 +18,10 @@ import time
 from holdfast_agent.shim.processes import now_s, read_small
 
 STOPS_S = 2.0
-WAITS_S = 1.0
-"""So long one that waits is looked for: where it computes, it may hold what all others need, as Python's lock."""
+WAITS_S, WAITS_MOST_S = 1.0, 5.0
+FEWEST_LOOKS = 100
+"""So long, and so often, a call that waits is looked for: where the thread computes, it may hold what all others need,
+as Python's lock. On a busy machine the first takes no more than ``WAITS_MOST_S``."""
 _CONT, _GETREGS, _SETREGS, _DETACH = 7, 12, 13, 17
 _SEIZE, _INTERRUPT, _GETSIGMASK, _SETSIGMASK = 0x4206, 0x4207, 0x420A, 0x420B
 _EVENT_STOP, _WALL = 128, 0x40000000
@@ -96,7 +98,7 @@ def _system_call(pid: int) -> int:
 
 def _stopped_where_it_waits(pid: int) -> tuple[int, ...]:
     """Stop its main thread in a call that waits, if it makes one, else wherever it is; returns its registers."""
-    until = now_s() + WAITS_S
+    began, looks = now_s(), 0
     while True:
         _stop(pid)
         try:
@@ -104,7 +106,9 @@ def _stopped_where_it_waits(pid: int) -> tuple[int, ...]:
         except OSError:
             _call(_DETACH, pid)
             raise
-        if registers[_RAX] in _INTERRUPTED or now_s() >= until:
+        looks, took_s = looks + 1, now_s() - began
+        enough = took_s >= WAITS_S and looks >= FEWEST_LOOKS
+        if registers[_RAX] in _INTERRUPTED or enough or took_s >= WAITS_MOST_S:
             return registers
         _call(_DETACH, pid)
         time.sleep(0.003)
