@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import sys
 import time
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.kit.calls import with_client
-from holdfast.cli.kit.console import Console, OutputClosed
+from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.job_names import job_of
 from holdfast.cli.kit.parameters import Count, job_argument, moment
 
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
     from holdfast.client import Client
-
-SIGPIPE = 141
-"""As every program whose reader has gone."""
 
 
 @click.command()
@@ -96,10 +92,7 @@ def logs(
         if grep and not found and job.generation:
             console.note(_nothing_found(grep, ignore_case))
 
-    try:
-        with_client(work)
-    except OutputClosed:
-        sys.exit(SIGPIPE)
+    with_client(work)
 
 
 def _nothing_found(text: str, ignore_case: bool) -> str:

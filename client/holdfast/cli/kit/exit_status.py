@@ -13,6 +13,8 @@ NOT_RUNNING = 3
 TIMED_OUT = 124
 OUR_FAILURE = 125
 CANCELLED = 130
+READER_GONE = 141
+"""128 and SIGPIPE, as every program whose reader has gone."""
 
 _DEADLINE_EXCEEDED = 4
 """Of google.rpc.Code: how a job that ran into its timeout is marked."""
