@@ -16,7 +16,7 @@ from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.console import Console, OutputClosed, discard_output, open_closed, say_text, show_fault
 from holdfast.cli.kit.foreign_words import with_our_option
 from holdfast.cli.kit.group import Commands, Unloaded
-from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.errors import HoldfastError
 
 COMMANDS = {
     "run": "jobs.run",
@@ -77,7 +77,7 @@ class Root(Commands):
             raise with_our_option(error) from None
         except HoldfastError as error:
             Console().error(error)
-            sys.exit(exit_status.USAGE if isinstance(error, InvalidInput) else exit_status.OUR_FAILURE)
+            sys.exit(exit_status.of_error(error))
         except UnicodeEncodeError as error:
             from holdfast.cli.kit.parameters import wrong_word
 

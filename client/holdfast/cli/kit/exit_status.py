@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.errors import HoldfastError, InvalidInput
+
 if TYPE_CHECKING:
     from holdfast.v1 import job_pb2
 
@@ -18,6 +20,11 @@ READER_GONE = 141
 
 _DEADLINE_EXCEEDED = 4
 """Of google.rpc.Code: how a job that ran into its timeout is marked."""
+
+
+def of_error(error: HoldfastError) -> int:
+    """The status of a command that was refused or has failed so."""
+    return USAGE if isinstance(error, InvalidInput) else OUR_FAILURE
 
 
 def of_job(job: job_pb2.CustomJob) -> int:
