@@ -66,7 +66,8 @@ def _section(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
 
 def _argument(argument: click.Argument) -> str:
     name = argument.metavar or (argument.name or "").upper()
-    return f"{name}..." if argument.nargs == -1 and "..." not in name else name
+    name = f"{name}..." if argument.nargs == -1 and "..." not in name else name
+    return name if argument.required or name.startswith("[") else f"[{name}]"
 
 
 def _option(option: click.Option) -> str:

@@ -313,6 +313,15 @@ def test_each_command_is_where_the_table_says() -> None:
 
 
 @pytest.mark.parametrize(
+    "usage", ["submit [OPTIONS] [FILE]", "web open [OPTIONS] [JOB]", "host token create [OPTIONS] [NAME]"]
+)
+def test_an_argument_that_may_be_left_out_is_in_brackets(usage: str) -> None:
+    assert f"## `holdfast {usage}`\n" in markdown()
+    words = usage.partition(" [OPTIONS]")[0].split()
+    assert f"Usage: root {usage}" in CliRunner().invoke(root, [*words, "--help"]).output
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["job", "show", "caf\udce9"], "names no job"),
