@@ -48,7 +48,7 @@ def open_closed() -> None:
 
 
 def discard_output() -> None:
-    """Nobody reads stdout any more: what is still buffered for it has no error to cause at the end."""
+    """Have stdout lead nowhere, once its reader has gone: what is still buffered for it causes no error at the end."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, OUT)
     os.close(null)
