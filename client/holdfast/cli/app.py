@@ -85,8 +85,11 @@ class Root(Commands):
                 raise
             Console().error(refused)
             sys.exit(exit_status.USAGE)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort):  # click's is Ctrl-C, or no answer, where something was asked
             sys.exit(exit_status.CANCELLED)
+        except EOFError as error:  # click would take it for one
+            show_fault(error)
+            sys.exit(exit_status.OUR_FAILURE)
 
 
 class _Guard:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -65,3 +66,23 @@ def test_what_is_done_for_several_hosts_ends_as_for_one(
 def test_a_form_that_a_verification_does_not_have_is_refused(words: list[str]) -> None:
     refused = CliRunner().invoke(root, ["goodput", *words, "-o", "json"])
     assert (refused.exit_code, refused.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (click.Abort(), 130, ""),
+        (KeyboardInterrupt(), 130, ""),
+        (EOFError("marshal data too short"), 125, "marshal"),
+    ],
+)
+def test_an_interrupted_question_is_an_interruption_and_a_fault_of_ours_is_none(
+    error: BaseException, status: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(*_: object, **more: object) -> None:
+        raise error
+
+    monkeypatch.setattr("holdfast.cli.cluster.secrets._value", ask)
+    ended = CliRunner().invoke(root, ["secret", "set", "KEY"])
+    assert ended.exit_code == status
+    assert (said in ended.stderr) if said else (ended.stderr == "")
