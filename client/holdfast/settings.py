@@ -38,7 +38,7 @@ def find(environ: Mapping[str, str] = os.environ, system_wide: Path = SYSTEM_WID
     """
     if named := environ.get(VARIABLE):
         path = Path(named).expanduser()
-        if not path.is_file():
+        if not path.exists():
             own = own_directory(environ) / "client.toml"
             moved = f"To use {own}: unset {VARIABLE}" if own.is_file() else "Correct it, or unset it."
             raise ConfigError(f"{VARIABLE} names {path}, and there is no such file.", fix=moved)

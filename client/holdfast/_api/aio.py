@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from holdfast import client as sdk
 from holdfast import settings
-from holdfast._api.arguments import Arguments, Duration, seconds_of
+from holdfast._api.arguments import Arguments, Duration, labels_of, ranks_of, seconds_of, since_of
 from holdfast._api.job_view import JobView
 from holdfast._api.log_lines import LogLines
 from holdfast._api.results import Event, Host, LogLine, Result, event_of, host_of, result_of
@@ -149,8 +149,8 @@ class AsyncClient:
         filter = job_filter(
             now=time.time(),
             name=name,
-            since=_aware(since) if isinstance(since, datetime.datetime) else seconds_of("since", since),
-            label=(labels or {}).items(),
+            since=since_of(since, "The call of jobs"),
+            label=labels_of(labels, "The call of jobs").items(),
             state=states,
             owner=owner,
             active=active,
@@ -168,7 +168,7 @@ class AsyncClient:
         return result_of(await self._ended(job, timeout))
 
     async def _ended(self, job: str | JobView, timeout: Duration | None) -> job_pb2.CustomJob:
-        seconds = seconds_of("timeout", timeout)
+        seconds = seconds_of("timeout", timeout, "The call of wait")
         try:
             # To look once takes as long as a call takes: with a timeout of 0 one asks whether it has ended.
             async with asyncio.timeout(seconds or (None if seconds is None else CALL_TIMEOUT_S)):
@@ -227,15 +227,12 @@ class AsyncClient:
         on_link: LinkCallback | None,
     ) -> AsyncGenerator[list[LogLine]]:
         calls, message = await self._found(job)
-        if isinstance(since, datetime.datetime):
-            at: float | None = _aware(since).timestamp()
-        else:
-            ago = seconds_of("since", since)
-            at = None if ago is None else time.time() - ago
+        ago = since_of(since, "The call of logs")
+        at = ago.timestamp() if isinstance(ago, datetime.datetime) else None if ago is None else time.time() - ago
         chunks = calls.stream_logs(
             message.id,
             workers=[workers] if isinstance(workers, str) else list(workers),
-            ranks=[ranks] if isinstance(ranks, int) else list(ranks),
+            ranks=ranks_of(ranks, "The call of logs"),
             generation=generation or 0,
             follow=follow,
             tail_lines=tail,
@@ -390,8 +387,3 @@ def _check_states(states: list[str]) -> None:
     for each in states:
         if wrong := unknown_state(each):
             raise InvalidInput([Violation("state", *wrong)], what="The call of jobs")
-
-
-def _aware(moment: datetime.datetime) -> datetime.datetime:
-    """The time with its zone; one without is the caller's local time."""
-    return moment.astimezone(datetime.UTC)

@@ -1,12 +1,13 @@
-"""The keyword arguments of ``submit``: each read by its kind, and all that are wrong in one error."""
+"""Arguments of calls, each read by its kind; of ``submit`` all that are wrong are in one error."""
 
 from __future__ import annotations
 
+import datetime
+import operator
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypedDict
 
@@ -16,7 +17,7 @@ from holdfast.cli.kit.parameters import is_utf8
 from holdfast.cli.submission.job_options import dependency_of
 from holdfast.errors import InvalidInput, Violation
 
-Duration = float | str | timedelta
+Duration = float | str | datetime.timedelta
 """Seconds, a text such as ``"90s"`` or ``"2h"``, or a ``timedelta``."""
 
 WHAT = "The call of submit"
@@ -72,22 +73,51 @@ def read(asked: Arguments) -> dict[str, Any]:
     return found
 
 
-def seconds_of(name: str, value: Duration | None) -> float | None:
+def seconds_of(name: str, value: Duration | None, what: str = WHAT) -> float | None:
     """A duration in seconds. Raises ``InvalidInput`` that names the argument."""
     if value is None:
         return None
     try:
-        seconds = value.total_seconds() if isinstance(value, timedelta) else config.duration_s(value)
+        seconds = value.total_seconds() if isinstance(value, datetime.timedelta) else config.duration_s(value)
     except ValueError as error:
-        raise wrong(name, str(error)) from error
+        raise wrong(name, str(error), what=what) from error
     if not 0 <= seconds <= LONGEST_S:
-        raise wrong(name, f"{value!r:.80} is no duration", 'write seconds, or "90s", "15m", "2h"')
+        raise wrong(name, f"{value!r:.80} is no duration", 'write seconds, or "90s", "15m", "2h"', what=what)
     return seconds
 
 
-def wrong(path: str, problem: str, fix: str = "") -> InvalidInput:
+def since_of(value: Duration | datetime.datetime | None, what: str) -> float | datetime.datetime | None:
+    """Seconds before now, or a time with its zone; one without is the caller's local time."""
+    if not isinstance(value, datetime.datetime):
+        return seconds_of("since", value, what)
+    try:
+        return value.astimezone(datetime.UTC)
+    except (ValueError, OverflowError) as error:
+        raise wrong("since", f"{value!r:.80} is before or after all times there are", what=what) from error
+
+
+def labels_of(value: Mapping[str, str] | None, what: str) -> dict[str, str]:
+    """Labels that are looked for. Raises ``InvalidInput``."""
+    try:
+        return {} if value is None else _READERS["labels"]("labels", value)
+    except InvalidInput as error:
+        raise InvalidInput(error.violations, what=what) from None
+
+
+def ranks_of(value: int | Iterable[int], what: str) -> list[int]:
+    """Numbers of ranks. Raises ``InvalidInput``."""
+    found = []
+    for each in [value] if isinstance(value, int) else value:
+        number = operator.index(each) if hasattr(each, "__index__") else -1
+        if not 0 <= number < 1 << 31:
+            raise wrong("ranks", f"{each!r:.80} is no number of a rank", "such as 0, or [0, 1]", what=what)
+        found.append(number)
+    return found
+
+
+def wrong(path: str, problem: str, fix: str = "", *, what: str = WHAT) -> InvalidInput:
     """The error about one argument."""
-    return InvalidInput([Violation(path, problem, fix)], what=WHAT)
+    return InvalidInput([Violation(path, problem, fix)], what=what)
 
 
 def _text(name: str, value: object) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from holdfast._base.proto_values import duration, timestamp
 from holdfast._sdk.reconnect import LinkCallback, Outage
 from holdfast._sdk.transport import Calling, ended_early, fresh_id
 from holdfast.errors import HoldfastError
@@ -62,7 +63,7 @@ class HostCalls(Calling):
         """The history of a host, oldest first: all ``since`` then (epoch seconds), or so many of the ``newest``."""
         request = host_pb2.ListHostEventsRequest(name=name)
         if since is not None:
-            request.since.FromNanoseconds(round(since * 1e9))
+            request.since.CopyFrom(timestamp(since))
         if newest is not None:
             request.newest, request.page_size = True, newest
             return list((await self._unary(self._hosts.ListHostEvents, request)).events)
@@ -119,7 +120,7 @@ class HostCalls(Calling):
             name=name, reason=reason, at_checkpoint=at_checkpoint, request_id=fresh_id()
         )
         if deadline_s is not None:
-            request.deadline.FromNanoseconds(round(deadline_s * 1e9))
+            request.deadline.CopyFrom(duration(deadline_s))
         _set_window(request, start, end)
         return (await self._unary(self._hosts.Drain, request)).host
 
@@ -159,6 +160,6 @@ def _set_window(
     request: host_pb2.CordonRequest | host_pb2.DrainRequest, start: float | None, end: float | None
 ) -> None:
     if start is not None:
-        request.start.FromNanoseconds(round(start * 1e9))
+        request.start.CopyFrom(timestamp(start))
     if end is not None:
-        request.end.FromNanoseconds(round(end * 1e9))
+        request.end.CopyFrom(timestamp(end))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -11,10 +13,10 @@ import click
 from holdfast._base.version import __version__
 from holdfast._security import dns
 from holdfast.cli.kit import exit_status
-from holdfast.cli.kit.console import Console, say_text, show_fault
+from holdfast.cli.kit.console import Console, OutputClosed, discard_output, open_closed, say_text, show_fault
 from holdfast.cli.kit.foreign_words import with_our_option
 from holdfast.cli.kit.group import Commands, Unloaded
-from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.errors import HoldfastError
 
 COMMANDS = {
     "run": "jobs.run",
@@ -50,17 +52,32 @@ COMMANDS = {
 """The module below ``holdfast.cli`` that has each command, by its name, in the order of the help."""
 
 
+@contextlib.contextmanager
+def _while_read() -> Iterator[None]:
+    """Ends the command as every program ends whose reader has gone."""
+    try:
+        yield
+    except (OutputClosed, BrokenPipeError):
+        discard_output()
+        sys.exit(exit_status.READER_GONE)
+
+
 class Root(Commands):
     """Turns every error into a sentence and a status."""
 
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        with _while_read():  # --help and --version print here
+            return super().make_context(*args, **more)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with _while_read():
+                return super().invoke(ctx)
         except click.NoSuchOption as error:
             raise with_our_option(error) from None
         except HoldfastError as error:
             Console().error(error)
-            sys.exit(exit_status.USAGE if isinstance(error, InvalidInput) else exit_status.OUR_FAILURE)
+            sys.exit(exit_status.of_error(error))
         except UnicodeEncodeError as error:
             from holdfast.cli.kit.parameters import wrong_word
 
@@ -68,8 +85,11 @@ class Root(Commands):
                 raise
             Console().error(refused)
             sys.exit(exit_status.USAGE)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort):  # click's is Ctrl-C, or no answer, where something was asked
             sys.exit(exit_status.CANCELLED)
+        except EOFError as error:  # click would take it for one
+            show_fault(error)
+            sys.exit(exit_status.OUR_FAILURE)
 
 
 class _Guard:
@@ -117,6 +137,7 @@ def completion_script(command: click.Command, shell: str) -> str:
 
 def main() -> None:
     """The entry point."""
+    open_closed()
     dns.as_the_machine_does()
     with _Guard():
         root(prog_name="holdfast")

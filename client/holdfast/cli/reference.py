@@ -33,8 +33,8 @@ seconds, and as they were last. With `--tail` a bar is one line, however often i
 | 130 | the job was CANCELLED |
 | 2 | the command line or the job file is wrong |
 
-The other commands exit with 0, 2 (usage), 125 (failed) or 130 (interrupted); `wait` as `run` does for the job that
-failed first; `dev status` with 3 where no cluster runs.
+The other commands exit with 0, 2 (usage), 125 (failed), 130 (interrupted) or 141 (the reader of their output went
+away); `wait` as `run` does for the job that failed first; `dev status` with 3 where no cluster runs.
 
 A JOB is an id, the beginning of one, or a display name. A word that could mean several jobs is refused with the list of
 them."""
@@ -66,7 +66,8 @@ def _section(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
 
 def _argument(argument: click.Argument) -> str:
     name = argument.metavar or (argument.name or "").upper()
-    return f"{name}..." if argument.nargs == -1 and "..." not in name else name
+    name = f"{name}..." if argument.nargs == -1 and "..." not in name else name
+    return name if argument.required or name.startswith("[") else f"[{name}]"
 
 
 def _option(option: click.Option) -> str:

@@ -134,7 +134,7 @@ async def test_filters_reach_the_controller(jobs: FakeController, tmp_path: Path
     await holdfast(jobs, tmp_path, "job", "list", *words)
     assert jobs.calls[-1][1].filter == "state=RUNNING AND owner=ada AND label.team=x AND active=true"
     await holdfast(jobs, tmp_path, "job", "list", "--filter", "labels.team:* OR owner=bob", "--owner", "ada")
-    assert jobs.calls[-1][1].filter == "(labels.team:* OR owner=bob) AND owner=ada"
+    assert jobs.calls[-1][1].filter == "owner=ada AND (labels.team:* OR owner=bob)"
     await holdfast(jobs, tmp_path, "job", "list", "--owner", "a OR owner=b", "--label", 'team="x"')
     assert jobs.calls[-1][1].filter == 'owner="a OR owner=b" AND label.team="\\"x\\""'
 

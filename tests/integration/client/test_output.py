@@ -33,7 +33,8 @@ def test_a_file_that_takes_no_more_is_an_error(tmp_path: Path, unbuffered: str) 
             stderr=subprocess.PIPE,
             text=True,
             timeout=180,
-            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            # What is compiled would be kept cut off, for all programs after this one.
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONDONTWRITEBYTECODE": "1"},
             preexec_fn=bounded,
         )
     assert ended.returncode != 0

@@ -313,6 +313,15 @@ def test_each_command_is_where_the_table_says() -> None:
 
 
 @pytest.mark.parametrize(
+    "usage", ["submit [OPTIONS] [FILE]", "web open [OPTIONS] [JOB]", "host token create [OPTIONS] [NAME]"]
+)
+def test_an_argument_that_may_be_left_out_is_in_brackets(usage: str) -> None:
+    assert f"## `holdfast {usage}`\n" in markdown()
+    words = usage.partition(" [OPTIONS]")[0].split()
+    assert f"Usage: root {usage}" in CliRunner().invoke(root, [*words, "--help"]).output
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["job", "show", "caf\udce9"], "names no job"),
@@ -320,6 +329,11 @@ def test_each_command_is_where_the_table_says() -> None:
         (["run", "--gpus", "9999999999", "--", "true"], "9999999999 is too large; give 2147483647 at most"),
         (["job", "watch", "x", "--cursor", str(2**63)], "is too large"),
         (["job", "list", "--since", "0001-01-01T00:00:00+14:00"], "is neither a span"),
+        (["quota", "set", "--project", "p", "--gpus", "9999999999"], "9999999999 is too large"),
+        (["share", "set", "p", "--guarantee", "9999999999"], "9999999999 is too large"),
+        (["share", "set", "p", "--guarantee", "-1"], "-1 is too small"),
+        (["reservation", "create", "r", "--project", "p", "--count", "9999999999"], "9999999999 is too large"),
+        (["reservation", "create", "r", "--project", "p", "--gpus", "9999999999"], "9999999999 is too large"),
     ],
 )
 def test_a_value_that_no_message_holds_is_refused_by_its_option(words: list[str], said: str) -> None:

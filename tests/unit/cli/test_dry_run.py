@@ -65,9 +65,18 @@ def test_of_submit_has_the_notes_of_a_submission(
         "PYTHONPATH is set here and not sent: the job's env can name it",
         "command: python train.py",
         "directory: one of the worker's own, which is empty",
-        "2 workers, 8 ranks, 8 GPUs",
+        "an array of 1 job, each with 2 workers, 8 ranks, 8 GPUs",
     ]
-    assert out.splitlines()[0] == "job would start now:"
+    assert out.splitlines()[0] == "The first job of the array would start now:"
+
+
+def test_of_an_array_says_of_how_many_jobs_it_tells_the_first(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = invoke(monkeypatch, "run", "--dry-run", "--array", "1-20%4", "--gpus", "2", "--", "python", "train.py")
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last == "holdfast: an array of 20 jobs, 4 at once, each with 1 worker, 2 ranks, 2 GPUs"
+    assert out.splitlines()[0] == "The first job of the array would start now:"
 
 
 def test_of_submit_as_json_has_the_notes_too(

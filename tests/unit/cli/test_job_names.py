@@ -187,6 +187,8 @@ def test_a_filter_holds_what_was_asked_for() -> None:
         "active=true",
     ]
     assert job_filter(now=0.0) == ""
+    assert job_filter(now=0.0, filter="a=b OR c=d") == "a=b OR c=d"
+    assert job_filter(now=0.0, filter="a=b OR c=d", owner="ann") == "owner=ann AND (a=b OR c=d)"
     ages_ago = [job_filter(now=1e9, since=seconds) for seconds in (1e6 * 86_400, float("inf"))]
     assert ages_ago == ['create_time>="0001-01-03T00:00:00+00:00"'] * 2
     day = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)

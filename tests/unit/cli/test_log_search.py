@@ -55,6 +55,21 @@ def test_a_text_that_no_line_holds_is_named_on_stderr(
     assert capfd.readouterr() == ("", f"holdfast: {said}\n")
 
 
+def test_output_that_was_not_read_is_not_said_to_lack_it(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Away(Logs):
+        async def stream_logs(self, job_id: str, **asked: Any) -> AsyncGenerator[job_pb2.StreamLogsResponse]:
+            yield job_pb2.StreamLogsResponse(problem="h1 is not connected", worker="workerpool0-0", generation=1)
+
+    assert logs(Away(), monkeypatch, "--grep", "nan") == 0
+    said = capfd.readouterr().err.splitlines()
+    assert said == [
+        "holdfast: workerpool0-0 rank 0: h1 is not connected",
+        "holdfast: no line that could be read holds 'nan' (case counts: -i)",
+    ]
+
+
 def test_nothing_is_said_beside_a_line_that_was_found_or_where_none_was_looked_for(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

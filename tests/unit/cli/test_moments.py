@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import datetime
+import re
 import time
 from collections.abc import Iterator
 
+import click
 import pytest
 from click.testing import CliRunner
 
+from holdfast._sdk.host_calls import _set_window
+from holdfast.cli.hosts.hosts import events
 from holdfast.cli.hosts.maintenance import point
 from holdfast.cli.jobs.goodput import goodput
+from holdfast.cli.jobs.jobs import list_
+from holdfast.cli.jobs.logs import _stamp, logs
+from holdfast.cli.jobs.series import series
+from holdfast.cli.jobs.waiting import wait
 from holdfast.cli.kit.parameters import moment, utc_day
+from holdfast.v1 import host_pb2
 
 
 @pytest.fixture
@@ -22,6 +31,22 @@ def berlin() -> Iterator[None]:
         time.tzset()
         yield
     time.tzset()
+
+
+def test_times_beyond_what_a_message_holds_are_the_furthest_that_it_does() -> None:
+    cordon = host_pb2.CordonRequest()
+    _set_window(cordon, -1e13, 1e13)
+    assert (cordon.start.ToDatetime().year, cordon.end.ToDatetime().year) == (1, 9999)
+    stamp = _stamp(1e13)
+    assert stamp is not None and stamp.ToDatetime().year == 1
+
+
+@pytest.mark.parametrize("command", [logs, series, goodput, wait, list_, events], ids=lambda command: command.name)
+def test_a_span_that_a_help_gives_as_an_example_is_taken_as_it_stands(command: click.Command) -> None:
+    option = next(each for each in command.params if each.name == "since")
+    example = re.search(r"\d+[mhd](?: \w+)?(?=[,.])", getattr(option, "help", ""))
+    assert example is not None
+    assert isinstance(option.type.convert(example[0], option, None), float)
 
 
 def here(text: str) -> datetime.datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -27,6 +28,14 @@ def test_the_named_file_comes_first(tmp_path: Path) -> None:
     del environ["HOLDFAST_CONFIG"]
     assert settings.find(environ, etc) == tmp_path / "home/holdfast/client.toml"
     assert settings.find({"HOME": str(tmp_path / "nowhere")}, etc) == etc
+
+
+def test_what_is_there_but_no_settings_file_is_not_called_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"Cannot read {tmp_path}: Is a directory"):
+        settings.load(settings.find({"HOLDFAST_CONFIG": str(tmp_path)}))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert settings.find({"HOLDFAST_CONFIG": str(pipe)}) == pipe
 
 
 def test_no_file_says_what_to_do(tmp_path: Path) -> None:

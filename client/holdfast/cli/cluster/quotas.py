@@ -11,6 +11,7 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import output_option, show_list
+from holdfast.cli.kit.parameters import Count
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -31,7 +32,7 @@ def _limit(value: str) -> int:
         return -1
     if not value.strip().isdecimal():
         raise click.BadParameter(f"{value!r} is no limit; write a number, or none.")
-    return int(value)
+    return Count(0).convert(value, None, None)
 
 
 def _holder(command: C) -> C:

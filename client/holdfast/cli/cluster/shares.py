@@ -10,6 +10,7 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import dump, page_option
+from holdfast.cli.kit.parameters import Count
 from holdfast.cli.kit.table import Column, write
 
 if TYPE_CHECKING:
@@ -79,7 +80,9 @@ def share() -> None:
 @share.command("set")
 @click.argument("project")
 @click.option("--weight", type=float, help="Projects without one count as 1.")
-@click.option("--guarantee", type=int, help="GPUs that it has whenever it has jobs for them; 0 takes them back.")
+@click.option(
+    "--guarantee", type=Count(0), help="GPUs that it has whenever it has jobs for them; 0 takes them back."
+)
 def set_(project: str, weight: float | None, guarantee: int | None) -> None:
     """Give a project a weight, a guarantee, or both. For admins.
 

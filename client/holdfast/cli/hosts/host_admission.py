@@ -22,7 +22,7 @@ def token() -> None:
 
 
 @token.command()
-@click.argument("name", default="")
+@click.argument("name", default="", required=False)
 @ttl_option
 def create(name: str, ttl: float | None) -> None:
     """Print the line with which a machine joins, once.

@@ -84,18 +84,18 @@ def for_each(words: tuple[str, ...], call: Callable[[Client, str], Awaitable[str
     """Do it for every host that the words name, and say so; one that is refused doesn't keep the others from it."""
     names = expand(words)
 
-    async def work(client: Client) -> bool:
-        console, well = Console(), True
+    async def work(client: Client) -> set[int]:
+        console, statuses = Console(), set()
         for name in names:
             try:
                 console.note(await call(client, name))
             except HoldfastError as error:
                 console.error(error)
-                well = False
-        return well
+                statuses.add(exit_status.of_error(error))
+        return statuses
 
-    if not with_client(work):
-        sys.exit(exit_status.OUR_FAILURE)
+    if statuses := with_client(work):
+        sys.exit(max(statuses))
 
 
 @click.group(cls=Commands)

@@ -14,7 +14,7 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import output_option, show_list, show_one
-from holdfast.cli.kit.parameters import conditions, duration, key_value
+from holdfast.cli.kit.parameters import Count, conditions, duration, key_value
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def reservation() -> None:
     metavar="CONDITIONS",
     help="Hosts whose labels meet all of these: gpu in (h100,h200),!old,rack!=r7",
 )
-@click.option("--count", type=int, default=0, help="So many of those hosts.")
-@click.option("--gpus", type=int, default=0, help="As many of those hosts as have so many GPUs.")
+@click.option("--count", type=Count(0), default=0, help="So many of those hosts.")
+@click.option("--gpus", type=Count(0), default=0, help="As many of those hosts as have so many GPUs.")
 @click.option("--gpu-type", default="", metavar="MODEL", help="Only hosts with such GPUs, such as H200.")
 @click.option(
     "--from", "start", type=point, metavar="TIME", help="22:00, 2026-11-30 22:00, or +2h; else from now on."

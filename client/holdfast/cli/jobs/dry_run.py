@@ -40,15 +40,16 @@ def tried(
 
             dump(json_view.plain(found), output)
             return exit_status.OK
+        whose = "The first job of the array" if job.job_spec.scheduling.array else job.display_name or "The job"
         if found.starts:
-            say(f"{job.display_name or 'The job'} would start now:")
+            say(f"{whose} would start now:")
             table.write(
                 _PLANNED,
                 [(each.name, each.host, str(len(each.gpus)) if each.gpus else "-") for each in found.workers],
             )
         else:
             behind = f", behind {found.ahead} in the queue" if found.ahead else ""
-            say(f"{job.display_name or 'The job'} would wait{behind}: {found.wait_reason}")
+            say(f"{whose} would wait{behind}: {found.wait_reason}")
         if found.gives_way:
             say(f"These jobs would give way to it: {', '.join(found.gives_way)}")
         if found.account:
@@ -65,7 +66,19 @@ def understood(job: job_pb2.CustomJob) -> Iterator[str]:
     workers = sum(pool.replica_count for pool in pools)
     ranks = sum(pool.replica_count * max(1, pool.processes_per_worker) for pool in pools)
     gpus = sum(pool.replica_count * pool.machine_spec.accelerator_count for pool in pools)
-    yield ", ".join((_count(workers, "worker"), _count(ranks, "rank"), _count(gpus, "GPU")))
+    each = ", ".join((_count(workers, "worker"), _count(ranks, "rank"), _count(gpus, "GPU")))
+    yield _array(job.job_spec.scheduling.array) + each
+
+
+def _array(text: str) -> str:
+    """Such as ``an array of 20 jobs, 4 at once, each with ``; empty where it is none."""
+    from holdfast import spec
+
+    asked = spec.read_array(text)
+    if not asked.indices:
+        return ""
+    at_once = f", {asked.at_once} at once" if asked.at_once else ""
+    return f"an array of {_count(len(asked.indices), 'job')}{at_once}, each with "
 
 
 def _task(pool: spec_pb2.WorkerPoolSpec) -> Iterator[str]:

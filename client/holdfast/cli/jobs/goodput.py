@@ -37,7 +37,7 @@ _Times = Literal["mtbf", "mtbf_low", "mtbf_high", "mttr", "mttr_low", "mttr_high
 @click.argument("words", metavar="[verify] [JOB]", nargs=-1, type=job_word)
 @click.option("--by", type=click.Choice(_BY), help="Add up by this, over all jobs. [default: project]")
 @click.option(
-    "--since", type=utc_day, metavar="SPAN|TIME", help="From this UTC day on: 30d ago, or 2026-11-01. Without JOB."
+    "--since", type=utc_day, metavar="SPAN|TIME", help="From this UTC day on: 30d, or 2026-11-01. Without JOB."
 )
 @click.option("--until", type=utc_day, metavar="SPAN|TIME", help="Up to and without this UTC day. Without JOB.")
 @click.option("-o", "--output", type=click.Choice(("table", "json", "csv")), default="table", show_default=True)
@@ -54,6 +54,8 @@ def goodput(words: tuple[str, ...], by: str | None, since: Any, until: Any, outp
         raise click.UsageError("Name one job.")
     if words and (by or since is not None or until is not None):
         raise click.UsageError("--by, --since and --until are for sums over all jobs: leave JOB and verify out.")
+    if verify and output != "table":
+        raise click.UsageError("verify prints a sentence; its exit status is for scripts: leave -o out.")
     if verify and not names:
         _verify_all()
     elif names:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import sys
 import time
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.kit.calls import with_client
-from holdfast.cli.kit.console import Console, OutputClosed
+from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.job_names import job_of
 from holdfast.cli.kit.parameters import Count, job_argument, moment
 
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
     from holdfast.client import Client
-
-SIGPIPE = 141
-"""As every program whose reader has gone."""
 
 
 @click.command()
@@ -82,7 +78,7 @@ def logs(
             ignore_case=ignore_case,
             on_link=console.on_link(),
         )
-        found = False
+        found = unread = False
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(output.keep_bars_current)
@@ -90,31 +86,25 @@ def logs(
                     async for chunk in chunks:
                         output.show(chunk)
                         found |= bool(chunk.data)
+                        unread |= bool(chunk.problem)
                 tasks.cancel_scope.cancel()
         finally:
             output.finish()
         if grep and not found and job.generation:
-            console.note(_nothing_found(grep, ignore_case))
+            console.note(_nothing_found(grep, ignore_case, unread=unread))
 
-    try:
-        with_client(work)
-    except OutputClosed:
-        sys.exit(SIGPIPE)
+    with_client(work)
 
 
-def _nothing_found(text: str, ignore_case: bool) -> str:
+def _nothing_found(text: str, ignore_case: bool, *, unread: bool) -> str:
     has_case = text.lower() != text.upper()
-    return f"no line holds {text!r}" + ("" if ignore_case or not has_case else " (case counts: -i)")
+    lines = "no line that could be read" if unread else "no line"
+    return f"{lines} holds {text!r}" + ("" if ignore_case or not has_case else " (case counts: -i)")
 
 
 def _stamp(since: float | datetime.datetime | None) -> Timestamp | None:
-    from google.protobuf.timestamp_pb2 import Timestamp
+    from holdfast._base.proto_values import timestamp
 
     if since is None:
         return None
-    stamp = Timestamp()
-    if isinstance(since, datetime.datetime):
-        stamp.FromDatetime(since)
-    else:
-        stamp.FromNanoseconds(int((time.time() - since) * 1e9))
-    return stamp
+    return timestamp(since.timestamp() if isinstance(since, datetime.datetime) else time.time() - since)

@@ -17,6 +17,7 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import output_option, show_list
+from holdfast.cli.kit.shell_words import shell_line
 from holdfast.cli.submission.creating import create as create_job
 from holdfast.cli.submission.programs import refuse_program
 from holdfast.errors import InvalidInput, NotFound, Violation
@@ -100,6 +101,10 @@ def remove(name: str, project: str) -> None:
     async def work(client: Client) -> None:
         await client.schedules.remove_template(name, project=project)
 
+    plain, at, _ = name.partition("@")
+    if at:
+        fix = shell_line(["holdfast", "template", "remove", plain])
+        raise click.UsageError(f"A template is removed with all its versions, none of them alone: {fix}")
     with_client(work)
     Console().note(f"the template {name} is removed")
 
@@ -130,9 +135,11 @@ def run(
         if created.HasField("array"):
             from holdfast.cli.jobs.waiting import array_ended
 
+            console.note(f"array {created.array.id}: {created.display_name}")
             return await array_ended(client, created)
         from holdfast.cli.jobs.following import follow
 
+        console.note(f"job {created.id}: {created.display_name}")
         return await follow(client, created, console, show_all=False)
 
     sys.exit(with_client(work))
@@ -187,10 +194,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 async def _versions(client: Client, name: str, project: str) -> list[schedule_pb2.Template]:
     """All versions of a template, or the one that NAME@3 names. Raises ``NotFound``."""
     plain, _, number = name.partition("@")
-    found = await client.schedules.list_templates(project=project, name=plain)
-    found = [each for each in found if number in ("", str(each.version))]
+    every = await client.schedules.list_templates(project=project, name=plain)
+    found = [each for each in every if number in ("", str(each.version))]
+    if not every:
+        raise NotFound(f"There is no template {plain!r} in project {project}.", fix="See: holdfast template list")
     if not found:
-        raise NotFound(f"There is no template {name!r} in project {project}.", fix="See: holdfast template list")
+        newest = every[-1].version
+        raise NotFound(f"The template {plain} has no version {number!r}; its newest is {newest}.")
     return found
 
 

@@ -38,6 +38,22 @@ class OutputClosed(Exception):
     """The reader of stdout has closed it."""
 
 
+def open_closed() -> None:
+    """Have what was closed of stdin, stdout and stderr lead nowhere; else a socket gets its number, and our lines."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free
+            os.set_inheritable(null, True)
+            setattr(sys, name, os.fdopen(null, "r" if name == "stdin" else "w"))
+
+
+def discard_output() -> None:
+    """Have stdout lead nowhere, once its reader has gone: what is still buffered for it causes no error at the end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, OUT)
+    os.close(null)
+
+
 def coloured(fd: int) -> bool:
     """Whether colour is welcome there: a terminal, and no ``NO_COLOR``."""
     return os.isatty(fd) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -213,7 +229,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 def _put(stream: TextIO | None, data: bytes) -> None:
     """Write all of it, also where Python's output is unbuffered: a short write is no error there."""
-    if stream is None:  # it was closed before we began
+    if stream is None:  # as in a program that calls us
         return
     stream.flush()
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.errors import HoldfastError, InvalidInput
+
 if TYPE_CHECKING:
     from holdfast.v1 import job_pb2
 
@@ -13,9 +15,16 @@ NOT_RUNNING = 3
 TIMED_OUT = 124
 OUR_FAILURE = 125
 CANCELLED = 130
+READER_GONE = 141
+"""128 and SIGPIPE, as every program whose reader has gone."""
 
 _DEADLINE_EXCEEDED = 4
 """Of google.rpc.Code: how a job that ran into its timeout is marked."""
+
+
+def of_error(error: HoldfastError) -> int:
+    """The status of a command that was refused or has failed so."""
+    return USAGE if isinstance(error, InvalidInput) else OUR_FAILURE
 
 
 def of_job(job: job_pb2.CustomJob) -> int:

@@ -22,7 +22,7 @@ def job_filter(
     filter: str = "",
 ) -> str:
     """The filter that all these hold for; empty for none. ``since`` is in seconds before ``now``, or a time."""
-    terms = [f"({filter})"] if filter else []
+    terms: list[str] = []
     if name is not None:
         terms.append(f"name:{quoted(name)}")
     if since is not None:
@@ -34,6 +34,8 @@ def job_filter(
     terms += [f"label.{_key(key)}={quoted(value)}" for key, value in label]
     if active:
         terms.append("active=true")
+    if filter:
+        terms.append(f"({filter})" if terms else filter)  # last, so that an error quotes nothing of the others
     return " AND ".join(terms)
 
 

@@ -176,5 +176,6 @@ def job_word(value: str) -> str:
 def job_argument(**more: Any) -> Callable[[C], C]:
     """Adds the argument JOB: what ``job_names`` finds the job by."""
     several = "JOB..." if more.get("required") else "[JOB...]"
-    metavar = several if more.get("nargs") == -1 else "JOB"
+    one = "JOB" if more.get("required", True) else "[JOB]"
+    metavar = several if more.get("nargs") == -1 else one
     return click.argument("word", metavar=metavar, type=job_word, **more)

@@ -63,4 +63,5 @@ def _run(line: str, number: int) -> Run:
             gaps_s,
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorpusError(f"line {number} is no run: {error!r}") from error
+        problem = f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+        raise CorpusError(f"line {number} is no run: {problem}") from error

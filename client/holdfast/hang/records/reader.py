@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.hang.records.recorder import SETTINGS_EVERY, older
-from holdfast.hang.records.recording import WorkerSample, decode
+from holdfast.hang.records.recording import RecordingError, WorkerSample, decode
 from holdfast.hang.thresholds import HangSettings
 
 PIECE_BYTES = 64 << 10
@@ -22,9 +22,12 @@ LINE_BYTES = 1 << 20
 def read(path: Path) -> Iterator[WorkerSample]:
     """The samples of a recording, with its older half if there is one. Raises ``RecordingError``, ``OSError``."""
     for part in (older(path), path) if older(path).exists() else (path,):
-        for line in _lines(part):
+        for number, line in enumerate(_lines(part), 1):
             if line.endswith("\n") and line.strip():
-                yield decode(line)
+                try:
+                    yield decode(line)
+                except RecordingError as error:
+                    raise RecordingError(f"{part}, line {number}: {error.message}") from error
 
 
 def settings_of(path: Path) -> HangSettings | None:

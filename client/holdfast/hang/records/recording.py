@@ -106,9 +106,11 @@ def decode(line: str) -> WorkerSample:
     """The sample that a line holds. Raises ``RecordingError``."""
     try:
         record = json.loads(line)
-        version = record.pop("v")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RecordingError(f"no record: {error!r}") from error
+    except (ValueError, RecursionError) as error:
+        raise RecordingError(f"no record: {error}") from error
+    version = record.pop("v", None) if isinstance(record, dict) else None
+    if version is None:
+        raise RecordingError("no record: it names no version, as each line that holdfast hang record writes does")
     if version != FORMAT:
         raise RecordingError(f"a record of version {version}; this program reads {FORMAT}")
     try:

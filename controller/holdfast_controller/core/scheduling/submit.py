@@ -197,20 +197,17 @@ def _too_many_wait(cluster: Cluster, asked: JobSubmission, policies: Policies) -
         return _too_many_ends(cluster, asked)
     turns = cluster.arrays.waiting_jobs()
     waiting = [cluster.jobs[name] for names in (cluster.queue, cluster.dependents, turns) for name in names]
-    fix = "Wait until some have started or cancel some; an admin can raise {} in controller.toml."
+    fix = "Wait until some have started or cancel some; an admin can raise it: holdfast quota set {} --waiting N"
     if (own_waiting := sum(job.owner == asked.owner for job in waiting)) + count_of(asked) > of_user:
         problem = f"{asked.owner} has as many jobs waiting as one user may have: {of_user:,}."
         if asked.indices:
             problem = _too_large(asked, f"{asked.owner} has {own_waiting:,} jobs waiting of {of_user:,}")
-        return TooMany(
-            problem,
-            fix=fix.format(f"waiting_jobs in [user_quotas.{asked.owner}]" if own else "waiting_jobs_per_user"),
-        )
+        return TooMany(problem, fix=fix.format(f"--user {asked.owner}"))
     if (its_waiting := sum(job.gang.project == project for job in waiting)) + count_of(asked) > of_project:
         problem = f"Project {project} has as many jobs waiting as it may have: {of_project:,}."
         if asked.indices:
             problem = _too_large(asked, f"project {project} has {its_waiting:,} jobs waiting of {of_project:,}")
-        return TooMany(problem, fix=fix.format(f"waiting_jobs in [quotas.{project}]"))
+        return TooMany(problem, fix=fix.format(f"--project {project}"))
     return _too_many_ends(cluster, asked)
 
 

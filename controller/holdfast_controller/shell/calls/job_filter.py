@@ -127,7 +127,9 @@ class _Reader:
         sign = _OPERATOR.search(self._text, quoted.end() if quoted else start)
         key = self._text[start : sign.start()].strip() if sign else ""
         if sign is None or not key:
-            raise _wrong(f"{self._rest()!r} is no term")
+            rest = self._rest()
+            rest = rest.partition(")")[0] if depth else rest
+            raise _wrong(f"{rest!r} is no term" if rest else "lacks a term")
         self._at = sign.end()
         self._skip()
         value = self._value(depth)

@@ -46,7 +46,7 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
     ) -> AsyncGenerator[hang_pb2.TakeStacksResponse, None]:
         job = await find_job(self._driver, request.id)
         if job.terminal or not job.launched:
-            fix = "See what was kept: holdfast job hangs" if job.terminal else "Wait until it runs."
+            fix = f"See what was kept: holdfast job hangs {job.id}" if job.terminal else "Wait until it runs."
             raise WrongState(f"The job {job.id} has no running ranks.", fix=fix)
         native = frozenset(request.native_ranks)
         asked = [(member, self._examine(job, member, native)) for member in job.gang.members]

@@ -261,10 +261,13 @@ async def test_host_that_never_answers_is_given_up(
 
 
 async def test_job_without_running_ranks_has_no_stacks(controller: Controller, jobs: Any, hangs: Any) -> None:
-    made = await jobs.CreateJob(job_pb2.CreateJobRequest(job=job()), timeout=WITHIN_S)
-    code, error = await refusal(hangs.TakeStacks(hang_pb2.TakeStacksRequest(id=made.job.id)).read())
+    name = (await jobs.CreateJob(job_pb2.CreateJobRequest(job=job()), timeout=WITHIN_S)).job.id
+    code, error = await refusal(hangs.TakeStacks(hang_pb2.TakeStacksRequest(id=name)).read())
     assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert "has no running ranks" in str(error)
+    assert "has no running ranks" in str(error) and error.fix == "Wait until it runs."
+    await jobs.CancelJob(job_pb2.CancelJobRequest(id=name), timeout=WITHIN_S)
+    _, error = await refusal(hangs.TakeStacks(hang_pb2.TakeStacksRequest(id=name)).read())
+    assert error.fix == f"See what was kept: holdfast job hangs {name}"
 
 
 # --- Evidence that is kept ----------------------------------------------------------------------------------------

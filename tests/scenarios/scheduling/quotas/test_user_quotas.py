@@ -78,6 +78,6 @@ def test_a_users_own_number_of_waiting_jobs_replaces_everybodys() -> None:
     world.submit("a", gang(1))
     assert refused(world, gang(1)) == (
         "ann has as many jobs waiting as one user may have: 1. Wait until some have started or cancel some; an admin"
-        " can raise waiting_jobs in [user_quotas.ann] in controller.toml."
+        " can raise it: holdfast quota set --user ann --waiting N"
     )
     assert refused(world, gang(1), "bob") == ""

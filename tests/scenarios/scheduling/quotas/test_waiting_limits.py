@@ -26,7 +26,7 @@ def test_a_user_may_have_so_many_jobs_waiting_and_others_go_on() -> None:
     assert world.submit("c", gang(1)) == ["> refuse TOO_MANY"]
     assert str(refusal(world)) == (
         "ann has as many jobs waiting as one user may have: 2. Wait until some have started or cancel some; an"
-        " admin can raise waiting_jobs_per_user in controller.toml."
+        " admin can raise it: holdfast quota set --user ann --waiting N"
     )
     world.submit("other", gang(1), owner="bob")
     assert "other" in world.cluster.jobs
@@ -44,4 +44,4 @@ def test_a_project_may_have_so_many_jobs_waiting_of_all_its_users(named: str) ->
     refused = refusal(world, "vision", "bob")
     assert isinstance(refused, TooMany)
     assert "Project vision has as many jobs waiting as it may have: 1." in refused.message
-    assert refused.fix.endswith("raise waiting_jobs in [quotas.vision] in controller.toml.")
+    assert refused.fix.endswith("raise it: holdfast quota set --project vision --waiting N")

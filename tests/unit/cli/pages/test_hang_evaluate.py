@@ -67,6 +67,7 @@ def test_a_corpus_of_no_length_is_no_infinity(tmp_path: Path) -> None:
         (b"nonsense\n", "line 1 is no run"),
         (b'{"gaps_ms": [1]}\n{"gaps_ms": [-1]}\n', "line 2 is no run"),
         (b'{"gaps_ms": "x"}\n', "line 1 is no run"),
+        (b'{"gaps": [1]}\n', "line 1 is no run: it has no gaps_ms"),
         (b"\xff\xfe\n", "can't decode"),
     ],
 )

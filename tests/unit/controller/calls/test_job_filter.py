@@ -149,6 +149,8 @@ def test_filter_says_whether_no_job_that_has_ended_matches(text: str, goes_on: b
         ("create_time:2026", "'create_time' takes =, !=, <, <=, > and >=, not :"),
         ("create_time>soon", "'soon' is no time such as"),
         ("NOT", "'NOT' is no term"),
+        ("owner=ann AND (foo)", "'foo' is no term"),
+        ("((", "lacks a term"),
         ("(" * 30 + "owner=ann" + ")" * 30, "has more than 20 parentheses in each other"),
         (" OR ".join(["owner=ann"] * 65), "has more than 64 terms"),
         (" " * 100_000 + "owner=ann", "has 100,009 characters; at most 4,096 are allowed"),

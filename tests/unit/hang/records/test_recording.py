@@ -75,6 +75,14 @@ def test_what_is_no_record_is_refused(line: str) -> None:
         decode(line)
 
 
+def test_a_line_that_is_no_record_is_named_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "w.jsonl"
+    path.write_text(encode(FULL) + '\n{"job":"x"}\n')
+    with pytest.raises(RecordingError) as refused:
+        list(reader.read(path))
+    assert str(refused.value).startswith(f"{path}, line 2: no record: it names no version")
+
+
 def test_recording_is_read_back_from_both_halves_in_order_and_bounded(tmp_path: Path) -> None:
     path = tmp_path / "w.jsonl.gz"
     recorder = Recorder(path, limit_bytes=4000, part_bytes=2000)

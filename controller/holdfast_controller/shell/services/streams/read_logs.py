@@ -69,7 +69,7 @@ class LogReading:
     def _check(self) -> None:
         names = sorted(self._workers.difference(member.name for member in self._job.gang.members))
         wrong = [
-            Violation("workers", f"the job has no worker {name!r}", "see: holdfast job show")
+            Violation("workers", f"the job has no worker {name!r}", f"see: holdfast job show {self._job.id}")
             for name in names[:NAMED_MOST]
         ]
         ranks = sorted(self._ranks.difference(range(self._job.gang.rank_count)))
