@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.integration.shim.conftest import PATIENCE_S, Shim, process_exists, wait_until
+from tests.support.leaderless import LEADERLESS
 
 from holdfast_agent.shim import terminal
 from holdfast_agent.shim.keepers import frame
@@ -228,6 +229,13 @@ def test_what_it_has_started_goes_with_it(beside: Any) -> None:
     said = beside("sh", "-c", "setsid sleep 300 & echo $!").ends()
     left = int(said["o"])
     assert said["x"] == b"0" and not process_exists(left)
+
+
+def test_a_program_whose_main_thread_has_ended_goes_with_it(beside: Any) -> None:
+    shell = beside(sys.executable, "-I", "-S", "-c", LEADERLESS)
+    shell.sees(b"\n")
+    shell.close()
+    wait_until(lambda: not process_exists(int(shell.said["o"])))
 
 
 @pytest.mark.parametrize("on_terminal", [True, False])
