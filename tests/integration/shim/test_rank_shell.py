@@ -183,6 +183,17 @@ def test_a_full_screen_program_hears_of_a_new_size(beside: Any) -> None:
     assert shell.ends()["x"] == b"0"
 
 
+def test_a_program_may_let_go_of_its_terminal_and_take_it_again(beside: Any) -> None:
+    program = (
+        "import os, time\n"
+        "null = os.open('/dev/null', os.O_RDWR)\n"
+        "for fd in range(3): os.dup2(null, fd)\n"
+        "time.sleep(0.3)\n"
+        "os.write(os.open('/dev/tty', os.O_RDWR), b'back\\n')"
+    )
+    assert beside(sys.executable, "-I", "-S", "-c", program, terminal=True).ends()["o"] == b"back\r\n"
+
+
 def test_ctrl_c_reaches_the_program_in_the_foreground_alone(beside: Any, running: Shim, tmp_path: Path) -> None:
     program = tmp_path / "foreground.py"
     program.write_text(
