@@ -65,6 +65,10 @@ def test_attempts_and_acknowledgements_survive_damage(files: WorkerFiles) -> Non
         file.write("torn")
     assert files.attempts(KEY) == ((1, 1), (4, 2))
     assert files.acked(KEY) == frozenset()
+    (files.directory(KEY) / "attempts").write_text("1 1\n7 1")  # of "7 12"
+    assert files.attempts(KEY) == ((1, 1),)
+    files.note_attempt(KEY, 8, 3)
+    assert files.attempts(KEY) == ((1, 1), (8, 3))
 
 
 def test_epoch_survives_and_damage_is_an_error(tmp_path: Path) -> None:
