@@ -361,7 +361,7 @@ class Generation:
             if cgroup:
                 found += cgroup.others(found)
         for process in found:
-            if process.state not in "ZX":
+            if not process.dead:
                 process.send(signal.SIGKILL)
         pids = {process.pid for process in found}
         fresh = not found or pids - stop.seen  # none found means that something is too quick to be seen

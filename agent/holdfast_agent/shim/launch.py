@@ -63,11 +63,9 @@ class Plan:
                 os.fchown(fd, uid, gid)
 
     def close_files(self) -> None:
-        """Close the parent's copies of the rank's files, and of its side of a terminal."""
+        """Close the parent's copies of the rank's files."""
         while self.files:
             os.close(self.files.pop())
-        if self.terminal:
-            self.terminal.release()
 
 
 def encode(text: str) -> bytes:

@@ -55,7 +55,7 @@ def signal_name(number: int) -> str:
 class Process:
     """One process as it was when read. Raises OSError when there is none of that pid."""
 
-    __slots__ = ("group", "parent", "pid", "session", "start_ticks", "state")
+    __slots__ = ("group", "parent", "pid", "session", "start_ticks", "state", "threads")
 
     def __init__(self, pid: int) -> None:
         stat = read_small(f"/proc/{pid}/stat")
@@ -63,7 +63,12 @@ class Process:
         self.pid = pid
         self.state = fields[0].decode()
         self.parent, self.group, self.session = int(fields[1]), int(fields[2]), int(fields[3])
-        self.start_ticks = int(fields[19])
+        self.threads, self.start_ticks = int(fields[17]), int(fields[19])
+
+    @property
+    def dead(self) -> bool:
+        """Whether it only waits to be reaped. A main thread may have ended while others run on."""
+        return self.state in "ZX" and self.threads <= 1
 
     def send(self, number: int) -> None:
         """Signals this very process; a later user of its pid gets nothing."""

@@ -173,7 +173,7 @@ class Reaper:
             self.cgroup.kill()
         try:
             for process in descendants():
-                if process.state not in "ZX":
+                if not process.dead:
                     process.send(signal.SIGKILL)
         except OSError:
             pass  # no memory or descriptor to look; waitpid says whether something is left

@@ -41,7 +41,9 @@ def window(rows: int, columns: int) -> bytes:
 
 
 class Terminal:
-    """Made before the launch; `slave` is the program's side, which the shim lets go of once it has forked."""
+    """Made before the launch. `slave`, the program's side, stays open here too: were nothing left that has it open, as
+    while a program writes to files alone, the kernel would hang up.
+    """
 
     def __init__(self, plan: Plan, number: int, directory: int, uid: int | None, gid: int | None) -> None:
         self.rank = plan.rank
@@ -63,21 +65,14 @@ class Terminal:
             self.close()
             raise
 
-    def release(self) -> None:
-        """Lets go of the program's side."""
-        if self.slave >= 0:
-            os.close(self.slave)
-            self.slave = -1
-
     def close(self) -> None:
         """Lets go of everything; what still runs on the terminal gets SIGHUP."""
-        self.release()
         if self.input >= 0:
             self._remove()
-        for fd in (self.master, self.out, self.input):
+        for fd in (self.master, self.slave, self.out, self.input):
             if fd >= 0:
                 os.close(fd)
-        self.master = self.out = self.input = -1
+        self.master = self.slave = self.out = self.input = -1
 
     def _remove(self) -> None:
         try:
@@ -102,7 +97,7 @@ class Terminal:
                 epoll.register(fd, events)
 
     def serve(self) -> None:
-        """Copies what is there, each way, without waiting; closes once nothing has the terminal open any more."""
+        """Copies what is there, each way, without waiting."""
         if self.copy_out(COPIED_AT_ONCE) is None:
             self.close()
         elif self.master >= 0:
@@ -123,7 +118,7 @@ class Terminal:
             data = os.read(self.master, most)
         except BlockingIOError:
             return 0
-        except OSError:  # EIO: no process has it open
+        except OSError:  # hung up, as by a process that may
             return None
         try:
             rest = memoryview(data)

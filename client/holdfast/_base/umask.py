@@ -20,6 +20,12 @@ def close_to_others() -> int:
     return before
 
 
+def current() -> int:
+    """The umask of this process; to set it and set it back would show another one to other threads."""
+    with open("/proc/self/status") as file:
+        return next((int(line.split()[1], 8) for line in file if line.startswith("Umask:")), OF_OTHERS)
+
+
 @contextmanager
 def closed_to_others() -> Iterator[None]:
     """Do the same for the time of a block only, since a library's caller keeps its own umask."""

@@ -73,6 +73,8 @@ class Forwarder:
             with contextlib.suppress(FileNotFoundError):
                 size = os.stat(path, follow_symlinks=False).st_size
                 if size != seen or whole:
+                    if size < self._read.get(path, 0):  # cut short, as `echo saved > /dev/stdout` does
+                        self._read[path] = 0
                     self._copy(path, self._targets[path[-4:]], whole=whole)
                     self._seen[path], news = size, True
         return news

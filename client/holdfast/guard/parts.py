@@ -24,6 +24,7 @@ from typing import Self
 
 import anyio
 
+from holdfast._base import umask
 from holdfast.errors import Unavailable
 from holdfast.guard import spares, tied
 from holdfast.guard.allocation import SEED_VARIABLE, Allocation
@@ -86,6 +87,7 @@ class Folder:
             "data_interface": "lo" if place.kind == "alone" else "",
             "port_range": f"{block[0]}-{block[-1]}",
             "env_file": "env.json",
+            "umask": f"{umask.current():03o}",
             # One worker for each task, worker i for task i as long as that is there.
             "max_workers": 1,
             "guard.turn": place.tasks - place.task,

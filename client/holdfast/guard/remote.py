@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.guard.allocation import SEED_VARIABLE, Allocation
-from holdfast.guard.run import ALL_SIGNALS, NotStarted, Request, guarded
+from holdfast.guard.run import ALL_SIGNALS, MAY_BE_IGNORED, NotStarted, Request, guarded
 
 HEADER = struct.Struct(">BI")
 """The kind of a frame, and the bytes that follow."""
@@ -43,6 +43,7 @@ class Order:
     folder: str
     options: dict[str, Any]
     """What the command line has read, for the request that is made of it there."""
+    umask: int
 
     def line(self) -> bytes:
         """The order as one line."""
@@ -54,7 +55,7 @@ class Order:
         said = json.loads(line)
         place = said["place"]
         place = Allocation(**{each.name: _tuple(place[each.name]) for each in fields(Allocation)})
-        return cls(place, said["seed"], said["env"], said["folder"], said["options"])
+        return cls(place, said["seed"], said["env"], said["folder"], said["options"], said["umask"])
 
 
 def _tuple(value: Any) -> Any:
@@ -78,6 +79,8 @@ def serve(request: Callable[[dict[str, Any]], Request]) -> None:
         return  # another host can't start, for instance
     # Threads that are made from here on leave signals to this one, also when it blocks them at its end.
     relay = _Relay()
+    for number in MAY_BE_IGNORED:  # stdin says when; the server of logins may have had this process ignore them
+        signal.signal(number, signal.SIG_DFL)
     threading.Thread(target=_obey, args=(stdin, rest), daemon=True).start()
     relay.end(_guarded(Order.read(line), request))
 
@@ -85,6 +88,7 @@ def serve(request: Callable[[dict[str, Any]], Request]) -> None:
 def _guarded(order: Order, request: Callable[[dict[str, Any]], Request]) -> dict[str, Any]:
     os.environ.update(order.env)
     os.environ[SEED_VARIABLE] = order.seed
+    os.umask(order.umask)
     try:
         os.chdir(order.folder)
         return {"status": guarded(request(order.options), order.place)}

@@ -30,6 +30,8 @@ OUR_FAILURE = 125
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ALL_SIGNALS = {*ENDING_SIGNALS, signal.SIGUSR1, signal.SIGUSR2}
 """The last two are the ranks'."""
+MAY_BE_IGNORED = (signal.SIGINT, signal.SIGHUP)
+"""What ``nohup`` or a script's ``&`` has this process ignore stays ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,12 @@ class Request:
     or_run: bool = False
     record: Path | None = None
     start_timeout_s: float = 120.0
+
+
+def answered() -> set[signal.Signals]:
+    """The signals that a guard answers: not those that its caller has it ignore."""
+    ignored = {each for each in MAY_BE_IGNORED if signal.getsignal(each) is signal.SIG_IGN}
+    return ALL_SIGNALS - ignored
 
 
 def run(request: Request) -> int:

@@ -15,12 +15,13 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from holdfast._base import umask
 from holdfast.errors import ConfigError, HoldfastError, Unavailable
 from holdfast.guard import connection, logins, remote, spares, trust
 from holdfast.guard.allocation import Allocation
 from holdfast.guard.connection import Connection
 from holdfast.guard.logins import Login
-from holdfast.guard.run import ALL_SIGNALS, ENDING_SIGNALS, OUR_FAILURE, Request, foreseen
+from holdfast.guard.run import ENDING_SIGNALS, OUR_FAILURE, Request, answered, foreseen
 
 OTHERS_S = 1.0
 """After a first host has failed: time for others that fail to be named with it."""
@@ -50,7 +51,7 @@ class _Launch:
     async def run(self) -> int:
         """Start, watch, end; returns the exit status."""
         status = OUR_FAILURE
-        with anyio.open_signal_receiver(*ALL_SIGNALS) as signals:
+        with anyio.open_signal_receiver(*answered()) as signals:
             async with anyio.create_task_group() as watch:
                 scope = anyio.CancelScope()
                 watch.start_soon(self._obey, signals, scope)
@@ -132,7 +133,8 @@ class _Launch:
         self._ordered = True
         for index, each in enumerate(self._connections):
             place = Allocation("ssh", job, index, len(names), 0, 1, names[index], names, first)
-            await each.send(remote.Order(place, seed, self._env, os.getcwd(), dict(self._options)).line())
+            order = remote.Order(place, seed, self._env, os.getcwd(), dict(self._options), umask.current())
+            await each.send(order.line())
 
     async def _follow(self, host: Connection) -> None:
         """Until the end of a host's task; where it can't start, or is lost, the others are ended too."""

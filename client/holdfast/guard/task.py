@@ -24,7 +24,7 @@ from holdfast.guard import addresses, limits, meeting, rank_signals, scratch, sl
 from holdfast.guard.allocation import SEED_VARIABLE, Allocation
 from holdfast.guard.forward import Forwarder
 from holdfast.guard.parts import ControllerPort, Daemon, Folder, Leash
-from holdfast.guard.run import ALL_SIGNALS, ENDING_SIGNALS, OUR_FAILURE, NotStarted, Request, foreseen
+from holdfast.guard.run import ALL_SIGNALS, ENDING_SIGNALS, OUR_FAILURE, NotStarted, Request, answered, foreseen
 from holdfast.guard.shared_file import SharedFile
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Task:
     async def run(self) -> int:
         """Start, watch, end; returns the exit status. Raises ``NotStarted`` where the command may still run bare."""
         # To the very end: a second signal must not cut an orderly end short.
-        with anyio.open_signal_receiver(*ALL_SIGNALS) as signals:
+        with anyio.open_signal_receiver(*answered()) as signals:
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._obey, signals, tasks.cancel_scope)

@@ -50,6 +50,7 @@ def start(hosts: Hosts, folder: Path, env: dict[str, str], *arguments: str) -> s
         hosts.command(*GUARD, *arguments),
         cwd=folder,
         env=env,
+        umask=0o077,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -93,13 +94,13 @@ def test_in_the_script_of_a_pbs_or_lsf_job_the_hosts_are_the_jobs_own(
 
 
 def test_output_and_environment_are_those_of_one_command(hosts: Hosts, env: dict[str, str], tmp_path: Path) -> None:
-    program = "import os, sys; print(os.environ['KEPT'], os.getcwd()); sys.stderr.write('no line end')"
+    program = "import os, sys; print(os.environ['KEPT'], os.getcwd(), os.umask(0)); sys.stderr.write('no line end')"
 
     guard = start(
         hosts, tmp_path, env | {"KEPT": "it's\ntwo"}, "--hosts", "n2", "--", sys.executable, "-c", program
     )
 
-    assert guard.communicate(timeout=PATIENCE_S) == (f"it's\ntwo {tmp_path}\n", "no line end")
+    assert guard.communicate(timeout=PATIENCE_S) == (f"it's\ntwo {tmp_path} {0o077}\n", "no line end")
     assert guard.returncode == 0
     nothing_is_left(env)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,19 @@ def test_what_was_cut_off_the_head_of_a_file_is_left_out(tmp_path: Path, ends: t
     forwarder.finish(PATIENCE_S)
 
     assert os.read(ends[0], CHUNK).lstrip(b"\0") == b"the rest\n"
+
+
+def test_what_follows_a_cut_to_nothing_comes(tmp_path: Path, ends: tuple[int, int]) -> None:
+    forwarder = Forwarder(tmp_path, several=False, targets=(ends[1], ends[1]))
+    forwarder.start()
+    write(tmp_path, "g1/worker.r0.out", b"many words\n")
+    assert os.read(ends[0], CHUNK) == b"many words\n"
+
+    (tmp_path / "job/g1/worker.r0.out").write_bytes(b"saved\n")  # as `echo saved > /dev/stdout` does
+    assert select.select([ends[0]], [], [], PATIENCE_S)[0]
+    forwarder.finish(PATIENCE_S)
+
+    assert os.read(ends[0], CHUNK) == b"saved\n"
 
 
 def test_a_reader_that_is_gone_stops_nothing(tmp_path: Path) -> None:

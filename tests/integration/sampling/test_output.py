@@ -40,6 +40,18 @@ async def test_new_lines_come_once_with_their_rank_and_stream(stage: Stage) -> N
     assert (await stage.tick()).lines == ()
 
 
+async def test_output_that_was_cut_short_is_read_from_its_new_beginning(stage: Stage) -> None:
+    stage.start("signal.pause()")
+    await stage.up()
+    stage.output().write_bytes(b"a line\n" * 100 + b"half")
+    await stage.tick()
+    stage.output().write_bytes(b"saved\n")  # as `echo saved > /dev/stdout` does
+    assert [line.text for line in (await stage.tick()).lines] == ["saved"]
+    with stage.output().open("ab") as out:
+        out.write(b"step 5\n")
+    assert [line.text for line in (await stage.tick()).lines] == ["step 5"]
+
+
 async def test_flood_is_read_in_part_and_the_rest_is_told(stage: Stage) -> None:
     stage.start("signal.pause()")
     await stage.up()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.integration.shim.conftest import PATIENCE_S, Shim, process_exists, wait_until
+from tests.support.leaderless import LEADERLESS
 
 from holdfast_agent.shim import terminal
 from holdfast_agent.shim.keepers import frame
@@ -182,6 +183,17 @@ def test_a_full_screen_program_hears_of_a_new_size(beside: Any) -> None:
     assert shell.ends()["x"] == b"0"
 
 
+def test_a_program_may_let_go_of_its_terminal_and_take_it_again(beside: Any) -> None:
+    program = (
+        "import os, time\n"
+        "null = os.open('/dev/null', os.O_RDWR)\n"
+        "for fd in range(3): os.dup2(null, fd)\n"
+        "time.sleep(0.3)\n"
+        "os.write(os.open('/dev/tty', os.O_RDWR), b'back\\n')"
+    )
+    assert beside(sys.executable, "-I", "-S", "-c", program, terminal=True).ends()["o"] == b"back\r\n"
+
+
 def test_ctrl_c_reaches_the_program_in_the_foreground_alone(beside: Any, running: Shim, tmp_path: Path) -> None:
     program = tmp_path / "foreground.py"
     program.write_text(
@@ -228,6 +240,13 @@ def test_what_it_has_started_goes_with_it(beside: Any) -> None:
     said = beside("sh", "-c", "setsid sleep 300 & echo $!").ends()
     left = int(said["o"])
     assert said["x"] == b"0" and not process_exists(left)
+
+
+def test_a_program_whose_main_thread_has_ended_goes_with_it(beside: Any) -> None:
+    shell = beside(sys.executable, "-I", "-S", "-c", LEADERLESS)
+    shell.sees(b"\n")
+    shell.close()
+    wait_until(lambda: not process_exists(int(shell.said["o"])))
 
 
 @pytest.mark.parametrize("on_terminal", [True, False])

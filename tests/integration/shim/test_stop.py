@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.integration.shim.conftest import wait_until
+from tests.support.leaderless import LEADERLESS
 from tests.support.promptness import assert_prompt
 
 from holdfast._session.reports import Exit, ExitReason
@@ -103,6 +104,16 @@ def test_rank_that_obeys_is_stopped_at_once(shim: Shim) -> None:
     assert exited["reason"] == "STOPPED" and os.WTERMSIG(exited["status"]) == signal.SIGTERM
     assert exited["message"] == "stopped as asked: killed by signal 15 (SIGTERM)"
     assert isinstance(shim.journal()[3], Stopping)
+
+
+def test_rank_whose_main_thread_has_ended_is_killed(shim: Shim, strays: list[int], running: Running) -> None:
+    shim.launch(1, shim.python(LEADERLESS))
+    pid = int(shim.await_output())
+    strays.append(pid)
+    shim.stop(grace_s=0.1)
+    exited, empty = shim.until("empty")[-2:]
+    assert exited["message"] == "stopped as asked: killed by signal 9 (SIGKILL)"
+    assert (empty["ev"], running(pid)) == ("empty", False)
 
 
 def test_code_of_a_stopped_rank_is_kept(shim: Shim) -> None:

@@ -57,6 +57,19 @@ def test_its_last_words_are_what_the_terminal_showed(shim: Shim) -> None:
     assert shim.until("exited")[-1]["stderr_tail"][-1] == "ValueError: bad batch"
 
 
+def test_a_program_may_let_go_of_its_terminal_and_take_it_again(shim: Shim) -> None:
+    program = (
+        "import os, time\n"
+        "null = os.open('/dev/null', os.O_RDWR)\n"
+        "for fd in range(3): os.dup2(null, fd)\n"  # as nohup does
+        "os.close(null); time.sleep(0.3)\n"
+        "os.write(os.open('/dev/tty', os.O_RDWR), b'back\\n')"
+    )
+    shim.launch(1, on_terminal(shim, program))
+    assert shim.until("exited")[-1]["message"] == "exited with code 0"
+    assert shim.output() == "back\n"
+
+
 def test_a_ctrl_c_is_a_signal_to_the_program_alone(shim: Shim) -> None:
     # Not one long sleep: a signal that comes just before the kernel's call doesn't end it.
     program = "import time\nprint('on', flush=True)\nwhile True: time.sleep(0.1)"

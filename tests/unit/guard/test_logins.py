@@ -133,7 +133,7 @@ def test_a_login_that_says_no_address_goes_by_its_name() -> None:
 def test_an_order_arrives_as_it_was_sent() -> None:
     place = Allocation("ssh", "guard-1", 1, 2, 0, 1, "n2", ("n1", "n2"), ("10.0.0.1",))
     order = remote.Order(
-        place, "ab" * 32, {"NAME": "two\nlines \udcff"}, "/work", {"command": ["true"], "nproc": 1}
+        place, "ab" * 32, {"NAME": "two\nlines \udcff"}, "/work", {"command": ["true"], "nproc": 1}, 0o077
     )
 
     line = order.line()

@@ -227,7 +227,7 @@ def _is_open(container: Container) -> bool:
         process = Process(container.pid)
     except OSError:
         return False
-    return process.start_ticks == container.start_ticks and process.state not in "ZX"
+    return process.start_ticks == container.start_ticks and not process.dead
 
 
 def _entered(held: Held, image: Image) -> Container:

@@ -13,6 +13,7 @@ import errno
 import os
 import stat
 import struct
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -161,10 +162,12 @@ def note(path: str, size: int) -> None:
 
 def written_by(path: str, when_ms: int) -> int:
     """How many bytes were surely written by that time; what follows may be newer. 0 if unknown."""
+    now = sys.maxsize
     with contextlib.suppress(OSError):
         status = os.stat(path, follow_symlinks=False)
+        now = status.st_size
         if status.st_mtime_ns // 1_000_000 + CLOCK_MARGIN_MS < when_ms:
-            return status.st_size
+            return now
     try:
         handle = os.open(f"{path}.idx", _INDEX_FLAGS | os.O_RDONLY)
         try:
@@ -174,4 +177,11 @@ def written_by(path: str, when_ms: int) -> int:
     except OSError:
         return 0
     usable = data[: len(data) // _ENTRY.size * _ENTRY.size]
-    return max((size for moment, size in _ENTRY.iter_unpack(usable) if moment <= when_ms), default=0)
+    written = before = 0
+    for moment, size in (*_ENTRY.iter_unpack(usable), (sys.maxsize, now)):
+        if size < before:
+            written = 0  # the rank has cut the file short: all that is there is newer
+        if moment <= when_ms:
+            written = max(written, size)
+        before = size
+    return written

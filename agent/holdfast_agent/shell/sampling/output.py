@@ -38,6 +38,8 @@ class OutputStream(Subject):
             return [], 0
         try:
             size = turn.call(self, os.fstat, self._handle).st_size
+            if size < self._position:  # the rank has cut it short, as `echo saved > /dev/stdout` does
+                self._position, self._cutter = 0, LineCutter()
             if size <= self._position:
                 return [], 0
             skipped = max(0, size - self._position - BYTES_MOST)

@@ -67,9 +67,7 @@ class Mark:
             return False
         if self._in_session(process):
             return True
-        with open(f"/proc/{process.pid}/environ", "rb") as file:
-            environ = file.read(ENVIRON_MOST_BYTES)
-        variables = set(environ.split(b"\0"))
+        variables = set(_environ(process).split(b"\0"))
         if not self._variables <= variables:
             return False
         return any(_generation(variable) <= self.generation for variable in variables)
@@ -90,6 +88,16 @@ class Mark:
             if error.errno in NO_ROOM:
                 raise
             return True
+
+
+def _environ(process: Process) -> bytes:
+    """The environment that it started with, from any thread that runs: one that has ended shows none."""
+    for thread in os.listdir(f"/proc/{process.pid}/task") if process.state in "ZX" else [process.pid]:
+        path = f"/proc/{process.pid}/task/{thread}/environ"
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(path, "rb") as file:
+            if environ := file.read(ENVIRON_MOST_BYTES):
+                return environ
+    return b""
 
 
 def _generation(variable: bytes) -> float:
@@ -142,7 +150,7 @@ def _find(mark: Mark) -> list[Process]:
             continue
         try:
             process = Process(int(name))
-            if process.state not in "ZX" and (process.pid in members or mark.fits(process)):
+            if not process.dead and (process.pid in members or mark.fits(process)):
                 found.append(process)
         except OSError as error:
             if error.errno in NO_ROOM:

@@ -187,7 +187,7 @@ def start_ticks(pid: int) -> int | None:
         process = processes.Process(pid)
     except OSError:
         return None
-    return None if process.state in "ZX" else process.start_ticks
+    return None if process.dead else process.start_ticks
 
 
 def is_alive(shim_id: ShimId) -> bool:

@@ -29,6 +29,8 @@ from holdfast_agent.shim.journal import RESERVE
 from holdfast_agent.shim.walls import namespaces
 
 _JOURNAL = re.compile(r"g(\d+)\.journal")
+_LINE_BYTES = 64
+"""More than a line of two numbers takes."""
 _BLOCK_BYTES = 4096
 """More than an epoch takes, and what any file system gives at once."""
 
@@ -307,18 +309,28 @@ def _sync_directory(path: Path) -> None:
 
 
 def _append_line(path: Path, line: str) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    """Add a line whole, or nothing and raise ``OSError``: part of one would name another rank."""
+    data = line.encode()
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.write(handle, line.encode())
+        size = os.fstat(handle).st_size
+        last = os.pread(handle, _LINE_BYTES, max(0, size - _LINE_BYTES))
+        end = size - len(last) + last.rfind(b"\n") + 1
+        os.ftruncate(handle, end)  # of what is torn there
+        if os.pwrite(handle, data, end) < len(data):
+            os.ftruncate(handle, end)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     finally:
         os.close(handle)
 
 
 def _pairs(path: Path) -> Iterable[tuple[int, int]]:
     try:
-        lines = path.read_text().splitlines()
+        *lines, torn = path.read_text(errors="replace").split("\n")
     except FileNotFoundError:
         return
+    if torn:
+        log.warning("file.torn", path=str(path), line=torn)
     for line in lines:
         first, _, second = line.partition(" ")
         if first.isdigit() and second.isdigit():

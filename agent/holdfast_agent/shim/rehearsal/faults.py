@@ -41,7 +41,7 @@ def tree(pid: int) -> list[Process]:
         found = [Process(pid), *descendants(pid)]
     except OSError:
         return []
-    return [process for process in found if process.state not in "ZX"]
+    return [process for process in found if not process.dead]
 
 
 class Fault:

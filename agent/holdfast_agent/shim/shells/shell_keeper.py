@@ -119,6 +119,7 @@ class Keeper:
         self.outputs[master] = b"o"
         os.set_blocking(master, False)
         self._resize(self.order.rows, self.order.columns)
+        os.dup(slave)  # to the end: a program may let go of its terminal, and take it again
         return [slave] * 3
 
     def _pipes(self) -> list[int]:
@@ -223,7 +224,7 @@ class Keeper:
             data = os.read(fd, READ_MOST)
         except BlockingIOError:
             return False
-        except OSError:  # EIO: nothing has the terminal open
+        except OSError:  # hung up, as by a process that may
             data = b""
         if data:
             self._say(self.outputs[fd], data)
@@ -275,7 +276,7 @@ class Keeper:
             self.cgroup.kill()
         try:
             for process in descendants():
-                if process.state not in "ZX":
+                if not process.dead:
                     process.send(signal.SIGKILL)
         except OSError:
             pass  # no memory or descriptor to look; waitpid says whether something is left

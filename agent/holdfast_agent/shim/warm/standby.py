@@ -261,7 +261,7 @@ class Standby:
         for pid, start_ticks in zip(self.pids, self._starts, strict=True):
             try:
                 process = Process(pid)
-                if process.state in "ZX" or process.start_ticks != start_ticks:
+                if process.dead or process.start_ticks != start_ticks:
                     return "a parked process has ended"
                 if _children(pid) or _threads(pid) != 1:
                     return "a parked process has started something"

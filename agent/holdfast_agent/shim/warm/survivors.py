@@ -17,6 +17,7 @@ The next generation shares the old one's /dev/shm where there are any: a process
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 VARIABLE = b"HOLDFAST_IN_PROCESS"
 BACKLOG = 128
 LINE_BYTES = 512
+LOOKS = 8  # at a process whose threads end meanwhile
 LONGEST_S = 60.0  # that a rank may ask for; the stop's own grace ends it in any case
 
 
@@ -277,11 +279,13 @@ class Survivors:
 
 
 def children_of(pid: int) -> list[int]:
-    """Children of all threads of a process. Raises OSError where it is gone."""
-    found: list[int] = []
-    for task in os.listdir(f"/proc/{pid}/task"):
+    """Children of all threads of a process. Raises OSError where it is gone, or its threads come and go."""
+    for _ in range(LOOKS):
+        found: list[int] = []
         try:
-            found += [int(child) for child in read_small(f"/proc/{pid}/task/{task}/children").split()]
-        except FileNotFoundError:
-            pass  # that thread has ended meanwhile: its children are another's
-    return found
+            for task in os.listdir(f"/proc/{pid}/task"):
+                found += [int(child) for child in read_small(f"/proc/{pid}/task/{task}/children").split()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # a thread has ended: its children are those of another, maybe of one that was looked at
+        return found
+    raise OSError(errno.EAGAIN, "its threads come and go")

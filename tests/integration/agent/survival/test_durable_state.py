@@ -86,6 +86,23 @@ def test_room_for_the_next_epoch_is_held_on_a_full_disk(small_disk: Path) -> Non
 
 
 @pytest.mark.require("root", "mount")
+def test_an_acknowledgement_that_a_full_disk_takes_in_part_is_none_of_another_rank(small_disk: Path) -> None:
+    facts = HostFacts(
+        "h", str(small_disk / "logs"), str(small_disk / "scratch"), WorkerUser("u", "/", "/bin/sh"), 1
+    )
+    files = WorkerFiles(small_disk / "workers", facts)
+    files.directory(KEY).mkdir(parents=True)
+    (files.directory(KEY) / "acked").write_text("1 1\n" * 1023)  # 4 bytes below a block's end
+    fill(small_disk)
+    with pytest.raises(OSError, match="No space left"):
+        files.note_ack(KEY, 12, 15)
+    assert files.acked(KEY) == {(1, 1)}
+    (small_disk / "filler").unlink()
+    files.note_ack(KEY, 12, 16)
+    assert files.acked(KEY) == {(1, 1), (12, 16)}
+
+
+@pytest.mark.require("root", "mount")
 def test_ends_that_nobody_saw_take_the_room_that_the_dead_shim_had_held(small_disk: Path) -> None:
     facts = HostFacts(
         "h", str(small_disk / "logs"), str(small_disk / "scratch"), WorkerUser("u", "/", "/bin/sh"), 1

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support.leaderless import LEADERLESS
 
 from holdfast._session.reports import WorkerId
 from holdfast_agent.shell.shims.orphans import Mark, clear
@@ -23,6 +24,7 @@ ENV = {
     "HOLDFAST_HOST": "host-0",
     "HOLDFAST_GENERATION": "3",
 }
+SLEEPS = "import time; print('up', flush=True); time.sleep(600)"
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
@@ -31,11 +33,10 @@ def start() -> Iterator[Start]:
     """Starts sleepers and ends those that are left."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def begin(env: dict[str, str], **options: Any) -> subprocess.Popen[bytes]:
-        code = "import time; print('up', flush=True); time.sleep(600)"
+    def begin(env: dict[str, str], code: str = SLEEPS, **options: Any) -> subprocess.Popen[bytes]:
         process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, **options)
         assert process.stdout is not None
-        assert process.stdout.readline() == b"up\n"
+        assert process.stdout.readline() in (b"up\n", b"%d\n" % process.pid)
         started.append(process)
         return process
 
@@ -52,6 +53,12 @@ def test_marked_processes_are_killed_wherever_they_hide(start: Start) -> None:
     assert clear(MARK) == (2, "")
     assert [stray.wait(timeout=180) for stray in strays] == [-9, -9]
     assert clear(MARK) == (0, "")
+
+
+def test_process_whose_main_thread_has_ended_is_killed(start: Start) -> None:
+    stray = start(ENV, LEADERLESS)
+    assert clear(MARK) == (1, "")
+    assert stray.wait(timeout=180) == -9
 
 
 def test_nothing_is_proven_empty_while_no_process_can_be_looked_at(start: Start) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,10 @@ def test_attempts_and_acknowledgements_survive_damage(files: WorkerFiles) -> Non
         file.write("torn")
     assert files.attempts(KEY) == ((1, 1), (4, 2))
     assert files.acked(KEY) == frozenset()
+    (files.directory(KEY) / "attempts").write_text("1 1\n7 1")  # of "7 12"
+    assert files.attempts(KEY) == ((1, 1),)
+    files.note_attempt(KEY, 8, 3)
+    assert files.attempts(KEY) == ((1, 1), (8, 3))
 
 
 def test_epoch_survives_and_damage_is_an_error(tmp_path: Path) -> None:
@@ -84,3 +89,19 @@ def test_time_index_stays_bounded_and_keeps_its_reach(tmp_path: Path) -> None:
     assert (tmp_path / "x.out.idx").stat().st_size <= INDEX_MAX_BYTES + 16
     assert written_by(path, 0) == 0
     assert written_by(path, 1 << 60) == 11_999
+
+
+def test_what_was_written_since_the_file_was_cut_short_is_new(tmp_path: Path) -> None:
+    file = tmp_path / "x.out"
+    file.write_bytes(b"many words\n")
+    note(str(file), 11)
+    before = time.time_ns() // 1_000_000
+    time.sleep(0.01)
+    file.write_bytes(b"saved\n")  # as `echo saved > /dev/stdout` does
+    assert written_by(str(file), before) == 0
+    note(str(file), 6)
+    assert written_by(str(file), before) == 0
+    with file.open("ab") as out:
+        out.write(b"step 5 and more\n")
+    assert written_by(str(file), before) == 0
+    assert written_by(str(file), time.time_ns() // 1_000_000) == 6

@@ -34,6 +34,7 @@ def facts():
         "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())), "umask": os.umask(0o077),
         "threads": [t.name for t in threading.enumerate()], "tasks": len(os.listdir("/proc/self/task")),
         "main_thread": threading.main_thread().ident == threading.get_ident(),
+        "main_task": threading.main_thread().native_id == os.getpid(),
         "leads": os.getpgid(0) == os.getpid(), "session": os.getsid(0) == os.getppid(),
         "nice": os.getpriority(os.PRIO_PROCESS, 0), "policy": os.sched_getscheduler(0),
         "oom": open("/proc/self/oom_score_adj").read(), "uid": os.getresuid(), "groups": os.getgroups(),
@@ -64,7 +65,7 @@ def forms(tmp_path: Path, program: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("form", ["script", "module", "command"])
 def test_program_sees_the_same(hasty: Callable[..., Shim], tmp_path: Path, form: str) -> None:
     shim = hasty()
-    argv = forms(shim.out, HOLD + FACTS)[form]
+    argv = forms(shim.out, "import threading\n" + HOLD + FACTS)[form]
     warm, cold = Job(shim, *argv, ranks=2, PYTHONHASHSEED="7").both()
     for rank in (0, 1):
         assert plain(warm[rank][1]) == plain(cold[rank][1])

@@ -497,6 +497,10 @@ def _take_order(
             del os.environ[name]
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
+    if "threading" in sys.modules:
+        thread: Any = sys.modules["threading"].main_thread()
+        if hasattr(thread, "_set_native_id"):
+            thread._set_native_id()  # a fork leaves the number that it had in the process before
     return link, printed, len(variables) < len(given)
 
 
