@@ -98,9 +98,25 @@ def leave_as_warned(step: Step, job: Job, host: str) -> None:
         pause(step, job)
 
 
+def give_back_kept(step: Step, host: str, why: str) -> None:
+    """Have jobs that wait keep no places on a host any longer: nothing of them starts there again, ``why`` says so."""
+    kept: dict[str, list[int]] = {}
+    for job, index in on_host(step.cluster, host):
+        if index in job.reserved and job.unreconciled is None:
+            kept.setdefault(job.id, []).append(index)
+    for name, workers in kept.items():
+        reason = f"its place on {host}, which {why}, is kept no longer"
+        over_quota = step.cluster.jobs[name].over_quota
+        given_back = tuple(sorted(workers))
+        step.emit(
+            ev.JobQueued(job_id=name, at=step.now.wall, reason=reason, for_quota=over_quota, given_back=given_back)
+        )
+
+
 def note_drained(step: Step) -> None:
-    """Say of which draining hosts nothing is left any more."""
+    """Say of which draining hosts nothing is left any more; what jobs that wait had kept there is given back."""
     for name in sorted(step.cluster.draining):
         host = step.cluster.hosts[name]
+        give_back_kept(step, name, "is being drained")
         if not host.allocations and not host.drained:
             step.emit(ev.HostDrained(host=name, at=step.now.wall))
