@@ -7,6 +7,8 @@ from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.model.accounts.quota import UNLIMITED, Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.scheduling.projections.dry_run import dry_run
+from holdfast_controller.core.step.commands import JobSubmission
 from holdfast_controller.core.step.share_commands import QuotaAsked
 
 
@@ -65,3 +67,27 @@ def test_it_goes_on_once_the_quota_is_raised_over_a_restart() -> None:
         world.join(f"host-{name}")
     assert not job_of(world, "a").reserved
     assert placed(give(world, UNLIMITED)) == ["a placed g2 on host-0 host-2"]
+
+
+def test_a_waiting_job_that_is_larger_than_its_quota_by_now_keeps_nothing_of_it_from_those_behind() -> None:
+    world = World(hosts=2)
+    world.submit("a", gang(2))
+    world.submit("b", gang(2))
+    world.submit("c", gang(1))
+    give(world, 4)
+    world.cancel("a")
+    world.empty("a")
+    assert why(world, "b") == "over quota: project default uses 4 of its 4 GPUs; this job needs 8"
+    assert world.state("c").name == "PENDING"
+    asked = JobSubmission(1, "ann", "", "d", "d", {}, gang(1, gpus=1), "{}")
+    found = dry_run(world.cluster, asked, world.reactor.policies, Now(Mono(world.mono), Wall(world.wall)))
+    assert found.wait_reason == "over quota: project default uses 4 of its 4 GPUs; this job needs 1"
+
+
+def test_one_that_it_would_let_start_later_still_comes_first() -> None:
+    world = World(hosts=2)
+    give(world, 4)
+    for job in ("a", "b", "c"):
+        world.submit(job, gang(1, gpus=4 if job != "c" else 2))
+    give(world, 6)
+    assert why(world, "c").endswith("jobs ahead wait for 4 more; this job needs 2")
