@@ -10,6 +10,7 @@ from __future__ import annotations
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle import warning_signal
 from holdfast_controller.core.lifecycle.attempts import Story, leave, pause, retry
+from holdfast_controller.core.lifecycle.stop import end_if_done
 from holdfast_controller.core.model.clock import Mono, Wall
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
@@ -81,7 +82,7 @@ def _saved_since(step: Step, job: Job, since: Wall) -> bool:
 
 def move_off(step: Step, job: Job, host: str) -> None:
     """Go on elsewhere with what a job has on a host; its other workers keep their places. Costs no budget."""
-    if not job.stopping and job.unreconciled is None:
+    if not job.stopping and job.unreconciled is None and not end_if_done(step, job):
         story = Story(Related(host=host), step.now.wall)
         retry(step, job, ev.Failure(), EndReason.DRAINED, story, away=frozenset({host}), replace=True)
 

@@ -24,7 +24,7 @@ from holdfast_controller.core.lifecycle.root_cause import (
     member_of,
     name_cause,
 )
-from holdfast_controller.core.lifecycle.stop import end
+from holdfast_controller.core.lifecycle.stop import end, end_if_done
 from holdfast_controller.core.lifecycle.time_left import in_time
 from holdfast_controller.core.lifecycle.warning_signal import leaves_by_itself
 from holdfast_controller.core.model.clock import Wall
@@ -167,8 +167,7 @@ def _check_done(step: Step, job: Job) -> None:
 
 def on_end_grace(step: Step, job: Job) -> None:
     """End the job as succeeded: the other workers have had their grace after the primary completed."""
-    if job.outcome is None and not job.terminal and job.launch.primary_done_at is not None:
-        end(step, job, JobState.SUCCEEDED)
+    end_if_done(step, job)
 
 
 def on_settled(step: Step, job: Job) -> None:
@@ -380,7 +379,9 @@ def lose_workers(step: Step, job: Job, gone: list[int], message: str, *, vouched
         member = job.gang.members[index]
         heard = last_heard(step.cluster, job.places[index].host, step.now.wall)
         record_exits(step, job, member, unknown_ends(job, member, ExitReason.LOST_HOST, message, heard))
-    if not job.stopping and gone:
+    if job.launch.primary_done_at is not None and not vouched and not job.stopping:
+        return  # The others have the rest of their end grace.
+    if not job.stopping and gone and not end_if_done(step, job):
         member = job.gang.members[gone[0]]
         lost = Exit(
             job.attempt, job.generation_of(member.index), member.first_rank, ExitReason.LOST_HOST, message=message

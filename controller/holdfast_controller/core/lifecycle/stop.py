@@ -39,6 +39,14 @@ def end(
     settle(step, job)
 
 
+def end_if_done(step: Step, job: Job) -> bool:
+    """End a job whose primary has completed, before its end grace is over, rather than have it run again or fail."""
+    if job.outcome is not None or job.launch.primary_done_at is None:
+        return False
+    end(step, job, JobState.SUCCEEDED)
+    return True
+
+
 def settle(step: Step, job: Job) -> None:
     """Reach the final state if every place is proven empty, or is on a host that was given up.
 
@@ -131,12 +139,14 @@ def restartable(step: Step, asked: RestartAsked) -> Job | None:
     if job is None:
         return None
     launched = job.launched or job.not_before is not None
-    if job.state is not JobState.RUNNING or job.stopping or not launched:
-        state = "ending" if job.outcome is not None and not job.terminal else job.state.name
-        if job.state is JobState.RUNNING and not job.stopping:
+    done = job.launch.primary_done_at is not None
+    if job.state is not JobState.RUNNING or job.stopping or not launched or done:
+        state = "ending" if (job.outcome is not None and not job.terminal) or done else job.state.name
+        if job.state is JobState.RUNNING and not job.stopping and not done:
             state = "being relaunched"
         problem = f"The job {job.id} is {state}; only a RUNNING job can be restarted in place."
         fix = "Submit it again." if job.terminal else "Wait until it runs."
+        fix = "Wait for its end." if state == "ending" else fix
         step.do(Refuse(asked.token, WrongState(problem, fix=fix)))
         return None
     return job
@@ -144,7 +154,7 @@ def restartable(step: Step, asked: RestartAsked) -> Job | None:
 
 def on_timeout(step: Step, job: Job) -> None:
     """The job has run as long as it may."""
-    if job.outcome is None and not job.terminal:
+    if job.outcome is None and not job.terminal and not end_if_done(step, job):
         limit = f"{job.gang.timeout_s:g}s"
         error = JobError(DEADLINE_EXCEEDED, f"The job ran longer than its timeout of {limit}.")
         end(step, job, JobState.FAILED, error)

@@ -43,8 +43,8 @@ def unreconciled(cluster: Cluster, job: Job) -> Pending:
 
 
 def out_of_sight(cluster: Cluster, job: Job) -> Pending | None:
-    """The reason of a job with hosts that are not heard from; None where there are none."""
-    silent = silent_hosts(cluster, job)
+    """The reason of a job with hosts that are not heard from; None where there are none, or its primary is done."""
+    silent = silent_hosts(cluster, job) if job.launch.primary_done_at is None else []
     return silence(cluster, job, silent) if silent else None
 
 
