@@ -275,9 +275,11 @@ def cordon_faulty(step: Step, name: str, reason: str) -> None:
     them all away helps no job: an operator finds a warning in the log instead.
     """
     hosts = step.cluster.hosts
-    if hosts[name].cordoned:
+    plan = hosts[name].maintenance
+    is_for_a_time = plan is not None and plan.begun and hosts[name].cordoned_by != "holdfast"
+    if hosts[name].cordoned and not is_for_a_time:
         return
-    cordoned = sum(host.cordoned for host in hosts.values())
+    cordoned = sum(host.cordoned for host in hosts.values() if host.name != name)
     if cordoned and cordoned + 1 > step.policies.leases.mass_share * len(hosts):
         step.do(Note("host.mass_fault", (("host", name), ("cordoned", str(cordoned)), ("reason", reason))))
         return
