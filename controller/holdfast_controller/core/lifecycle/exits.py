@@ -338,7 +338,8 @@ def restart_gang(
     else:
         step.touch(job, worker)
         if wait_s:
-            step.timers.set((JobTimer.LAUNCH, job.id), step.now.mono_in(wait_s))
+            key, due = (JobTimer.LAUNCH, job.id), step.now.mono_in(wait_s)
+            step.timers.set(key, max(due, step.timers.due.get(key, due)))
 
 
 def on_cannot_prepare(step: Step, job: Job, index: int, message: str, *, host_fault: bool = False) -> None:
