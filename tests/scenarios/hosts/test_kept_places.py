@@ -52,6 +52,14 @@ def test_a_host_that_was_lost_meanwhile_holds_nothing_once_it_is_fenced(world: W
     assert "free once it returns" in why(world, "a")
     assert "a queued: its place on host-0, which was fenced by ann, is kept no longer" in world.fence("host-0")
     assert not world.cluster.hosts["host-0"].allocations
+    assert "lost" not in why(world, "a"), "nothing there is waited for, and no second fencing helps"
+
+
+def test_a_lost_host_on_which_a_waiting_job_holds_nothing_is_no_reason_of_its_wait(world: World) -> None:
+    world.hang_up("host-1")
+    world.wait(300, beating=("host-0",))
+    assert world.cluster.hosts["host-1"].lost
+    assert why(world, "a") == "needs 4 GPUs on one host (0 free on the best); 1 of 2 workers would fit now"
 
 
 def test_a_host_is_removed_by_force_though_a_waiting_job_kept_a_place_there(world: World) -> None:
