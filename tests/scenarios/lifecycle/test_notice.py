@@ -132,3 +132,29 @@ def test_host_that_is_gone_before_the_notice_is_over_keeps_no_job() -> None:
     world.wait(30, beating=["host-0", "host-2"])
     world.exit("a", 0, "STOPPED:15")
     assert placed(world.report("a", 0, "EMPTY")) == ["a placed g2 on host-0 host-2"]
+
+
+def test_a_host_that_shuts_down_within_the_notice_of_a_preemption_is_not_waited_for() -> None:
+    """It says only once that nothing is left there."""
+    world, _ = preempted(before_s=60.0, hosts=2)
+    assert shutdown(world, "host-1") == ["host-1 shutdownbegan"]
+    world.exit("s", 1, "STOPPED:15")
+    told = world.report("s", 1, "EMPTY")
+    assert told[0].startswith("s leaves to RETRY: PREEMPTED of job b") and "s emptied w1" in told
+    world.hang_up("host-1")
+    world.exit("s", 0, "STOPPED:15")
+    assert placed(world.report("s", 0, "EMPTY")) == ["b placed g1 on host-0"]
+    assert "its ranks may run on there" not in why(world, "s")
+
+
+def test_a_host_that_shuts_down_within_the_notice_of_a_pause_is_not_waited_for() -> None:
+    world = World(hosts=2)
+    world.submit("s", gang(warning=WarningSignal(USR1, 60.0)))
+    world.run("s")
+    shutdown(world, "host-1")
+    assert world.pause("s") == ["s to pause", "> reply s"]
+    world.exit("s", 1, "STOPPED:15")
+    assert world.report("s", 1, "EMPTY")[:2] == ["s leaves to PAUSE: PAUSED", "s emptied w1"]
+    world.hang_up("host-1")
+    world.exit("s", 0, "STOPPED:15")
+    assert "s paused" in world.report("s", 0, "EMPTY")

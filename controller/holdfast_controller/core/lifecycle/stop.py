@@ -7,7 +7,7 @@ from dataclasses import replace
 from holdfast._session.reports import ExitReason
 from holdfast.errors import WrongState
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.lifecycle.attempts import clear_timers, leave, on_left, stop_workers
+from holdfast_controller.core.lifecycle.attempts import clear_timers, leave, on_left, pause, stop_workers
 from holdfast_controller.core.lifecycle.error_report import error_of
 from holdfast_controller.core.lifecycle.missing_exits import close_records
 from holdfast_controller.core.lifecycle.root_cause import first_failure
@@ -84,10 +84,15 @@ def _first_cause(job: Job) -> JobError | None:
 def on_empty(step: Step, job: Job, index: int) -> None:
     """A place is proven empty; that matters once the job or its attempt ends: then nothing more starts there.
 
-    A host that shuts down says so only once, and the job leaves it then even if its notice isn't over elsewhere.
+    A host that shuts down says so only once, and the job leaves it then even if its notice isn't over elsewhere, of
+    whichever stop that is.
     """
-    if job.leave is not None and job.leave.related.host == job.places[index].host:
+    host = job.places[index].host
+    goes_down = step.cluster.hosts[host].going_down
+    if job.leave is not None and (goes_down or job.leave.related.host == host):
         leave(step, job)
+    elif job.pause_due is not None and goes_down:
+        pause(step, job)
     if not job.stopping:
         step.cluster.runtime_of(job.id).empty.add(index)
         return
