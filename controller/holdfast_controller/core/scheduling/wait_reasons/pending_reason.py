@@ -251,6 +251,8 @@ def pending(cluster: Cluster, job: Job, queue_view: QueueView) -> Pending | None
     if job.state is JobState.PAUSED:
         since = f"paused, since {job.missed}; go on all the same with" if job.missed else "paused; go on with"
         return Pending(since, f"holdfast job resume {job.id}", by_itself=False)
+    if job.outcome is not None:
+        return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.placement.emptied))
     if job.vacating is not None and job.awaited:
         verb = "being paused" if job.vacating is Leaving.PAUSE else "being placed again"
         return _unfinished(
@@ -262,8 +264,6 @@ def pending(cluster: Cluster, job: Job, queue_view: QueueView) -> Pending | None
         return Pending(wait_for_turn(job))
     if job.state is JobState.QUEUED:
         return queue_view.reason_of(job)
-    if job.outcome is not None:
-        return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.placement.emptied))
     if not job.launched:
         if job.not_before is not None and len(cluster.runtime_of(job.id).prepared) == len(job.places):
             return _backs_off(job)
