@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.scenarios.queue_stories import job_of, placed, states, why
 from tests.scenarios.world import World, gang
@@ -158,3 +160,31 @@ def test_a_host_that_shuts_down_within_the_notice_of_a_pause_is_not_waited_for()
     world.hang_up("host-1")
     world.exit("s", 0, "STOPPED:15")
     assert "s paused" in world.report("s", 0, "EMPTY")
+
+
+def asked_to_pause(world: World) -> None:
+    world.pause("s")
+
+
+def to_give_way(world: World) -> None:
+    world.submit("b", gang(1))
+
+
+def to_leave_a_drained_host(world: World) -> None:
+    world.drain("host-0", 60.0)
+
+
+@pytest.mark.parametrize("how", [asked_to_pause, to_give_way, to_leave_a_drained_host])
+def test_a_warned_rank_s_exit_is_no_failure_after_a_restart_of_the_controller(how: Callable[[World], None]) -> None:
+    world = World(hosts=2)
+    world.submit("s", gang(strategy=Strategy.SPOT, warning=WarningSignal(USR1, 60.0)))
+    world.run("s")
+    how(world)
+    world.exit("s", 1, 3)
+    world.restart_controller()
+    for worker in (0, 1):
+        world.join(f"host-{worker}", places=[world.place("s", worker, "RUNNING")])
+    assert world.wait(20, beating=world.sessions) == []
+    told = world.exit("s", 0, 0)
+    assert told[1].startswith("s leaves to ") and "pays" not in told[1]
+    assert job_of(world, "s").budgets.spent.worker_restarts == {}

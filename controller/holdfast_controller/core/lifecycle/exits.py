@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast._base.job_file.choices import RestartScope, SuccessPolicy
@@ -13,6 +12,7 @@ from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, on_l
 from holdfast_controller.core.lifecycle.drain import leave_as_warned
 from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
 from holdfast_controller.core.lifecycle.exit_tally import all_well
+from holdfast_controller.core.lifecycle.faulty_hosts import cordon_faulty, faulty_hosts
 from holdfast_controller.core.lifecycle.launch import check_started
 from holdfast_controller.core.lifecycle.missing_exits import as_known_here, close_records, last_heard, unknown_ends
 from holdfast_controller.core.lifecycle.other_hosts import could_move
@@ -171,8 +171,13 @@ def on_end_grace(step: Step, job: Job) -> None:
 
 
 def on_settled(step: Step, job: Job) -> None:
-    """Decide on a failure once ranks that may have caused it have had time to report it."""
-    if may_settle(job):
+    """Decide on a failure once ranks that may have caused it have had time to report it; a job that leaves has none."""
+    if not may_settle(job):
+        return
+    leaves = leaves_by_itself(step, job)
+    if leaves is not None:
+        leave_as_warned(step, job, leaves)
+    else:
         answer(step, job)
 
 
@@ -255,35 +260,6 @@ def _gpu_problem(step: Step, job: Job, member: Member) -> str:
     place = job.places[member.index]
     problems = step.cluster.hosts[place.host].gpu_problems()
     return next((problems[uuid] for uuid in place.gpus if uuid in problems), "")
-
-
-def faulty_hosts(step: Step, job: Job, workers: Iterable[int]) -> dict[str, str]:
-    """Hosts on which these workers have a condemned GPU, and its fault: nothing is launched there again."""
-    places = [job.places[index] for index in workers]
-    return {
-        place.host: gpu.in_words
-        for place in places
-        for uuid, gpu in step.cluster.hosts[place.host].condemned.items()
-        if uuid in place.gpus
-    }
-
-
-def cordon_faulty(step: Step, name: str, reason: str) -> None:
-    """Cordon a host until an admin has examined it.
-
-    Where most hosts would be cordoned the fault is likelier common to them (a prolog, a name server), and taking
-    them all away helps no job: an operator finds a warning in the log instead.
-    """
-    hosts = step.cluster.hosts
-    plan = hosts[name].maintenance
-    is_for_a_time = plan is not None and plan.begun and hosts[name].cordoned_by != "holdfast"
-    if hosts[name].cordoned and not is_for_a_time:
-        return
-    cordoned = sum(host.cordoned for host in hosts.values() if host.name != name)
-    if cordoned and cordoned + 1 > step.policies.leases.mass_share * len(hosts):
-        step.do(Note("host.mass_fault", (("host", name), ("cordoned", str(cordoned)), ("reason", reason))))
-        return
-    step.emit(ev.HostCordoned(host=name, at=step.now.wall, reason=reason, by="holdfast"))
 
 
 def restart_gang(
