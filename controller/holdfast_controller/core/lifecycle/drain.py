@@ -20,7 +20,7 @@ from holdfast_controller.core.step.assignment import on_host
 from holdfast_controller.core.step.commands import DrainAsked
 from holdfast_controller.core.step.lookup import find_host
 from holdfast_controller.core.step.step import Step
-from holdfast_controller.core.step.timers import HostTimer
+from holdfast_controller.core.step.timers import HostTimer, JobTimer
 
 
 def on_drain(step: Step, asked: DrainAsked) -> None:
@@ -90,6 +90,8 @@ def move_off(step: Step, job: Job, host: str) -> None:
 def leave_as_warned(step: Step, job: Job, host: str) -> None:
     """Once the last rank of a warned job has exited: leave its hosts, move off the draining ``host``, or pause."""
     if len(job.exits_now()) < job.gang.rank_count:
+        if host and host == job.launch.warned_off:
+            step.timers.set((JobTimer.LEAVE, job.id), step.now.mono_due(job.launch.warned_until))
         return
     if job.leave is not None and job.pause_due is None:
         leave(step, job)
@@ -97,6 +99,13 @@ def leave_as_warned(step: Step, job: Job, host: str) -> None:
         move_off(step, job, host)
     else:
         pause(step, job)
+
+
+def on_notice_over(step: Step, job: Job) -> None:
+    """Go on elsewhere without the ranks that have left in time for a drain, though it was called off or put off."""
+    until = job.launch.warned_until
+    if job.launch.warned_off and any(0.0 < exit_.end_time <= until for exit_ in job.exits_now().values()):
+        move_off(step, job, job.launch.warned_off)
 
 
 def give_back_kept(step: Step, host: str, why: str) -> None:
