@@ -357,6 +357,7 @@ class Reactor:
                 launch(step, job, due=True)
             case JobTimer.PAUSE | JobTimer.LEAVE:
                 attempts.on_warned(step, job, pauses=kind is JobTimer.PAUSE)
+                drain.on_notice_over(step, job)
             case JobTimer.LOAN | JobTimer.OVERDUE | JobTimer.CLAIM | JobTimer.RETRY:
                 on_waited(step, kind, job)
             case JobTimer.EXPIRE:

@@ -75,6 +75,40 @@ def test_a_host_that_is_not_well_afterwards_takes_no_work(unwell: str) -> None:
     assert host.cordoned and host.maintenance is None
 
 
+@pytest.mark.parametrize("drain", [True, False])
+def test_a_host_that_is_cordoned_in_its_maintenance_stays_so_afterwards(drain: bool) -> None:
+    world = World(hosts=2)
+    world.maintain("host-0", None, 600, drain=drain)
+    world.maintain("host-1", None, 600, drain=drain)
+    world.wait(60, beating=["host-0", "host-1"])
+    world.cordon("host-0", "bad DIMM")
+    world.drain("host-1", 0.0)
+    world.wait(601, beating=["host-0", "host-1"])
+    host, other = world.cluster.hosts["host-0"], world.cluster.hosts["host-1"]
+    assert (host.maintenance, host.cordoned, host.cordon_reason) == (None, True, "bad DIMM")
+    assert "host-0: maintenance is over; it stays cordoned: ann has cordoned it since (bad DIMM)" in world.sentences
+    assert not other.cordoned, "a drain only says otherwise what becomes of its work"
+
+
+def test_maintenance_that_is_called_off_leaves_a_cordon_since_as_it_is() -> None:
+    world = World(hosts=1)
+    world.maintain("host-0", None, 600)
+    world.wait(60, beating=["host-0"])
+    world.cordon("host-0", "bad DIMM")
+    assert world.call_off("host-0") == ["host-0 maintenanceended", "> reply host-0"]
+    assert world.cluster.hosts["host-0"].cordon_reason == "bad DIMM"
+
+
+def test_a_host_that_is_found_unfit_in_a_maintenance_without_a_drain_takes_no_work_afterwards() -> None:
+    world = running()
+    world.maintain("host-0", None, 600, drain=False)
+    world.exit("a", 0, 1)
+    world.report("a", 0, "CANNOT_PREPARE", message="the disk is full", host_fault=True)
+    world.wait(700, beating=["host-0", "host-1"])
+    host = world.cluster.hosts["host-0"]
+    assert (host.maintenance, host.cordoned_by, host.cordon_reason) == (None, "holdfast", "a: the disk is full")
+
+
 def test_times_that_make_no_sense_and_windows_that_overlap_are_refused() -> None:
     world = World(hosts=1)
     assert world.maintain("host-0", -120, 600) == ["> refuse INVALID_INPUT"]

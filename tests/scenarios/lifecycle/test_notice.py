@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.scenarios.queue_stories import job_of, placed, states, why
 from tests.scenarios.world import World, gang
@@ -133,3 +135,57 @@ def test_host_that_is_gone_before_the_notice_is_over_keeps_no_job() -> None:
     world.wait(30, beating=["host-0", "host-2"])
     world.exit("a", 0, "STOPPED:15")
     assert placed(world.report("a", 0, "EMPTY")) == ["a placed g2 on host-0 host-2"]
+
+
+def test_a_host_that_shuts_down_within_the_notice_of_a_preemption_is_not_waited_for() -> None:
+    """It says only once that nothing is left there."""
+    world, _ = preempted(before_s=60.0, hosts=2)
+    assert shutdown(world, "host-1") == ["host-1 shutdownbegan"]
+    world.exit("s", 1, "STOPPED:15")
+    told = world.report("s", 1, "EMPTY")
+    assert told[0].startswith("s leaves to RETRY: PREEMPTED of job b") and "s emptied w1" in told
+    world.hang_up("host-1")
+    world.exit("s", 0, "STOPPED:15")
+    assert placed(world.report("s", 0, "EMPTY")) == ["b placed g1 on host-0"]
+    assert "its ranks may run on there" not in why(world, "s")
+
+
+def test_a_host_that_shuts_down_within_the_notice_of_a_pause_is_not_waited_for() -> None:
+    world = World(hosts=2)
+    world.submit("s", gang(warning=WarningSignal(USR1, 60.0)))
+    world.run("s")
+    shutdown(world, "host-1")
+    assert world.pause("s") == ["s to pause", "> reply s"]
+    world.exit("s", 1, "STOPPED:15")
+    assert world.report("s", 1, "EMPTY")[:2] == ["s leaves to PAUSE: PAUSED", "s emptied w1"]
+    world.hang_up("host-1")
+    world.exit("s", 0, "STOPPED:15")
+    assert "s paused" in world.report("s", 0, "EMPTY")
+
+
+def asked_to_pause(world: World) -> None:
+    world.pause("s")
+
+
+def to_give_way(world: World) -> None:
+    world.submit("b", gang(1))
+
+
+def to_leave_a_drained_host(world: World) -> None:
+    world.drain("host-0", 60.0)
+
+
+@pytest.mark.parametrize("how", [asked_to_pause, to_give_way, to_leave_a_drained_host])
+def test_a_warned_rank_s_exit_is_no_failure_after_a_restart_of_the_controller(how: Callable[[World], None]) -> None:
+    world = World(hosts=2)
+    world.submit("s", gang(strategy=Strategy.SPOT, warning=WarningSignal(USR1, 60.0)))
+    world.run("s")
+    how(world)
+    world.exit("s", 1, 3)
+    world.restart_controller()
+    for worker in (0, 1):
+        world.join(f"host-{worker}", places=[world.place("s", worker, "RUNNING")])
+    assert world.wait(20, beating=world.sessions) == []
+    told = world.exit("s", 0, 0)
+    assert told[1].startswith("s leaves to ") and "pays" not in told[1]
+    assert job_of(world, "s").budgets.spent.worker_restarts == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.scenarios.training import Training
 from tests.scenarios.world import World, gang, launch_of
 
 from holdfast._base.job_file.choices import RestartScope, SuccessPolicy
@@ -161,3 +162,25 @@ def test_it_survives_a_restart_of_the_controller(world: World) -> None:
     assert world.join("host-1", places=[world.place("a", 1, "STOPPING", 1)])[-1] == "> host-1 RUN a w1 g2"
     assert world.join("host-0", places=[world.place("a", 0, "RUNNING", 1)])[-1] == "> host-0 RUN a w0 g1"
     assert world.report("a", 1, "RUNNING") == ["a started w1 g2"]
+
+
+def test_one_that_is_held_back_is_launched_though_another_fails_and_the_controller_starts_again() -> None:
+    """The failure of the other one is its first, so that it is launched at once."""
+    world = World(hosts=3)
+    world.submit("a", replace(alone(3), retries=Retries(RestartScope.WORKER, backoff_s=None)))
+    world.run("a")
+    for _ in range(2):
+        world.exit("a", 1, 1)
+        world.report("a", 1, "PREPARED")
+        world.report("a", 1, "RUNNING")
+    assert job_of(world).launch.deferred == {1}
+    for vector in Training(world, step=50.0).vectors():
+        world.features("a", vector)
+    assert "> host-2 RUN a w2 g4" in world.exit("a", 2, 1)
+    world.restart_controller()
+    for worker in range(3):
+        state = "PREPARED" if worker == 1 else "RUNNING"
+        world.join(f"host-{worker}", places=[world.place("a", worker, state)])
+    world.report("a", 1, "PREPARED")
+    assert "a launched w1 g3" in world.wait(10, beating=world.sessions)
+    assert not job_of(world).launch.deferred

@@ -228,6 +228,23 @@ def test_a_name_is_taken_once_and_a_removed_one_is_free_again() -> None:
     assert len(jobs(on)) == 1
 
 
+def test_a_run_waits_for_an_earlier_one_that_does_not_end_however_many_runs_came_between() -> None:
+    on = world()
+    on.step(asked("*/5 * * * *", overlap=Overlap.REPLACE))
+    on.wait(300, beating=("host-0", "host-1"))
+    (first,) = jobs(on)
+    on.run(first)
+    on.report(first, 0, "STUCK", message="it hangs in the kernel")
+    on.wait(20 * 300, beating=("host-0", "host-1"))
+    assert [on.state(name).name for name in jobs(on)] == ["CANCELLING", *["CANCELLED"] * 19, "QUEUED"]
+    on.restart_controller()
+    assert on.cluster.schedules["default/tick"].job_ids == (first, *jobs(on)[-10:])
+    on.join("host-0")
+    on.join("host-1")
+    on.report(first, 0, "EMPTY")
+    assert on.state(jobs(on)[-1]) is JobState.PENDING
+
+
 def test_a_time_that_clocks_leave_out_or_show_twice_is_run_once() -> None:
     on = world()
     berlin = dt.datetime(2026, 10, 24, 12, tzinfo=dt.UTC).timestamp()

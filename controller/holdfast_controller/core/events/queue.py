@@ -32,12 +32,14 @@ class JobQueued:
     """A job waits in the queue: a new one that could not be placed at once, or one that waits for another thing now.
 
     ``for_quota``: its project's quota keeps it from starting, and ``maxWaitDuration`` doesn't run meanwhile.
+    ``given_back``: workers of its last attempt whose places it had kept, and keeps no longer.
     """
 
     job_id: str
     at: Wall
     reason: str
     for_quota: bool = False
+    given_back: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

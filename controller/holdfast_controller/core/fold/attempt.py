@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
@@ -37,6 +38,8 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
                 job.vacating = Leaving.PAUSE
         case ev.JobWarned():
             job.warned = event.generation
+            if event.leaving is None and event.related.host:
+                job.launch.warned_off, job.launch.warned_until = event.related.host, event.until
             if event.leaving is not None and isinstance(job.phase, Placed):
                 leave = Leave(due=event.until, end_reason=event.leaving, related=event.related)
                 job.phase = replace(job.phase, leave=leave)
@@ -193,6 +196,15 @@ def release_reserved(cluster: Cluster, job: Job, at: Wall) -> None:
     """Give back what was reserved, though empty, for the next attempt; call it before the job leaves ``Queued``."""
     for index in job.reserved & job.placement.emptied:
         release(cluster, job, index, at)
+
+
+def give_back(cluster: Cluster, job: Job, workers: Iterable[int], at: Wall) -> None:
+    """Keep the places of these workers no longer for the next attempt; what still runs there frees its own later."""
+    given = job.reserved & frozenset(workers)
+    if given and isinstance(job.phase, Queued):
+        for index in given & job.placement.emptied:
+            release(cluster, job, index, at)
+        job.phase = replace(job.phase, reserved=job.reserved - given)
 
 
 def hold_spares(cluster: Cluster, job: Job, spares: tuple[Place, ...], at: Wall) -> None:

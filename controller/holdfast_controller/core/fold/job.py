@@ -15,6 +15,7 @@ from holdfast_controller.core.fold.allocation import hold, learn_run_time
 from holdfast_controller.core.fold.attempt import (
     close_recoveries,
     fold_attempt,
+    give_back,
     hold_spares,
     leave_queue,
     release,
@@ -176,6 +177,7 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
         case ev.ProgressRecorded():
             pass  # for the ledger
         case ev.JobQueued():
+            give_back(cluster, job, event.given_back, event.at)
             _queued(job, event)
             cluster.queue.put_in_line(job.id, job.line)
         case ev.DependencyEnded():

@@ -70,12 +70,16 @@ def _highest(*steps: float | None) -> float | None:
 
 def _relaunch_one(cluster: Cluster, job: Job, worker: int, event: ev.RestartDecided) -> None:
     """One worker goes on in a generation of its own; the others are not touched."""
-    job.launch.relaunched[worker] = event.generation
-    job.launch.not_before = event.not_before
+    launch = job.launch
+    launch.relaunched[worker] = event.generation
     job.single_launches[event.generation] = worker
     job.started.pop(worker, None)
+    launch.deferred.discard(worker)
+    # Others that are held back already stay so: all of them are launched together.
+    waits = [at for at in (event.not_before, launch.not_before if launch.deferred else None) if at is not None]
+    launch.not_before = max(waits, default=None)
     if event.not_before is not None:
-        job.launch.deferred.add(worker)
+        launch.deferred.add(worker)
     runtime = cluster.runtime.get(job.id)
     if runtime is not None:
         runtime.forget(worker)

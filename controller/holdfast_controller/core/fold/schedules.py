@@ -6,7 +6,14 @@ from typing import assert_never
 
 from holdfast_controller.core.events import schedules as ev
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.schedules import JOBS_KEPT, Schedule, Template, TemplateVersion, key_of
+from holdfast_controller.core.model.schedules import (
+    JOBS_KEPT,
+    Overlap,
+    Schedule,
+    Template,
+    TemplateVersion,
+    key_of,
+)
 
 
 def fold_planned(cluster: Cluster, event: ev.ScheduleEvent | ev.TemplateEvent) -> None:
@@ -41,7 +48,7 @@ def _fold_schedule(cluster: Cluster, event: ev.ScheduleEvent) -> None:
             schedule.settled = schedule.fired_at = event.due
             schedule.fired += 1
             schedule.left_out = ""
-            schedule.job_ids = (*schedule.job_ids[1 - JOBS_KEPT :], event.job_id)
+            schedule.job_ids = (*_kept(cluster, schedule), event.job_id)
         case ev.ScheduleLeftOut():
             schedule.settled, schedule.left_out = event.due, event.why
         case ev.SchedulePaused():
@@ -52,6 +59,14 @@ def _fold_schedule(cluster: Cluster, event: ev.ScheduleEvent) -> None:
             del cluster.schedules[key]
         case _:
             assert_never(event)
+
+
+def _kept(cluster: Cluster, schedule: Schedule) -> tuple[str, ...]:
+    """Its newest runs, and those before them that still go on, where the next run has to wait for them."""
+    older, newest = schedule.job_ids[: 1 - JOBS_KEPT], schedule.job_ids[1 - JOBS_KEPT :]
+    if schedule.overlap is Overlap.ALLOW:
+        return newest
+    return (*filter(cluster.goes_on, older), *newest)
 
 
 def _fold_template(cluster: Cluster, event: ev.TemplateEvent) -> None:

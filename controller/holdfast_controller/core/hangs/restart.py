@@ -9,8 +9,9 @@ from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.finding import Finding
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, began_s, retry
-from holdfast_controller.core.lifecycle.exits import cordon_faulty, faulty_hosts, restart_gang
+from holdfast_controller.core.lifecycle.exits import restart_gang
 from holdfast_controller.core.lifecycle.failure_policy import Reached, may_try_elsewhere
+from holdfast_controller.core.lifecycle.faulty_hosts import cordon_faulty, faulty_hosts
 from holdfast_controller.core.lifecycle.other_hosts import could_move
 from holdfast_controller.core.lifecycle.stop import end
 from holdfast_controller.core.lifecycle.time_left import why_too_late

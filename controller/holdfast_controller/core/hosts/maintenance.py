@@ -2,7 +2,7 @@
 
 The times are people's, so the wall clock decides and is looked at again at least each minute: a clock that is set,
 or a controller that was down, moves nothing by more than that. A window that passed meanwhile is over.
-A host that isn't well when its maintenance ends stays cordoned, and says why.
+A host that isn't well when its maintenance ends, or that was cordoned meanwhile, stays cordoned, and says why.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def on_cancel(step: Step, asked: MaintenanceCancelled) -> None:
         problem = f"No maintenance of {host.name} is planned."
         step.do(Refuse(asked.token, WrongState(problem, fix="See: holdfast host maintenance list")))
         return
-    _end(step, host, host.maintenance, asked.by, "it was before" if host.maintenance.stays_cordoned else "")
+    _end(step, host, host.maintenance, asked.by, _cordoned_besides(host, host.maintenance))
     step.do(Reply(asked.token, host.name))
 
 
@@ -123,7 +123,7 @@ def _end(step: Step, host: Host, plan: Maintenance, by: str, why: str) -> None:
     if not plan.begun:
         step.capacity_freed |= plan.drain
         return
-    if why and not plan.stays_cordoned:
+    if why and not _cordoned_besides(host, plan):
         step.emit(
             ev.HostCordoned(
                 host=host.name, at=step.now.wall, reason=f"not in service after its maintenance: {why}", by=by
@@ -135,10 +135,22 @@ def _end(step: Step, host: Host, plan: Maintenance, by: str, why: str) -> None:
         step.capacity_freed = True
 
 
-def _unwell(step: Step, host: Host, plan: Maintenance) -> str:
-    """Why a host is not put to work by itself; empty where nothing speaks against it."""
+def _cordoned_besides(host: Host, plan: Maintenance) -> str:
+    """Why the host is cordoned beside its maintenance: it was before, or has been since; empty where it isn't."""
     if plan.stays_cordoned:
         return "it was before"
+    by_plan = (host.cordoned_by, host.cordon_reason) == (plan.by, plan.reason)
+    # Who drains it in its maintenance only says otherwise what becomes of its work.
+    is_drain = host.draining and host.cordoned_since == host.drain_since
+    if not plan.begun or not host.cordoned or not host.cordoned_by or by_plan or is_drain:
+        return ""
+    return f"{host.cordoned_by} has cordoned it since" + (f" ({host.cordon_reason})" if host.cordon_reason else "")
+
+
+def _unwell(step: Step, host: Host, plan: Maintenance) -> str:
+    """Why a host is not put to work by itself; empty where nothing speaks against it."""
+    if besides := _cordoned_besides(host, plan):
+        return besides
     presence = step.cluster.presence_of(host.name)
     if host.lost or presence.session is None or presence.liveness is not Liveness.READY:
         return "nothing is heard of it"

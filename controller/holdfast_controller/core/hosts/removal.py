@@ -32,7 +32,7 @@ def on_host_removal(step: Step, asked: HostRemovalAsked) -> None:
         return
     if host is not None:
         give_up(step, host.name)
-        give_up_work(step, host, f"{host.name} was removed by {asked.by}")
+        give_up_work(step, host, f"was removed by {asked.by}")
     if host is not None and host.allocations:
         # Kept for the next attempt of a job that is still being stopped elsewhere.
         problem = f"A job that is moving still has its place on {host.name}."

@@ -79,6 +79,9 @@ def resume(cluster: Cluster, policies: Policies, timers: Timers, now: Now, kept:
         if job.leave is not None:
             due = now.mono_due(job.leave.due, at_most_s=NOTICE_MOST_S)
             timers.set((JobTimer.LEAVE, job.id), due)
+        elif job.launch.warned_off and job.exits_now():
+            ahead_s = job.gang.warning.before_s if job.gang.warning else 0.0
+            timers.set((JobTimer.LEAVE, job.id), now.mono_due(job.launch.warned_until, at_most_s=ahead_s))
         if job.loan is not None:
             due = now.mono_due(Wall(job.loan.since + policies.loan_s), at_most_s=policies.loan_s)
             timers.set((JobTimer.LOAN, job.id), due)

@@ -6,7 +6,7 @@ from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.hosts import fence_command, gpu_faults
 from holdfast_controller.core.hosts.checks import on_clock, release, repaired
-from holdfast_controller.core.lifecycle.drain import set_timers
+from holdfast_controller.core.lifecycle.drain import give_back_kept, set_timers
 from holdfast_controller.core.lifecycle.exits import lose_workers, on_place_vanished
 from holdfast_controller.core.lifecycle.lost_hosts import go_on_without
 from holdfast_controller.core.lifecycle.stop import settle
@@ -334,18 +334,22 @@ def on_fence(step: Step, asked: FenceAsked) -> None:
         step.do(CloseSession(host.name, presence.session, "the host was fenced"))
         step.cluster.end_session(host.name)
     step.emit(ev.HostFenced(host=host.name, at=step.now.wall, reason=asked.reason, by=asked.by))
-    give_up_work(step, host, f"{host.name} was fenced by {asked.by}")
+    give_up_work(step, host, f"was fenced by {asked.by}")
     reconcile.end_if_all_told(step)
     step.do(Reply(asked.token, host.name))
 
 
 def give_up_work(step: Step, host: Host, why: str) -> None:
-    """Take a host's workers as gone and their shares as free, after an admin vouched that nothing runs there."""
+    """Take a host's workers as gone and all shares as free, after an admin vouched that nothing runs there.
+
+    ``why``: such as "was fenced by ann".
+    """
     reconcile.on_vouched(step, host)
     for job in _jobs_on(step, host.name):
         here = [index for index in job.awaited if job.places[index].host == host.name]
-        lose_workers(step, job, here, why, vouched=True)
+        lose_workers(step, job, here, f"{host.name} {why}", vouched=True)
         settle(step, job)
+    give_back_kept(step, host.name, why)
     for key in quarantined(step.cluster, host.name):
         step.emit(ev.HostPlaceFreed(host=host.name, at=step.now.wall, place=key))
     step.capacity_freed = True

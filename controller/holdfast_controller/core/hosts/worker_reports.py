@@ -8,6 +8,7 @@ from holdfast._session.reports import ReportedState, WorkerReport
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.hangs.unkillable import on_stuck
 from holdfast_controller.core.lifecycle import deletion, exits, lost_hosts
+from holdfast_controller.core.lifecycle.faulty_hosts import cordon_faulty
 from holdfast_controller.core.lifecycle.launch import on_prepared, on_preparing, on_running
 from holdfast_controller.core.lifecycle.stop import on_empty
 from holdfast_controller.core.model.hosts.host import place_key
@@ -46,7 +47,7 @@ def on_report(step: Step, host: str, report: WorkerReport) -> None:
         step.do(Note("worker.unknown", (("host", host), ("worker", str(report.key)))))
         return
     if report.state is ReportedState.EMPTY and report.host_fault:
-        exits.cordon_faulty(step, host, f"{job.id}: {report.message}")
+        cordon_faulty(step, host, f"{job.id}: {report.message}")
     lost_hosts.on_silent_peers(step, host, job, index, report)
     if not holds(step.cluster, job, index, host):
         _on_released_place(step, job, index, host, report)

@@ -283,7 +283,7 @@ def on_pause(step: Step, asked: PauseAsked) -> None:
     job = find_job(step, asked.token, asked.job_id)
     if job is None:
         return
-    if job.terminal or job.outcome is not None:
+    if job.terminal or job.outcome is not None or job.launch.primary_done_at is not None:
         state = job.state.name if job.terminal else "ending"
         fix = "Submit it again." if job.terminal else "Wait for its end."
         step.do(Refuse(asked.token, WrongState(f"The job {job.id} is {state} and can't be paused.", fix=fix)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle import warning_signal
 from holdfast_controller.core.lifecycle.attempts import Story, leave, pause, retry
+from holdfast_controller.core.lifecycle.stop import end_if_done
 from holdfast_controller.core.model.clock import Mono, Wall
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
@@ -19,7 +20,7 @@ from holdfast_controller.core.step.assignment import on_host
 from holdfast_controller.core.step.commands import DrainAsked
 from holdfast_controller.core.step.lookup import find_host
 from holdfast_controller.core.step.step import Step
-from holdfast_controller.core.step.timers import HostTimer
+from holdfast_controller.core.step.timers import HostTimer, JobTimer
 
 
 def on_drain(step: Step, asked: DrainAsked) -> None:
@@ -81,7 +82,7 @@ def _saved_since(step: Step, job: Job, since: Wall) -> bool:
 
 def move_off(step: Step, job: Job, host: str) -> None:
     """Go on elsewhere with what a job has on a host; its other workers keep their places. Costs no budget."""
-    if not job.stopping and job.unreconciled is None:
+    if not job.stopping and job.unreconciled is None and not end_if_done(step, job):
         story = Story(Related(host=host), step.now.wall)
         retry(step, job, ev.Failure(), EndReason.DRAINED, story, away=frozenset({host}), replace=True)
 
@@ -89,6 +90,8 @@ def move_off(step: Step, job: Job, host: str) -> None:
 def leave_as_warned(step: Step, job: Job, host: str) -> None:
     """Once the last rank of a warned job has exited: leave its hosts, move off the draining ``host``, or pause."""
     if len(job.exits_now()) < job.gang.rank_count:
+        if host and host == job.launch.warned_off:
+            step.timers.set((JobTimer.LEAVE, job.id), step.now.mono_due(job.launch.warned_until))
         return
     if job.leave is not None and job.pause_due is None:
         leave(step, job)
@@ -98,9 +101,32 @@ def leave_as_warned(step: Step, job: Job, host: str) -> None:
         pause(step, job)
 
 
+def on_notice_over(step: Step, job: Job) -> None:
+    """Go on elsewhere without the ranks that have left in time for a drain, though it was called off or put off."""
+    until = job.launch.warned_until
+    if job.launch.warned_off and any(0.0 < exit_.end_time <= until for exit_ in job.exits_now().values()):
+        move_off(step, job, job.launch.warned_off)
+
+
+def give_back_kept(step: Step, host: str, why: str) -> None:
+    """Have jobs that wait keep no places on a host any longer: nothing of them starts there again, ``why`` says so."""
+    kept: dict[str, list[int]] = {}
+    for job, index in on_host(step.cluster, host):
+        if index in job.reserved and job.unreconciled is None:
+            kept.setdefault(job.id, []).append(index)
+    for name, workers in kept.items():
+        reason = f"its place on {host}, which {why}, is kept no longer"
+        over_quota = step.cluster.jobs[name].over_quota
+        given_back = tuple(sorted(workers))
+        step.emit(
+            ev.JobQueued(job_id=name, at=step.now.wall, reason=reason, for_quota=over_quota, given_back=given_back)
+        )
+
+
 def note_drained(step: Step) -> None:
-    """Say of which draining hosts nothing is left any more."""
+    """Say of which draining hosts nothing is left any more; what jobs that wait had kept there is given back."""
     for name in sorted(step.cluster.draining):
         host = step.cluster.hosts[name]
+        give_back_kept(step, name, "is being drained")
         if not host.allocations and not host.drained:
             step.emit(ev.HostDrained(host=name, at=step.now.wall))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast._base.job_file.choices import RestartScope, SuccessPolicy
@@ -13,6 +12,7 @@ from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, on_l
 from holdfast_controller.core.lifecycle.drain import leave_as_warned
 from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
 from holdfast_controller.core.lifecycle.exit_tally import all_well
+from holdfast_controller.core.lifecycle.faulty_hosts import cordon_faulty, faulty_hosts
 from holdfast_controller.core.lifecycle.launch import check_started
 from holdfast_controller.core.lifecycle.missing_exits import as_known_here, close_records, last_heard, unknown_ends
 from holdfast_controller.core.lifecycle.other_hosts import could_move
@@ -24,7 +24,7 @@ from holdfast_controller.core.lifecycle.root_cause import (
     member_of,
     name_cause,
 )
-from holdfast_controller.core.lifecycle.stop import end
+from holdfast_controller.core.lifecycle.stop import end, end_if_done
 from holdfast_controller.core.lifecycle.time_left import in_time
 from holdfast_controller.core.lifecycle.warning_signal import leaves_by_itself
 from holdfast_controller.core.model.clock import Wall
@@ -167,13 +167,17 @@ def _check_done(step: Step, job: Job) -> None:
 
 def on_end_grace(step: Step, job: Job) -> None:
     """End the job as succeeded: the other workers have had their grace after the primary completed."""
-    if job.outcome is None and not job.terminal and job.launch.primary_done_at is not None:
-        end(step, job, JobState.SUCCEEDED)
+    end_if_done(step, job)
 
 
 def on_settled(step: Step, job: Job) -> None:
-    """Decide on a failure once ranks that may have caused it have had time to report it."""
-    if may_settle(job):
+    """Decide on a failure once ranks that may have caused it have had time to report it; a job that leaves has none."""
+    if not may_settle(job):
+        return
+    leaves = leaves_by_itself(step, job)
+    if leaves is not None:
+        leave_as_warned(step, job, leaves)
+    else:
         answer(step, job)
 
 
@@ -258,33 +262,6 @@ def _gpu_problem(step: Step, job: Job, member: Member) -> str:
     return next((problems[uuid] for uuid in place.gpus if uuid in problems), "")
 
 
-def faulty_hosts(step: Step, job: Job, workers: Iterable[int]) -> dict[str, str]:
-    """Hosts on which these workers have a condemned GPU, and its fault: nothing is launched there again."""
-    places = [job.places[index] for index in workers]
-    return {
-        place.host: gpu.in_words
-        for place in places
-        for uuid, gpu in step.cluster.hosts[place.host].condemned.items()
-        if uuid in place.gpus
-    }
-
-
-def cordon_faulty(step: Step, name: str, reason: str) -> None:
-    """Cordon a host until an admin has examined it.
-
-    Where most hosts would be cordoned the fault is likelier common to them (a prolog, a name server), and taking
-    them all away helps no job: an operator finds a warning in the log instead.
-    """
-    hosts = step.cluster.hosts
-    if hosts[name].cordoned:
-        return
-    cordoned = sum(host.cordoned for host in hosts.values())
-    if cordoned and cordoned + 1 > step.policies.leases.mass_share * len(hosts):
-        step.do(Note("host.mass_fault", (("host", name), ("cordoned", str(cordoned)), ("reason", reason))))
-        return
-    step.emit(ev.HostCordoned(host=name, at=step.now.wall, reason=reason, by="holdfast"))
-
-
 def restart_gang(
     step: Step,
     job: Job,
@@ -337,7 +314,8 @@ def restart_gang(
     else:
         step.touch(job, worker)
         if wait_s:
-            step.timers.set((JobTimer.LAUNCH, job.id), step.now.mono_in(wait_s))
+            key, due = (JobTimer.LAUNCH, job.id), step.now.mono_in(wait_s)
+            step.timers.set(key, max(due, step.timers.due.get(key, due)))
 
 
 def on_cannot_prepare(step: Step, job: Job, index: int, message: str, *, host_fault: bool = False) -> None:
@@ -380,7 +358,9 @@ def lose_workers(step: Step, job: Job, gone: list[int], message: str, *, vouched
         member = job.gang.members[index]
         heard = last_heard(step.cluster, job.places[index].host, step.now.wall)
         record_exits(step, job, member, unknown_ends(job, member, ExitReason.LOST_HOST, message, heard))
-    if not job.stopping and gone:
+    if job.launch.primary_done_at is not None and not vouched and not job.stopping:
+        return  # The others have the rest of their end grace.
+    if not job.stopping and gone and not end_if_done(step, job):
         member = job.gang.members[gone[0]]
         lost = Exit(
             job.attempt, job.generation_of(member.index), member.first_rank, ExitReason.LOST_HOST, message=message

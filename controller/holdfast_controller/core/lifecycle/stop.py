@@ -7,7 +7,7 @@ from dataclasses import replace
 from holdfast._session.reports import ExitReason
 from holdfast.errors import WrongState
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.lifecycle.attempts import clear_timers, leave, on_left, stop_workers
+from holdfast_controller.core.lifecycle.attempts import clear_timers, leave, on_left, pause, stop_workers
 from holdfast_controller.core.lifecycle.error_report import error_of
 from holdfast_controller.core.lifecycle.missing_exits import close_records
 from holdfast_controller.core.lifecycle.root_cause import first_failure
@@ -37,6 +37,14 @@ def end(
     clear_timers(step, job)
     stop_workers(step, job)
     settle(step, job)
+
+
+def end_if_done(step: Step, job: Job) -> bool:
+    """End a job whose primary has completed, before its end grace is over, rather than have it run again or fail."""
+    if job.outcome is not None or job.launch.primary_done_at is None:
+        return False
+    end(step, job, JobState.SUCCEEDED)
+    return True
 
 
 def settle(step: Step, job: Job) -> None:
@@ -76,10 +84,15 @@ def _first_cause(job: Job) -> JobError | None:
 def on_empty(step: Step, job: Job, index: int) -> None:
     """A place is proven empty; that matters once the job or its attempt ends: then nothing more starts there.
 
-    A host that shuts down says so only once, and the job leaves it then even if its notice isn't over elsewhere.
+    A host that shuts down says so only once, and the job leaves it then even if its notice isn't over elsewhere, of
+    whichever stop that is.
     """
-    if job.leave is not None and job.leave.related.host == job.places[index].host:
+    host = job.places[index].host
+    goes_down = step.cluster.hosts[host].going_down
+    if job.leave is not None and (goes_down or job.leave.related.host == host):
         leave(step, job)
+    elif job.pause_due is not None and goes_down:
+        pause(step, job)
     if not job.stopping:
         step.cluster.runtime_of(job.id).empty.add(index)
         return
@@ -131,12 +144,14 @@ def restartable(step: Step, asked: RestartAsked) -> Job | None:
     if job is None:
         return None
     launched = job.launched or job.not_before is not None
-    if job.state is not JobState.RUNNING or job.stopping or not launched:
-        state = "ending" if job.outcome is not None and not job.terminal else job.state.name
-        if job.state is JobState.RUNNING and not job.stopping:
+    done = job.launch.primary_done_at is not None
+    if job.state is not JobState.RUNNING or job.stopping or not launched or done:
+        state = "ending" if (job.outcome is not None and not job.terminal) or done else job.state.name
+        if job.state is JobState.RUNNING and not job.stopping and not done:
             state = "being relaunched"
         problem = f"The job {job.id} is {state}; only a RUNNING job can be restarted in place."
         fix = "Submit it again." if job.terminal else "Wait until it runs."
+        fix = "Wait for its end." if state == "ending" else fix
         step.do(Refuse(asked.token, WrongState(problem, fix=fix)))
         return None
     return job
@@ -144,7 +159,7 @@ def restartable(step: Step, asked: RestartAsked) -> Job | None:
 
 def on_timeout(step: Step, job: Job) -> None:
     """The job has run as long as it may."""
-    if job.outcome is None and not job.terminal:
+    if job.outcome is None and not job.terminal and not end_if_done(step, job):
         limit = f"{job.gang.timeout_s:g}s"
         error = JobError(DEADLINE_EXCEEDED, f"The job ran longer than its timeout of {limit}.")
         end(step, job, JobState.FAILED, error)

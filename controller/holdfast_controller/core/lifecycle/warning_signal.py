@@ -6,8 +6,9 @@ drain, by a pause, by a preemption or by the shutdown of a host. The last two wa
 reasons: ``JobWarned`` is in the log, each worker's desired state carries the signal from then on, and its shim sends
 it once. What a warned rank does is its own affair; most save and exit. Where the job is to leave its hosts anyway (all
 but the timeout), whatever its ranks exit with is no failure and no success: once the last of them has ended the job
-pauses, moves or gives way, without waiting for the deadline. A job that ends its work in just that time is launched
-once more, and finds that it is done.
+pauses, moves or gives way, without waiting for the deadline. So it does where the drain was called off, or put off,
+after they were warned of it: they know nothing of that. A job that ends its work in just that time is launched once
+more, and finds that it is done.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ def of_drain(step: Step, host: Host) -> None:
         if wait_s > 0:
             later.append(wait_s)
         else:
-            warn(step, job, host.drain_deadline, f"the drain of {host.name}")
+            related = Related(host=host.name)
+            warn(step, job, host.drain_deadline, f"the drain of {host.name}", related=related)
     if later:
         step.timers.set((HostTimer.DRAIN_WARNING, host.name), step.now.mono_in(min(later)))
 
@@ -115,4 +117,4 @@ def leaves_by_itself(step: Step, job: Job) -> str | None:
         deadline = step.cluster.hosts[name].drain_deadline
         if deadline is not None and step.now.wall >= deadline - job.gang.warning.before_s:
             return name
-    return None
+    return job.launch.warned_off if step.now.wall < job.launch.warned_until else None

@@ -157,6 +157,13 @@ class Cluster:
                 self.runtime[job_id] = found
         return found
 
+    def goes_on(self, name: str) -> bool:
+        """Whether there is a job, or an array, of that id that has not ended."""
+        if (array := self.arrays.get(name)) is not None:
+            return array.outcome is None
+        job = self.jobs.head(name)
+        return job is not None and not job.terminal
+
     def forget_fits(self) -> None:
         """Hosts have joined, changed or gone: what all of them can hold is found again."""
         self.can_fit.clear()

@@ -63,5 +63,9 @@ class GangLaunch:
     deferred: set[int] = field(default_factory=set)
     """Of the relaunched, those that wait for ``not_before``."""
     primary_done_at: Wall | None = None
+    warned_off: str = ""
+    """A host of whose drain its ranks were warned; empty for none."""
+    warned_until: Wall = NEVER
+    """The deadline that this drain had then: until it they may exit for that alone, whatever became of the drain."""
     world_apart: bool = False
     """It is in the log that a worker's processes form a world of their own."""

@@ -61,13 +61,13 @@ class Schedule:
     fired_at: Wall = NEVER
     """The time that its last run was due at; NEVER before the first one."""
     job_ids: tuple[str, ...] = ()
-    """Jobs (or arrays) of its last runs, newest last."""
+    """Jobs (or arrays) of its last runs, and of earlier ones that the next has to wait for, newest last."""
     left_out: str = ""
     """Why the newest run that was due is not there; empty where it is."""
 
 
 JOBS_KEPT = 10
-"""Ids of runs that a schedule remembers, the newest ones."""
+"""Ids of runs that a schedule remembers, the newest ones, beside those that the next has to wait for."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.queue import PLACEMENT_TRIES
 from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.step.step import Step
-from holdfast_controller.core.step.timers import JobTimer
+from holdfast_controller.core.step.timers import ClusterTimer, JobTimer
 
 TRY_AGAIN_S = 10.0
 """Seconds until the second try to place a job that doesn't wait; twice that until the third."""
@@ -23,13 +23,21 @@ TRY_AGAIN_S = 10.0
 def note_wait(step: Step, job: Job, over: str, reason: str) -> None:
     """Record what a job waits for: the quota of its project, if ``over`` says why it keeps the job, or else hosts.
 
-    ``maxWaitDuration`` limits the wait for hosts alone, and starts from zero when the quota suffices.
+    ``maxWaitDuration`` limits the wait for hosts alone, and starts from zero when the quota suffices. What its quota
+    keeps holds nothing meanwhile: neither places of its last attempt, nor spares.
     """
-    step.emit(ev.JobQueued(job_id=job.id, at=step.now.wall, reason=reason, for_quota=bool(over)))
-    if over:
-        step.timers.clear((JobTimer.EXPIRE, job.id))
-    else:
+    kept = tuple(sorted(job.reserved)) if over else ()
+    if holds := bool(over and (kept or job.spares)):
+        reason += "; what it had kept is free for others"
+    step.emit(ev.JobQueued(job_id=job.id, at=step.now.wall, reason=reason, for_quota=bool(over), given_back=kept))
+    if not over:
         await_hosts(step, job)
+        return
+    step.timers.clear((JobTimer.EXPIRE, job.id))
+    if job.spares:
+        step.emit(ev.JobSparesChanged(job_id=job.id, at=step.now.wall, spares=()))
+    if holds:
+        step.timers.set((ClusterTimer.RETURNS, ""), step.now.mono)
 
 
 def on_expired(step: Step, job: Job, hosts: list[Host]) -> None:

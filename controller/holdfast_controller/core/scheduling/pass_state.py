@@ -109,7 +109,8 @@ class PassState:
 
     def _charge(self, job: Job) -> None:
         """Keep the part of its quotas that a job waits for from those behind it."""
-        if not waits_for_others(self.step.cluster, job.gang):
+        beyond = quota.is_beyond(self.step.policies.quotas, job.owner, job.gang)
+        if not beyond and not waits_for_others(self.step.cluster, job.gang):
             self.waiting.charge(job.owner, job.gang, self.step.cluster.holdings.gpus_by_job.get(job.id))
 
     def _quota_lack(self, job: Job) -> str:

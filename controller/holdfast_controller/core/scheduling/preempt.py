@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from holdfast_controller.core.lifecycle.attempts import give_way, unsaved_s
+from holdfast_controller.core.lifecycle.stop import end_if_done
 from holdfast_controller.core.lifecycle.warning_signal import gives_notice
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
@@ -102,7 +103,9 @@ class Preemption:
         """Preempt the jobs that give way to ``job``."""
         for name in room.victims:
             victim = step.cluster.jobs[name]
-            if not gives_notice(step, victim, EndReason.PREEMPTED, Related(job=job.id)):
+            if not end_if_done(step, victim) and not gives_notice(
+                step, victim, EndReason.PREEMPTED, Related(job=job.id)
+            ):
                 give_way(step, victim, Related(job=job.id))
         self.leaving |= set(room.victims)
         self.by_cost = [other for other in self.by_cost if other.id not in room.victims]

@@ -263,7 +263,7 @@ def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
             return f"the jobs of {whose} {said} take all of the controller's disk that they may"
     if gone := _gone_secret(cluster, plan.gang):
         return f"the secret {gone} was removed"
-    earlier = [name for name in schedule.job_ids if _goes_on(cluster, name)]
+    earlier = list(filter(cluster.goes_on, schedule.job_ids))
     if earlier and schedule.overlap is Overlap.FORBID:
         return f"{earlier[-1]} of an earlier run has not ended"
     if schedule.overlap is not Overlap.ALLOW and (orphan := _orphan_of(cluster, schedule)):
@@ -359,13 +359,6 @@ def _orphan_of(cluster: Cluster, schedule: Schedule) -> str:
         if unknown and name.startswith(schedule.name) and _RUN.fullmatch(name, len(schedule.name)):
             return f"{name} on {host}"
     return ""
-
-
-def _goes_on(cluster: Cluster, name: str) -> bool:
-    if (array := cluster.arrays.get(name)) is not None:
-        return array.outcome is None
-    job = cluster.jobs.head(name)
-    return job is not None and not job.terminal
 
 
 def _jobs_of(cluster: Cluster, name: str) -> list[Job]:

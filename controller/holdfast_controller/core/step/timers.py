@@ -79,7 +79,7 @@ class ClusterTimer(enum.StrEnum):
     MEASUREMENTS = "measurements"
     """Active checks of hosts may be due."""
     RETURNS = "returns"
-    """Hosts have returned, and a long queue is yet to be looked at for them."""
+    """Hosts have returned, or jobs have given back what they had kept, and the queue is yet to be looked at for it."""
 
 
 Timer = JobTimer | HostTimer | UserTimer | ClusterTimer

@@ -78,18 +78,22 @@ def what_was_done(job: Job, now: Now) -> str:
         return job.error.why_final.rstrip(".")
     if job.state is JobState.PAUSED:
         return "Its ranks were stopped, and its hosts are free for others"
-    if not job.recoveries:
-        return "It was not relaunched" if job.state is JobState.FAILED else "Nothing had to be done"
-    last = job.recoveries[-1]
+    made = [recovery for recovery in job.recoveries if recovery.generation <= job.generation]
     if job.state is JobState.FAILED:
-        times = len(job.recoveries)
-        often = "once" if times == 1 else f"{times} times, the last time"
-        return f"It was relaunched {often} as generation {last.generation}; it is not tried again"
+        if not made:
+            return "It was not relaunched"
+        often = "once" if len(made) == 1 else f"{len(made)} times, the last time"
+        return f"It was relaunched {often} as generation {made[-1].generation}; it is not tried again"
+    if not job.recoveries:
+        return "Nothing had to be done"
+    last, waits = job.recoveries[-1], job.recoveries[-1] not in made
+    if waits and job.outcome is not None:
+        return "It was to be placed again, and its end was decided before"
     spent, found = phases_of(last), ""
     if last.end_reason is EndReason.HANG:
         found = f"noticed after {span(spent.detect_s)}, "
     doing = _PLACED_AGAIN[last.recover].format(last.generation)
-    if last.ended_at is None:
+    if last.ended_at is None or waits:
         verb = "Waits to be" if job.state is JobState.QUEUED and not job.awaited else "Is being"
         return f"{verb} {doing}, since {moment(last.started_at, now)}"
     doing = f"{found}{doing}"

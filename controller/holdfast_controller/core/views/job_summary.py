@@ -75,7 +75,7 @@ def summary_of(cluster: Cluster, job: Job, queue_view: QueueView, now: Now) -> S
     if found.command:
         found = replace(found, advice=f"{found.advice}: {found.command}")
     happened, done = what_happened(job, now), what_was_done(job, now)
-    silent = silent_hosts(cluster, job)
+    silent = silent_hosts(cluster, job) if job.launch.primary_done_at is None else []
     if silent and job.state is JobState.RUNNING and job.started and job.vacating is None:
         seen = cluster.presence_of(silent[0]).last_seen_wall
         hosts = silent[0] if len(silent) == 1 else f"{silent[0]} and {len(silent) - 1} more of its hosts"

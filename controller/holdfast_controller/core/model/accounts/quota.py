@@ -183,6 +183,15 @@ def lack(
     return ""
 
 
+def is_beyond(quotas: Quotas, owner: str, gang: Gang) -> bool:
+    """Whether a quota, lowered since, never lets a job start: it keeps nothing of the quota from those behind it."""
+    if not quotas:
+        return False
+    limits = [quota for _, _, quota in _limits(quotas, owner, gang)]
+    large = any(quota.gpus is not None and gang.gpus and gang.gpus_held > quota.gpus for quota in limits)
+    return large or any(quota.running_jobs == 0 for quota in limits)
+
+
 def never(quotas: Quotas, owner: str, gang: Gang) -> tuple[str, str]:
     """(field, problem) of a job that could not start even if nothing were held; both empty when it could."""
     for _, name, quota in _limits(quotas, owner, gang):

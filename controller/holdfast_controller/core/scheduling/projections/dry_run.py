@@ -12,7 +12,7 @@ from itertools import islice
 from holdfast_controller.core.access.accounts import account_for
 from holdfast_controller.core.lifecycle.dependencies import outcome_of, wait_for_ends
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
-from holdfast_controller.core.model.accounts.quota import Waiting, lack
+from holdfast_controller.core.model.accounts.quota import Waiting, is_beyond, lack
 from holdfast_controller.core.model.clock import Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
@@ -69,7 +69,7 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
         if not may_be_placed(cluster, other, now.wall):
             continue
         over = lack(quotas, cluster.holdings, other.id, other.owner, other.gang, waiting)
-        if waits_for_others(cluster, other.gang):
+        if waits_for_others(cluster, other.gang) or is_beyond(quotas, other.owner, other.gang):
             continue
         waiting.charge(other.owner, other.gang, cluster.holdings.gpus_by_job.get(other.id))
         if not over and open_hosts.shape(other) not in reserved and looks >= 0:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from holdfast_controller.core.model.clock import time_of_day
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.hosts.host import Liveness
+from holdfast_controller.core.model.hosts.host import Host, Liveness, job_of
 from holdfast_controller.core.model.job import Job, Leaving, Unreconciled
 
 
@@ -43,8 +43,8 @@ def unreconciled(cluster: Cluster, job: Job) -> Pending:
 
 
 def out_of_sight(cluster: Cluster, job: Job) -> Pending | None:
-    """The reason of a job with hosts that are not heard from; None where there are none."""
-    silent = silent_hosts(cluster, job)
+    """The reason of a job with hosts that are not heard from; None where there are none, or its primary is done."""
+    silent = silent_hosts(cluster, job) if job.launch.primary_done_at is None else []
     return silence(cluster, job, silent) if silent else None
 
 
@@ -55,14 +55,18 @@ def silent_hosts(cluster: Cluster, job: Job) -> list[str]:
 
 
 def lost_before(cluster: Cluster, job: Job, reason: str) -> Pending:
-    """``reason``, and the lost host that the job's last attempt was on, where there is one."""
+    """``reason``, and the lost host on which the job holds something of its last attempt, where there is one."""
     known = (cluster.hosts.get(place.host) for place in job.places)
-    lost = next((host.name for host in known if host is not None and host.lost), None)
+    lost = next((host.name for host in known if host is not None and host.lost and _is_held(host, job)), None)
     if lost is None:
         return Pending(reason)
     since = f" since {time_of_day(seen)}" if (seen := cluster.presence_of(lost).last_seen_wall) else ""
     why = f"{reason}; {lost} is lost{since}, and what it held is free once it returns, or by"
     return Pending(why, f"holdfast host fence {lost}")
+
+
+def _is_held(host: Host, job: Job) -> bool:
+    return any(job_of(key) == job.id for key in host.allocations)
 
 
 def silence(cluster: Cluster, job: Job, silent: list[str]) -> Pending:

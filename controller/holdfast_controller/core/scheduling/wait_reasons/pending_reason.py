@@ -9,7 +9,7 @@ from functools import cached_property
 
 from holdfast_controller.core.lifecycle.arrays import wait_for_turn
 from holdfast_controller.core.lifecycle.dependencies import wait_for_ends
-from holdfast_controller.core.model.accounts.quota import Quotas, Waiting, lack, limited
+from holdfast_controller.core.model.accounts.quota import Quotas, Waiting, is_beyond, lack, limited
 from holdfast_controller.core.model.accounts.shares import ShareState
 from holdfast_controller.core.model.clock import Now, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
@@ -188,7 +188,8 @@ class QueueView:
                 continue
             yield job.id, lack(self.quotas, holdings, job.id, job.owner, job.gang, waiting)
             waits_no_time = job.not_before is None or self.cluster.elapsed_backoffs.get(job.id) == job.not_before
-            if waits_no_time and not waits_for_others(self.cluster, job.gang):
+            beyond = is_beyond(self.quotas, job.owner, job.gang)
+            if waits_no_time and not beyond and not waits_for_others(self.cluster, job.gang):
                 waiting.charge(job.owner, job.gang, holdings.gpus_by_job.get(job.id))
 
     def quota_lack(self, job: Job) -> str:
@@ -250,6 +251,8 @@ def pending(cluster: Cluster, job: Job, queue_view: QueueView) -> Pending | None
     if job.state is JobState.PAUSED:
         since = f"paused, since {job.missed}; go on all the same with" if job.missed else "paused; go on with"
         return Pending(since, f"holdfast job resume {job.id}", by_itself=False)
+    if job.outcome is not None:
+        return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.placement.emptied))
     if job.vacating is not None and job.awaited:
         verb = "being paused" if job.vacating is Leaving.PAUSE else "being placed again"
         return _unfinished(
@@ -261,8 +264,6 @@ def pending(cluster: Cluster, job: Job, queue_view: QueueView) -> Pending | None
         return Pending(wait_for_turn(job))
     if job.state is JobState.QUEUED:
         return queue_view.reason_of(job)
-    if job.outcome is not None:
-        return _unfinished(cluster, job, "waits for its workers to be gone from", set(job.placement.emptied))
     if not job.launched:
         if job.not_before is not None and len(cluster.runtime_of(job.id).prepared) == len(job.places):
             return _backs_off(job)
