@@ -319,20 +319,24 @@ class Generation:
         return True
 
     def terminate(self) -> None:
-        """Send TERM to the process group of each rank, dead ranks included; not to those that leave by themselves."""
+        """Send TERM to the process group of each rank, dead ranks included; not to those that leave by themselves.
+
+        CONT follows, since a process that stands still takes no other signal.
+        """
         spared = self.stop.spared if self.stop else {}
         self._terminate(self.live.keys() - spared.keys())
         if any(group_exists(pid) for pid in self._groups - self.live.keys()):
             for process in seen(self.apart):
                 if process.group in self._groups and process.group not in self.live:
-                    process.send(signal.SIGTERM)
+                    process.terminate()
 
     def _terminate(self, pids: Collection[int]) -> None:
         for pid in pids:
-            try:
-                os.killpg(pid, signal.SIGTERM)
-            except ProcessLookupError:
-                os.kill(pid, signal.SIGTERM)  # it has joined another group
+            for number in (signal.SIGTERM, signal.SIGCONT):
+                try:
+                    os.killpg(pid, number)
+                except ProcessLookupError:
+                    os.kill(pid, number)  # it has joined another group
 
     def give_up(self, pids: Collection[int]) -> None:
         """Send TERM to ranks that were spared it, because they don't leave by themselves."""
@@ -348,7 +352,7 @@ class Generation:
         self._swept = True
         for process in seen(self.apart):
             if self.stop.reason is None or process.group not in self._groups:
-                process.send(signal.SIGTERM)
+                process.terminate()
 
     def kill(self, stop: Stop) -> list[Process]:
         """Send KILL to every descendant and return them. The next KILL comes no sooner than this one took."""

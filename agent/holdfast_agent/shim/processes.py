@@ -84,6 +84,11 @@ class Process:
         finally:
             os.close(fd)
 
+    def terminate(self) -> None:
+        """Sends it TERM, and CONT: a process that stands still takes no other signal."""
+        self.send(signal.SIGTERM)
+        self.send(signal.SIGCONT)
+
     def where(self) -> str:
         """Pid, state letter and, where readable, the kernel function that the process waits in."""
         try:

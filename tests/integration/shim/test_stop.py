@@ -124,6 +124,17 @@ def test_code_of_a_stopped_rank_is_kept(shim: Shim) -> None:
     assert exited["message"] == "stopped as asked: exited with code 143" and exited["status"] == 143 << 8
 
 
+def test_rank_that_stands_still_goes_on_to_take_its_term(shim: Shim) -> None:
+    """It may save, and doesn't take the whole grace."""
+    shim.launch(1, shim.sh("trap 'exit 7' TERM; echo up; while :; do sleep 0.05; done"))
+    pid = shim.expect("started")["pid"]
+    shim.await_output()
+    os.killpg(pid, signal.SIGSTOP)
+    shim.stop(grace_s=60)
+    exited = shim.until("empty")[-2]
+    assert exited["message"] == "stopped as asked: exited with code 7"
+
+
 def test_reason_of_the_stop_becomes_the_exits(shim: Shim) -> None:
     shim.launch(1, shim.sh("exec sleep 600"))
     shim.expect("started")
@@ -249,8 +260,8 @@ def test_helper_lives_on_while_another_rank_runs(shim: Shim, running: Running) -
     assert not running(helper)
 
 
-def test_stopped_process_is_killed(shim: Shim) -> None:
-    shim.launch(1, shim.sh("kill -STOP $$"))
+def test_process_that_stands_still_again_and_again_is_killed(shim: Shim) -> None:
+    shim.launch(1, shim.sh("trap '' TERM; while :; do kill -STOP $$; done"))
     pid = shim.expect("started")["pid"]
     stat = Path(f"/proc/{pid}/stat")
     wait_until(lambda: stat.read_text().split()[2] == "T")

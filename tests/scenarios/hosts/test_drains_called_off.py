@@ -9,8 +9,8 @@ from tests.scenarios.queue_stories import placed
 from tests.scenarios.world import World, gang
 
 from holdfast._base.job_file.choices import SuccessPolicy
-from holdfast_controller.core.model.gang import WarningSignal
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.warning import WarningSignal
 
 HOSTS = ("host-0", "host-1", "host-2")
 

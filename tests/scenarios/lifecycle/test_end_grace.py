@@ -9,8 +9,9 @@ from tests.scenarios.queue_stories import why
 from tests.scenarios.world import World, gang
 
 from holdfast._base.job_file.choices import SuccessPolicy
-from holdfast_controller.core.model.gang import Strategy, WarningSignal
+from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.warning import WarningSignal
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
 

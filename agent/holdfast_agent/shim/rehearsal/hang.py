@@ -26,11 +26,16 @@ _CONT, _GETREGS, _SETREGS, _DETACH = 7, 12, 13, 17
 _SEIZE, _INTERRUPT, _GETSIGMASK, _SETSIGMASK = 0x4206, 0x4207, 0x420A, 0x420B
 _EVENT_STOP, _WALL = 128, 0x40000000
 _REGISTERS = struct.Struct("27Q")
-_RAX, _ORIG_RAX, _RIP = 10, 15, 16
+_R10, _RAX, _RSI, _ORIG_RAX, _RIP = 7, 10, 13, 15, 16
 _PAUSE, _NO_CALL = 34, (1 << 64) - 1
 _AT_SYSINFO_EHDR = 33
 _PAGE_BYTES = 4096
 _SYSCALL = b"\x0f\x05"
+_FUTEX, _FUTEX_OP, _FUTEX_WAIT = 202, 0x7F, 0
+_RESTARTED = 219
+_TIME = struct.Struct("qq")
+SOON_S = 0.1
+"""A wait that ends by itself sooner than that may be one for Python's lock."""
 _INTERRUPTED = frozenset((1 << 64) - number for number in (512, 513, 514, 516))
 """What a call in which a thread waited is about to return, for the kernel to make it again."""
 _ALL = (1 << 64) - 1
@@ -98,20 +103,46 @@ def _system_call(pid: int) -> int:
 
 def _stopped_where_it_waits(pid: int) -> tuple[int, ...]:
     """Stop its main thread in a call that waits, if it makes one, else wherever it is; returns its registers."""
-    began, looks = now_s(), 0
+    began, looks, lock = now_s(), 0, -1
     while True:
         _stop(pid)
         try:
             registers = _REGISTERS.unpack(_ask(_GETREGS, pid, 0, _REGISTERS.size))
+            at = registers[_RIP]
+            # A call that was interrupted by a look before is made again, and doesn't show any more which one it is.
+            wants_lock = _wants_lock(pid, registers) or (registers[_ORIG_RAX] == _RESTARTED and at == lock)
         except OSError:
             _call(_DETACH, pid)
             raise
+        lock = at if wants_lock else -1
         looks, took_s = looks + 1, now_s() - began
         enough = took_s >= WAITS_S and looks >= FEWEST_LOOKS
-        if registers[_RAX] in _INTERRUPTED or enough or took_s >= WAITS_MOST_S:
+        waits = registers[_RAX] in _INTERRUPTED and not wants_lock
+        if waits or enough or took_s >= WAITS_MOST_S:
             return registers
         _call(_DETACH, pid)
         time.sleep(0.003)
+
+
+def _wants_lock(pid: int, registers: tuple[int, ...]) -> bool:
+    """Whether it is about to take a lock that others may wait to see it take, as Python's: they would wait with it.
+
+    A mutex is waited for without a bit set; Python's lock for some milliseconds at a time.
+    """
+    if registers[_ORIG_RAX] != _FUTEX:
+        return False
+    if registers[_RSI] & _FUTEX_OP == _FUTEX_WAIT:
+        return True
+    if not registers[_R10]:
+        return False
+    memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        until: tuple[int, int] = _TIME.unpack(os.pread(memory, _TIME.size, registers[_R10]))
+    except (OSError, struct.error):
+        return False
+    finally:
+        os.close(memory)
+    return abs(until[0] + until[1] / 1e9 - time.monotonic()) < SOON_S
 
 
 def _stop(pid: int) -> None:

@@ -10,7 +10,7 @@ NOTICE_MOST_S = 120.0
 
 @dataclass(frozen=True)
 class WarningSignal:
-    """As the job asks for it. ``before_s`` is how long before a deadline that is known."""
+    """The signal that a job asks for, and how many seconds before a deadline that is known."""
 
     signal: int
     before_s: float
