@@ -31,7 +31,7 @@ _REMOTE = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "glusterfs", "lust
 _IN_MEMORY = ("tmpfs", "ramfs")
 _MOUNTS = Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
-"""The kernel's way to write a blank in a name; what else Python takes for a blank, or a line's end, is left as it is."""
+"""How the kernel writes a blank in a name; what else Python takes for one, or for a line's end, is left as it is."""
 
 
 @dataclass(frozen=True, slots=True)

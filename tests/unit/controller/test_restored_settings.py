@@ -16,7 +16,7 @@ def test_characters_that_end_a_line_elsewhere_end_none_here() -> None:
     values = dataclasses.asdict(LAYOUT)
     del values["settings"]
     text = "".join(f'{key} = "{value}"\n' for key, value in values.items())
-    text += "# said so\u2028by ben\n[[notifications]]\nname = \"ops\"\nurl = \"https://x.example/a\u0085b\"\r\n"
+    text += '# said so\u2028by ben\n[[notifications]]\nname = "ops"\nurl = "https://x.example/a\u0085b"\r\n'
     made = tomllib.loads(settings_for(text, LAYOUT, targets_of(LAYOUT, Path("/new")), "ctl2.lab"))
     assert made["notifications"] == [{"name": "ops", "url": "https://x.example/a\u0085b"}]
     assert (made["state_dir"], made["advertise"]) == ("/new/state", "ctl2.lab")
