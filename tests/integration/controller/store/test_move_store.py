@@ -17,7 +17,8 @@ from tests.support.postgres import Server
 from tests.unit.controller.examples import EVENTS
 
 from holdfast._base import config
-from holdfast.errors import StoreError
+from holdfast._daemon.instance_lock import only_one
+from holdfast.errors import StoreError, WrongState
 from holdfast_controller.core.step.actions import KeepEvidence
 from holdfast_controller.shell.backup import accept_loss, backup, move_store, restore
 from holdfast_controller.shell.base.config import ControllerConfig
@@ -196,6 +197,9 @@ def test_a_backup_of_a_database_is_restored_to_a_file_and_moved_from_there(
     assert moved(settings, "--to", address(database)) == 0
     say(settings, address(database))
     (tmp_path / "pass").write_text("a long passphrase\n")
+    with only_one(tmp_path / "state", "controller"), pytest.raises(WrongState) as stands_by:
+        backup.back_up(settings, tmp_path / "backup", "a long passphrase")
+    assert "on the machine whose controller leads" in stands_by.value.fix
     made, _ = backup.back_up(settings, tmp_path / "backup", "a long passphrase")
     assert made.sequence == len(EVENTS)
     options = [str(tmp_path / "backup"), "--to", str(tmp_path / "new"), "--passphrase-file", str(tmp_path / "pass")]
