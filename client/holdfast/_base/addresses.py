@@ -74,7 +74,7 @@ def _resolved(address: str) -> list[tuple[ipaddress.IPv4Address | ipaddress.IPv6
     host, _, port = address.rpartition(":")
     try:
         found = socket.getaddrinfo(host.removeprefix("[").removesuffix("]"), int(port), type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):  # the latter for what can be no name
         return []
     return [(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]), int(port)) for entry in found]
 

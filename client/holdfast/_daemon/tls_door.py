@@ -164,7 +164,10 @@ async def open_door(
 ) -> TlsDoor:
     """Serve a protocol over TLS at ``host``, on all of its addresses; port 0 takes any free one. Raises ``OSError``."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except UnicodeError as error:
+        raise OSError(errno.EINVAL, f"{host!r} can be no name") from error
     sockets: list[socket.socket] = []
     with contextlib.ExitStack() as opened:
         for family, _, _, _, address in dict.fromkeys(found):

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 LOG_STEPS = 16
 """Stored steps within a doubling, of figures that range over many orders of magnitude: 4.4 % each."""
-MOST = 32_767
+MOST = 32_766
+"""The largest number that is stored: from -1, an unknown one, to it is the longest way that two bytes hold."""
+_BITS = 0x7FFF
 
 
 class Join(enum.Enum):
@@ -105,7 +107,7 @@ def stored(figure: Figure, value: float) -> int:
     if figure is Figure.STEP:
         return min(int(value), (1 << 53) - 1)
     if form.join is Join.ANY:
-        return int(min(value, 1 << 53)) & MOST
+        return min(MOST, int(min(value, 1 << 53)) & _BITS)
     return min(MOST, round(value / form.scale) if form.scale else round(LOG_STEPS * math.log2(1 + value)))
 
 

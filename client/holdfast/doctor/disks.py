@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,6 +29,9 @@ FEW_INODES = 0.05
 SYNCS, SYNC_BYTES = 3, 4096
 _REMOTE = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "glusterfs", "lustre", "ceph", "beegfs")
 _IN_MEMORY = ("tmpfs", "ramfs")
+_MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+"""How the kernel writes a blank in a name; what else Python takes for one, or for a line's end, is left as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +69,11 @@ def look(
     setting: str, path: Path, *, least_mb: int, durable: bool = False, executes: bool = False, sync: bool = True
 ) -> DiskFacts:
     """Free space of a folder, or of its nearest existing parent. ``sync``: try how long a small write takes."""
-    there = path
-    while not there.exists() and there != there.parent:
-        there = there.parent
     facts = {"setting": setting, "path": str(path), "least_mb": least_mb, "durable": durable, "executes": executes}
+    there = path
     try:
+        while not there.exists() and there != there.parent:
+            there = there.parent
         found = os.statvfs(there)
         kind, options = _mount_of(there)
         tried = sync and durable and there == path and "ro" not in options
@@ -186,17 +190,19 @@ def _mount_of(path: Path) -> tuple[str, tuple[str, ...]]:
     """File system and options of the mount that holds a path; of several mounts at one point the last counts."""
     real, best = os.path.realpath(path), ("", "", ())
     try:
-        lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+        table = os.fsdecode(_MOUNTS.read_bytes())
     except OSError:
-        lines = []
-    for line in lines:
-        fields, _, rest = line.partition(" - ")
-        target = fields.split()[4].encode().decode("unicode_escape")
+        table = ""
+    for line in table.split("\n"):
+        mount, _, source = line.partition(" - ")
+        fields, about = mount.split(" "), source.split(" ")
+        if len(fields) < 6 or len(about) < 3:
+            continue
+        target = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[4])
         inside = real == target or real.startswith(target.rstrip("/") + "/")
         if inside and len(target) >= len(best[0]):
-            kind, _, above = rest.split(" ", 2)
-            options = (*fields.split()[5].split(","), *above.split(" ")[-1].split(","))
-            best = (target, kind, options)  # type: ignore[assignment]
+            options = (*fields[5].split(","), *about[-1].split(","))
+            best = (target, about[0], options)  # type: ignore[assignment]
     return best[1], best[2]
 
 

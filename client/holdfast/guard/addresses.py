@@ -23,7 +23,7 @@ def of_first(place: Allocation) -> list[str]:
     name = _node_address(place.first_host) if place.kind == "slurm" else place.first_host
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter for what can be no name
         raise ConfigError(
             f"{place.host} can't find the address of {name}, the host of task 0: {error}.",
             fix="Have the hosts of a job resolve each other's names.",
@@ -42,7 +42,7 @@ def of_this_host() -> list[str]:
             pass
     try:
         names = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):
         names = []
     found |= dict.fromkeys(str(each[4][0]) for each in names)
     return [each for each in found if not ipaddress.ip_address(each.partition("%")[0]).is_loopback] or ["127.0.0.1"]

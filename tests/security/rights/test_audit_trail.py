@@ -159,6 +159,20 @@ async def test_each_line_is_sent_to_a_local_socket_as_it_is_on_disk(tmp_path: Pa
     ]
 
 
+@pytest.mark.parametrize("kind", ["udp", "tcp", "tls"])
+async def test_a_name_that_can_be_none_is_a_server_that_is_away(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = SyslogCopy(audit_syslog.parse(f"{kind}:log..lab:601"))
+    copy.put([b'{"n":1}\n'])
+    async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(copy.run())
+        while "audit.syslog_unreachable" not in caplog.messages:  # noqa: ASYNC110  # nothing says when
+            await asyncio.sleep(0.01)
+        assert not running.done()
+        running.cancel()
+
+
 async def test_over_tcp_lines_are_framed_and_wait_while_the_server_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_syslog, "RETRY_S", 0.1)
     with socket.socket() as reserved:

@@ -15,6 +15,7 @@ RESOLVED = {"a": ["10.0.0.1"], "b": ["10.0.0.2", "10.0.0.3"], "six": ["fd00::1"]
 @pytest.fixture(autouse=True)
 def names(monkeypatch: pytest.MonkeyPatch) -> None:
     def resolved(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        host.encode("idna")  # as Python does: an empty label, or one of more than 63 letters, is no ``OSError``
         if host not in RESOLVED:
             raise socket.gaierror("Name or service not known")
         return [(0, 0, 0, "", (ip, port)) for ip in RESOLVED[host]]
@@ -31,6 +32,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
         ("a:7443, 10.0.0.9:1", "ipv4:10.0.0.1:7443,10.0.0.9:1"),
         ("none:7443,b:7444", "ipv4:10.0.0.2:7444,10.0.0.3:7444"),
         ("none:7443,neither:7444", "none:7443"),
+        (f"ctl..lab:7443,{'x' * 64}:7443,b:7444", "ipv4:10.0.0.2:7444,10.0.0.3:7444"),
         ("a:7443,six:7444", "ipv6:[::ffff:10.0.0.1]:7443,[fd00::1]:7444"),
     ],
 )

@@ -149,6 +149,14 @@ def test_values_beyond_the_bounds_are_brought_to_them() -> None:
     assert all(math.isnan(held[1]) for held in (track.mean, track.least, track.most))
 
 
+@pytest.mark.parametrize("figure", Figure)
+def test_the_largest_value_may_come_after_an_unknown_one(figure: Figure) -> None:
+    track = Track.flat([NAN, 1e300, NAN, 0.0])
+    found = unpack(pack(Block(START, 2, 4, {(0, figure): track}))).tracks[0, figure]
+    assert [math.isnan(value) for value in found.mean] == [True, False, True, False]
+    assert found.mean[1] > 0 or figure is Figure.THROTTLE
+
+
 def test_two_parts_of_one_minute_are_one_minute_again_by_their_samples() -> None:
     first = minute(START, power=(100, 90, 110), samples=(20, 20, 20), throttle=(4, 4, 4), step=(9, 9, 9))
     second = minute(START, power=(400, 390, 420), samples=(10, 10, 10), throttle=(8, 8, 8), step=(3, 3, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import os
 import sqlite3
@@ -173,6 +174,34 @@ def test_a_block_that_is_damaged_is_left_out_of_its_hour(file: SeriesFile) -> No
     file.write([good, Piece("train-1", "workerpool0-0", 1, START + MINUTE, START + 2 * MINUTE, b"garbage")])
     tidy(file, START + 2 * HOUR)
     assert cpu(file) == {START: 5}
+
+
+def test_the_largest_value_of_all_may_be_alone_in_its_hour(file: SeriesFile) -> None:
+    """A host may send it; while an hour can't be put together nothing else is kept."""
+    file.write([piece(START + MINUTE, 1e9), piece(START + MINUTE, 5.0, job="train-2")])
+    tidy(file, START + 2 * HOUR)
+    assert spans(file) == [HOUR]
+    assert cpu(file, "train-2") == {START + MINUTE: 5}
+
+
+def test_a_damaged_file_on_a_disk_that_is_read_only_is_no_more_than_trouble(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    path.write_bytes(b"garbage" * 1_000)
+    file = SeriesFile(path, reserve_bytes=0)
+    with pytest.raises(sqlite3.Error) as raised:
+        file.size()
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "replace", refused)
+        disk.setattr(Path, "unlink", refused)
+        file.recover(raised.value)
+    file.recover(raised.value)
+    file.write([piece(START)])
+    assert cpu(file) == {START: 5}
+    file.close()
 
 
 @pytest.mark.parametrize("journals", [True, False])

@@ -81,8 +81,8 @@ def most_pids() -> int:
 
 def top(mounts: Path = _MOUNTS) -> str:
     """Mount point of cgroup v2; empty if it isn't mounted."""
-    for line in mounts.read_text().splitlines():
+    for line in os.fsdecode(mounts.read_bytes()).split("\n"):  # names in it are any bytes, and of any user
         fields, _, rest = line.partition(" - ")
         if rest.startswith("cgroup2 "):
-            return fields.split()[4]
+            return fields.split(" ")[4]
     return ""

@@ -145,6 +145,6 @@ def _reserved() -> tuple[tuple[int, int], ...]:
 def _resolved(name: str) -> tuple[str, ...]:
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):  # the latter for what can be no name
         return ()
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))

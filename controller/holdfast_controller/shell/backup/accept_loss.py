@@ -12,9 +12,10 @@ from holdfast._base import config
 from holdfast._daemon.instance_lock import only_one
 from holdfast.errors import HoldfastError, WrongState
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.shell.backup.alone import store_alone
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.store import high_water
-from holdfast_controller.shell.store.store import Store, store_at
+from holdfast_controller.shell.store.store import Store
 
 USUAL = Path("/etc/holdfast/controller.toml")
 
@@ -35,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         settings = config.load(ControllerConfig, options.config)
         with only_one(settings.state_dir, "controller", wait_s=0.0):
-            store = store_at(settings.database, settings.database_url)
+            store = store_alone(settings)
             lost = accept(store, set_back=options.set_back)
     except HoldfastError as error:
         print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201

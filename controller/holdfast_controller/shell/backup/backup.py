@@ -308,6 +308,8 @@ def _copy_at_rest(settings: ControllerConfig, copy: Path) -> tuple[int, int]:
                 return int(epoch[0] if epoch else 0), int(sequence[0] or 0)
     except WrongState as error:
         fix = "It is about to start or to end, or is older than this command: try again, or stop it."
+        if settings.database_url:
+            fix = "Make the backup on the machine whose controller leads (holdfast status), or try again."
         raise WrongState("A controller runs there, and makes no copies.", fix=fix) from error
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"The store {settings.database} can't be copied: {error}.") from error

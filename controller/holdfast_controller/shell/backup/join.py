@@ -105,7 +105,7 @@ def _is_here(host: str) -> bool:
     """Whether a server of this machine can listen at an address."""
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):  # the latter for what can be no name
         return False
     for family, kind, _, _, address in found:
         try:

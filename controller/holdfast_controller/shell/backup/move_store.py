@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from holdfast._base import config, extras
 from holdfast._daemon.instance_lock import only_one
 from holdfast.errors import HoldfastError, WrongState
+from holdfast_controller.shell.backup.alone import store_alone
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.store import copying, high_water, meta_rows
 from holdfast_controller.shell.store.faults import failing
@@ -88,7 +89,7 @@ def to_file(settings: ControllerConfig) -> int:
         raise WrongState("The store is in a file already: no database_url is set.", fix="Write --to URL.")
     if file.exists():
         raise WrongState(f"There is a store {file} already.", fix="Move it away.")
-    source = store_at(file, settings.database_url)
+    source = store_alone(settings)
     fresh = file.with_name(f".{file.name}.moving")
     try:
         fresh.unlink(missing_ok=True)

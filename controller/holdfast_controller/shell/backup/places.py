@@ -87,6 +87,8 @@ def _parts(place: str) -> tuple[str, str]:
 @contextlib.contextmanager
 def _file(target: Path) -> Iterator[IO[bytes]]:
     """Its folder is made where it isn't there, for its owner only; those above it aren't."""
+    if not target.name or target.is_dir():
+        raise StoreError(f"{target} is a folder.", fix="Name a file in it.")
     fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
         target.absolute().parent.mkdir(0o700, exist_ok=True)

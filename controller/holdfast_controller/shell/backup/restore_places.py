@@ -46,7 +46,7 @@ def settings_for(text: str, layout: Layout, targets: Targets, advertise: str | N
         "key": (layout.key, targets.key),
         "ca_directory": (layout.ca_directory, targets.ca_directory),
     }
-    lines = text.splitlines()
+    lines = text.removesuffix("\n").split("\n")  # to Python other characters end a line too
     for key, (was, now) in named.items():
         if now is not None and str(now) != was:
             _write(lines, key, str(now))

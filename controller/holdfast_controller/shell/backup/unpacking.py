@@ -197,10 +197,11 @@ def put_in_place(parts: Unpacked, settings: str) -> None:
     for folder in (targets.settings.parent, targets.cert.parent, targets.key.parent):
         files.folder(folder)
     if targets.ca_directory is not None:
-        files.folder(targets.ca_directory.parent)
-        (staging / "ca").rename(targets.ca_directory)
-    elif not targets.ca.exists():
-        files.write(targets.ca, (staging / "own/ca.pem").read_bytes(), 0o644)
+        _put_ca(staging / "ca", targets.ca_directory)
+    if not targets.ca.exists():  # it may be a copy of that of the CA's folder
+        files.folder(targets.ca.parent)
+        own = targets.ca_directory or staging / "own"
+        files.write(targets.ca, (own / "ca.pem").read_bytes(), 0o644)
     files.write(targets.cert, (staging / "own/cert.pem").read_bytes(), 0o644)
     files.write(targets.key, (staging / "own/key.key").read_bytes(), 0o600)
     for name in (BUNDLES, "audit"):
@@ -217,6 +218,19 @@ def put_in_place(parts: Unpacked, settings: str) -> None:
     os.fsync(handle)
     os.close(handle)
     files.write(targets.settings, settings.encode(), 0o600)
+
+
+def _put_ca(staged: Path, folder: Path) -> None:
+    """All of the CA or nothing; its folder may be on another file system than the state."""
+    files.folder(folder.parent)
+    fresh = folder.with_name(f".{folder.name}.{os.getpid()}.new")
+    try:
+        fresh.mkdir(mode=0o700)
+        for path in staged.iterdir():
+            files.write(fresh / path.name, path.read_bytes(), 0o644 if path.suffix == ".pem" else 0o600)
+        fresh.rename(folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 _ELSEWHERE = "Restore where no controller was, or name another folder: --to DIR."

@@ -30,6 +30,8 @@ TEXT_BYTES = 300
 """Bytes of each text as JSON: the caller who is refused chooses what is in it."""
 SILENCE_S = 86_400.0
 """After so long without an entry, or a wall clock that was set forward, ages are believed from the next file on."""
+_LATEST = 1e11
+"""A later time, past the year 5000, is none."""
 _TAIL_BYTES = 1 << 20
 """The newest line is looked for in so much of a file's end."""
 
@@ -110,7 +112,7 @@ class TrailFiles:
                 break
         if self.path.exists():
             first = next(iter(_read(self.path)), {})
-            self._begun = float(first.get("time", 0.0))
+            self._begun = _moment(first) or 0.0
         self._number, self._head, self._sealed = number, head, sealed
 
     def _is_full(self) -> bool:
@@ -188,15 +190,24 @@ def _read(path: Path) -> Iterator[dict[str, Any]]:
         for line in file:
             try:
                 fields = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(fields, dict):
                 yield fields
 
 
 def _entry(fields: dict[str, Any]) -> Entry | None:
-    """The entry of a line; None for the first line of a file."""
+    """The entry of a line; None for the first line of a file, and for one that was damaged."""
     try:
-        return Entry(**{name: fields[name] for name in fields.keys() & set(Entry.__slots__)})
+        found = Entry(**{name: fields[name] for name in fields.keys() & set(Entry.__slots__)})
     except TypeError:
         return None
+    texts = (found.who, found.peer, found.call, found.target, found.outcome, found.message)
+    whole = all(isinstance(text, str) for text in texts) and isinstance(found.unwritten, int)
+    return found if whole and _moment(fields) is not None else None
+
+
+def _moment(fields: dict[str, Any]) -> float | None:
+    """The time of a line; None for one that was damaged."""
+    at = fields.get("time")
+    return float(at) if isinstance(at, int | float) and 0 <= at < _LATEST else None

@@ -94,7 +94,7 @@ class SyslogCopy:
                 batch = [self._waiting[at] for at in range(min(len(self._waiting), BATCH))]
                 try:
                     await asyncio.to_thread(self._send, batch)
-                except OSError as error:
+                except (OSError, UnicodeError) as error:  # the latter for what can be no name
                     self._close()
                     if not failed:
                         server = self._server.host or self._server.path

@@ -155,7 +155,7 @@ class BundleStore:
                 fix="Leave data out with .holdfastignore, or have [bundles] limit_mb in controller.toml raised.",
             )
         part = self._part(digest, owner)
-        with self._lock:
+        with _storing(), self._lock:
             self._incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
             there = part.stat().st_size if part.exists() else 0
             if offset not in (0, there):
@@ -190,7 +190,7 @@ class BundleStore:
         self._collect(frozenset(in_use))
         stored = sorted(self._stored(), key=lambda entry: entry[1])
         promised = [upload.size for other, upload in self._turns.items() if other != part]
-        parts = sum(p.stat().st_size for p in self._incoming.iterdir() if p != part and p not in self._turns)
+        parts = sum(held for p, _, held in _looked_at(self._incoming) if p != part and p not in self._turns)
         total, count = sum(entry[2] for entry in stored) + parts + sum(promised) + size, len(stored) + 1
         for path, last_use, held in stored:
             if total <= self._config.store_mb * MIB and count <= self._config.store_count:
@@ -212,16 +212,13 @@ class BundleStore:
         for path, last_use, _ in list(self._stored()):
             if path.name not in in_use and last_use < old:
                 self._remove(path)
-        for part in self._incoming.iterdir() if self._incoming.exists() else ():
-            if part not in self._turns and part.stat().st_mtime < old:
+        for part, written_at, _ in list(_looked_at(self._incoming)):
+            if part not in self._turns and written_at < old:
                 part.unlink(missing_ok=True)
 
     def _stored(self) -> Iterator[tuple[Path, float, int]]:
         """(file, last use, bytes) of each complete bundle."""
-        for path in self._directory.iterdir() if self._directory.exists() else ():
-            if is_digest(path.name):
-                status = path.stat()
-                yield path, status.st_mtime, status.st_size
+        return (found for found in _looked_at(self._directory) if is_digest(found[0].name))
 
     def _part(self, digest: str, owner: str) -> Path:
         # One user's broken part must not stand in the way of another's upload.
@@ -254,20 +251,18 @@ class Upload:
         with self._busy, self._store._lock:
             if self._store._turns.get(self._part) is not self:
                 raise Unavailable("Another upload of the same bundle has taken over from this one.")
-            try:
-                rest = memoryview(chunk)
+            rest = memoryview(chunk)
+            with _storing():
                 while rest:
                     written = os.pwrite(self._handle, rest, self._at)
                     self._at, rest = self._at + written, rest[written:]
-            except OSError as error:
-                raise StorageFull(f"The controller can't store the bundle: {error.strerror}.") from error
 
     def finish(self) -> None:
         """Give it its name once the bytes are the right ones; durable then, in the shared place too.
 
-        Raises ``BundleRefused``, ``Unavailable``.
+        Raises ``BundleRefused``, ``StorageFull``, ``Unavailable``.
         """
-        with self._busy:
+        with self._busy, _storing():
             self._finish()
 
     def _finish(self) -> None:
@@ -302,6 +297,27 @@ class Upload:
             if self._store._turns.get(self._part) is self:
                 del self._store._turns[self._part]
             os.close(self._handle)
+
+
+@contextlib.contextmanager
+def _storing() -> Iterator[None]:
+    """Raise ``StorageFull`` for what the disk refuses in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageFull(
+            f"The controller can't store the bundle: {error.strerror}.", fix="Tell an admin, and try again."
+        ) from error
+
+
+def _looked_at(folder: Path) -> Iterator[tuple[Path, float, int]]:
+    """(file, last use, bytes) of each file that is still there when it is looked at."""
+    for path in folder.iterdir() if folder.exists() else ():
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            continue
+        yield path, status.st_mtime, status.st_size
 
 
 def _of(digest: str, owner: str) -> str:

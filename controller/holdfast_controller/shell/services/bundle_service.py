@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 
+from holdfast._daemon import log
 from holdfast.errors import Denied, InvalidInput, Unavailable, Violation
 from holdfast.v1 import bundle_pb2, bundle_pb2_grpc
 from holdfast_controller.core.model.cluster import Cluster
@@ -81,8 +81,12 @@ class BundleService(bundle_pb2_grpc.BundleServiceServicer):
 async def tend(driver: Driver, store: BundleStore) -> None:
     """Remove bundles that no job has needed for long, now and every hour, until cancelled."""
     while True:
-        with contextlib.suppress(Unavailable):  # it was noted; what stays is looked at again
+        try:
             await asyncio.to_thread(store.collect, in_use(driver.cluster))
+        except Unavailable:
+            pass  # it was noted; what stays is looked at again
+        except OSError as error:
+            log.warning("bundles.not_tended", error=str(error))
         await asyncio.sleep(TEND_EVERY_S)
 
 

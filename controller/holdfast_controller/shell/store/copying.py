@@ -25,6 +25,7 @@ def to_new_file(source: sa.Connection, path: Path) -> None:
     engine = sa.create_engine(f"sqlite:///{path}", poolclass=sa.pool.NullPool)
     try:
         with engine.connect() as target:
+            target.exec_driver_sql("PRAGMA auto_vacuum=INCREMENTAL")  # it can't be had later
             migrate(target, path)
             with target.begin():
                 copy_rows(source, target)

@@ -104,7 +104,10 @@ def config(tmp_path: Path) -> Config:
 def test_why_there_are_none_is_said(config: Config, tmp_path: Path) -> None:
     assert find(replace(config, cgroups=False)) == Cgroups("", "cgroups = false")
     mounts = tmp_path / "mountinfo"
-    mounts.write_text("25 1 0:23 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n")
+    mounts.write_bytes(
+        b"25 1 0:23 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+        b"26 1 0:24 / /home/ann/\xff\x0c\xe2\x80\xa8 rw - fuse.sshfs ann@x: rw\n"
+    )
     assert find(config, mounts) == Cgroups("", "cgroup v2 is not mounted")
     mounts.write_text(f"25 1 0:23 / {tmp_path}/nowhere rw - cgroup2 cgroup2 rw\n")
     assert find(config, mounts).why.endswith(" can't be made: No such file or directory")

@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -18,8 +19,10 @@ from holdfast._sdk import bundle_calls
 from holdfast.bundles.packing import Bundle
 from holdfast.errors import BundleRefused, Denied, InvalidInput, InvalidSpec, NotFound, StorageFull
 from holdfast.v1 import agent_pb2, bundle_pb2, bundle_pb2_grpc, job_pb2, spec_pb2
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleConfig, BundleStore
+from holdfast_controller.shell.services.bundle_service import tend
 
 MIB = 1 << 20
 
@@ -258,6 +261,30 @@ def test_what_jobs_need_stays_and_fills_the_store(tmp_path: Path) -> None:
     assert all(there(store, digest) for digest in kept)
     store.collect(set())
     assert not any(there(store, digest) for digest in kept)
+
+
+async def test_a_folder_that_can_not_be_read_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It may be a mount of its own, whose server is gone."""
+    (tmp_path / "b").write_bytes(b"no folder")
+    store = BundleStore(tmp_path / "b", BundleConfig())
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        tending = tasks.create_task(tend(SimpleNamespace(cluster=Cluster()), store))  # type: ignore[arg-type]
+        while "bundles.not_tended" not in caplog.messages:  # noqa: ASYNC110  # nothing says when
+            await asyncio.sleep(0.01)
+        assert not tending.done()
+        tending.cancel()
+    with pytest.raises(StorageFull, match=r"can't store the bundle: .*Tell an admin"):
+        put(store, b"x" * MIB)
+
+
+def test_what_is_gone_when_it_is_looked_at_is_passed_over(tmp_path: Path) -> None:
+    store = BundleStore(tmp_path / "b", BundleConfig(), Clock())
+    digest = put(store, b"x" * MIB)
+    for gone in (tmp_path / "b" / ("a" * 64), tmp_path / "b/incoming" / ("a" * 64)):
+        gone.symlink_to("nowhere")
+    store.collect({digest})
+    put(store, b"y" * MIB)
+    assert there(store, digest)
 
 
 def test_a_bundle_just_sent_stays_for_the_job_that_comes_after_it(tmp_path: Path) -> None:

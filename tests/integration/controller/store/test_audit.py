@@ -107,6 +107,29 @@ async def test_a_line_that_was_cut_by_a_power_loss_is_left_out(tmp_path: Path) -
     assert [e.time for e in await log.read(9)] == [1.0, 3.0]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"time":null}',
+        b'{"time":"x","who":"user/ann","peer":"","call":"x"}',
+        b'{"time":1e999,"who":"user/ann","peer":"","call":"x"}',
+        b'{"time":1.0,"who":["user/ann"],"peer":"","call":"x"}',
+        b'{"a":' * 100_000,
+        b"[]",
+    ],
+    ids=["no time", "a word", "endless", "a list", "deep", "no object"],
+)
+async def test_a_damaged_line_ends_nothing_and_is_left_out(tmp_path: Path, line: bytes) -> None:
+    log = Audit(tmp_path)
+    log.write(entry(1))
+    await log.flush()
+    path = tmp_path / "audit.jsonl"
+    path.write_bytes(b"\n".join([line, *path.read_bytes().split(b"\n")[1:]]))
+    again = Audit(tmp_path)
+    again.write(entry(2))
+    assert await again.read(9) == [entry(1), entry(2)]
+
+
 async def test_a_disk_that_takes_nothing_is_an_error(tmp_path: Path) -> None:
     log = Audit(tmp_path / "gone")
     log.write(entry(1))

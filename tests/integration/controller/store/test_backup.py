@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import json
 import os
@@ -293,6 +294,32 @@ def test_a_place_that_is_taken_is_refused(cluster: Path) -> None:
         restored(cluster)
 
 
+def test_a_ca_that_is_kept_apart_comes_back_to_its_places(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder on another disk than the state, and what all trust beside the settings."""
+    state, apart, settings = cluster / "state", cluster / "disk/ca", cluster / "etc/controller.toml"
+    shutil.copytree(state / "ca", apart)
+    shutil.rmtree(state / "ca")
+    (cluster / "etc/ca.pem").write_bytes((apart / "ca.pem").read_bytes())
+    said = settings.read_text().replace(f'"{state}/ca/ca.pem"', f'"{cluster}/etc/ca.pem"')
+    settings.write_text(said.replace(f'"{state}/ca"', f'"{apart}"'))
+    before = {path: path.read_bytes() for path in (apart / "ca.pem", apart / "ca.key", cluster / "etc/ca.pem")}
+    saved(cluster)
+    for folder in (state, cluster / "etc", cluster / "disk"):
+        shutil.rmtree(folder)
+    rename = Path.rename
+
+    def within_a_disk(path: Path, target: Path) -> Path:
+        if path.is_relative_to(state) != target.is_relative_to(state):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", within_a_disk)
+    restore.restore(cluster / "backup", None, cluster / "pass")
+    assert {path: path.read_bytes() for path in before} == before
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (apart, apart / "ca.key")] == [0o700, 0o600]
+    assert list(apart.parent.iterdir()) == [apart]
+
+
 @pytest.mark.parametrize("change", [{"version": "99.0.0"}, {"schema": "9999"}, {"format": 2}])
 def test_a_backup_of_a_newer_version_is_refused(change: dict[str, object]) -> None:
     layout = {"settings": "", "state_dir": "", "ca": "", "cert": "", "key": ""}
@@ -312,6 +339,14 @@ def test_a_target_that_cannot_be_written_is_named(cluster: Path) -> None:
     with pytest.raises(StoreError, match="Cannot write"):
         back_up(cluster / "etc/controller.toml", cluster / "no/such/folder/backup", None)
     assert not list((cluster / "state").glob(".copy*"))
+
+
+@pytest.mark.parametrize("place", [".", "/", "", "etc"])
+def test_a_folder_is_no_place_of_a_backup(cluster: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.chdir(cluster)
+    with pytest.raises(StoreError, match=r"is a folder\. Name a file in it"):
+        back_up(cluster / "etc/controller.toml", place, None)
+    assert not list(cluster.glob(".*"))
 
 
 @pytest.fixture

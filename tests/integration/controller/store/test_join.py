@@ -110,6 +110,7 @@ def test_nothing_is_made_where_there_is_a_controller_already(first: Path) -> Non
     [
         ("advertise", '"second.lab"', "--advertise second.lab is the other", "the name of this machine"),
         ("listen", '"192.0.2.7:7443"', "listen = .* is an address of its machine", 'listen = "0.0.0.0:7443" there'),
+        ("listen", '"ctl..lab:7443"', "listen = .* is an address of its machine", 'listen = "0.0.0.0:7443" there'),
         ("enrolment_listen", '"[2001:db8::1]:7444"', "enrolment_listen = ", 'enrolment_listen = "0.0.0.0:7444"'),
     ],
 )

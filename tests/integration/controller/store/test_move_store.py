@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ from tests.support.postgres import Server
 from tests.unit.controller.examples import EVENTS
 
 from holdfast._base import config
-from holdfast.errors import StoreError
+from holdfast._daemon.instance_lock import only_one
+from holdfast.errors import StoreError, WrongState
 from holdfast_controller.core.step.actions import KeepEvidence
-from holdfast_controller.shell.backup import backup, move_store, restore
+from holdfast_controller.shell.backup import accept_loss, backup, move_store, restore
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.main import init
 from holdfast_controller.shell.store import copying, high_water
@@ -102,6 +105,8 @@ def test_a_store_is_moved_there_and_back_with_every_row(
     store, again = opened(file)
     store.close()
     assert (again.sequence, again.epoch) == (len(EVENTS) + 1, cluster.epoch + 2)
+    with contextlib.closing(sqlite3.connect(file)) as moved_back:
+        assert moved_back.execute("PRAGMA auto_vacuum").fetchone() == (2,), "what is deleted is given back"
 
 
 def test_a_store_is_not_moved_onto_another(
@@ -147,6 +152,25 @@ def test_a_store_that_another_controller_takes_over_meanwhile_is_not_put_in_plac
     store.close()
 
 
+@pytest.mark.parametrize("command", [[move_store.main, "--to-file"], [accept_loss.main, "--set-back"]])
+def test_nothing_is_changed_while_a_controller_leads_on_another_machine(
+    settings: Path, database: InPostgres, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[Any]
+) -> None:
+    assert moved(settings, "--to", address(database)) == 0
+    say(settings, address(database))
+    leader, _ = opened(InPostgres(tmp_path / "other/postgresql", database.server, database.database))
+    main, *options = command
+    with ThreadPoolExecutor(1) as beside:
+        done = beside.submit(main, ["--config", str(settings), *options])
+        while not done.done():
+            commit(leader, [])  # as a controller does that has nothing to write
+            time.sleep(0.1)
+        assert done.result() == 1
+    commit(leader, [])
+    leader.close()
+    assert "is at work there. Stop every controller" in capsys.readouterr().err
+
+
 def test_a_copy_that_differs_is_no_copy(
     settings: Path, database: InPostgres, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +197,9 @@ def test_a_backup_of_a_database_is_restored_to_a_file_and_moved_from_there(
     assert moved(settings, "--to", address(database)) == 0
     say(settings, address(database))
     (tmp_path / "pass").write_text("a long passphrase\n")
+    with only_one(tmp_path / "state", "controller"), pytest.raises(WrongState) as stands_by:
+        backup.back_up(settings, tmp_path / "backup", "a long passphrase")
+    assert "on the machine whose controller leads" in stands_by.value.fix
     made, _ = backup.back_up(settings, tmp_path / "backup", "a long passphrase")
     assert made.sequence == len(EVENTS)
     options = [str(tmp_path / "backup"), "--to", str(tmp_path / "new"), "--passphrase-file", str(tmp_path / "pass")]

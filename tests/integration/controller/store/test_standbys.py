@@ -56,6 +56,20 @@ def test_who_leads_knows_how_far_each_standby_is_and_that_its_settings_differ(
     server.sql("DROP DATABASE holdfast WITH (FORCE)")
 
 
+@pytest.mark.parametrize("name", ["holdfast", "holdfast/", "holdfast/x/ y", "holdfast/1"])
+def test_another_program_with_a_name_like_ours_is_no_standby(server: Server, tmp_path: Path, name: str) -> None:
+    import psycopg
+
+    server.sql("CREATE DATABASE holdfast")
+    leader = Store(InPostgres(tmp_path / "one/postgresql", server, "holdfast").engine())
+    leader.call(leader.open).result()
+    with psycopg.connect(server.address("holdfast"), application_name=name):
+        commit(leader, records()[:1])
+        assert leader.call(leader.standbys).result() == []
+    leader.close()
+    server.sql("DROP DATABASE holdfast WITH (FORCE)")
+
+
 def test_a_leader_without_its_database_ends_soon_for_another_that_may_reach_it(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

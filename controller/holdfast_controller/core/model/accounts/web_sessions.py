@@ -47,7 +47,7 @@ class Codes:
         """Take a new code in; returns when it ends."""
         self._forget(now)
         own = [each for each, (of, _) in self._open.items() if of == user]
-        for oldest in own[: len(own) - CODES_OF_ONE + 1]:
+        for oldest in own[: max(len(own) - CODES_OF_ONE + 1, 0)]:
             del self._open[oldest]
         self._open[digest] = user, now + CODE_S
         return now + CODE_S

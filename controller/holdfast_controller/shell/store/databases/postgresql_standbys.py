@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Mapping
 
@@ -13,6 +14,8 @@ from holdfast_controller.shell.store.databases.engine import Standby
 
 _NAME, _MOST = "holdfast", 63
 """PostgreSQL cuts a longer name of a connection."""
+_REPORT = re.compile(rf"{_NAME}/(\d+)/(\S*) (.*)")
+"""Other programs may give a connection of theirs the name that ours begin with."""
 _LEADER = "holdfast-leads"
 _LEADERS = """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user
     AND split_part(application_name, '/', 1) = %s AND split_part(split_part(application_name, '/', 2), ' ', 1) = %s"""
@@ -37,12 +40,9 @@ def is_connected(database: sa.Connection, epoch: str) -> bool:
 
 def standbys(database: sa.Connection) -> list[Standby]:
     """The controllers of the other connections, by machine, within a transaction that reads."""
-    found = []
-    for name in database.exec_driver_sql(_STANDBYS, (_NAME,)).scalars():
-        report, _, machine = str(name).partition(" ")
-        _, sequence, differing = report.split("/", 2)
-        found.append(Standby(machine, int(sequence or 0), differing))
-    return sorted(found)
+    names = map(str, database.exec_driver_sql(_STANDBYS, (_NAME,)).scalars())
+    reports = [found.groups() for found in map(_REPORT.fullmatch, names) if found is not None]
+    return sorted(Standby(machine, int(sequence), differing) for sequence, differing, machine in reports)
 
 
 def write_settings(database: sa.Connection, digests: Mapping[str, str]) -> None:

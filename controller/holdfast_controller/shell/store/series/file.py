@@ -159,9 +159,9 @@ class SeriesFile:
         self.close()
         if damaged:
             aside = self._path.with_suffix(".damaged")
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # of a disk that is read-only, too
                 os.replace(self._path, aside)
-            self._remove_journals()
+                self._remove_journals()
             log.warning("series.damaged", path=str(self._path), kept_as=str(aside), error=str(error))
 
     def close(self) -> None:
@@ -273,7 +273,7 @@ def _together(packed: Iterable[bytes], start: int, step: int, slots: int) -> byt
             log.warning("series.block_damaged", error=str(error))
     try:
         return pack(joined(found, start, step, slots)) if found else None
-    except ValueError as error:  # more ranks than a block may have
+    except (ValueError, ArithmeticError) as error:  # more ranks than a block may have, or numbers that can't be
         log.warning("series.block_damaged", error=str(error))
         return None
 
