@@ -293,7 +293,7 @@ class Examiner:
         environ = await self._blocking.read(processes.environ, process.pid)
         rank.recorder, note = await records.recorder(process, environ or {}, self._blocking)
         if rank.recorder:
-            rank.flight, rank.dump = await records.flight_record(process, rank.recorder, self.tools)
+            rank.flight, rank.dump = await records.flight_record(process, rank.recorder, self.tools, self._blocking)
         if note:
             rank.notes.append(note)
 

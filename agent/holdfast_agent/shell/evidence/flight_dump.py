@@ -1,4 +1,4 @@
-"""Reads a dump of torch's flight recorder: ``python -I -S flight_dump.py PATH UID``, a program of its own.
+"""Reads a dump of torch's flight recorder on stdin: ``python -I -S flight_dump.py UID``, a program of its own.
 
 A dump is a pickle (JSON in some releases) that the rank's own user has written, so nothing in it is trusted: no name
 is ever looked up, and memory, time and size are bounded. As root it gives its rights up before it decodes a byte.
@@ -52,15 +52,14 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError("it refers to something outside")
 
 
-def read(path: str, uid: int) -> bytes:
+def read(handle: int, uid: int) -> bytes:
     """The file's content. Raises ``OSError`` unless it is a regular file of that user's, and not too big."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with open(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
-            raise OSError("its dump is no file of the rank's own")
-        if status.st_size > MOST_BYTES:
-            raise OSError(f"its dump is larger than {MOST_BYTES >> 20} MiB")
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
+        raise OSError("its dump is no file of the rank's own")
+    if status.st_size > MOST_BYTES:
+        raise OSError(f"its dump is larger than {MOST_BYTES >> 20} MiB")
+    with open(handle, "rb", closefd=False) as file:
         return file.read(MOST_BYTES)
 
 
@@ -240,9 +239,9 @@ def _whole(value: object) -> int:
         return 0
 
 
-def main(path: str, uid: int) -> dict[str, Any]:
+def main(uid: int) -> dict[str, Any]:
     try:
-        data = read(path, uid)
+        data = read(sys.stdin.fileno(), uid)
     except OSError as error:
         return {"problem": error.strerror or str(error)}
     if os.geteuid() == 0:
@@ -260,4 +259,4 @@ def main(path: str, uid: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(main(sys.argv[1], int(sys.argv[2]))))
+    sys.stdout.write(json.dumps(main(int(sys.argv[1]))))

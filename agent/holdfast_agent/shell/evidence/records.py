@@ -10,14 +10,13 @@ import os
 import stat
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import anyio
 
 from holdfast._base.codec import from_plain
 from holdfast._base.printable import spaced_line
 from holdfast.hang.evidence.flight_recorder import FlightRecord
-from holdfast_agent.shell.evidence import flight_dump
+from holdfast_agent.shell.evidence import flight_dump, rank_files
 from holdfast_agent.shell.evidence.blocking import Blocking
 from holdfast_agent.shell.evidence.tools import Tools
 from holdfast_agent.shim.processes import Process
@@ -39,11 +38,10 @@ async def recorder(process: Process, environ: Mapping[str, str], blocking: Block
     stem, rank = environ.get(_PIPE, ""), environ.get("RANK", "")
     if not stem or not (rank.isascii() and rank.isdigit()):
         return "", ""
-    root = f"/proc/{process.pid}/root"
     target = next((environ[name] for name in _FILES if environ.get(name)), "")
     path = f"{target}{rank}"
-    before = await blocking.read(_written, f"{root}{path}") or 0
-    problem = await blocking.read(_ask, f"{root}{stem}{rank}.pipe", process.pid)
+    before = await blocking.read(_written, process.pid, path) or 0
+    problem = await blocking.read(_ask, process.pid, f"{stem}{rank}.pipe")
     if problem is None:
         return "", ""
     if problem:
@@ -53,31 +51,39 @@ async def recorder(process: Process, environ: Mapping[str, str], blocking: Block
     with anyio.move_on_after(RECORDER_S):
         while True:
             await anyio.sleep(RECORDER_LOOK_S)
-            if (await blocking.read(_written, f"{root}{path}") or 0) > before:
+            if (await blocking.read(_written, process.pid, path) or 0) > before:
                 return path, ""
     return "", f"flight recorder: nothing was written within {RECORDER_S:g} s"
 
 
-async def flight_record(process: Process, path: str, tools: Tools) -> tuple[FlightRecord, bytes]:
+async def flight_record(
+    process: Process, path: str, tools: Tools, blocking: Blocking
+) -> tuple[FlightRecord, bytes]:
     """Read a dump, by a program that trusts nothing in it; never raises.
 
     Returns it twice: what is understood of it, and compressed by zlib as it is, empty where it is too large. A dump
     that can't be read may not be whole yet, so it is read once more.
     """
-    found, whole = await _read_dump(process, path, tools)
+    found, whole = await _read_dump(process, path, tools, blocking)
     if found.problem:
         await anyio.sleep(RECORDER_AGAIN_S)
-        found, whole = await _read_dump(process, path, tools)
+        found, whole = await _read_dump(process, path, tools, blocking)
     return found, whole
 
 
-async def _read_dump(process: Process, path: str, tools: Tools) -> tuple[FlightRecord, bytes]:
+async def _read_dump(process: Process, path: str, tools: Tools, blocking: Blocking) -> tuple[FlightRecord, bytes]:
     try:
         uid = os.stat(f"/proc/{process.pid}").st_uid
     except OSError:
         return FlightRecord(problem="the rank has ended"), b""
-    command = [sys.executable, "-I", "-S", flight_dump.__file__, f"/proc/{process.pid}/root{path}", str(uid)]
-    ran = await tools.run(command, name="the reader of its dump")
+    dump = await blocking.read(_open, process.pid, path)
+    if not isinstance(dump, int):
+        return FlightRecord(problem=dump or "its dump could not be opened in time"), b""
+    try:
+        command = [sys.executable, "-I", "-S", flight_dump.__file__, str(uid)]
+        ran = await tools.run(command, name="the reader of its dump", given=dump)
+    finally:
+        os.close(dump)
     if ran.problem or ran.code != 0:
         return FlightRecord(problem=ran.problem or f"the reader of its dump ended with {ran.code}"), b""
     try:
@@ -88,14 +94,21 @@ async def _read_dump(process: Process, path: str, tools: Tools) -> tuple[FlightR
         return FlightRecord(problem=f"its dump can't be read: {error}"), b""
 
 
-def _ask(pipe: str, pid: int) -> str | None:
+def _open(pid: int, path: str) -> int | str:
+    """A descriptor of a dump, or why there is none."""
+    try:
+        return rank_files.opened(pid, path, os.O_RDONLY)
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _ask(pid: int, pipe: str) -> str | None:
     """Write to the pipe. Returns what is wrong, empty where nothing is, None where there is no such pipe.
 
-    The path is the program's word, and the agent may be root: only a FIFO that belongs to the program's own user
-    is written to.
+    Only a FIFO that belongs to the program's own user is written to.
     """
     try:
-        handle = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = rank_files.opened(pid, pipe, os.O_WRONLY)
     except OSError as error:
         if error.errno == errno.ENOENT:
             return None
@@ -112,10 +125,10 @@ def _ask(pipe: str, pid: int) -> str | None:
     return ""
 
 
-def _written(path: str) -> int:
+def _written(pid: int, path: str) -> int:
     """When a file was last written, in nanoseconds; 0 where there is none, or nothing in it."""
     try:
-        status = Path(path).lstat()
+        status = rank_files.status(pid, path)
     except OSError:
         return 0
     return status.st_mtime_ns if stat.S_ISREG(status.st_mode) and status.st_size else 0

@@ -55,13 +55,38 @@ def _bound(pid: int) -> None:
         Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
 
 
+def _started(argv: Sequence[str], stdin: int) -> subprocess.Popen[bytes]:
+    """The tool, which has ``stdin`` now. Raises ``OSError``."""
+    try:
+        return subprocess.Popen(
+            argv,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=ENVIRONMENT,
+            cwd="/",
+            start_new_session=True,
+        )
+    finally:
+        os.close(stdin)
+
+
 class _Turn:
     """One tool's run, seen from the loop that waits for it and from the thread that attends to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, given: int) -> None:
         self.abandoned = False
+        self._given = given
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
+
+    def given(self) -> int:
+        """A descriptor of what the tool gets as its stdin, to be closed. Raises ``OSError``."""
+        with self._lock:
+            # The caller who no longer waits has closed it: its number may be another file's.
+            if self.abandoned or self._given < 0:
+                return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            return os.dup(self._given)
 
     def take(self, process: subprocess.Popen[bytes]) -> None:
         """Take the process that the thread has started, and kill it if the caller no longer waits."""
@@ -123,13 +148,19 @@ class Tools:
         return shutil.which(name, path=self._search) or shutil.which(name)
 
     async def run(
-        self, argv: Sequence[str], after_kill: Callable[[], None] | None = None, name: str = "", stops: int = 0
+        self,
+        argv: Sequence[str],
+        after_kill: Callable[[], None] | None = None,
+        name: str = "",
+        stops: int = 0,
+        given: int = -1,
     ) -> Ran:
         """Run one to its end or its deadline, when its turn comes. Cancellation kills it and doesn't wait for that.
 
-        ``after_kill`` is called, in a thread, once a tool had to be killed. ``stops`` is the pid that it stops.
+        ``after_kill`` is called, in a thread, once a tool had to be killed. ``stops`` is the pid that it stops,
+        ``given`` the descriptor that it gets as its stdin, which the caller closes.
         """
-        turn = _Turn()
+        turn = _Turn(given)
         name = name or Path(argv[0]).name
         try:
             return await anyio.to_thread.run_sync(
@@ -145,15 +176,7 @@ class Tools:
         self._unkillable = [process for process in self._unkillable if process.poll() is None]
         self._mark(self._targets, stops, math.inf)
         try:
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=ENVIRONMENT,
-                cwd="/",
-                start_new_session=True,
-            )
+            process = _started(argv, turn.given())
         except OSError as error:
             self._mark(self._targets, stops, 0.0)
             return Ran(None, problem=f"{name} can't be started: {error.strerror}")

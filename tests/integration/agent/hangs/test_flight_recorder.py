@@ -29,6 +29,7 @@ from holdfast_agent.core.worker.states import Running
 from holdfast_agent.core.worker.worker import Worker
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.evidence import Examiner, Limits, flight_dump, records
+from holdfast_agent.shell.evidence.blocking import Blocking
 from holdfast_agent.shell.evidence.tools import Tools
 from holdfast_agent.shim.processes import Process
 
@@ -61,7 +62,7 @@ def running(programs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> Iter
 async def read(path: Path) -> FlightRecord:
     """A dump of this process' own user."""
     with anyio.fail_after(300):
-        found, whole = await records.flight_record(Process(os.getpid()), str(path), Tools())
+        found, whole = await records.flight_record(Process(os.getpid()), str(path), Tools(), Blocking())
     assert not whole or zlib.decompress(whole) == await anyio.Path(path).read_bytes()
     return found
 
@@ -334,9 +335,9 @@ async def test_values_of_any_kind_make_no_error(tmp_path: Path) -> None:
 
 async def _checked(tmp_path: Path, content: Any) -> FlightRecord:
     """As the reader makes it of a dump, without a process for each."""
-    path = tmp_path / "d"
-    path.write_bytes(pickle.dumps(content))
-    plain = flight_dump.summary(flight_dump.decoded(flight_dump.read(str(path), os.getuid())), time.time())
+    (tmp_path / "d").write_bytes(pickle.dumps(content))
+    with (tmp_path / "d").open("rb") as f:
+        plain = flight_dump.summary(flight_dump.decoded(flight_dump.read(f.fileno(), os.getuid())), time.time())
     made = from_plain(FlightRecord, json.loads(json.dumps(plain)))
     blamed({0: made, 1: made})
     return made
