@@ -9,6 +9,8 @@ from __future__ import annotations
 import datetime
 import fcntl
 import json
+import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ RENEW_BEFORE = datetime.timedelta(days=30)
 """A certificate with less time than this left is renewed at the next start."""
 
 
+_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 BEFORE_RECORD = frozenset({"dev.lock", "dev.new"})
 """Files that may be there before dev.toml is."""
 
@@ -85,6 +88,20 @@ class Layout:
 
 def _kind(name: str) -> str:
     return "controller" if name == CONTROLLER else "agent"
+
+
+def check_own(layout: Layout) -> None:
+    """Return if no other user has put anything into the directory. Raises ``ConfigError``.
+
+    Others could put there what leads root to any file and process, and a CA and settings of theirs.
+    """
+    status = layout.directory.stat()
+    if status.st_uid != os.geteuid():
+        fix = "Name another --dir, or run it as that user."
+        raise ConfigError(f"{layout.directory} belongs to another user, of uid {status.st_uid}.", fix=fix)
+    if status.st_mode & _BY_OTHERS and any(layout.directory.iterdir()):
+        fix = f"Name another --dir; or, if all in it is yours: chmod go-w {layout.directory}"
+        raise ConfigError(f"{layout.directory} is not empty, and others may write to it.", fix=fix)
 
 
 @contextmanager

@@ -97,6 +97,7 @@ def _claim(layout: Layout) -> None:
     directory = layout.directory
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.check_own(layout)
         contents = {entry.name for entry in directory.iterdir()} - files.BEFORE_RECORD
         if contents and not layout.record.exists():
             raise ConfigError(

@@ -33,6 +33,7 @@ def stop(directory: Path) -> None:
     layout = Layout(directory.expanduser().resolve())
     if not layout.record.exists():
         raise ConfigError(f"There is no dev cluster in {layout.directory}.", fix="Name its folder with --dir.")
+    files.check_own(layout)
     with files.locked(layout):
         cluster = files.load(layout)
         assert cluster is not None, "the record exists"
