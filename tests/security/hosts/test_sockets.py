@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.integration.shim.conftest import Shim
 
 from holdfast_agent.shell.shims import shim_link
+from holdfast_agent.shim.warm.survivors import BACKLOG, Survivors
 
 NOBODY = 65534
 
@@ -95,3 +97,32 @@ def test_an_agent_does_not_talk_to_a_listener_of_another_users(tmp_path: Path) -
         with pytest.raises(PermissionError, match="another user listens"):
             shim_link.connect(tmp_path)
         stranger.communicate()
+
+
+class Flooded:
+    """A socket to which others connect faster than anyone can accept."""
+
+    accepted = 0
+
+    def _accept(self) -> tuple[int, str]:
+        self.accepted += 1
+        assert self.accepted < 100_000, "there is no end to it"
+        return os.dup(self.stranger.fileno()), ""
+
+    def __init__(self) -> None:
+        self.stranger, self._other = socket.socketpair()
+
+    def fileno(self) -> int:
+        return self.stranger.fileno()
+
+
+def test_who_connects_without_end_to_the_socket_for_survivors_holds_up_no_shim(tmp_path: Path) -> None:
+    """Its name is in no directory: every account of the host can read it in /proc/net/unix, and connect."""
+    directory = os.open(tmp_path, os.O_PATH)
+    survivors, flooded = Survivors(directory, lambda fd: None, lambda fd: None), Flooded()
+    survivors._listener.close()
+    survivors._listener = flooded  # type: ignore[assignment]
+    idle = SimpleNamespace(live={})
+    assert not survivors.hear(flooded.fileno(), idle)  # type: ignore[arg-type]
+    assert flooded.accepted == BACKLOG
+    os.close(directory)

@@ -125,7 +125,7 @@ class Survivors:
 
     def _accept(self, generation: Generation) -> None:
         try:
-            while True:
+            for _ in range(BACKLOG):  # any account may connect, and faster than this goes on
                 fd, _ = self._listener._accept()  # type: ignore[attr-defined]
                 socket = Socket(fileno=fd)
                 pid = int.from_bytes(socket.getsockopt(SOL_SOCKET, SO_PEERCRED, 4), sys.byteorder)
