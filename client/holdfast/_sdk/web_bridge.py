@@ -1,7 +1,8 @@
 """The web page on this machine alone: HTTP on a loopback address, each request made with the user's own certificate.
 
 A process that reaches the port gets nothing without the cookie, which a code in the printed address is exchanged for,
-once. A page of another site is refused as the controller's own listener refuses it.
+once. A page of another site is refused as the controller's own listener refuses it. Browsers send a cookie to all ports
+of a host: so that no other user who serves something there can make use of it, the kernel is asked who connects.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import hmac
 import json
+import os
 import secrets
 from collections.abc import AsyncGenerator
 from http import HTTPStatus
@@ -17,6 +19,7 @@ from urllib.parse import unquote
 
 from holdfast._base.cancellation import connection_handler
 from holdfast._base.printable import json_text
+from holdfast._sdk.loopback_peer import account_of
 from holdfast._sdk.web_calls import WebCalls
 from holdfast.errors import HoldfastError
 
@@ -61,6 +64,7 @@ class WebBridge:
             if self._open <= CONNECTIONS:
                 async with asyncio.timeout(HEAD_S):
                     head = await reader.readuntil(b"\r\n\r\n")
+                await _check_account(writer)
                 method, target, headers = _head(head)
                 await self._answer(method, target, headers, reader, writer)
         except Refused as refused:
@@ -153,6 +157,14 @@ async def _while_there(reader: asyncio.StreamReader) -> AsyncGenerator[None]:
             yield
         finally:
             watching.cancel()
+
+
+async def _check_account(writer: asyncio.StreamWriter) -> None:
+    """Refuse other accounts of this machine but root, who may carry a browser's connections. Raises ``Refused``."""
+    ends = [writer.get_extra_info(name)[:2] for name in ("peername", "sockname")]
+    account = await asyncio.to_thread(account_of, *ends)
+    if account not in (None, 0, os.geteuid()):
+        raise Refused(403, "This page is another user's of this machine.")
 
 
 def _head(head: bytes) -> tuple[str, str, dict[str, str]]:
