@@ -93,6 +93,12 @@ CALLS: list[Row] = [
     ("users of an identity provider", f"{C}.core.access.sign_in:MAX_USERS", COUNT, "refused"),
     ("templates of one user", f"{C}.core.scheduling.templates:MOST_OF_ONE", COUNT, "refused"),
     ("all their versions together", f"{C}.core.scheduling.templates:MOST_BYTES", BYTES, "refused"),
+    (
+        "packaged code of one user, of the room for all",
+        f"{C}.shell.bundles.bundle_store:OF_ONE_USER",
+        SHARE,
+        "refused",
+    ),
     ("a text in the audit log", f"{C}.shell.base.audit_files:TEXT_BYTES", BYTES, "cut"),
     ("series of one metric", "holdfast._daemon.metrics.series:SERIES_MOST", COUNT, "counted together"),
     (

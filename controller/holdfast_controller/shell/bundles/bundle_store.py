@@ -32,6 +32,8 @@ from holdfast_controller.shell.bundles.shared_place import SharedPlace
 MIB = 1 << 20
 UNUSED_GRACE_S = 600.0
 """A bundle that was just uploaded or named in a job is left alone: its job may be about to be created."""
+OF_ONE_USER = 0.75
+"""Of the room, by size and by number: so much one user's bundles take at most, those that jobs need included."""
 _READ_BYTES = 4 * MIB
 
 
@@ -161,6 +163,7 @@ class BundleStore:
             if offset not in (0, there):
                 problem = f"{offset} is not where the upload stands"
                 raise InvalidInput([Violation("offset", problem, f"go on from {there}")])
+            self._keep_to_share(digest, size, owner, in_use)
             self._make_room(size, part, in_use)
             upload = self._turns[part] = Upload(
                 self, part, self._directory / digest, self._mark(digest, owner), size, offset
@@ -185,6 +188,34 @@ class BundleStore:
         for digest, put_at in there.items():
             if put_at < old and digest not in here and digest not in in_use:
                 self._shared.remove(digest)
+
+    def _keep_to_share(self, digest: str, size: int, owner: str, in_use: Collection[str]) -> None:
+        """Leave room to other users: the user's own longest unused bundles give way. Raises ``StorageFull``."""
+        most, most_count = OF_ONE_USER * self._config.store_mb * MIB, OF_ONE_USER * self._config.store_count
+        mine = sorted(
+            (use, held, path, mark)
+            for path, use, held in self._stored()
+            if path.name != digest and (mark := self._mark(path.name, owner)).exists()
+        )
+        others = {path.name: path.stat().st_size for path in self._incoming.glob(_of("*", owner))}
+        others |= {path.name: upload.size for path, upload in self._turns.items() if path.name in others}
+        others.pop(_of(digest, owner), None)
+        total, count = sum(entry[1] for entry in mine) + sum(others.values()) + size, len(mine) + len(others) + 1
+        for last_use, held, path, mark in mine:
+            if total <= most and count <= most_count:
+                return
+            if path.name not in in_use and last_use < self._clock() - UNUSED_GRACE_S:
+                mark.unlink(missing_ok=True)
+                if not any(self._owners.glob(f"{path.name}.*")):
+                    self._remove(path)
+                total, count = total - held, count - 1
+        if total > most or count > most_count:
+            raise StorageFull(
+                f"{owner} has {len(mine)} bundles with {sum(entry[1] for entry in mine) / MIB:,.0f} MiB here, and one "
+                f"user's may take {OF_ONE_USER:.0%} of the room.",
+                fix="Try again when some of your jobs have ended, or have [bundles] store_mb and store_count in "
+                "controller.toml raised.",
+            )
 
     def _make_room(self, size: int, part: Path, in_use: Collection[str]) -> None:
         self._collect(frozenset(in_use))

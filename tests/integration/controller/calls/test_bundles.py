@@ -207,6 +207,10 @@ async def test_what_takes_long_in_a_preparation_is_the_jobs_reason_to_wait(
 # The store by itself, on a clock of the test's
 
 
+USERS = ("ann", "bob", "eve")
+"""One alone may not fill the store."""
+
+
 class Clock:
     now = 1_000_000.0
 
@@ -236,17 +240,17 @@ def there(store: BundleStore, digest: str) -> bool:
 def test_room_is_made_of_what_no_job_needs_longest_unused_first(tmp_path: Path) -> None:
     clock = Clock()
     store = BundleStore(tmp_path / "b", BundleConfig(limit_mb=2, store_mb=3), clock)
-    first, second, third = (put_later(store, clock, bytes([i]) * MIB) for i in range(3))
+    first, second, third = (put_later(store, clock, bytes([i]) * MIB, USERS[i]) for i in range(3))
     clock.now += 1000
     store.use(first, "ann")
     clock.now += 1000
-    fourth = put(store, b"4" * MIB, {third})
+    fourth = put(store, b"4" * MIB, {third}, "dan")
     assert [there(store, d) for d in (first, second, third, fourth)] == [True, False, True, True]
 
 
-def put_later(store: BundleStore, clock: Clock, data: bytes) -> str:
+def put_later(store: BundleStore, clock: Clock, data: bytes, owner: str) -> str:
     clock.now += 1000
-    return put(store, data)
+    return put(store, data, owner=owner)
 
 
 def test_what_jobs_need_stays_and_fills_the_store(tmp_path: Path) -> None:
@@ -254,10 +258,10 @@ def test_what_jobs_need_stays_and_fills_the_store(tmp_path: Path) -> None:
     store = BundleStore(tmp_path / "b", BundleConfig(limit_mb=2, store_mb=2, keep=1), clock)
     kept: set[str] = set()
     for number in range(2):
-        kept.add(put(store, bytes([number]) * MIB, kept))
+        kept.add(put(store, bytes([number]) * MIB, kept, USERS[number]))
         clock.now += 10**6
     with pytest.raises(StorageFull, match=r"keeps 2 bundles with 2 MiB and has no room.*store_mb"):
-        put(store, b"x" * MIB, kept)
+        put(store, b"x" * MIB, kept, "eve")
     assert all(there(store, digest) for digest in kept)
     store.collect(set())
     assert not any(there(store, digest) for digest in kept)
@@ -288,12 +292,12 @@ def test_what_is_gone_when_it_is_looked_at_is_passed_over(tmp_path: Path) -> Non
 
 
 def test_a_bundle_just_sent_stays_for_the_job_that_comes_after_it(tmp_path: Path) -> None:
-    store = BundleStore(tmp_path / "b", BundleConfig(store_mb=1, keep=1), Clock())
-    digest = put(store, b"x" * MIB)
+    store = BundleStore(tmp_path / "b", BundleConfig(store_mb=2, keep=1), Clock())
+    digest = put(store, b"x" * (3 * MIB // 2))
     store.collect(set())
     assert there(store, digest)
-    with pytest.raises(StorageFull):
-        put(store, b"y" * MIB)
+    with pytest.raises(StorageFull, match="has no room for another"):
+        put(store, b"y" * MIB, owner="bob")
 
 
 def test_there_are_bounds_on_one_and_on_how_many(tmp_path: Path) -> None:
@@ -301,9 +305,9 @@ def test_there_are_bounds_on_one_and_on_how_many(tmp_path: Path) -> None:
     with pytest.raises(StorageFull, match=r"has 1\.0 MiB packed; the cluster takes at most 1.*holdfastignore"):
         put(store, b"x" * (MIB + 1))
     put(store, b"1")
-    put(store, b"2")
+    put(store, b"2", owner="bob")
     with pytest.raises(StorageFull, match="store_count"):
-        put(store, b"3")
+        put(store, b"3", owner="eve")
 
 
 def test_uploads_under_way_count(tmp_path: Path) -> None:
