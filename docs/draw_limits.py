@@ -71,6 +71,12 @@ CALLS: list[Row] = [
     ),
     ("readings of one user on one host", f"{C}.shell.services.streams.transfers:READINGS_OF_ONE", COUNT, "refused"),
     (
+        "workers of one host that one user has dumped at once",
+        f"{C}.shell.services.streams.transfers:EXAMINATIONS_OF_ONE",
+        COUNT,
+        "refused",
+    ),
+    (
         "refused join tokens that wait at once",
         f"{C}.shell.enrolment.service:DELAYED_MOST",
         COUNT,

@@ -213,6 +213,29 @@ async def test_one_user_s_followers_leave_readings_of_a_host_to_others(monkeypat
     assert opened("ann") is not None
 
 
+async def test_one_users_dumps_leave_those_of_jobs_that_hang_to_the_controller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transfers, "MAX_EXAMINATIONS", 6)
+    monkeypatch.setattr(transfers, "EXAMINATIONS_OF_ONE", 3)
+    served = transfers.Transfers()
+    line = served._lines["host-0"] = transfers._Line()
+
+    def asked(reader: str = "") -> asyncio.Future[agent_pb2.EvidenceReport]:
+        return served.examine("host-0", agent_pb2.TakeEvidence(), reader)
+
+    mine = [asked("ann") for _ in range(5)]
+    assert [each.done() for each in mine] == [False] * 3 + [True] * 2
+    assert mine[-1].result().problem == "host-0 is busy with other dumps"
+    assert not asked().done() and not asked("bob").done()
+    transfers._settle(line, next(iter(line.examinations)), agent_pb2.EvidenceReport())
+    await asyncio.sleep(0)
+    assert not asked("ann").done()
+    served._hang_up(line)
+    await asyncio.sleep(0)
+    assert not line.examined_for
+
+
 async def test_hosts_are_drawn_once_for_all_who_watch_them(
     controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

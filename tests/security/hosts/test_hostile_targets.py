@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import anyio
 import pytest
 from tests.integration.agent.hangs.test_evidence import Gang, examine, gang, only, state, until
 
@@ -148,3 +149,23 @@ async def test_a_rank_of_so_many_mappings_is_looked_at_in_time(gang: Gang, tmp_p
     assert took_s < BUDGET_S
     assert look.vector.state == "S"
     assert gang.ranks[0].poll() is None
+
+
+async def test_a_job_whose_ranks_make_each_reader_take_all_its_time_holds_up_no_other_jobs() -> None:
+    """Those of one job are dumped again and again, as its owner may ask; another job hangs meanwhile."""
+    found, ended = tools.Tools(deadline_s=0.3), []
+
+    async def read(job: str, seconds: str) -> None:
+        tools.ASKED_FOR.set(job)
+        await found.run(["sleep", seconds])
+        ended.append(job)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(read, "hostile", "600")
+        await anyio.sleep(0.1)
+        for _ in range(3):
+            tasks.start_soon(read, "hangs", "0")
+    assert ended[-1] == "hostile"
+    last = max(at for at, job in enumerate(ended) if job == "hangs")
+    assert last < 2 + 3 + 3, "each waits for the end of one reader at most"

@@ -19,7 +19,7 @@ from holdfast_agent.shell.evidence import processes, records
 from holdfast_agent.shell.evidence.blocking import Blocking
 from holdfast_agent.shell.evidence.dumps import ENDED, Dumper
 from holdfast_agent.shell.evidence.last_words import last_words
-from holdfast_agent.shell.evidence.tools import Tools
+from holdfast_agent.shell.evidence.tools import ASKED_FOR, Tools
 from holdfast_agent.shim.processes import Process
 
 
@@ -144,8 +144,12 @@ class Examiner:
         began, taken_at_s = self._monotonic(), self._wall()
         interval_s = self._limits.interval_s if interval_s is None else interval_s
         draft = _Draft()
-        with anyio.move_on_after(self._limits.budget_s) as budget:
-            await self._fill(draft, worker, generation, frozenset(suspects), native, interval_s, began)
+        before = ASKED_FOR.set(worker.key.job)
+        try:
+            with anyio.move_on_after(self._limits.budget_s) as budget:
+                await self._fill(draft, worker, generation, frozenset(suspects), native, interval_s, began)
+        finally:
+            ASKED_FOR.reset(before)
         if budget.cancelled_caught:
             draft.notes.append(f"not everything could be read within {self._limits.budget_s:g} s")
         if dumps is not None:

@@ -18,11 +18,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+
+from holdfast_agent.shell.evidence.fair_turns import FairTurns
 
 READ_BYTES = 64 << 10
 ERRORS_MAX_BYTES = 16 << 10
@@ -34,6 +37,8 @@ SETTLES_S = 1.0
 """A process that was stopped before runs for a moment once a tool lets go, until its own stop takes hold again."""
 REMEMBERED_S = 60.0
 """How long it is remembered that a process was stopped: longer than samples are apart."""
+ASKED_FOR: ContextVar[str] = ContextVar("ASKED_FOR", default="")
+"""The job whose processes the tools of this task look at; empty for the agent's own looks, one at a time."""
 # Nothing of the daemon's own; no debug information is fetched from anywhere.
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "RUST_BACKTRACE": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -116,6 +121,7 @@ class Tools:
         self.deadline_s = deadline_s
         self._output_max_bytes = output_max_bytes
         self._search = search
+        self._turns = FairTurns(parallel)
         self._limiter = anyio.CapacityLimiter(parallel)
         # Until when, on the monotonic clock, a pid counts as a tool of ours, or as stopped by one.
         self._tools: dict[int, float] = {}
@@ -157,15 +163,17 @@ class Tools:
     ) -> Ran:
         """Run one to its end or its deadline, when its turn comes. Cancellation kills it and doesn't wait for that.
 
+        Jobs take turns (``ASKED_FOR``), since their programs can make each reader take all of its time.
         ``after_kill`` is called, in a thread, once a tool had to be killed. ``stops`` is the pid that it stops,
         ``given`` the descriptor that it gets as its stdin, which the caller closes.
         """
         turn = _Turn(given)
         name = name or Path(argv[0]).name
         try:
-            return await anyio.to_thread.run_sync(
-                self._run, argv, name, after_kill, turn, stops, limiter=self._limiter, abandon_on_cancel=True
-            )
+            async with self._turns.turn(ASKED_FOR.get()):
+                return await anyio.to_thread.run_sync(
+                    self._run, argv, name, after_kill, turn, stops, limiter=self._limiter, abandon_on_cancel=True
+                )
         except anyio.get_cancelled_exc_class():
             turn.abandon()
             raise

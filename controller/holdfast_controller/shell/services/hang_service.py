@@ -49,7 +49,8 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
             fix = f"See what was kept: holdfast job hangs {job.id}" if job.terminal else "Wait until it runs."
             raise WrongState(f"The job {job.id} has no running ranks.", fix=fix)
         native = frozenset(request.native_ranks)
-        asked = [(member, self._examine(job, member, native)) for member in job.gang.members]
+        by = caller_name(context)
+        asked = [(member, self._examine(job, member, native, by)) for member in job.gang.members]
         for member, answer in asked:
             report = await asyncio.shield(answer)
             yield hang_pb2.TakeStacksResponse(
@@ -72,7 +73,7 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
                 yield answer
 
     def _examine(
-        self, job: Job, member: Member, native: frozenset[int]
+        self, job: Job, member: Member, native: frozenset[int], by: str
     ) -> asyncio.Future[agent_pb2.EvidenceReport]:
         order = agent_pb2.TakeEvidence(
             job_id=job.id,
@@ -81,7 +82,7 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
             # Only the agent knows the ranks below a launcher, and it leaves out those that aren't its worker's.
             suspects=native if len(member.ranks) == 1 else native.intersection(member.ranks),
         )
-        return self._transfers.examine(job.places[member.index].host, order)
+        return self._transfers.examine(job.places[member.index].host, order, by)
 
     @streaming
     async def GetHangEvidence(

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -29,6 +30,8 @@ Answer = TypeVar("Answer", agent_pb2.EvidenceReport, agent_pb2.InputTaken, agent
 
 MAX_EXAMINATIONS = 64
 """Workers of one host that are dumped at once."""
+EXAMINATIONS_OF_ONE = 32
+"""Of these, for one user who asks: a job that hangs is dumped whoever else asks for what."""
 MAX_INPUTS = 256
 """Calls with input for terminals of one host at once."""
 INPUT_WITHIN_S = 10.0
@@ -73,6 +76,8 @@ class _Line:
     orders: asyncio.Queue[agent_pb2.TransferResponse | None] = field(default_factory=asyncio.Queue)
     readings: dict[int, Reading] = field(default_factory=dict)
     examinations: dict[int, asyncio.Future[agent_pb2.EvidenceReport]] = field(default_factory=dict)
+    examined_for: Counter[str] = field(default_factory=Counter)
+    """By user: examinations that were asked for and are not answered."""
     inputs: dict[int, asyncio.Future[agent_pb2.InputTaken]] = field(default_factory=dict)
     injections: dict[int, asyncio.Future[agent_pb2.FaultAnswer]] = field(default_factory=dict)
     searches: bool = False
@@ -199,14 +204,22 @@ class Transfers:
         asyncio.get_running_loop().call_later(INJECTED_WITHIN_S, _answer, line.injections, order.id, late)
         return answer
 
-    def examine(self, host: str, order: agent_pb2.TakeEvidence) -> asyncio.Future[agent_pb2.EvidenceReport]:
-        """Have a worker's ranks dumped. An answer always comes: a problem, when the host can't give one."""
+    def examine(
+        self, host: str, order: agent_pb2.TakeEvidence, reader: str = ""
+    ) -> asyncio.Future[agent_pb2.EvidenceReport]:
+        """Have a worker's ranks dumped. An answer always comes: a problem, when the host can't give one.
+
+        ``reader``: the user who asks; empty where the controller does.
+        """
         answer: asyncio.Future[agent_pb2.EvidenceReport] = asyncio.get_running_loop().create_future()
         line = self._lines.get(host)
-        if line is None or len(line.examinations) >= MAX_EXAMINATIONS:
+        full = line is not None and len(line.examinations) >= MAX_EXAMINATIONS
+        if line is None or full or (reader and line.examined_for[reader] >= EXAMINATIONS_OF_ONE):
             problem = f"{host} is not connected" if line is None else f"{host} is busy with other dumps"
             answer.set_result(agent_pb2.EvidenceReport(problem=problem))
             return answer
+        line.examined_for[reader] += 1
+        answer.add_done_callback(lambda _: _uncount(line.examined_for, reader))
         order.id = next(self._ids)
         line.examinations[order.id] = answer
         line.orders.put_nowait(agent_pb2.TransferResponse(take_evidence=order))
@@ -354,6 +367,12 @@ def _answer(waiting: dict[int, asyncio.Future[Answer]], number: int, found: Answ
     if answer is not None and not answer.done():
         answer.set_result(found)
     return answer is not None
+
+
+def _uncount(counted: Counter[str], reader: str) -> None:
+    counted[reader] -= 1
+    if not counted[reader]:
+        del counted[reader]
 
 
 def _give_up(line: _Line, number: int, host: str) -> None:
