@@ -330,12 +330,29 @@ async def test_readings_of_a_frozen_disk_do_not_pile_up(
     store.put(piece(START))
     await until(file.hanging.is_set)
     async with asyncio.TaskGroup() as tasks:
-        asked = [tasks.create_task(store.ask(cpu)) for _ in range(series_store.READS_MOST)]
+        asked = [tasks.create_task(store.ask(cpu, f"user-{at}")) for at in range(series_store.READS_MOST)]
         await asyncio.sleep(0)
         with pytest.raises(Unavailable, match="too often"):
             await store.ask(cpu)
         file.gate.set()
     assert [one.result() for one in asked] == [{START: 5}] * series_store.READS_MOST
+
+
+async def test_one_users_readings_wait_for_each_other_and_leave_room_to_those_of_others(
+    frozen: tuple[SeriesStore, Frozen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, file = frozen
+    monkeypatch.setattr(series_store, "READ_WITHIN_S", 30.0)
+    file.gate.clear()
+    store.put(piece(START))
+    await until(file.hanging.is_set)
+    async with asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(store.ask(cpu, "ann")) for _ in range(3 * series_store.READS_MOST)]
+        await asyncio.sleep(0)
+        asked.append(tasks.create_task(store.ask(cpu, "bob")))
+        await asyncio.sleep(0)
+        file.gate.set()
+    assert [one.result() for one in asked] == [{START: 5}] * (3 * series_store.READS_MOST + 1)
 
 
 async def test_after_trouble_what_waited_is_kept(unusable: Path, frozen: tuple[SeriesStore, Frozen]) -> None:

@@ -132,7 +132,8 @@ class JobService(job_pb2_grpc.JobServiceServicer):
 
     @unary
     async def GetSeries(self, request: job_pb2.GetSeriesRequest, context: Context) -> job_pb2.GetSeriesResponse:
-        return await job_series(self._driver, self._series, await find_job(self._driver, request.id), request)
+        job = await find_job(self._driver, request.id)
+        return await job_series(self._driver, self._series, job, request, caller_name(context))
 
     @unary
     async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:

@@ -189,11 +189,11 @@ class _Found:
 
 
 async def job_series(
-    driver: Driver, store: SeriesStore, job: Job, request: job_pb2.GetSeriesRequest
+    driver: Driver, store: SeriesStore, job: Job, request: job_pb2.GetSeriesRequest, reader: str
 ) -> job_pb2.GetSeriesResponse:
     """Answer a user's question. Raises ``InvalidInput``, ``NotFound`` or ``Unavailable``."""
     question = _question(job, request)
-    found = await store.ask(lambda file: _read(file, question))
+    found = await store.ask(lambda file: _read(file, question), reader)
     answer = job_pb2.GetSeriesResponse(points=found.block.slots)
     answer.since.CopyFrom(timestamp(float(found.block.start)))
     answer.step.FromSeconds(found.block.step)

@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from holdfast._daemon import log
 from holdfast.errors import HoldfastError, Unavailable
@@ -28,7 +29,8 @@ BATCH_EVERY_S = 1.0
 TRY_AGAIN_S = 10.0
 TIDY_EVERY_S = 60.0
 READ_WITHIN_S = 10.0
-READS_MOST = 8
+READS_MOST, READS_OF_ONE = 8, 4
+"""At once, and of these for one user, whose further ones wait for the earlier."""
 CLOSED_WITHIN_S = 2.0
 
 R = TypeVar("R")
@@ -65,6 +67,8 @@ class SeriesStore:
         self._lock = threading.Lock()
         self._reads: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()
         self._reading = 0
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """By user."""
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="series", daemon=True)
 
@@ -91,8 +95,15 @@ class SeriesStore:
             self._waiting_bytes += len(piece.data)
         return True
 
-    async def ask(self, work: Callable[[SeriesFile], R]) -> R:
-        """Return what ``work`` finds in the file. Raises ``Unavailable`` where that takes too long, or fails."""
+    async def ask(self, work: Callable[[SeriesFile], R], reader: str = "") -> R:
+        """Return what ``work`` finds in the file. Raises ``Unavailable`` where that takes too long, or fails.
+
+        ``reader``: the user who asks; empty where the controller does.
+        """
+        async with self._turns.setdefault(reader, asyncio.Semaphore(READS_OF_ONE)):
+            return await self._ask(work)
+
+    async def _ask(self, work: Callable[[SeriesFile], R]) -> R:
         if self._reading >= READS_MOST or not self._thread.is_alive():
             raise Unavailable("Series are read too often, or their disk hangs.", fix=_LATER)
         read = _Read(work, Future())
