@@ -32,7 +32,8 @@ closed with the reason if they no longer suffice.
   its id gives the same answer as one that was never used. A job that the caller may see but not control is
   **refused**, with its owner's name.
 - Hosts are visible to everyone with a role in any project, with the ids of the jobs that run there; and where a job
-  waits for others, or gave way to one, its reason names them by id. Of jobs of other projects nothing else is shown.
+  waits for others, or gave way to one, its reason names them by id, and says what the one first in the queue needs
+  and why it goes first. Of jobs of other projects nothing else is shown.
 - `admins` in `controller.toml` names users who are admins whatever roles they were given; so there is a first
   one.
 - `holdfast user remove NAME` voids every certificate of NAME. If NAME is added again, a new token is needed.
