@@ -248,7 +248,9 @@ class Preparation:
         desired = action.assignment
         if desired.generation == 1 or self.shims.pid(desired.key):
             return ""
-        mark = orphans.Mark(desired.key, facts.name, desired.generation - 1)
+        mark = orphans.Mark(
+            desired.key, facts.name, desired.generation - 1, uid=facts.user.uid if facts.user else None
+        )
         _, left = await anyio.to_thread.run_sync(orphans.clear, mark, abandon_on_cancel=True)
         return f"{facts.name}: an earlier generation is still here: {left}." if left else ""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from holdfast._session.reports import WorkerId
 from holdfast_agent.shell.base.programs import ENVIRON_MOST_BYTES
+from holdfast_agent.shell.shims.owners import is_of_another
 from holdfast_agent.shim.processes import NO_ROOM, Process
 from holdfast_agent.shim.walls.cgroup import SHELLS, remove
 
@@ -36,6 +37,8 @@ class Mark:
     shim_start_ticks: int = 0
     cgroup: str = ""
     """The generation's cgroup directory, where the host has cgroups."""
+    uid: int | None = None
+    """The worker's account, where it is known: anyone can mark a process, and start the next when it is killed."""
 
     @property
     def cgroups(self) -> tuple[str, ...]:
@@ -70,7 +73,9 @@ class Mark:
         variables = set(_environ(process).split(b"\0"))
         if not self._variables <= variables:
             return False
-        return any(_generation(variable) <= self.generation for variable in variables)
+        if not any(_generation(variable) <= self.generation for variable in variables):
+            return False
+        return self.uid is None or not is_of_another(process.pid, self.uid)
 
     def _in_session(self, process: Process) -> bool:
         if not self.shim_pid or process.start_ticks < self.shim_start_ticks:

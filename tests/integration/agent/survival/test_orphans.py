@@ -101,6 +101,32 @@ def test_whatever_differs_in_one_mark_is_left_alone(start: Start, other: dict[st
     assert bystander.poll() is None
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("within", [[], ["unshare", "--user", "--map-root-user"]])
+def test_another_account_can_t_pass_its_processes_off_as_a_worker_s(within: list[str]) -> None:
+    """It would start the next as fast as they are killed, and keep the worker from starting."""
+    command = [*within, "sh", "-c", "echo up; exec sleep 600"]
+    options: dict[str, Any] = {"env": ENV | {"PATH": os.defpath}, "cwd": "/", "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, user=65534, group=65534, extra_groups=[], **options) as other:
+        try:
+            assert other.stdout is not None
+            if other.stdout.readline() != b"up\n":
+                pytest.skip("this host gives no user namespaces")
+            assert clear(replace(MARK, uid=65533)) == (0, "")
+            assert other.poll() is None
+            assert clear(replace(MARK, uid=65534)) == (1, "")
+            assert other.wait(timeout=180) == -9
+        finally:
+            other.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_what_is_root_s_counts_whatever_the_account(start: Start) -> None:
+    stray = start(ENV)
+    assert clear(replace(MARK, uid=65533)) == (1, "")
+    assert stray.wait(timeout=180) == -9
+
+
 def test_unmarked_process_in_the_dead_shims_session_is_killed(start: Start) -> None:
     shim = start({}, start_new_session=True)
     ticks = start_ticks(shim.pid)
