@@ -248,9 +248,10 @@ class Preparation:
         desired = action.assignment
         if desired.generation == 1 or self.shims.pid(desired.key):
             return ""
-        mark = orphans.Mark(
-            desired.key, facts.name, desired.generation - 1, uid=facts.user.uid if facts.user else None
-        )
+        # All of the worker's: this generation is in none yet.
+        cgroup = self.scopes.left(desired.key) or self.cgroups.directory(desired.key)
+        uid = facts.user.uid if facts.user else None
+        mark = orphans.Mark(desired.key, facts.name, desired.generation - 1, cgroup=cgroup, uid=uid)
         _, left = await anyio.to_thread.run_sync(orphans.clear, mark, abandon_on_cancel=True)
         return f"{facts.name}: an earlier generation is still here: {left}." if left else ""
 
