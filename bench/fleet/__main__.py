@@ -16,7 +16,7 @@ from typing import Any
 
 from bench.fleet.account import HEADS, SAVE_EVERY_S, Account
 from bench.fleet.estimates import Declared, Learned, Perfect
-from bench.fleet.models import Easy, Fifo, Greedy, play
+from bench.fleet.models import Easy, Fifo, Greedy, ShortestFirst, play
 from bench.fleet.reactor import Play
 from bench.fleet.traces import BadTrace, Trace, read
 from bench.support.report import framed, progress
@@ -45,6 +45,9 @@ POLICIES: dict[str, Callable[[Trace, int, int], Account]] = {
     "easy-declared": lambda trace, hosts, each: play(trace, Easy(Declared()), hosts, each),
     "easy-learned": lambda trace, hosts, each: play(trace, Easy(Learned()), hosts, each),
     "easy-perfect": lambda trace, hosts, each: play(trace, Easy(Perfect(trace.durations)), hosts, each),
+    "shortest-perfect": lambda trace, hosts, each: play(
+        trace, ShortestFirst(Perfect(trace.durations)), hosts, each
+    ),
 }
 
 

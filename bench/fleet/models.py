@@ -120,7 +120,7 @@ class Easy(Fifo):
         runs = [(job.since, job.asked, job.shares) for job in running.values()]
         runs += [(now, asked, before.take(asked.gpus)) for asked in chosen]
         at, then = self._shadow(now, head, runs, hosts)
-        for asked in behind[1:]:
+        for asked in self.in_turn(behind[1:]):
             if not hosts.fits(asked.gpus):
                 continue
             trial = hosts.copy()
@@ -135,6 +135,10 @@ class Easy(Fifo):
             hosts.take(asked.gpus)
             chosen.append(asked)
         return chosen
+
+    def in_turn(self, behind: list[Request]) -> list[Request]:
+        """The order in which those behind the first may pass it."""
+        return behind
 
     def _shadow(
         self,
@@ -157,6 +161,13 @@ class Easy(Fifo):
             if then.fits(head.gpus):
                 break
         return at, then
+
+
+class ShortestFirst(Easy):
+    """EASY in which of those that may pass the first the shortest comes first, by estimates."""
+
+    def in_turn(self, behind: list[Request]) -> list[Request]:
+        return sorted(behind, key=lambda asked: self.estimates.of(asked, 0.0))
 
 
 def play(trace: Trace, policy: Fifo, hosts: int, gpus_each: int) -> Account:

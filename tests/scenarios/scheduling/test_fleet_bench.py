@@ -10,7 +10,7 @@ from bench.fleet.__main__ import POLICIES
 from bench.fleet.account import Account, Broken
 from bench.fleet.traces import BadTrace, Request, Trace, read
 
-KNOWING = {"easy-perfect", "holdfast-perfect"}
+KNOWING = {"easy-perfect", "holdfast-perfect", "shortest-perfect"}
 """Policies that are told the run times."""
 
 
