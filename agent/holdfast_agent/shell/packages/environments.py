@@ -11,6 +11,7 @@ so that no job changes what the next one runs (``sealed_tree``).
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import hashlib
 import itertools
@@ -20,7 +21,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -60,6 +61,8 @@ class Common:
         self.threads = anyio.CapacityLimiter(BUILDS_AT_ONCE + 8)
         self.guard = threading.Lock()
         """Nothing is taken into use while it is looked whether it may go."""
+        self.downloading: collections.Counter[Path] = collections.Counter()
+        """Builds that use each folder of downloads."""
 
 
 class Environments:
@@ -81,6 +84,7 @@ class Environments:
         self._locks: dict[str, anyio.Lock] = collections.defaultdict(anyio.Lock)
         common = common or Common()
         self._builds, self._threads, self._guard = common.builds, common.threads, common.guard
+        self._downloading = common.downloading
         self._failures: dict[str, tuple[float, CodeProblem]] = {}
 
     async def get(self, wanted: Wanted, job: str, on_build: Callable[[], None], limits: Limits = NO_LIMITS) -> Path:
@@ -116,7 +120,7 @@ class Environments:
             self._note(path, job)
             if not ready.exists():
                 return path, False
-            if _told(ready).get("digest") == sealed_tree.digest(path):
+            if _is_as_built(path, ready):
                 return path, True
             log.warning("environment.changed", path=str(path))
             (path.with_suffix(".jobs") / job).unlink()
@@ -155,6 +159,10 @@ class Environments:
         log.info("environment.built", path=str(path), duration_s=took_s, sources=found.sources.in_words())
 
     def _build_now(self, wanted: Wanted, found: Found, path: Path, limits: Limits, stop: int) -> CodeProblem | None:
+        with self._downloads_in_use():
+            return self._build_here(wanted, found, path, limits, stop)
+
+    def _build_here(self, wanted: Wanted, found: Found, path: Path, limits: Limits, stop: int) -> CodeProblem | None:
         deadline = time.monotonic() + self._settings.install_timeout
         for directory in (self._work, self._directory):
             directory.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -239,11 +247,23 @@ class Environments:
         if self._user is not None:
             os.chown(path, *self._user, follow_symlinks=False)
 
+    @contextlib.contextmanager
+    def _downloads_in_use(self) -> Iterator[None]:
+        with self._guard:
+            self._downloading[self._downloads] += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._downloading[self._downloads] -= 1
+
     def _make_room(self, fresh: Path) -> None:
         """The longest unused environments go until there is room; and uv's downloads, where they are too many."""
         safe_paths.try_to_remove(fresh)
-        found = list(self._directory.parent.glob("*/*.ready"))
-        entries = [(r.stat().st_mtime, int(_told(r).get("bytes", 0)), r) for r in found]
+        entries = []
+        for ready in self._directory.parent.glob("*/*.ready"):
+            with contextlib.suppress(FileNotFoundError):  # another build makes room, too
+                entries.append((ready.stat().st_mtime, int(_told(ready).get("bytes", 0)), ready))
         total = sum(size for _, size, _ in entries)
         for _, size, ready in sorted(entries):
             if total <= self._settings.environments_mb << 20:
@@ -253,9 +273,19 @@ class Environments:
         total = sum(size for size, _ in kept)
         while kept and total > self._settings.downloads_mb << 20:
             size, largest = kept.pop()
-            total -= size
-            safe_paths.try_to_remove(largest)
+            total -= size if self._drop_downloads(largest) else 0
         self._own(self._downloads)
+
+    def _drop_downloads(self, folder: Path) -> bool:
+        """Remove a user's downloads unless another build uses them. Whether they have gone."""
+        gone = self._work / f"downloads-{folder.name}-{time.monotonic_ns()}"
+        with self._guard:
+            if self._downloading[folder] > (folder == self._downloads):
+                return False
+            with contextlib.suppress(FileNotFoundError):
+                folder.rename(gone)
+        safe_paths.try_to_remove(gone)
+        return True
 
     def _drop(self, ready: Path) -> bool:
         """Remove an environment unless a job uses it. Whether it has gone."""
@@ -265,12 +295,20 @@ class Environments:
             if users.exists() and any(users.iterdir()):
                 return False
             ready.unlink(missing_ok=True)
-            path.chmod(0o700)  # or only root could move it
-            path.rename(gone)
+            with contextlib.suppress(FileNotFoundError):  # an admin, or a build that makes room too, was first
+                path.chmod(0o700)  # or only root could move it
+                path.rename(gone)
             safe_paths.try_to_remove(users)
         safe_paths.try_to_remove(gone)
         log.info("environment.evicted", path=str(path))
         return True
+
+
+def _is_as_built(path: Path, ready: Path) -> bool:
+    try:
+        return bool(_told(ready).get("digest") == sealed_tree.digest(path))
+    except FileNotFoundError:  # it, or a part of it, was removed
+        return False
 
 
 def _told(ready: Path) -> dict[str, Any]:
