@@ -155,7 +155,7 @@ def _walk(folder: Path, prefix: str, rules: ignore.Ignore, kept: frozenset[str])
         raise BundleRefused(f"{folder} can't be read: {error.strerror}.") from error
     for name in names:
         path, source = prefix + name, folder / name
-        is_directory = source.is_dir() and not source.is_symlink()
+        is_directory = os.path.isdir(source) and not os.path.islink(source)
         below = path + "/"
         wanted = path in kept or any(path.startswith(other + "/") or other.startswith(below) for other in kept)
         if not wanted and rules.leaves_out(path, is_directory=is_directory):

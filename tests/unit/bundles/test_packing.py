@@ -134,3 +134,10 @@ def test_a_folder_that_changes_while_it_is_packed_is_found_out(
     monkeypatch.setattr(packing, "_write", meddling)
     with pytest.raises(BundleRefused, match=r"(changed|went away) while it was packed"):
         packing.pack(folder, tmp_path / "out")
+
+
+def test_a_link_that_cannot_be_followed_stays_behind_if_it_is_left_out(folder: Path, tmp_path: Path) -> None:
+    # A link into another user's home fails in the same way, but not for root.
+    (folder / "data").symlink_to("x" * 300)
+    (folder / ".holdfastignore").write_text("data\n")
+    assert "data" not in names(packing.pack(folder, tmp_path / "1"))

@@ -8,6 +8,7 @@ reads them: a config file may leave it to the options what its pools run.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +77,7 @@ class Packed:
     def code(self, options: CodeOptions) -> dict[str, Any]:
         """The ``packagedCode`` of a folder and what belongs to it. Raises ``InvalidInput``, ``BundleRefused``."""
         folder = Path(options.folder)
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise _wrong(options.named(options.folder_option), f"there is no folder {options.folder}")
         if options.script:
             _check_script(folder, options.script, options.named("--script"))
@@ -89,10 +90,10 @@ class Packed:
         packages = [_place(each, folder, "packages", extra, keep, option) for each in options.packages]
         option = options.named("--extra-dirs")
         for each in options.folders:
-            if not _find(each, folder, option).is_dir():
+            if not os.path.isdir(_find(each, folder, option)):
                 raise _wrong(option, f"{each} is no folder")
             _place(each, folder, "", extra, keep, option)
-        if not packages and not (folder / "requirements.txt").is_file() and (folder / "setup.py").is_file():
+        if not packages and not os.path.isfile(folder / "requirements.txt") and os.path.isfile(folder / "setup.py"):
             packages = ["."]
         bundle = self._pack(folder, extra, keep)
         code: dict[str, Any] = {"bundle": bundle.digest}
@@ -254,13 +255,13 @@ def _check_script(folder: Path, script: str, option: str) -> None:
     path = PurePosixPath(script)
     if path.is_absolute() or ".." in path.parts:
         raise _wrong(option, f"{script} is not below the folder", "write its path from the folder")
-    if not (folder / script).is_file():
+    if not os.path.isfile(folder / script):
         raise _wrong(option, f"there is no {script} in {folder}")
 
 
 def _check_module(folder: Path, module: str, option: str) -> None:
     path = folder.joinpath(*module.split("."))
-    if not (path.with_name(path.name + ".py").is_file() or (path / "__main__.py").is_file()):
+    if not (os.path.isfile(path.with_name(path.name + ".py")) or os.path.isfile(path / "__main__.py")):
         name = module.replace(".", "/")
         raise _wrong(option, f"there is neither {name}.py nor {name}/__main__.py in {folder}")
 
@@ -282,7 +283,7 @@ def _place(
 
 def _find(given: str, folder: Path, option: str) -> Path:
     for path in (folder / given, Path(given)):
-        if path.exists():
+        if os.path.exists(path):
             return path
     raise _wrong(option, f"there is no {given}")
 
