@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,9 +12,11 @@ from holdfast.errors import InvalidInput, Violation
 
 FILES_DEEP = 10
 _COMMENT = re.compile(r"(^|\s)#.*$")
-_INCLUDE = re.compile(r"(?:-r|--requirement)[=\s]\s*(\S.*)")
-_NEEDS_FILES = re.compile(r"(-e|--editable|-c|--constraint)\b")
-_LOCAL = re.compile(r"\.{0,2}/|(?!\w+://)[^\s@;]+\.(whl|zip|tar\.gz)$")
+_ENDLESS_COMMENT = re.compile(r"^([ \t]*#.*?)\\+$", re.MULTILINE)
+"""To pip a comment ends with its line, also where that ends with a backslash."""
+_INCLUDE = re.compile(r"(?:-r[=\s]?|--requirement[=\s])\s*(\S.*)")
+_NEEDS_FILES = re.compile(r"-[ec]|--(editable|constraint)\b|(-f|--find-links)[=\s]*+(?!\w+://|/)\S")
+_LOCAL = re.compile(r"\.{0,2}/|(?!\w+://)[^\s@;]+\.(whl|zip|tar\.gz)(?=$|[\s;\[])")
 
 
 def lines_of(given: Sequence[str], folder: Path) -> list[str]:
@@ -21,9 +25,9 @@ def lines_of(given: Sequence[str], folder: Path) -> list[str]:
     The folder's own requirements.txt comes first. Raises ``InvalidInput``.
     """
     own = folder / "requirements.txt"
-    lines = list(_read(own)) if own.is_file() else []
+    lines = list(_read(own)) if os.path.isfile(own) else []
     for item in given:
-        file = next((path for path in (Path(item), folder / item) if path.is_file()), None)
+        file = next((path for path in (Path(item), folder / item) if os.path.isfile(path)), None)
         if file is not None:
             lines += [] if file.resolve() == own.resolve() else _read(file)
         elif item.endswith(".txt"):
@@ -40,10 +44,10 @@ def _read(file: Path, depth: int = 0) -> Iterator[str]:
     if depth > FILES_DEEP:
         raise _wrong(str(file), "files of requirements include each other too deep")
     try:
-        text = file.read_text()
+        text = _text(file.read_bytes())
     except (OSError, UnicodeDecodeError) as error:
         raise _wrong(str(file), f"can't be read: {error}") from None
-    for line in text.replace("\\\n", " ").splitlines():
+    for line in _ENDLESS_COMMENT.sub(r"\1", text).replace("\\\n", " ").splitlines():
         line = " ".join(_COMMENT.sub("", line).split())
         if included := _INCLUDE.fullmatch(line):
             yield from _read(file.parent / included[1], depth + 1)
@@ -52,6 +56,12 @@ def _read(file: Path, depth: int = 0) -> Iterator[str]:
             raise _wrong(str(file), problem, "give wheels and folders with --extra-packages, versions in the lines")
         elif line:
             yield line
+
+
+def _text(data: bytes) -> str:
+    """The text of a file, as pip reads it: programs of Windows say at its beginning how it is encoded."""
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if wide else "utf-8-sig").replace("\r\n", "\n")
 
 
 def _wrong(place: str, problem: str, fix: str = "") -> InvalidInput:

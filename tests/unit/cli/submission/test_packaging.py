@@ -162,6 +162,7 @@ def test_packages_from_elsewhere_come_along(folder: Path, packed: Packed, tmp_pa
         ({"folders": ("train.py",)}, "--extra-dirs: train.py is no folder"),
         ({"requirements": ("no.txt",)}, "--requirements: there is no file no.txt"),
         ({"requirements": ("./proj",)}, "--extra-packages ./proj"),
+        ({"packages": ("x" * 300,)}, "--extra-packages: there is no x"),
         ({"requirements": (".",)}, "is of this machine"),
     ],
 )
@@ -213,11 +214,35 @@ def test_requirements_of_files_and_of_options(tmp_path: Path) -> None:
     assert found == ["numpy==2.1", "torch==2.13 --hash=sha256:ab", "--extra-index-url https://x", "pandas"]
 
 
-@pytest.mark.parametrize("line", ["-e .", "-c c.txt", "./x.whl", "dist/x-1.tar.gz", "/abs/x.whl", "--editable ."])
+_OF_FILES = (
+    *("-e .", "-c c.txt", "-cc.txt", "--editable .", "-f wheels", "--find-links=./wheels"),
+    *("./x.whl", "dist/x-1.tar.gz", "/abs/x.whl", "dist/x-1.whl[all]", 'x-1.whl ; python_version > "3"'),
+)
+
+
+@pytest.mark.parametrize("line", _OF_FILES)
 def test_requirements_that_name_files_are_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / "requirements.txt").write_text(f"{line}\n")
     with pytest.raises(InvalidInput, match=r"names a file, which hosts don't have.*--extra-packages"):
         lines_of([], tmp_path)
+
+
+@pytest.mark.parametrize("line", ["-f https://download.example/torch.html", "--find-links /shared/wheels"])
+def test_links_that_hosts_may_have_pass(tmp_path: Path, line: str) -> None:
+    (tmp_path / "requirements.txt").write_text(f"{line}\n")
+    assert lines_of([], tmp_path) == [line]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_requirements_are_read_as_pip_reads_them(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "base.txt").write_text("torch \\\r\n  --hash=sha256:ab\r\n", encoding=encoding, newline="")
+    (tmp_path / "requirements.txt").write_text("-rbase.txt\n# C:\\dir\\\nnumpy\n", encoding=encoding)
+    assert lines_of([], tmp_path) == ["torch --hash=sha256:ab", "numpy"]
+
+
+def test_a_requirement_may_be_longer_than_a_name_of_a_file(tmp_path: Path) -> None:
+    line = "numpy==2.1 " + " ".join(f"--hash=sha256:{digit * 64}" for digit in "abcd")
+    assert lines_of([line], tmp_path) == [line]
 
 
 def test_requirements_that_include_each_other_end(tmp_path: Path) -> None:
