@@ -76,6 +76,14 @@ class InvalidInput(HoldfastError):
         count = "1 problem" if len(self.violations) == 1 else f"{len(self.violations)} problems"
         super().__init__(f"{what} has {count}:{lines}")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # For a copy, and for another process: the error is not made of its sentence, as others are.
+        return _violated, (type(self), self.violations), {**vars(self), "args": self.args}
+
+
+def _violated(kind: type[InvalidInput], violations: tuple[Violation, ...]) -> InvalidInput:
+    return kind(violations)
+
 
 class InvalidSpec(InvalidInput):
     """A job spec breaks a rule."""
