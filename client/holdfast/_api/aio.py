@@ -76,10 +76,14 @@ class AsyncClient:
     async def calls(self) -> sdk.Client:
         """Every call of the API, with its messages: secrets, users, hangs, draining of hosts. Raises ``WrongState``."""
         if self._closed:
-            raise WrongState("The client is closed.", fix="Make another: holdfast.AsyncClient()")
+            raise _closed()
         async with self._opening:
             if self._calls is None:
-                self._calls = await sdk.Client(self._settings).__aenter__()
+                opened = await sdk.Client(self._settings).__aenter__()
+                if self._closed:
+                    await opened.__aexit__(None, None, None)
+                    raise _closed()
+                self._calls = opened
             return self._calls
 
     # Jobs
@@ -369,6 +373,10 @@ def word_of(job: str | JobView) -> str:
     if not isinstance(job, str):
         raise TypeError(f"{job!r:.80} is no job: give its id, its name, or a job that another call gave")
     return job
+
+
+def _closed() -> WrongState:
+    return WrongState("The client is closed.", fix="Make another: holdfast.AsyncClient()")
 
 
 async def _patiently(call: Callable[[], Awaitable[T]]) -> T:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import anyio
+import anyio.lowlevel
 import pytest
 from tests.integration.client.fake_controller import FakeController
 
+from holdfast import AsyncClient
 from holdfast.client import Client
 from holdfast.errors import WrongState
 
@@ -30,3 +32,18 @@ async def test_a_client_closed_by_another_task_is_said_to_who_waits(controller: 
             while not controller.calls:  # noqa: ASYNC110 (what a server has heard has no event to wait for)
                 await anyio.sleep(0.01)
     assert said == ["The client was closed before the controller had answered."]
+
+
+async def test_a_client_closed_while_it_opens_is_closed(controller: FakeController) -> None:
+    client = AsyncClient(controller.settings())
+    async with anyio.create_task_group() as tasks:
+
+        async def opens() -> None:
+            with pytest.raises(WrongState, match="The client is closed"):
+                await client.calls()
+
+        tasks.start_soon(opens)
+        await anyio.lowlevel.checkpoint()
+        await client.close()
+    with pytest.raises(WrongState, match="The client is closed"):
+        await client.jobs()
