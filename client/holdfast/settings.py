@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,21 +38,21 @@ def find(environ: Mapping[str, str] = os.environ, system_wide: Path = SYSTEM_WID
     Raises ``ConfigError`` that names the places where it looked and what to do.
     """
     if named := environ.get(VARIABLE):
-        path = Path(named).expanduser()
-        if not path.exists():
+        path = Path(os.path.expanduser(named))
+        if not os.path.exists(path):
             own = own_directory(environ) / "client.toml"
-            moved = f"To use {own}: unset {VARIABLE}" if own.is_file() else "Correct it, or unset it."
-            raise ConfigError(f"{VARIABLE} names {path}, and there is no such file.", fix=moved)
+            moved = f"To use {own}: unset {VARIABLE}" if os.path.isfile(own) else "Correct it, or unset it."
+            raise ConfigError(f"{VARIABLE} names {path}, and {_lack(path)}.", fix=moved)
         return path
     places = (own_directory(environ) / "client.toml", system_wide)
     for path in places:
-        if path.is_file():
+        if os.path.isfile(path):
             return path
     here = Path(".holdfast-dev/client.toml").absolute()
     raise ConfigError(
         "No cluster is configured: there is neither " + " nor ".join(str(p) for p in places) + ".",
-        fix=f"Use the dev cluster of this folder: export {VARIABLE}={here}"
-        if here.is_file()
+        fix=f"Use the dev cluster of this folder: export {VARIABLE}={shlex.quote(str(here))}"
+        if os.path.isfile(here)
         else "Log in with the line `holdfast login …` that your cluster's admin gives you"
         " (holdfast user token NAME), or start a cluster on this machine: holdfast dev start",
     )
@@ -60,7 +61,18 @@ def find(environ: Mapping[str, str] = os.environ, system_wide: Path = SYSTEM_WID
 def own_directory(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder of the user's own settings."""
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "~"), ".config")
-    return Path(home).expanduser() / "holdfast"
+    return Path(os.path.expanduser(home)) / "holdfast"
+
+
+def _lack(path: Path) -> str:
+    """Why there seems to be no file."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return "you may not look there"
+    except (OSError, ValueError):
+        pass
+    return "there is no such file"
 
 
 def load(path: Path | None = None) -> ClientSettings:

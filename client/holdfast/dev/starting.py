@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -181,7 +182,7 @@ def _summary(run: _Run, took_s: float) -> str:
     if run.cluster.metrics_port:
         where = f"http://127.0.0.1:{run.cluster.metrics_port}/metrics"
         lines.append(f"Metrics: {where} (an agent's: see metrics_listen in its agent.toml)")
-    lines += ["", f"  export HOLDFAST_CONFIG={run.layout.client_config}", "  holdfast host list"]
+    lines += ["", f"  export HOLDFAST_CONFIG={shlex.quote(str(run.layout.client_config))}", "  holdfast host list"]
     if run.cluster.web_port:
         lines.append("  holdfast web")
     lines.append("")

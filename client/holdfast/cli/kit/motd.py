@@ -58,4 +58,4 @@ def _noted_in(controller: str) -> Path:
     """The file that says which message of this cluster was shown last."""
     home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.environ.get("HOME", "~"), ".local/state")
     name = hashlib.sha256(controller.encode()).hexdigest()[:16]
-    return Path(home).expanduser() / "holdfast" / f"motd-{name}"
+    return Path(os.path.expanduser(home)) / "holdfast" / f"motd-{name}"

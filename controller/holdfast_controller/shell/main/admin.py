@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     except HoldfastError as error:
         print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    print(f"To be {options.name} here: export HOLDFAST_CONFIG={folder}/client.toml")  # noqa: T201
+    print(f"To be {options.name} here: export HOLDFAST_CONFIG={shlex.quote(str(folder / 'client.toml'))}")  # noqa: T201
     print(f"Elsewhere: copy {folder} there, as ~/.config/holdfast")  # noqa: T201
     return 0
 

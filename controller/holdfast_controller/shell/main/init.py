@@ -6,6 +6,7 @@ import argparse
 import datetime
 import getpass
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -95,7 +96,8 @@ def _make(options: argparse.Namespace) -> None:
     # Last: where it is, the rest is.
     files.write(settings, files.toml("Made by `holdfast-controller init`.", controller), 0o600)
     start = start_line("holdfast-controller", settings)
-    print(_NEXT.format(cluster=options.cluster, ca=ca, hash=ca_hash(root), start=start, admin=admin))  # noqa: T201
+    client = shlex.quote(f"{admin}/client.toml")
+    print(_NEXT.format(cluster=options.cluster, ca=ca, hash=ca_hash(root), start=start, client=client))  # noqa: T201
 
 
 def _check(options: argparse.Namespace, settings: Path, ca: Path) -> None:
@@ -122,6 +124,6 @@ _NEXT = """The cluster {cluster} is made. Keep {ca}/ca.key secret, and a copy of
 The hash of its CA: {hash}
 
 1. Start the controller:   {start}
-2. Be its first admin:     export HOLDFAST_CONFIG={admin}/client.toml
+2. Be its first admin:     export HOLDFAST_CONFIG={client}
 3. Have a host join:       holdfast host token create      and paste the line that it prints on the host
 4. Have others use it:     holdfast user add NAME          then: holdfast user token NAME"""
