@@ -8,34 +8,28 @@ of them.
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from holdfast._base.job_file.expand import expand_args, expand_env
 from holdfast._base.job_file.launcher import is_launcher
 from holdfast._session.assignment import Assignment, Launch, Rendezvous
 from holdfast._session.reports import RankBinding, WorkerId
 from holdfast_agent.core.launch.binding import sized, variables
+from holdfast_agent.core.launch.cluster_variables import of_cluster
 from holdfast_agent.core.launch.containers import image_argv, in_container, of_image
 from holdfast_agent.core.model.model import Container, PreparedCode, RankLaunch
 from holdfast_agent.core.model.topology import Topology
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-TF_TASKS = ("chief", "worker", "ps", "evaluator")
-TF_CLUSTER_POOLS = 3
-"""TensorFlow counts no evaluator among its cluster, though each of them finds the cluster in TF_CONFIG."""
 RECORDER_ENTRIES = 2000
 """Collectives that torch's flight recorder remembers: its own default where it is on."""
 RECORDER_NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 DUMP_NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 RAS_PORT = 28028
 OUTPUT_NAMES = {"AIP_MODEL_DIR": "model", "AIP_CHECKPOINT_DIR": "checkpoints", "AIP_TENSORBOARD_LOG_DIR": "logs"}
-VALUE_MAX_BYTES = 128 * 1024 - 1024
-"""Linux refuses to start a program with one variable of 128 KiB (MAX_ARG_STRLEN)."""
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
@@ -324,8 +318,7 @@ def _of_worker(assignment: Assignment, launch: Launch, rendezvous: Rendezvous, f
         "HOLDFAST_PROGRESS_DIR": progress_dir(facts, assignment.key, assignment.generation),
         "CLOUD_ML_JOB_ID": assignment.key.job,
         "MA_SCHEDULE_CNT": str(assignment.attempt),
-        "TF_CONFIG": _tf_config(launch, rendezvous),
-        "CLUSTER_SPEC": _cluster_spec(launch, rendezvous),
+        **of_cluster(launch, rendezvous),
     }
     if launch.in_world:
         env |= {
@@ -360,41 +353,3 @@ def output_directory(output_uri: str) -> str:
 
 def _byte(escaped: re.Match[bytes]) -> bytes:
     return bytes([int(escaped[1], 16)])
-
-
-def _tf_config(launch: Launch, rendezvous: Rendezvous) -> str:
-    named = zip(TF_TASKS, rendezvous.pools[:TF_CLUSTER_POOLS], strict=False)
-    task = TF_TASKS[launch.pool] if launch.pool < len(TF_TASKS) else f"workerpool{launch.pool}"
-    config = {
-        "cluster": {task: list(addresses) for task, addresses in named if addresses},
-        "task": {"type": task, "index": launch.replica},
-        "job": _job(launch.spec_json),
-        "environment": "cloud",
-    }
-    return _within_bounds(config, without_job={})
-
-
-def _job(spec_json: str) -> object:
-    """The job's spec as TF_CONFIG has it, which is no text within the text."""
-    try:
-        return json.loads(spec_json)
-    except ValueError:
-        return {}
-
-
-def _cluster_spec(launch: Launch, rendezvous: Rendezvous) -> str:
-    pools = enumerate(rendezvous.pools)
-    spec = {
-        "cluster": {f"workerpool{number}": list(addresses) for number, addresses in pools if addresses},
-        "environment": "cloud",
-        "task": {"type": f"workerpool{launch.pool}", "index": launch.replica},
-        "job": launch.spec_json,
-        "open_ports": [launch.own_port] if launch.own_port else [],
-    }
-    return _within_bounds(spec, without_job="")
-
-
-def _within_bounds(value: dict[str, Any], without_job: object) -> str:
-    """The value as JSON, without its job where a variable can't hold it."""
-    text = json.dumps(value)
-    return text if len(text) <= VALUE_MAX_BYTES else json.dumps({**value, "job": without_job})

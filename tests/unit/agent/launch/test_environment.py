@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from tests.unit.agent.desired import FACTS, RENDEZVOUS, desired
 
 from holdfast._base.job_file.rank_variables import OUTPUT, purpose_of
 from holdfast._session.assignment import Launch, Phase, Rendezvous, Task
-from holdfast_agent.core.launch.environment import VALUE_MAX_BYTES, plan_ranks
+from holdfast_agent.core.launch.cluster_variables import VALUE_MAX_BYTES
+from holdfast_agent.core.launch.environment import plan_ranks
 
 PYTHON = Task(("python",))
 
@@ -144,6 +146,15 @@ def test_job_text_that_no_variable_can_hold_is_left_out() -> None:
     env = planned(spec_json=json.dumps({"x": "y" * VALUE_MAX_BYTES}))[0]
     assert json.loads(env["TF_CONFIG"])["job"] == {}
     assert all(len(value) < VALUE_MAX_BYTES for value in env.values())
+
+
+def test_addresses_that_no_variable_can_hold_are_left_out_and_the_ranks_start() -> None:
+    addresses = tuple(f"host-{number}.example.org:20001" for number in range(8_192))
+    many = Rendezvous("10.0.0.1", 20001, "s3cret", ((), addresses))
+    env = planned(rendezvous=many)[0]
+    assert {"TF_CONFIG", "CLUSTER_SPEC"}.isdisjoint(env)
+    assert env["MASTER_ADDR"] == "10.0.0.1"
+    subprocess.run(["/bin/true"], env=env, check=True)
 
 
 @pytest.mark.parametrize(
