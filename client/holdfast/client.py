@@ -19,12 +19,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
-import grpc
 
 from holdfast._base import addresses
 from holdfast._base.proto_values import seconds, timestamp
 from holdfast._base.secret import Secret
 from holdfast._sdk.access_calls import AccessCalls, SecretCalls
+from holdfast._sdk.channels import open_channel
 from holdfast._sdk.fault_calls import FaultCalls
 from holdfast._sdk.hang_calls import HangCalls
 from holdfast._sdk.host_calls import HostCalls
@@ -35,7 +35,7 @@ from holdfast._sdk.reconnect import LinkCallback, Outage
 from holdfast._sdk.reservation_calls import ReservationCalls
 from holdfast._sdk.schedule_calls import ScheduleCalls
 from holdfast._sdk.shell_calls import ShellCalls
-from holdfast._sdk.transport import ended_early, fresh_id, options
+from holdfast._sdk.transport import ended_early, fresh_id
 from holdfast._sdk.web_calls import WebCalls
 from holdfast._security import renewal, tls
 from holdfast.errors import HoldfastError
@@ -111,7 +111,7 @@ class Client(HostCalls, HangCalls, ListCalls, ShellCalls, FaultCalls):
         await renewal.on_use(self.settings.enrolment, files, oidc=self.settings.oidc)
         credentials = tls.channel_credentials(files)
         target = await anyio.to_thread.run_sync(addresses.target, self.settings.controller)
-        self._channel = grpc.aio.secure_channel(target, credentials, options=options(self.settings.controller))
+        self._channel = open_channel(self.settings.controller, target, credentials)
         # The async view of the stubs exists for type checkers only.
         self._jobs = cast("job_pb2_grpc.JobServiceAsyncStub", job_pb2_grpc.JobServiceStub(self._channel))
         self._hosts = cast("host_pb2_grpc.HostServiceAsyncStub", host_pb2_grpc.HostServiceStub(self._channel))

@@ -118,7 +118,7 @@ class Background:
             if self._used.pid != os.getpid():
                 raise WrongState(
                     "This client belongs to the process that this one was forked from.",
-                    fix="Make one in each process: holdfast.Client()",
+                    fix="Make one in each process, which is started afresh: multiprocessing.get_context('spawn')",
                 )
             future = asyncio.run_coroutine_threadsafe(work, self._used.loop)
             self._running.add(future)
