@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,4 +18,4 @@ def start_line(daemon: str, settings: Path, units: Sequence[Path] = UNITS) -> st
             continue
         if f"--config {settings}\n" in text:
             return f"systemctl enable --now {daemon}"
-    return f"{daemon} --config {settings}"
+    return f"{daemon} --config {shlex.quote(str(settings))}"

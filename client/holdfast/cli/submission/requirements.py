@@ -32,6 +32,9 @@ def lines_of(given: Sequence[str], folder: Path) -> list[str]:
             lines += [] if file.resolve() == own.resolve() else _read(file)
         elif item.endswith(".txt"):
             raise _wrong("--requirements", f"there is no file {item}")
+        elif item.strip().startswith("-") and _NEEDS_FILES.match(item.strip()):
+            problem = f"{item.strip()} names a file, which hosts don't have"
+            raise _wrong("--requirements", problem, "give wheels and folders with --extra-packages")
         elif _LOCAL.match(item.strip()) or item.strip() in (".", ".."):
             problem = f"{item.strip()} is of this machine, which hosts don't have"
             raise _wrong("--requirements", problem, f"to send it along: --extra-packages {item.strip()}")

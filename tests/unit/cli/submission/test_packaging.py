@@ -164,6 +164,7 @@ def test_packages_from_elsewhere_come_along(folder: Path, packed: Packed, tmp_pa
         ({"requirements": ("./proj",)}, "--extra-packages ./proj"),
         ({"packages": ("x" * 300,)}, "--extra-packages: there is no x"),
         ({"requirements": (".",)}, "is of this machine"),
+        ({"requirements": ("-e .",)}, "--requirements: -e . names a file, which hosts don't have"),
     ],
 )
 def test_what_is_not_there_is_named(folder: Path, packed: Packed, options: dict[str, Any], complaint: str) -> None:
