@@ -35,7 +35,7 @@ from holdfast._daemon import log
 from holdfast_agent.shell.base.programs import NO_LIMITS, Limits, attended
 from holdfast_agent.shell.packages import sealed_tree
 from holdfast_agent.shell.packages.installer import CERTIFICATES, Installer, uv
-from holdfast_agent.shell.packages.interpreter import JOIN, Found, Interpreter
+from holdfast_agent.shell.packages.interpreter import DROP_TORN, JOIN, Found, Interpreter
 from holdfast_agent.shell.packages.settings import CodeProblem, Packages
 from holdfast_agent.shell.users import safe_paths
 
@@ -175,6 +175,7 @@ class Environments:
                 *_join(found, work),
                 self._venv(found.python, path),
                 self._install(wanted, found, path, work),
+                [found.python, "-I", "-S", "-c", DROP_TORN, str(path)],
             ]
             if self._user is not None:
                 safe_paths.give(work, *self._user)  # only now: no other user could enter it while it was filled

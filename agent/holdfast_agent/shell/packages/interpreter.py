@@ -60,6 +60,23 @@ with open(sys.argv[1], "wb") as out:
             out.write(file.read() + b"\\n")
 """
 """Script that joins certificates: TARGET FILE…"""
+DROP_TORN = """
+import importlib.util, marshal, os, sys
+for folder, _, names in os.walk(sys.argv[1]):
+    for name in names:
+        path = os.path.join(folder, name)
+        if not name.endswith(".pyc") or os.path.islink(path):
+            continue
+        with open(path, "rb") as file:
+            data = file.read()
+        if data and not data.startswith(importlib.util.MAGIC_NUMBER):
+            continue
+        try:
+            marshal.loads(data[16:])
+        except (EOFError, ValueError, TypeError):
+            os.unlink(path)
+"""
+"""Script that removes compiled modules of which a full disk has kept a part only; Python could not import them."""
 
 
 @dataclass(frozen=True)

@@ -75,3 +75,21 @@ async def test_downloads_that_another_build_uses_stay(tmp_path: Path, links: Pat
         await until(began.exists)
         await made.get(Wanted(("tiny",)), "b", lambda: None)
         go.touch()
+
+
+@pytest.mark.require("mount")
+async def test_a_disk_that_fills_while_modules_are_compiled_leaves_none_that_cannot_be_imported(
+    tmp_path: Path, links: Path
+) -> None:
+    body = "\n".join(f"def f{number}(a): return a + {number}" for number in range(400))
+    modules = [f"m{number}" for number in range(60)]
+    wheels.wheel(links, "many", **dict.fromkeys(modules, body))
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    await anyio.run_process(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(cache)])
+    try:
+        path = await of_all(tmp_path).of(USER).get(Wanted(("many",)), "job", lambda: None)
+        assert 0 < len(list(path.rglob("m*.pyc"))) < 60, "the disk was full in the midst of it"
+        assert ask(path, "m0.f1(1)", *modules) == 2
+    finally:
+        await anyio.run_process(["umount", str(cache)])
