@@ -162,7 +162,9 @@ class Environments:
         with self._downloads_in_use():
             return self._build_here(wanted, found, path, limits, stop)
 
-    def _build_here(self, wanted: Wanted, found: Found, path: Path, limits: Limits, stop: int) -> CodeProblem | None:
+    def _build_here(
+        self, wanted: Wanted, found: Found, path: Path, limits: Limits, stop: int
+    ) -> CodeProblem | None:
         deadline = time.monotonic() + self._settings.install_timeout
         for directory in (self._work, self._directory):
             directory.mkdir(mode=0o711, parents=True, exist_ok=True)

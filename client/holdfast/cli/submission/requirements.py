@@ -12,8 +12,6 @@ from holdfast.errors import InvalidInput, Violation
 
 FILES_DEEP = 10
 _COMMENT = re.compile(r"(^|\s)#.*$")
-_ENDLESS_COMMENT = re.compile(r"^([ \t]*#.*?)\\+$", re.MULTILINE)
-"""To pip a comment ends with its line, also where that ends with a backslash."""
 _INCLUDE = re.compile(r"(?:-r[=\s]?|--requirement[=\s])\s*(\S.*)")
 _NEEDS_FILES = re.compile(r"-[ec]|--(editable|constraint)\b|(-f|--find-links)[=\s]*+(?!\w+://|/)\S")
 _LOCAL = re.compile(r"\.{0,2}/|(?!\w+://)[^\s@;]+\.(whl|zip|tar\.gz)(?=$|[\s;\[])")
@@ -50,7 +48,7 @@ def _read(file: Path, depth: int = 0) -> Iterator[str]:
         text = _text(file.read_bytes())
     except (OSError, UnicodeDecodeError) as error:
         raise _wrong(str(file), f"can't be read: {error}") from None
-    for line in _ENDLESS_COMMENT.sub(r"\1", text).replace("\\\n", " ").splitlines():
+    for line in _joined(text):
         line = " ".join(_COMMENT.sub("", line).split())
         if included := _INCLUDE.fullmatch(line):
             yield from _read(file.parent / included[1], depth + 1)
@@ -59,6 +57,12 @@ def _read(file: Path, depth: int = 0) -> Iterator[str]:
             raise _wrong(str(file), problem, "give wheels and folders with --extra-packages, versions in the lines")
         elif line:
             yield line
+
+
+def _joined(text: str) -> list[str]:
+    """The lines, those that go on after a backslash as one. A comment ends with its line, as it does to pip."""
+    lines = (line.rstrip("\\") if line.lstrip().startswith("#") else line for line in text.split("\n"))
+    return "\n".join(lines).replace("\\\n", " ").splitlines()
 
 
 def _text(data: bytes) -> str:
