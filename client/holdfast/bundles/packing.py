@@ -85,8 +85,15 @@ def pack(
         before.remove((each.entry, each.mark))
     for entry, _ in before:
         raise BundleRefused(f"{entry.path} went away while it was packed.", fix=_AGAIN)
-    size = out.stat().st_size
-    return Bundle(out, hashed.hexdigest(), size, len(found), sum(each.entry.size for each in found))
+    size, unpacked = out.stat().st_size, sum(each.entry.size for each in found)
+    if unpacked > limits.unpacked_bytes(size):
+        largest = max(found, key=lambda each: each.entry.size).source
+        raise BundleRefused(
+            f"{folder} has {unpacked // archive.MIB:,} MiB that pack to nearly nothing: hosts take no bundle that"
+            f" unpacks to more than {limits.ratio} times its size.",
+            fix=f"Leave files out that hold mostly zeros, with .holdfastignore; the largest is {largest}.",
+        )
+    return Bundle(out, hashed.hexdigest(), size, len(found), unpacked)
 
 
 def look(

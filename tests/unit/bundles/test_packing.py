@@ -141,3 +141,13 @@ def test_a_link_that_cannot_be_followed_stays_behind_if_it_is_left_out(folder: P
     (folder / "data").symlink_to("x" * 300)
     (folder / ".holdfastignore").write_text("data\n")
     assert "data" not in names(packing.pack(folder, tmp_path / "1"))
+
+
+def test_what_hosts_would_refuse_as_a_bomb_is_refused_at_once(folder: Path, tmp_path: Path) -> None:
+    with (folder / "zeros").open("wb") as file:
+        file.truncate(65 << 20)
+    with pytest.raises(BundleRefused, match=r"unpacks to more than 200 times its size\..*/zeros"):
+        packing.pack(folder, tmp_path / "1")
+    with (folder / "zeros").open("wb") as file:
+        file.truncate(60 << 20)
+    assert packing.pack(folder, tmp_path / "2").unpacked_bytes > 60 << 20
