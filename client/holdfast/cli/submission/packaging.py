@@ -85,7 +85,7 @@ class Packed:
             _check_module(folder, options.module, options.named("--python-module"))
         requirements = lines_of(options.requirements, folder)
         extra: list[tuple[str, Path]] = []
-        keep = [options.script] if options.script else []
+        keep = [PurePosixPath(options.script).as_posix()] if options.script else []
         option = options.named("--extra-packages")
         packages = [_place(each, folder, "packages", extra, keep, option) for each in options.packages]
         option = options.named("--extra-dirs")

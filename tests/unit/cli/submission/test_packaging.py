@@ -139,6 +139,19 @@ def test_requirements_by_url_are_of_no_machine_and_pass(folder: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("script", ["made/train.py", "./made/train.py", "made//train.py"])
+def test_a_script_comes_along_though_it_is_ignored_however_it_is_written(
+    folder: Path, packed: Packed, script: str
+) -> None:
+    (folder / ".gitignore").write_text("made/\n")
+    (folder / "made").mkdir()
+    (folder / "made/train.py").write_text("")
+    packed.code(CodeOptions(str(folder), script="train.py"))
+    packed.code(CodeOptions(str(folder), script=script))
+    without, with_it = packed.bundles
+    assert with_it.files == without.files + 2
+
+
 def test_setup_py_is_installed_where_there_are_no_requirements(folder: Path, packed: Packed) -> None:
     (folder / "setup.py").write_text("")
     assert packed.code(CodeOptions(str(folder), script="train.py"))["packages"] == ["."]
