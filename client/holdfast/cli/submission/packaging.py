@@ -274,7 +274,8 @@ def _place(
     try:
         inside = found.resolve().relative_to(folder.resolve()).as_posix()
     except ValueError:
-        path = f"{EXTRA}/{below}/{found.name}" if below else found.name
+        name = found.name if found.name not in ("", "..") else found.resolve().name
+        path = f"{EXTRA}/{below}/{name}" if below else name
         extra.append((path, found.resolve()))
         return path
     keep.append(inside)

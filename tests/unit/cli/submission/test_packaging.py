@@ -152,6 +152,14 @@ def test_a_script_comes_along_though_it_is_ignored_however_it_is_written(
     assert with_it.files == without.files + 2
 
 
+def test_the_folder_above_is_a_package_like_others(tmp_path: Path, packed: Packed) -> None:
+    (tmp_path / "project/scripts").mkdir(parents=True)
+    (tmp_path / "project/setup.py").write_text("")
+    (tmp_path / "project/scripts/train.py").write_text("")
+    options = CodeOptions(str(tmp_path / "project/scripts"), script="train.py", packages=("..",))
+    assert packed.code(options)["packages"] == [".holdfast/packages/project"]
+
+
 def test_setup_py_is_installed_where_there_are_no_requirements(folder: Path, packed: Packed) -> None:
     (folder / "setup.py").write_text("")
     assert packed.code(CodeOptions(str(folder), script="train.py"))["packages"] == ["."]
