@@ -30,9 +30,13 @@ def write(path: Path, content: bytes, mode: int) -> None:
 
 def toml(comment: str, values: Mapping[str, object]) -> bytes:
     """Settings as TOML: text, whole numbers, booleans and lists of them; keys with a dot go into tables."""
-    # What JSON writes for those is valid TOML.
-    lines = [f"# {comment}"] + [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+    lines = [f"# {comment}"] + [f"{key} = {_written(value)}" for key, value in values.items()]
     return ("\n".join(lines) + "\n").encode()
 
 
 _RIGHTS = "Run it as a user who may, or name another folder."
+
+
+def _written(value: object) -> str:
+    """What JSON writes is valid TOML once characters are not escaped as UTF-16; it leaves one unescaped."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
